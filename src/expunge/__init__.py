@@ -1,0 +1,10 @@
+"""Regression models that can forget: train on coded shards, delete any row in about a millisecond, prove it."""
+
+from .codes import Code, random_code
+from .errors import ExpungeError
+from .features import Powers, RandomFourier
+from .regressor import CodedRegressor, Report
+
+__version__ = "0.1.0"
+
+__all__ = ["Code", "CodedRegressor", "ExpungeError", "Powers", "RandomFourier", "Report", "random_code"]

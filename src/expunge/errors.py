@@ -1,0 +1,54 @@
+"""Every exception of the package. Each carries the exit code that a command line should end with."""
+
+from numbers import Integral
+
+from sklearn.exceptions import NotFittedError
+
+
+class ExpungeError(Exception):
+    """Base class: catch this to catch everything that expunge raises on purpose."""
+
+    exit_code = 1
+
+
+class InvalidSetting(ExpungeError, ValueError):
+    """A parameter, or a combination of parameters, that cannot work."""
+
+    exit_code = 2
+
+
+class InvalidInput(ExpungeError, ValueError):
+    """Rows, targets or ids that the model cannot take."""
+
+    exit_code = 3
+
+
+class UnknownId(ExpungeError, LookupError):
+    """An id that is not in the model: never seen or already unlearned, which the model cannot tell apart."""
+
+    exit_code = 4
+
+
+class NothingLearned(NotFittedError, ExpungeError):  # type: ignore[misc]  # scikit-learn has no types
+    """Every row was unlearned: there is nothing to predict from."""
+
+    exit_code = 5
+
+
+class CapacityExceeded(ExpungeError, OverflowError):
+    """More coded rows than the exact integers can hold."""
+
+    exit_code = 6
+
+
+class InvalidFile(ExpungeError, ValueError):
+    """A file that is not a saved model, or a damaged one."""
+
+    exit_code = 7
+
+
+def whole_number(name: str, value: object) -> int:
+    """Return a setting that counts something as an int, or raise `InvalidSetting`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InvalidSetting(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(value)

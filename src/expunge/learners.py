@@ -1,0 +1,132 @@
+"""Weak learners: weights from exact moments, or any scikit-learn regressor on its coded shard.
+
+Both are pure functions of integers. Whoever calls them with the same integers on the same machine gets the same bytes,
+because everything here runs on one BLAS thread (LAPACK's Cholesky gives other last bits on two).
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+from sklearn.base import clone
+from threadpoolctl import ThreadpoolController
+
+from .bounds import Floats
+from .codes import Code
+from .errors import InvalidSetting
+from .moments import Moments
+
+_BLAS_LOCK = threading.RLock()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")  # finding the libraries takes 1.5 ms, so do it once
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread. The limit is process-wide, hence the lock."""
+    with _BLAS_LOCK:
+        if all(library.num_threads == 1 for library in _blas().lib_controllers):
+            yield  # setting and resetting the limit would take longer than solving a small system
+        else:
+            with _blas().limit(limits=1):
+                yield
+
+
+def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
+    """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
+
+    A system that is singular to working precision (the reciprocal condition number of Q'Q is below w * 2^-52) gets the
+    least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
+    """
+    M = moments.matrix(bits)  # (w, w), lower triangle
+    p = len(M) - targets
+    A, B = M[:p, :p], M[p:, :p].T  # (p, p), (p, t)
+    diagonal = np.einsum("ii->i", A)[: p - intercept]
+    diagonal += alpha
+    with one_blas_thread():
+        factor, failed = dpotrf(A, lower=1, clean=0)
+        if not failed and (alpha > 0 or _well_conditioned(A, factor)):
+            W: Floats = dpotrs(factor, B, lower=1)[0]
+            if np.isfinite(W).all():
+                return W
+        return _minimum_norm(np.tril(A) + np.tril(A, -1).T, B, intercept=intercept)
+
+
+def _well_conditioned(A: Floats, factor: Floats) -> bool:
+    full = np.abs(np.tril(A)) + np.abs(np.tril(A, -1)).T
+    reciprocal, _ = dpocon(factor, full.sum(axis=0).max(), uplo="L")
+    return bool(reciprocal > len(A) * 2.0**-52)
+
+
+def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:
+    """The solution of minimum norm; eigenvalues below w * 2^-52 of the largest count as zero.
+
+    The intercept is eliminated first (A and B are centred), so that it neither counts in the norm nor is cut.
+    """
+    W = np.zeros(B.shape)
+    if intercept:
+        ones, n = A[:-1, -1:], A[-1, -1]  # Phi'1 and 1'1 of the encoded column of ones
+        if n == 0:  # members of opposite sign left every coded one zero: the rows say nothing of an intercept
+            W[:-1] = _minimum_norm(A[:-1, :-1], B[:-1], intercept=False)
+            return W
+        slope = _minimum_norm(A[:-1, :-1] - ones * (ones.T / n), B[:-1] - ones * (B[-1:] / n), intercept=False)
+        W[:-1], W[-1] = slope, (B[-1:] - ones.T @ slope) / n
+        return W
+    eigenvalues, V = np.linalg.eigh(A)
+    kept = eigenvalues > eigenvalues.max(initial=0.0) * len(A) * 2.0**-52
+    V = V[:, kept]
+    W[:] = V @ ((V.T @ B) / eigenvalues[kept, None])
+    return W
+
+
+def check_learner(estimator: Any, code: Code) -> None:
+    """Refuse an estimator that cannot learn from this code's coded rows, and say why."""
+    for method in ("fit", "predict", "get_params"):
+        if not hasattr(estimator, method):
+            raise InvalidSetting(
+                f"learner must be 'ridge' or a scikit-learn regressor, got {type(estimator).__name__} without {method}"
+            )
+    if code.is_selection:
+        return
+    name = type(estimator).__name__
+    if estimator.get_params(deep=False).get("fit_intercept"):
+        raise InvalidSetting(
+            f"learner: {name}(fit_intercept=True) would learn one intercept a coded row, but a coded row sums several "
+            f"rows; use {name}(fit_intercept=False): the model encodes a column of ones of its own"
+        )
+
+
+def fit_estimator(estimator: Any, X: Floats, y: Floats, *, seed: int, code: Code) -> Any:
+    """Train a clone from scratch on one coded shard (Algorithm 1, line 12), its randomness derived from ``seed``."""
+    model = clone(estimator)
+    model.set_params(
+        **{
+            name: seed
+            for name, value in model.get_params().items()
+            if name.split("__")[-1] == "random_state" and not isinstance(value, int | np.integer)
+        }
+    )
+    with one_blas_thread():
+        model.fit(X, y[:, 0] if y.shape[1] == 1 else y)
+        if not code.is_selection:
+            _check_linear(model, X)
+    return model
+
+
+def _check_linear(model: Any, X: Floats) -> None:
+    """A coded row is a sum of rows: only a model that is linear in its features can learn rows from sums."""
+    name = type(model).__name__
+    reason = "a coded row is a sum of rows, from which only a model linear in its features can learn"
+    if not hasattr(model, "coef_"):
+        raise InvalidSetting(f"learner: {name} has no coef_; {reason}; use Code.uncoded or a linear model")
+    predicted = np.reshape(model.predict(X), (len(X), -1))
+    linear = X @ np.atleast_2d(model.coef_).T
+    if predicted.shape != linear.shape or not np.allclose(predicted, linear, rtol=1e-6, atol=1e-9):
+        raise InvalidSetting(f"learner: the coef_ of {name} does not reproduce its predictions; {reason}")

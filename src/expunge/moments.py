@@ -1,0 +1,164 @@
+"""Moments: Q'Q of a learner's coded rows Q, in exact integers.
+
+A coded row holds integers of up to 36 bits, so Q'Q needs more than 64. Each integer is cut into two slices,
+q = h * 2^18 + l, and Q'Q = 2^36 H'H + 2^18 (H'L + L'H) + L'L is kept as three integer matrices, its limbs. Adding and
+subtracting rows is adding and subtracting limbs: it commutes, and what was subtracted leaves no trace.
+
+The limbs come from ordinary BLAS (`dsyrk`) on floats that hold integers: H'H, L'L and (H + L)'(H + L), whose difference
+is the middle limb (Karatsuba's trick: three products instead of four). Why that is exact:
+
+    |q| <= 2^36, h = rint(q / 2^18), l = q - h * 2^18   give   |h| <= 2^18, |l| <= 2^17, |h + l| <= 1.5 * 2^18.
+
+A product of two entries is at most 2.25 * 2^36. Any partial sum over N coded rows, in whatever order and with
+whatever signs, is an integer of at most 2.25 * 2^36 * N, which float64 holds exactly while it is at most 2^53, that is
+for N <= 2^17 / 2.25 = 58,254. So at most that many rows are summed in floats before they are folded into int64. There
+|H'H| <= 2^36 N and |H'L + L'H| <= 2 * 2^18 * 2^17 * N = 2^36 N, so int64 holds the limbs of fewer than 2^27 rows.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dtpttr, dtrttp
+
+from .bounds import Floats
+from .errors import CapacityExceeded
+
+SLICE_BITS = 18
+CODED_BITS = 2 * SLICE_BITS  # |q| <= 2^36
+FLOAT_ROWS = 2**53 * 4 // (9 * 2**CODED_BITS)  # 58,254: what a float64 accumulator can take
+INT_ROWS = 2 ** (63 - CODED_BITS) - 1  # what the int64 limbs can take
+
+_BUFFER_ROWS = 256  # rows a dsyrk call: fewer waste memory traffic, more leave the cache
+
+
+def feature_bits(heaviest: int) -> int:
+    """F: features are integers of up to 2^F so that a coded row, ``heaviest`` of them, stays within 2^36."""
+    return CODED_BITS - (heaviest - 1).bit_length()
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The exact sum of q'q over the coded rows q of one learner, and the number of rows that are in them."""
+
+    limbs: NDArray[np.int64]  # (3, P): lower triangles of H'H, H'L + L'H, L'L, packed by columns
+    rows: int  # rows, not coded rows
+    coded_rows: int
+
+    @classmethod
+    def zero(cls, width: int) -> "Moments":
+        """The moments of no rows."""
+        return cls(np.zeros((3, width * (width + 1) // 2), dtype=np.int64), 0, 0)
+
+    @property
+    def width(self) -> int:
+        """The number of columns of Q."""
+        return (int(np.sqrt(8 * self.limbs.shape[1] + 1)) - 1) // 2
+
+    def __add__(self, other: "Moments") -> "Moments":
+        return Moments(self.limbs + other.limbs, self.rows + other.rows, _held(self.coded_rows + other.coded_rows))
+
+    def __sub__(self, other: "Moments") -> "Moments":
+        return Moments(self.limbs - other.limbs, self.rows - other.rows, self.coded_rows - other.coded_rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Moments):
+            return NotImplemented
+        counts = (self.rows, self.coded_rows) == (other.rows, other.coded_rows)
+        return counts and np.array_equal(self.limbs, other.limbs)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays inside: equal, but not hashable
+
+    def to_bytes(self) -> bytes:
+        """The canonical bytes: equal if and only if the moments are."""
+        counts = np.array([self.rows, self.coded_rows], dtype="<i8")
+        return counts.tobytes() + self.limbs.astype("<i8", copy=False).tobytes()
+
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes."""
+        return hashlib.sha256(self.to_bytes()).digest()
+
+    def matrix(self, bits: int) -> Floats:
+        """The lower triangle of Q'Q / 2^(2 bits) in float64, (w, w) in Fortran order; above it are zeros.
+
+        Each limb is rounded once and each sum once: the same bits on every machine.
+        """
+        high, middle, low = (limb * 2.0 ** (SLICE_BITS * (2 - i) - 2 * bits) for i, limb in enumerate(self.limbs))
+        middle += low
+        high += middle
+        full: Floats = dtpttr(self.width, high, uplo="L")[0]
+        return full
+
+
+class Tally:
+    """Sums q'q over blocks of coded rows, to be added or subtracted, and gives the total as `Moments`."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; small blocks make a slow dsyrk
+        self._sums: list[Floats] | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet
+        self._summed = 0
+        self._limbs: NDArray[np.int64] | None = None
+        self._rows = 0
+        self._coded_rows = 0
+
+    def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
+        """Take coded rows, (m, w) integers in floats, none beyond 2^36, in which there are ``rows`` rows."""
+        self._rows += sign * rows
+        self._coded_rows += sign * len(coded)
+        if len(coded):
+            self._waiting[sign].append(coded)
+        if sum(map(len, self._waiting[sign])) >= _BUFFER_ROWS:
+            self._flush(sign)
+
+    def total(self) -> Moments:
+        """Everything added so far, minus everything subtracted."""
+        for sign in self._waiting:
+            self._flush(sign)
+        self._fold()
+        limbs = Moments.zero(self._width).limbs if self._limbs is None else self._limbs
+        return Moments(limbs, self._rows, _held(self._coded_rows))
+
+    def _flush(self, sign: int) -> None:
+        waiting, self._waiting[sign] = self._waiting[sign], []
+        if not waiting:
+            return
+        coded = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+        for start in range(0, len(coded), _BUFFER_ROWS):
+            self._multiply(coded[start : start + _BUFFER_ROWS], float(sign))
+
+    def _multiply(self, q: Floats, sign: float) -> None:
+        if self._summed + len(q) > FLOAT_ROWS:
+            self._fold()
+        self._summed += len(q)
+        high = q * 2.0**-SLICE_BITS
+        np.rint(high, out=high)
+        low = high * -(2.0**SLICE_BITS)
+        low += q
+        slices = (high, high + low, low)
+        if self._sums is None:
+            self._sums = [dsyrk(sign, piece.T, lower=1) for piece in slices]
+        else:
+            for piece, c in zip(slices, self._sums, strict=True):
+                dsyrk(sign, piece.T, beta=1.0, c=c, overwrite_c=1, lower=1)  # c is in Fortran order: updated in place
+
+    def _fold(self) -> None:
+        if self._sums is None:
+            return
+        high, middle, low = (dtrttp(c, uplo="L")[0] for c in self._sums)  # (P,) each
+        middle -= high
+        middle -= low  # H'L + L'H
+        limbs = np.empty((3, len(high)), dtype=np.int64)
+        limbs[0], limbs[1], limbs[2] = high, middle, low
+        self._limbs = limbs if self._limbs is None else self._limbs + limbs
+        self._sums, self._summed = None, 0
+
+
+def _held(coded_rows: int) -> int:
+    if coded_rows > INT_ROWS:
+        raise CapacityExceeded(
+            f"a learner can hold at most {INT_ROWS:,} coded rows exactly, got {coded_rows:,}; use more shards"
+        )
+    return coded_rows

@@ -1,0 +1,511 @@
+"""CodedRegressor: the scikit-learn face of an ensemble that can forget.
+
+Here rows, targets, ids and parameters are checked, once; ids become slots; and a change is either carried out whole or
+not at all. The mathematics is in the rooms below.
+"""
+
+import copy
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .archive import Archive
+from .blueprint import Blueprint
+from .bounds import Bounds, BoundsLike, Floats, parse_bounds
+from .codes import Code, random_code
+from .ensemble import EstimatorRule, RidgeRule, Rule, mean_weights
+from .errors import InvalidFile, InvalidInput, InvalidSetting, whole_number
+from .features import FeatureMap, Identity
+from .learners import check_learner
+from .randomness import Key, Seed, as_generator, draw_key
+from .saving import load_state, save_state
+from .shards import Change, Rows
+from .slots import Found, Ids, as_ids
+from .state import Outcome, State
+
+Table: TypeAlias = Any  # an array, or a pandas or polars frame
+Column: TypeAlias = Any  # one or more columns of such
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a request did.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that were erased or corrected.
+    learners : int
+        Weak learners that learned anew.
+    bounds_moved : bool
+        Whether an observed bound moved, so that everything was refitted.
+    seconds : float
+        How long it took.
+    """
+
+    rows: int
+    learners: int
+    bounds_moved: bool
+    seconds: float
+
+
+class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A regression model that can forget: coded shards, exact integers, one weak learner a shard.
+
+    Unlearning a row gives, bit for bit, the model that never saw it: ``fit(all).unlearn(some)`` and training on the
+    other rows in their slots have the same digest, and the same weights on one machine.
+
+    Parameters
+    ----------
+    shards : int
+        Lanes, s: how many rows a coded stripe has.
+    rate : float
+        Rows per coded row, tau = s / r; there are ``shards / rate`` weak learners.
+    density : float, optional
+        Share of ones in the code, rho. None is the minimum: each row is in one learner.
+    balanced : bool
+        Whether all learners see equally many lanes.
+    code : Code, optional
+        A code of your own, instead of the four parameters above.
+    features : FeatureMap, optional
+        `RandomFourier`, `Powers`, or None for the scaled inputs as they are.
+    alpha : float
+        The ridge penalty in scikit-learn's convention (not divided by n); 0 is least squares.
+    fit_intercept : bool
+        Whether to learn an intercept: a column of ones, encoded like any other and not penalised.
+    learner : "ridge" or a scikit-learn regressor
+        The weak learner. An estimator is trained from scratch on its coded shard. Unless each learner has one lane
+        (`Code.uncoded`, `Code.single`) it must be linear and have ``fit_intercept=False``: the encoded column of ones
+        takes that part, and the estimator's penalty, if it has one, falls on it too. ``alpha`` is then not used.
+    aggregate : {"mean", "median"}
+        How the learners' predictions become one.
+    bounds, target_bounds : None, "unit" or (low, high)
+        The range of the inputs and of the target. None observes it (a row that moves it makes everything refit); a
+        pair of scalars, or of one value a column, declares it; "unit" says that the values are in [-1, 1] and taken as
+        they are.
+    clip : bool
+        Whether training rows outside declared bounds are clipped instead of refused.
+    keep : {"rows", "coded"}
+        What the model keeps: the rows, so that an id is enough to unlearn them; or only the coded rows, as in the
+        paper, so that the rows must be brought along. "coded" needs bounds that are not observed.
+    random_state : int, Generator, RandomState or None
+        The seed of the code, the features and the slots.
+
+    Attributes
+    ----------
+    code_ : Code
+    features_ : FeatureMap
+    bounds_, target_bounds_ : Bounds
+    coef_ : array, shape (D,) or (t, D)
+        Mean weights of the ridge learners on the features of the scaled row, for the scaled target.
+    intercept_ : float or array of shape (t,)
+    n_rows_ : int
+        Rows that the model has learned and not unlearned.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from expunge import CodedRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((100, 3))
+    >>> y = X @ [1.0, 2.0, 3.0]
+    >>> model = CodedRegressor(shards=10, rate=5, bounds=(0, 1), random_state=0).fit(X, y, ids=np.arange(1000, 1100))
+    >>> report = model.unlearn([1007, 1003])
+    >>> report.rows, model.n_rows_
+    (2, 98)
+    >>> model.digest() == model.retrained().digest()
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        shards: int = 5,
+        rate: float = 5,
+        density: float | None = None,
+        balanced: bool = True,
+        code: Code | None = None,
+        features: FeatureMap | None = None,
+        alpha: float = 1e-3,
+        fit_intercept: bool = True,
+        learner: Any = "ridge",
+        aggregate: Literal["mean", "median"] = "mean",
+        bounds: BoundsLike = None,
+        target_bounds: BoundsLike = None,
+        clip: bool = False,
+        keep: Literal["rows", "coded"] = "rows",
+        random_state: Seed = None,
+    ) -> None:
+        self.shards = shards
+        self.rate = rate
+        self.density = density
+        self.balanced = balanced
+        self.code = code
+        self.features = features
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.learner = learner
+        self.aggregate = aggregate
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.clip = clip
+        self.keep = keep
+        self.random_state = random_state
+
+    def fit(self, X: Table, y: Column, ids: Column = None) -> Self:
+        """Learn rows (Algorithm 1). What was learned before is gone.
+
+        Parameters
+        ----------
+        X : array or frame, shape (n, d)
+            The inputs.
+        y : array, shape (n,) or (n, t)
+            The target or targets.
+        ids : array of int or str, shape (n,), optional
+            Whose row it is; one id may have many rows. Default: 0, 1, ..., n - 1.
+        """
+        before = self.__dict__.copy()
+        try:
+            X, y, flat = self._read(X, y, reset=True)
+            row_ids = None if ids is None else as_ids(ids, rows=len(X))
+            blueprint = self._blueprint(X.shape[1], y.shape[1])
+            X, y = blueprint.admit(X, y, self._column_names())
+            state = State.learn(blueprint, X, y, row_ids, flat=flat)
+        except BaseException:
+            self.__dict__ = before  # a failed fit leaves the model that there was
+            raise
+        return self._take(state)
+
+    def partial_fit(self, X: Table, y: Column, ids: Column = None) -> Self:
+        """Learn more rows; the first call is `fit`.
+
+        Parameters
+        ----------
+        X : array or frame, shape (n, d)
+            The inputs.
+        y : array, shape (n,) or (n, t)
+            The target or targets.
+        ids : array of int or str, shape (n,), optional
+            As in `fit`. Default ids go on counting; a model that was given ids wants ids.
+        """
+        if not hasattr(self, "_state"):
+            return self.fit(X, y, ids)
+        X, y = self._rows(X, y)
+        roomy, change = self._state.adding(X, y, None if ids is None else as_ids(ids, rows=len(X)))
+        self._commit(roomy.after(change))
+        return self
+
+    def unlearn(self, ids: Any, X: Table = None, y: Column = None) -> Report:
+        """Unlearn all rows of these ids (Algorithm 3): afterwards the model is the one that never saw them.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            One id or many, in any order, each once. An id that is not there is an error, and nothing is changed.
+        X, y : array, only with ``keep="coded"``
+            The rows of these ids, ``ids`` then naming each row's. They are checked against their fingerprints.
+        """
+        started = time.perf_counter()
+        state = self._fitted()
+        if self._wants_rows(X, y, "unlearn"):
+            change, found = self._brought(ids, X, y)
+        else:
+            found = state.index.find(_distinct(as_ids(ids)))
+            change = Change(found.slots)
+        return self._commit(state.after(change, forget=found), started)
+
+    def rectify(self, ids: Any, X: Table, y: Column, *, old_X: Table = None, old_y: Column = None) -> Report:
+        """Replace all rows of these ids by right ones, in their slots.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            Each row's id. An id with several rows gets as many, in the order in which they first came.
+        X, y : array
+            The right rows.
+        old_X, old_y : array, only with ``keep="coded"``
+            The rows as they were learned, row by row.
+        """
+        started = time.perf_counter()
+        state = self._fitted()
+        if self._wants_rows(old_X, old_y, "rectify"):
+            change, _ = self._brought(ids, old_X, old_y)
+        else:
+            change = Change(state.slots_of(as_ids(ids))[0])
+        X, y = self._rows(X, y)
+        if len(X) != len(change.slots):
+            raise InvalidInput(f"rectify needs one id a row, got {len(change.slots)} ids for {len(X)} rows")
+        return self._commit(state.after(replace(change, X=X, y=y)), started)
+
+    def predict(self, X: Table) -> Floats:
+        """Predict the target of rows: (n, d) -> (n,) or (n, t). Rows outside the bounds are extrapolated."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)  # BLAS rounds other orders otherwise
+        predicted = self._state.ensemble.predict(X)
+        return predicted[:, 0] if self._state.flat else predicted
+
+    def digest(self) -> str:
+        """A fingerprint of the whole model, 64 hex characters: models with equal digests are the same model.
+
+        It is the same on every machine. Keep the digest of an *earlier* state as secret as the rows that were unlearned
+        since: whoever also has the other rows can test guesses against it.
+        """
+        return self._fitted().ensemble.digest()
+
+    def retrained(self, X: Table = None, y: Column = None, ids: Column = None) -> "CodedRegressor":
+        """The same model, built from scratch on the surviving rows in their slots: what an auditor compares with.
+
+        Parameters
+        ----------
+        X, y, ids : array, only with ``keep="coded"``
+            All surviving rows and their ids, in any order.
+        """
+        state = self._fitted()
+        store = state.ensemble.store
+        if self._wants_rows(X, y, "retrained"):
+            change, _ = self._brought(ids, X, y)
+            if len(change.slots) != state.rows:
+                raise InvalidInput(f"retrained needs all {state.rows} surviving rows, got {len(change.slots)}")
+            rows = Rows.place(*self._rows(X, y), change.slots, len(store.live))
+        else:
+            assert isinstance(store, Rows)
+            rows = store.grown(len(store.live))
+        return copy.copy(self)._take(state.retrained(rows))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file of plain arrays and JSON (never a pickle), in place of the file that was there.
+
+        The file holds the rows (or coded rows) and ids that the model holds: keep it as safe as the data.
+        """
+        state = self._fitted()
+        names = getattr(self, "feature_names_in_", None)
+        shape = {
+            "shards": int(self.shards),
+            "rate": float(self.rate),
+            "density": None if self.density is None else float(self.density),
+            "balanced": bool(self.balanced),
+        }
+        extra = {
+            "shape": shape,
+            "own_code": self.code is not None,
+            "fit_intercept": bool(self.fit_intercept),
+            "feature_names": None if names is None else names.tolist(),
+        }
+        save_state(path, state, extra)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, learner: Any = None) -> "CodedRegressor":
+        """Read a model that was saved. A file from elsewhere is refused if anything in it is not as it must be.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        learner : estimator, optional
+            The estimator of a model that was saved with one: code never comes from a file. It is fitted anew.
+        """
+        with Archive(path) as archive:
+            state = load_state(archive, learner)
+            shape = archive.get("shape", dict)
+            names = archive.header.get("feature_names")
+            own_code, fit_intercept = archive.get("own_code", bool), archive.get("fit_intercept", bool)
+        blueprint = state.blueprint
+        if set(shape) != {"shards", "rate", "density", "balanced"}:
+            raise InvalidFile(f"{os.fspath(path)} has no valid 'shape'")
+        if names is not None and not (isinstance(names, list) and len(names) == blueprint.features.n_features_in_):
+            raise InvalidFile(f"{os.fspath(path)} has no valid 'feature_names'")
+        rule = blueprint.rule
+        model = cls(
+            **shape,
+            code=blueprint.code if own_code else None,
+            features=None if isinstance(blueprint.features, Identity) else clone(blueprint.features),
+            alpha=rule.alpha if isinstance(rule, RidgeRule) else 1e-3,
+            fit_intercept=fit_intercept,
+            learner="ridge" if learner is None else learner,
+            aggregate=blueprint.aggregate,
+            bounds=_spec(blueprint.inputs),
+            target_bounds=_spec(blueprint.targets),
+            clip=blueprint.clip,
+            keep=blueprint.keep,
+        )
+        model.n_features_in_ = blueprint.features.n_features_in_
+        if names is not None:
+            model.feature_names_in_ = np.array(names, dtype=object)
+        return model._take(state)
+
+    @property
+    def bounds_(self) -> Bounds:
+        """The bounds of the inputs in force."""
+        return self._fitted().ensemble.encoder.inputs
+
+    @property
+    def target_bounds_(self) -> Bounds:
+        """The bounds of the target in force."""
+        return self._fitted().ensemble.encoder.targets
+
+    @property
+    def n_rows_(self) -> int:
+        """Rows learned and not unlearned."""
+        return self._fitted().rows
+
+    @property
+    def coef_(self) -> Floats:
+        """Mean weights of the ridge learners, for the features of a scaled row and the scaled target."""
+        W = self._mean_weights()
+        W = W[: self._state.ensemble.encoder.features.n_out].T
+        return W[0] if self._state.flat else W
+
+    @property
+    def intercept_(self) -> Any:
+        """Mean intercept of the ridge learners, for the scaled target."""
+        W = self._mean_weights()
+        constant = W[-1] if self._state.ensemble.encoder.intercept else np.zeros(W.shape[1])
+        return float(constant[0]) if self._state.flat else constant
+
+    def _mean_weights(self) -> Floats:
+        if not isinstance(self._fitted().blueprint.rule, RidgeRule):
+            raise AttributeError("only a model with learner='ridge' has coef_ and intercept_")
+        models = [W for W in self._state.ensemble.models if W is not None]
+        if not models:
+            raise AttributeError("every row was unlearned: there are no weights")
+        return mean_weights(models)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _fitted(self) -> State:
+        if "_state" not in self.__dict__:
+            check_is_fitted(self)
+        return self._state
+
+    def _take(self, state: State) -> Self:
+        self.code_, self.features_ = state.blueprint.code, state.blueprint.features
+        self._state = state
+        return self
+
+    def _commit(self, outcome: Outcome, started: float = 0.0) -> Report:
+        """Make an outcome the model's state."""
+        try:
+            self._state = outcome.commit()
+        except BaseException:  # Ctrl-C within these few microseconds: finish what was begun
+            self._state = outcome.commit()
+            raise
+        return Report(outcome.rows, outcome.learners, outcome.bounds_moved, time.perf_counter() - started)
+
+    def _read(self, X: Table, y: Column, *, reset: bool) -> tuple[Floats, Floats, bool]:
+        """Check rows and targets and return them as float64 matrices, and whether y was one-dimensional."""
+        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, order="C", multi_output=True, y_numeric=True)
+        flat = y.ndim == 1
+        y = y.reshape(len(y), -1).astype(np.float64)
+        if not reset and y.shape[1] != (t := self._state.ensemble.encoder.n_targets):
+            raise InvalidInput(f"y must have {t} columns as in fit, got {y.shape[1]}")
+        return X + 0.0, y + 0.0, flat  # -0.0 becomes 0.0: the two are equal, so no digest may tell them apart
+
+    def _rows(self, X: Table, y: Column) -> tuple[Floats, Floats]:
+        """Check rows for a model that is fitted; return them as they will be kept."""
+        X, y, _ = self._read(X, y, reset=False)
+        return self._state.blueprint.admit(X, y, self._column_names())
+
+    def _wants_rows(self, X: Table, y: Column, what: str) -> bool:
+        """Whether the caller has to bring the rows, which must then be there, and otherwise not."""
+        coded = self._state.blueprint.keep == "coded"
+        if coded and (X is None or y is None):
+            raise InvalidInput(f"keep='coded' keeps no rows: {what} needs the ids and the rows as they were learned")
+        if not coded and not (X is None and y is None):
+            raise InvalidInput(f"{what} takes these rows only with keep='coded'; this model keeps its rows")
+        return coded
+
+    def _brought(self, ids: Any, X: Table, y: Column) -> tuple[Change, Found]:
+        X, y = self._rows(X, y)
+        return self._state.brought(as_ids(ids, rows=len(X)), X, y)
+
+    def _column_names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _blueprint(self, inputs: int, targets: int) -> Blueprint:
+        """Check the parameters and draw what is drawn once."""
+        rng = as_generator(self.random_state)
+        code = self._code(rng)
+        key = draw_key(rng)
+        for name, value, allowed in (
+            ("aggregate", self.aggregate, ("mean", "median")),
+            ("keep", self.keep, ("rows", "coded")),
+        ):
+            if value not in allowed:
+                raise InvalidSetting(f"{name} must be one of {allowed}, got {value!r}")
+        if self.features is not None and not isinstance(self.features, FeatureMap):
+            raise InvalidSetting(
+                f"features must be None, Powers(...) or RandomFourier(...), got {type(self.features).__name__}"
+            )
+        features = Identity() if self.features is None else clone(self.features)
+        intercept, rule = self._rule(code, key)
+        return Blueprint(
+            key=key,
+            code=code,
+            features=features.drawn(inputs, rng),
+            inputs=parse_bounds(self.bounds, inputs, name="bounds"),
+            targets=parse_bounds(self.target_bounds, targets, name="target_bounds"),
+            intercept=intercept,
+            clip=bool(self.clip),
+            keep=self.keep,
+            rule=rule,
+            aggregate=self.aggregate,
+        )
+
+    def _code(self, rng: np.random.Generator) -> Code:
+        if self.code is not None:
+            if not isinstance(self.code, Code):
+                raise InvalidSetting(f"code must be a Code, got {type(self.code).__name__}; use Code(G)")
+            return self.code
+        s = whole_number("shards", self.shards)
+        if not (isinstance(self.rate, int | float | np.number) and self.rate >= 1):
+            raise InvalidSetting(f"rate must be a number of at least 1, got {self.rate!r}")
+        learners = round(s / self.rate)
+        if learners < 1 or abs(learners * self.rate - s) > 1e-9 * s:
+            fix = max(1, round(s / self.rate + 0.5)) * self.rate
+            raise InvalidSetting(
+                f"shards must be a multiple of rate, got shards={s}, rate={self.rate}; use shards={fix:g}"
+            )
+        return random_code(s, learners, density=self.density, balanced=self.balanced, random_state=rng)
+
+    def _rule(self, code: Code, key: Key) -> tuple[bool, Rule]:
+        """Whether to encode a column of ones, and how a weak learner learns."""
+        if isinstance(self.learner, str):
+            if self.learner != "ridge":
+                raise InvalidSetting(f"learner must be 'ridge' or a scikit-learn regressor, got {self.learner!r}")
+            if not (isinstance(self.alpha, int | float | np.number) and 0 <= self.alpha < np.inf):
+                raise InvalidSetting(f"alpha must be a number of at least 0, got {self.alpha!r}")
+            return bool(self.fit_intercept), RidgeRule(float(self.alpha))
+        check_learner(self.learner, code)
+        # A learner of plain rows has an intercept of its own, unless it is a linear model told to have none.
+        ours = not code.is_selection or self.learner.get_params(deep=False).get("fit_intercept") is False
+        return bool(self.fit_intercept) and ours, EstimatorRule(clone(self.learner), key)
+
+
+def _spec(bounds: Bounds | None) -> BoundsLike:
+    """The parameter that these bounds came from."""
+    if bounds is None or bounds.kind == "unit":
+        return None if bounds is None else "unit"
+    return bounds.low.tolist(), bounds.high.tolist()
+
+
+def _distinct(ids: Ids) -> Ids:
+    if not len(ids):
+        raise InvalidInput("ids is empty: name at least one id")
+    if len(ids) == 1:
+        return ids
+    values, first = np.unique(ids, return_index=True)
+    if len(values) < len(ids):
+        twice = np.setdiff1d(np.arange(len(ids)), first)[0]
+        raise InvalidInput(f"ids names {len(ids) - len(values)} ids twice, the first again at position {twice}")
+    return ids

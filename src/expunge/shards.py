@@ -1,0 +1,327 @@
+"""Shards: from rows in their slots to the coded rows that a learner sees.
+
+An `Encoder` turns a row into integers. A store holds what is kept of the rows: `Rows` the rows themselves, `Coded` only
+the coded rows, which is the paper's own setting. Both answer the same two questions: what are a learner's coded rows,
+and what were and will be those that a `Change` touches. A store changes only in the function that `prepare` returns,
+which does nothing but plain stores and may be called twice: whoever is interrupted calls it again.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .bounds import Bounds, Floats
+from .codes import Code, weighted_sum
+from .errors import InvalidInput
+from .features import FeatureMap, blocks
+from .moments import feature_bits
+from .slots import Slots
+
+T = TypeVar("T", bound=np.generic)
+Integers: TypeAlias = NDArray[np.int64]
+
+PRINT_BYTES = 16  # of a row's fingerprint
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """All that it takes to turn a row into integers: scale, map to features, put on a grid. Knows no row."""
+
+    code: Code
+    features: FeatureMap
+    inputs: Bounds
+    targets: Bounds
+    intercept: bool
+
+    @cached_property
+    def bits(self) -> int:
+        """F: a feature phi becomes the integer rint(phi * 2^F)."""
+        return feature_bits(self.code.heaviest)
+
+    @property
+    def n_targets(self) -> int:
+        """Columns of y, t."""
+        return len(self.targets.low)
+
+    @property
+    def n_weights(self) -> int:
+        """Columns of a coded row that a learner weighs: D features and, with an intercept, the ones."""
+        return self.features.n_out + self.intercept
+
+    @property
+    def width(self) -> int:
+        """Columns of a coded row: features, ones, targets."""
+        return self.n_weights + self.n_targets
+
+    def integers(self, X: Floats, y: Floats) -> Floats:
+        """Rows as integers in floats, (n, d) and (n, t) -> (n, width). No entry exceeds 2^F."""
+        Z = np.empty((len(X), self.width))
+        for block in blocks(len(X), self.width):
+            self._fill(Z[block], X[block], y[block])
+        return Z
+
+    def _fill(self, Z: Floats, X: Floats, y: Floats) -> None:
+        D, unit = self.features.n_out, 2.0**self.bits
+        np.rint(self.features.map_block(self.inputs.scale(X), unit), out=Z[:, :D])
+        if self.intercept:
+            Z[:, D] = unit
+        np.rint(self.targets.scale(y) * unit, out=Z[:, self.n_weights :])
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Rows to be replaced, in their slots. Without new rows, they go."""
+
+    slots: Slots  # (k,), each once
+    X: Floats | None = None  # (k, d), the new rows
+    y: Floats | None = None  # (k, t)
+    old: Floats | None = None  # (k, width), the integers of the rows that are there, for a store that has only sums
+
+    @property
+    def erases(self) -> bool:
+        """Whether the rows go."""
+        return self.X is None
+
+    def integers(self, encoder: Encoder, which: NDArray[np.intp]) -> Floats:
+        """These of the new rows as integers; zeros if the rows go."""
+        if self.X is None or self.y is None:
+            return np.zeros((len(which), encoder.width))
+        return encoder.integers(self.X[which], self.y[which])
+
+
+@dataclass(frozen=True, eq=False)
+class CodedBlock:
+    """A few coded rows of one learner; those without any row in them are left out."""
+
+    stripes: NDArray[np.intp]  # (m,)
+    rows: Floats  # (m, width) integers in floats
+    members: int  # how many rows are in them
+
+    @classmethod
+    def of(cls, stripes: NDArray[np.intp], coded: Floats, live: NDArray[np.bool_]) -> "CodedBlock":
+        """Coded rows of these stripes, and which of the feeding lanes have a row: (m, width), (m, L)."""
+        filled = live.any(axis=1)
+        if not filled.all():
+            stripes, coded = stripes[filled], coded[filled]
+        return cls(stripes, coded, int(np.count_nonzero(live)))
+
+
+class Store(Protocol):
+    """What is kept of the rows."""
+
+    live: NDArray[np.bool_]  # (slots,): which slots have a row; the slots fill whole stripes
+
+    def shard(self, encoder: Encoder, learner: int, change: Change | None = None) -> Iterator[CodedBlock]:
+        """A learner's coded rows, as they are or as they will be after a change."""
+
+    def touched(self, encoder: Encoder, learner: int, change: Change) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        """The coded rows that a change touches, before and after it."""
+
+    def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
+        """Get ready to carry out a change; the function returned does it, and may be called twice."""
+
+    def grown(self, slots: int) -> Self:
+        """A copy with room for more slots."""
+
+
+class Rows:
+    """The rows themselves, in slot order. X and y may be memory maps."""
+
+    def __init__(self, X: Floats, y: Floats, live: NDArray[np.bool_]) -> None:
+        self.X, self.y, self.live = X, y, live  # (slots, d), (slots, t), (slots,)
+
+    def shard(self, encoder: Encoder, learner: int, change: Change | None = None) -> Iterator[CodedBlock]:
+        lanes, g = _lanes(encoder.code, learner)
+        which, stripe, column = _feeding(encoder.code, learner, change)
+        for block in blocks(len(self.live) // encoder.code.shards, len(lanes) * encoder.width):
+            stripes = np.arange(block.start, block.stop)
+            Z, live = self.integers(encoder, stripes, lanes)
+            if change is not None:
+                self._replace(encoder, Z, live, block, change, which, stripe, column)
+            yield CodedBlock.of(stripes, weighted_sum(Z, g), live)
+
+    def touched(self, encoder: Encoder, learner: int, change: Change) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        lanes, g = _lanes(encoder.code, learner)
+        which, stripe, column = _feeding(encoder.code, learner, change)
+        touched, position = np.unique(stripe, return_inverse=True)
+        for block in blocks(len(touched), len(lanes) * encoder.width):
+            stripes = touched[block]
+            Z, live = self.integers(encoder, stripes, lanes)
+            before = CodedBlock.of(stripes, weighted_sum(Z, g), live)
+            self._replace(encoder, Z, live, block, change, which, position, column)
+            yield before, CodedBlock.of(stripes, weighted_sum(Z, g), live)
+
+    def integers(
+        self, encoder: Encoder, stripes: NDArray[np.intp], lanes: NDArray[np.intp]
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """The rows of these stripes and lanes as integers, zero where there is none: (m, L, width), (m, L)."""
+        slots = stripes[:, None] * encoder.code.shards + lanes
+        live = self.live[slots]
+        if live.all():
+            Z = encoder.integers(self.X[slots.ravel()], self.y[slots.ravel()]).reshape(*slots.shape, -1)
+        else:
+            Z = np.zeros((*slots.shape, encoder.width))
+            Z[live] = encoder.integers(self.X[slots[live]], self.y[slots[live]])
+        return Z, live
+
+    @staticmethod
+    def _replace(
+        encoder: Encoder,
+        Z: Floats,
+        live: NDArray[np.bool_],
+        block: slice,
+        change: Change,
+        which: NDArray[np.intp],
+        position: NDArray[np.int64],
+        column: NDArray[np.intp],
+    ) -> None:
+        """Put new rows, or none, into a block of stripes that begins at position ``block.start``."""
+        here = np.flatnonzero((position >= block.start) & (position < block.stop))
+        at = position[here] - block.start, column[here]
+        Z[at] = change.integers(encoder, which[here])
+        live[at] = not change.erases
+
+    def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
+        return lambda: self.commit(change)
+
+    def commit(self, change: Change) -> None:
+        """Carry a change out."""
+        self.X[change.slots] = 0.0 if change.X is None else change.X
+        self.y[change.slots] = 0.0 if change.y is None else change.y
+        self.live[change.slots] = not change.erases
+
+    def grown(self, slots: int) -> Self:
+        return type(self)(_padded(self.X, slots), _padded(self.y, slots), _padded(self.live, slots))
+
+    @classmethod
+    def place(cls, X: Floats, y: Floats, slots: Slots, room: int) -> Self:
+        """Rows put into their slots, of which there are ``room``."""
+        rows = cls(np.zeros((room, X.shape[1])), np.zeros((room, y.shape[1])), np.zeros(room, dtype=np.bool_))
+        rows.commit(Change(slots, X, y))
+        return rows
+
+
+class Coded:
+    """Only the coded rows (the paper's output of Algorithm 1) and a keyed fingerprint of each row.
+
+    A row that is to be unlearned has to be brought along; its fingerprint shows that it is the one that was learned.
+    """
+
+    def __init__(self, q: Integers, prints: NDArray[np.uint8], live: NDArray[np.bool_], key: bytes) -> None:
+        self.q, self.prints, self.live, self.key = q, prints, live, key  # (r, stripes, width), (slots, 16), (slots,)
+
+    @classmethod
+    def of(cls, encoder: Encoder, rows: Rows, key: bytes) -> Self:
+        """Encode rows, a block of stripes at a time, and keep none of them."""
+        code = encoder.code
+        stripes = len(rows.live) // code.shards
+        q = np.empty((code.learners, stripes, encoder.width), dtype=np.int64)
+        store = cls(q, np.zeros((len(rows.live), PRINT_BYTES), dtype=np.uint8), rows.live.copy(), key)
+        for block in blocks(stripes, code.shards * encoder.width):
+            Z, live = rows.integers(encoder, np.arange(block.start, block.stop), np.arange(code.shards))
+            q[:, block] = code.encode(Z)
+            slots = np.flatnonzero(live.ravel()) + block.start * code.shards
+            store.prints[slots] = store.fingerprints(Z[live])
+        return store
+
+    def fingerprints(self, Z: Floats) -> NDArray[np.uint8]:
+        """A keyed hash of each row's integers: (n, width) -> (n, 16)."""
+        rows = Z.astype("<i8")
+        hashes = [hashlib.blake2b(row.tobytes(), digest_size=PRINT_BYTES, key=self.key).digest() for row in rows]
+        return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(Z), PRINT_BYTES)
+
+    def match(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
+        """The slot of each row, given the slots of its group (its id's rows) in any order; all rows must be there."""
+        have, brought = self.prints[slots].view("<u8"), self.fingerprints(Z).view("<u8")  # (n, 2)
+        by_have, by_brought = (np.lexsort((p[:, 1], p[:, 0], group)) for p in (have, brought))
+        if not np.array_equal(have[by_have], brought[by_brought]):
+            raise InvalidInput("not all of these are the rows that were learned under these ids; nothing was changed")
+        matched = np.empty_like(slots)
+        matched[by_brought] = slots[by_have]
+        return matched
+
+    def shard(self, encoder: Encoder, learner: int, change: Change | None = None) -> Iterator[CodedBlock]:
+        lanes, _ = _lanes(encoder.code, learner)
+        q, live = self.q[learner].astype(np.float64), self._members()[:, lanes]
+        if change is not None:
+            which, stripe, column = _feeding(encoder.code, learner, change)
+            np.add.at(q, stripe, self._difference(encoder, learner, change, which))
+            live[stripe, column] = not change.erases
+        yield CodedBlock.of(np.arange(len(q)), q, live)
+
+    def touched(self, encoder: Encoder, learner: int, change: Change) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        lanes, _ = _lanes(encoder.code, learner)
+        which, stripe, column = _feeding(encoder.code, learner, change)
+        stripes, position = np.unique(stripe, return_inverse=True)
+        q, live = self.q[learner, stripes].astype(np.float64), self._members()[np.ix_(stripes, lanes)]
+        before = CodedBlock.of(stripes, q, live)
+        q, live = q.copy(), live.copy()
+        np.add.at(q, position, self._difference(encoder, learner, change, which))
+        live[position, column] = not change.erases
+        yield before, CodedBlock.of(stripes, q, live)
+
+    def _members(self) -> NDArray[np.bool_]:
+        return self.live.reshape(self.q.shape[1], -1)  # (stripes, s)
+
+    def _difference(self, encoder: Encoder, learner: int, change: Change, which: NDArray[np.intp]) -> Floats:
+        """What a change adds to the coded rows (Algorithm 3, lines 12 and 13, for new rows as well as old)."""
+        lane = change.slots[which] % encoder.code.shards
+        difference = change.integers(encoder, which)
+        if change.old is not None:
+            difference -= change.old[which]
+        difference *= encoder.code.G[lane, learner][:, None]
+        return difference
+
+    def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
+        everyone = np.arange(len(change.slots))
+        prints = 0 if change.erases else self.fingerprints(change.integers(encoder, everyone))
+        writes = []
+        for learner in range(encoder.code.learners):
+            which, stripe, _ = _feeding(encoder.code, learner, change)
+            if not len(which):
+                continue
+            stripes, position = np.unique(stripe, return_inverse=True)
+            after = self.q[learner, stripes]
+            np.add.at(after, position, self._difference(encoder, learner, change, which).astype(np.int64))
+            writes.append((learner, stripes, after))
+
+        def commit() -> None:
+            for learner, stripes, after in writes:
+                self.q[learner, stripes] = after
+            self.prints[change.slots] = prints
+            self.live[change.slots] = not change.erases
+
+        return commit
+
+    def grown(self, slots: int) -> Self:
+        shards = len(self.live) // self.q.shape[1]
+        q = _padded(self.q.swapaxes(0, 1), slots // shards).swapaxes(0, 1).copy()
+        return type(self)(q, _padded(self.prints, slots), _padded(self.live, slots), self.key)
+
+
+def _lanes(code: Code, learner: int) -> tuple[NDArray[np.intp], Integers]:
+    """The lanes that feed a learner and their weights, (L,) each."""
+    lanes = code.lanes_of(learner)
+    return lanes, code.G[lanes, learner]
+
+
+def _feeding(
+    code: Code, learner: int, change: Change | None
+) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
+    """Which of the changed rows feed a learner, in which stripe, and in which of its lanes."""
+    slots = np.empty(0, dtype=np.int64) if change is None else change.slots
+    stripe, lane = np.divmod(slots, code.shards)
+    which = np.flatnonzero(code.G[lane, learner])
+    return which, stripe[which], np.searchsorted(code.lanes_of(learner), lane[which])
+
+
+def _padded(array: NDArray[T], rows: int) -> NDArray[T]:
+    """The array with zero rows added up to ``rows``."""
+    out = np.zeros((rows, *array.shape[1:]), dtype=array.dtype)
+    out[: len(array)] = array
+    return out

@@ -1,0 +1,148 @@
+"""Slots: where a row lives, and whose row it is.
+
+A slot is a row's place for ever: slot k is in stripe k // s, lane k % s, and is never refilled. Slots are drawn from a
+key and the order of arrival alone, never from values: each batch is permuted, and so are the lanes of each stripe, so
+that neither a sorted table nor a stream of single rows puts like rows into one lane, and nobody without the key can
+tell who shares a coded row with whom.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InvalidInput, UnknownId
+from .randomness import Key, words
+
+Slots: TypeAlias = NDArray[np.int64]
+Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
+
+_BATCH, _LANES, SEEDS = range(3)  # the streams of the key
+
+GONE = -1  # the slot of an erased row
+
+
+def draw_slots(key: Key, start: int, count: int, shards: int) -> Slots:
+    """Slots for a batch of ``count`` rows that arrive after ``start`` others."""
+    rank = np.argsort(words(key, _BATCH, start, count), kind="stable")
+    position = np.empty(count, dtype=np.int64)
+    position[rank] = np.arange(start, start + count)
+    first, last = start // shards, -(-(start + count) // shards)
+    order = words(key, _LANES, first * shards, (last - first) * shards).reshape(-1, shards)
+    lane = np.argsort(order, axis=1, kind="stable")  # (stripes, s): a permutation of the lanes a stripe
+    stripe, place = np.divmod(position, shards)
+    slots: Slots = stripe * shards + lane[stripe - first, place]
+    return slots
+
+
+def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
+    """Read ids: whole numbers or text, one or many, as an array; ``rows`` is how many there must be."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        ids = [ids]
+    array = np.asarray(ids) if hasattr(ids, "__array__") else np.array(list(ids), dtype=object)
+    if array.ndim != 1:
+        raise InvalidInput(f"ids must be one-dimensional, got shape {array.shape}")
+    if rows is not None and len(array) != rows:
+        raise InvalidInput(f"ids must be one a row, got {len(array)} ids for {rows} rows")
+    if array.dtype.kind in "OT":
+        array = _from_objects(array)
+    if array.dtype.kind in "iu" and not (array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any()):
+        return array.astype(np.int64)
+    if array.dtype.kind == "U":
+        return array
+    if not len(array):
+        return array.astype(np.int64)
+    raise InvalidInput(f"ids must be whole numbers (up to 64 bits) or text, got {array.dtype}")
+
+
+def _from_objects(array: Ids) -> Ids:
+    values = array.tolist()
+    if all(isinstance(v, str) for v in values):
+        if any(v.endswith("\0") for v in values):
+            raise InvalidInput("ids must not end in a NUL character")  # NumPy's text drops it: two ids would be one
+        return np.array(values, dtype=np.str_)
+    if all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values):
+        if any(not -(2**63) <= v < 2**63 for v in values):
+            raise InvalidInput("ids that are whole numbers must fit in 64 bits; use text for longer ones")
+        return np.array(values, dtype=np.int64)
+    raise InvalidInput("ids must be all whole numbers or all text, without gaps")
+
+
+class IdIndex:
+    """Finds a person's slots, in the order in which the rows came.
+
+    Two arrays, sorted by id. Erasing overwrites entries in place (the slot by `GONE`, the id by its right neighbour's,
+    which keeps the order), so its cost does not grow with the number of rows and the id is nowhere afterwards.
+    """
+
+    def __init__(self, ids: Ids, slots: Slots) -> None:
+        order = np.argsort(ids, kind="stable")
+        self._ids, self._slots = ids[order], slots[order]
+
+    def entries(self) -> tuple[Ids, Slots]:
+        """Ids and slots of all rows there are."""
+        live = self._slots != GONE
+        return self._ids[live], self._slots[live]
+
+    def with_rows(self, ids: Ids, slots: Slots) -> "IdIndex":
+        """A new index that has these rows too; an id's earlier rows stay first."""
+        mine, mine_slots = self.entries()
+        if len(mine):
+            _same_kind(mine, ids)
+            ids = np.concatenate([mine, ids])
+        return IdIndex(ids, np.concatenate([mine_slots, slots]))
+
+    def find(self, wanted: Ids) -> "Found":
+        """All rows of these ids; an id that has none is an error."""
+        low, high = self._ranges(wanted)
+        spans = high - low
+        owner = np.repeat(np.arange(len(wanted)), spans)
+        place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
+        slots = self._slots[place]
+        live = slots != GONE
+        counts = np.bincount(owner[live], minlength=len(wanted))
+        if not counts.all():
+            unknown = np.flatnonzero(counts == 0)
+            raise UnknownId(
+                f"{len(unknown)} of {len(wanted)} ids are not in the model (unknown, or unlearned before), "
+                f"the first at position {unknown[0]}; nothing was changed"
+            )
+        return Found(slots[live], counts, sorted(zip(low.tolist(), high.tolist(), strict=True)))
+
+    def erase(self, found: "Found") -> None:
+        """Forget the ids that were found. Doing it again changes nothing."""
+        # From the right, so that the neighbour that is copied is never itself an id to be erased.
+        for low, high in reversed(found.ranges):
+            self._slots[low:high] = GONE
+            self._ids[low:high] = self._ids[high] if high < len(self._ids) else _last(self._ids.dtype)
+
+    def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Where the entries of these ids begin and end."""
+        _same_kind(self._ids, wanted)
+        cut = wanted.astype(self._ids.dtype, copy=False)
+        low, high = self._ids.searchsorted(cut, "left"), self._ids.searchsorted(cut, "right")
+        if wanted.dtype.itemsize > self._ids.dtype.itemsize:  # text that may be longer than any here was cut: no match
+            high[cut != wanted] = low[cut != wanted]
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Rows that were looked up: their slots, grouped in the order asked for, each id's in order of arrival."""
+
+    slots: Slots  # (k,)
+    counts: NDArray[np.intp]  # rows an id
+    ranges: list[tuple[int, int]]  # each id's entries in the index, sorted
+
+
+def _same_kind(mine: Ids, theirs: Ids) -> None:
+    if len(mine) and len(theirs) and mine.dtype.kind != theirs.dtype.kind:
+        kinds = {"i": "whole numbers", "U": "text"}
+        raise InvalidInput(f"this model's ids are {kinds[mine.dtype.kind]}, got {kinds[theirs.dtype.kind]}")
+
+
+def _last(dtype: np.dtype[Any]) -> Any:
+    """A value that no id sorts after. Entries that carry it are gone, so it may well be somebody's id."""
+    return np.iinfo(np.int64).max if dtype.kind == "i" else "\U0010ffff" * (dtype.itemsize // 4)

@@ -1,0 +1,164 @@
+"""The generic check: unlearning equals retraining, bit for bit.
+
+Every code, feature map, learner and store has to pass it, ours and yours.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from .bounds import Floats
+from .randomness import Seed, as_generator
+from .regressor import CodedRegressor
+
+#: scikit-learn regressors that give the same bytes whenever they are trained on the same bytes, on one thread and with
+#: a derived seed. For a model with one of these as learner, predictions are compared byte by byte.
+DETERMINISTIC = (
+    "DecisionTreeRegressor",
+    "ElasticNet",
+    "GradientBoostingRegressor",
+    "HistGradientBoostingRegressor",
+    "HuberRegressor",
+    "KNeighborsRegressor",
+    "Lasso",
+    "LinearRegression",
+    "RandomForestRegressor",
+    "Ridge",
+    "SGDRegressor",
+    "SVR",
+)
+
+
+def check_unlearning(
+    estimator: CodedRegressor, X: ArrayLike, y: ArrayLike, *, requests: int = 6, random_state: Seed = 0
+) -> None:
+    """Check that a model that unlearned rows is the model that never saw them.
+
+    Trains on a part of the rows, then makes random requests (unlearn a batch, add rows, correct rows), and after each
+    compares the model with one that is trained from scratch on the rows that are left, in their slots: the digest, and
+    the bytes of the weights (of the predictions, if the learner is one of the estimators in `DETERMINISTIC`).
+
+    Parameters
+    ----------
+    estimator : CodedRegressor
+        The model to check; it is cloned, not changed.
+    X, y : array
+        Rows to learn and forget: at least twice as many as shards. With ``keep="coded"``, inside the bounds.
+    requests : int
+        How many requests to make.
+    random_state : int, Generator, RandomState or None
+        The seed of the requests.
+
+    Raises
+    ------
+    AssertionError
+        If the two models differ: the message says after which requests and in what.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((60, 3))
+    >>> check_unlearning(CodedRegressor(shards=4, rate=2, random_state=0), X, X.sum(axis=1))
+    """
+    _Check(clone(estimator), np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), random_state).run(
+        requests
+    )
+
+
+class _Check:
+    """A model and, beside it, a plain record of the rows that it should have."""
+
+    def __init__(self, model: CodedRegressor, X: Floats, y: Floats, seed: Seed) -> None:
+        self.model, self.X, self.y, self.rng = model, X, y, as_generator(seed)
+        self.coded = model.keep == "coded"
+        self.story: list[str] = []
+        self.rows: dict[int, list[int]] = {}  # id -> the rows of X and y that it has now, in order of arrival
+        self.next_id = 0
+
+    def run(self, requests: int) -> None:
+        first = len(self.X) // 2
+        self.add(np.arange(first), self.model.fit)
+        spare = np.array_split(np.arange(first, len(self.X)), max(1, requests))
+        self.compare()
+        for k in range(requests):
+            kind = self.rng.integers(3)
+            if kind == 0:
+                self.add(spare[k], self.model.partial_fit)
+            else:
+                (self.unlearn if kind == 1 else self.rectify)()
+            self.compare()
+        while len(self.rows) > 1:
+            self.unlearn()
+        self.compare()
+
+    def add(self, picked: Any, learn: Callable[..., Any]) -> None:
+        """New people with one to three rows each, some of them known already."""
+        if not len(picked):
+            return
+        ids = self.next_id + self.rng.integers(0, max(1, len(picked) // 2), size=len(picked))
+        self.next_id += len(picked)
+        if self.rows:
+            ids[0] = self.rng.choice(list(self.rows))
+        learn(self.X[picked], self.y[picked], ids=ids)
+        for person, row in zip(ids.tolist(), picked.tolist(), strict=True):
+            self.rows.setdefault(person, []).append(row)
+        self.story.append(f"learned {len(picked)} rows")
+
+    def unlearn(self) -> None:
+        people = self.some()
+        if self.coded:
+            ids, picked = self.rows_of(people)
+            self.model.unlearn(ids, self.X[picked], self.y[picked])
+        else:
+            self.model.unlearn(people)
+        for person in people:
+            del self.rows[person]
+        self.story.append(f"unlearned {len(people)} ids")
+
+    def rectify(self) -> None:
+        people = self.some()
+        ids, picked = self.rows_of(people, shuffle=False)
+        right = self.rng.integers(0, len(self.X), size=len(picked))
+        old = {"old_X": self.X[picked], "old_y": self.y[picked]} if self.coded else {}
+        self.model.rectify(ids, self.X[right], self.y[right], **old)
+        for person in people:
+            self.rows[person] = right[np.array(ids) == person].tolist()
+        self.story.append(f"corrected {len(people)} ids")
+
+    def compare(self) -> None:
+        if self.coded:
+            ids, picked = self.rows_of(list(self.rows))
+            fresh = self.model.retrained(self.X[picked], self.y[picked], ids=ids)
+        else:
+            fresh = self.model.retrained()
+        where = "after: " + ", ".join(self.story)
+        expected = sum(map(len, self.rows.values()))
+        assert self.model.n_rows_ == expected, f"{where}: {self.model.n_rows_} rows instead of {expected}"
+        assert self.model.digest() == fresh.digest(), f"{where}: the digest differs from the retrained model's"
+        if isinstance(self.model.learner, str):
+            for j, (mine, its) in enumerate(zip(_weights(self.model), _weights(fresh), strict=True)):
+                assert mine == its, f"{where}: the weights of learner {j} differ from the retrained model's"
+        elif type(self.model.learner).__name__ in DETERMINISTIC:
+            same = self.model.predict(self.X).tobytes() == fresh.predict(self.X).tobytes()
+            assert same, f"{where}: the predictions differ from the retrained model's"
+
+    def some(self) -> list[int]:
+        """A random batch of people, in random order, never all of them."""
+        people = list(self.rows)
+        share = int(self.rng.integers(1, max(2, len(people) // 2)))
+        return [int(person) for person in self.rng.permutation(people)[: min(share, len(people) - 1) or 1]]
+
+    def rows_of(self, people: list[int], *, shuffle: bool = True) -> tuple[list[int], list[int]]:
+        """The ids and rows of these people, row by row."""
+        pairs = [(person, row) for person in people for row in self.rows[person]]
+        if shuffle:
+            pairs = [pairs[i] for i in self.rng.permutation(len(pairs))]
+        return [person for person, _ in pairs], [row for _, row in pairs]
+
+
+def _weights(model: CodedRegressor) -> list[bytes | None]:
+    """The bytes of every learner's weights."""
+    return [None if W is None else W.tobytes() for W in model._state.ensemble.models]

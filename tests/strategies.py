@@ -1,0 +1,60 @@
+"""What a model can be made of: every combination that is allowed."""
+
+import numpy as np
+from hypothesis import strategies as st
+from sklearn.linear_model import Lasso, LinearRegression
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.tree import DecisionTreeRegressor
+
+from expunge import Code, CodedRegressor, Powers, RandomFourier, random_code
+
+SIGNED = Code([[1, 0], [1, 1], [-1, 1], [1, 0]])
+SELECTING = [Code.uncoded(3), Code.single()]
+SUMMING = [
+    SIGNED,
+    Code([[3], [1], [2]]),
+    random_code(6, 2, random_state=0),
+    random_code(6, 3, balanced=False, random_state=1),
+    random_code(6, 3, density=0.6, random_state=2),
+]
+
+
+@st.composite
+def regressors(draw, learners=True):
+    """A CodedRegressor of any kind."""
+    code = draw(st.sampled_from(SELECTING + SUMMING) | st.none())
+    parameters = {
+        "code": code,
+        "shards": draw(st.sampled_from([2, 4, 6])),
+        "rate": draw(st.sampled_from([1, 2])),
+        "features": draw(
+            st.sampled_from(
+                [None, Powers(2), Powers(3), RandomFourier(4), RandomFourier(9, kernel="laplacian", scale=3)]
+            )
+        ),
+        "alpha": draw(st.sampled_from([0.0, 1e-9, 1e-3, 1.0])),
+        "fit_intercept": draw(st.booleans()),
+        "aggregate": draw(st.sampled_from(["mean", "median"])),
+        "random_state": draw(st.integers(0, 9)),
+    }
+    bounds = draw(st.sampled_from(["observed", "declared", "unit", "mixed"]))
+    parameters["bounds"] = {"observed": None, "declared": (-1, 1), "unit": "unit", "mixed": (-1, [1, 2, 3])}[bounds]
+    parameters["target_bounds"] = {"observed": None, "declared": (-2, 2), "unit": "unit", "mixed": None}[bounds]
+    if bounds in ("declared", "unit"):
+        parameters["keep"] = draw(st.sampled_from(["rows", "coded"]))
+    if learners and draw(st.integers(0, 3)) == 0:
+        choices = [LinearRegression(fit_intercept=False), Lasso(1e-3, fit_intercept=False, max_iter=100_000)]
+        if code in SELECTING:
+            choices += [DecisionTreeRegressor(), KNeighborsRegressor(1), LinearRegression()]
+        parameters["learner"] = draw(st.sampled_from(choices))
+    return CodedRegressor(**parameters)
+
+
+@st.composite
+def tables(draw, most=40):
+    """Rows in [-1, 1]; half of the time few distinct values, so that bounds and rows have ties."""
+    n, seed = draw(st.integers(16, most)), draw(st.integers(0, 2**20))
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-2, 3, (n, 3)) / 2 if draw(st.booleans()) else rng.uniform(-1, 1, (n, 3))
+    targets = draw(st.sampled_from([(), (1,), (2,)]))
+    return X, rng.uniform(-1, 1, (n, *targets))

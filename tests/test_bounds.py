@@ -1,0 +1,226 @@
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from expunge.bounds import Bounds, Extent, parse_bounds
+from expunge.errors import InvalidInput, InvalidSetting
+
+floats = st.floats(-1e150, 1e150)
+
+
+def declared(low, high, columns=2):
+    return Bounds.declared((low, high), columns, name="bounds")
+
+
+def everything(values):
+    return np.ones(len(values), dtype=bool)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(floats, min_size=3, max_size=3))
+def test_scaling_maps_the_bounds_to_zero_and_one_and_keeps_the_order(values):
+    low, x, high = sorted(values)
+    assume(high - low > 1e-290)
+    at_low, inside, at_high = declared(low, high, 1).scale(np.array([[low], [x], [high]])).ravel()
+    assert (at_low, at_high) == (0.0, 1.0)
+    assert 0.0 <= inside <= 1.0
+    assert inside == (x - low) / (high - low)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
+def test_unscaling_undoes_scaling(values):
+    low, x, high = sorted(values)
+    assume(high - low > 1e-9)
+    bounds = declared(low, high, 1)
+    back = bounds.unscale(bounds.scale(np.array([[x]])))
+    assert abs(back.item() - x) <= 1e-15 * (abs(low) + abs(high)) * 4
+
+
+def test_scaling_leaves_its_input_alone():
+    values = np.array([[1.0, 2.0]])
+    declared(0, 4).scale(values)
+    declared(0, 4).unscale(values)
+    assert values.tolist() == [[1.0, 2.0]]
+
+
+def test_scalars_hold_for_every_column_and_sequences_for_each():
+    scalars, each, mixed = declared(0, 10, 3), declared([0, 1, 2], [10, 11, 12], 3), declared(0, [10, 11, 12], 3)
+    assert (scalars.low.tolist(), scalars.high.tolist()) == ([0, 0, 0], [10, 10, 10])
+    assert (each.low.tolist(), each.high.tolist()) == ([0, 1, 2], [10, 11, 12])
+    assert (mixed.low.tolist(), mixed.high.tolist()) == ([0, 0, 0], [10, 11, 12])
+    assert {scalars.kind, each.kind, mixed.kind} == {"declared"}
+    np.testing.assert_array_equal(each.scale(np.array([[5.0, 1.0, 12.0]])), [[0.5, 0.0, 1.0]])
+
+
+def test_declared_bounds_are_a_copy():
+    low = np.zeros(2)
+    bounds = declared(low, np.ones(2))
+    low[0] = 5
+    assert bounds.low.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        ((2, 1), r"must have low <= high; they are reversed in columns \[0, 1\]"),
+        (([0, 3], [1, 2]), r"reversed in columns \[1\]"),
+        ((0, np.inf), "must be finite"),
+        ((-np.inf, 0), "must be finite"),
+        ((np.inf, np.inf), "must be finite"),
+        ((np.nan, 1), "must be finite"),
+        ((None, 1), "must be finite"),
+        ((-1e308, 1e308), "must be finite, and so must high - low"),
+        (([0, 0, 0], 1), "a pair .* of scalars or of 2 values each"),
+        ((0, [1]*3), "a pair .* of scalars or of 2 values each"),
+        ((0, 1, 2), "a pair"),
+        ((0,), "a pair"),
+        (5, "a pair"),
+        ({"low": 0, "high": 1}, "a pair"),
+        (([[0, 0], [0, 0]], 1), "a pair"),
+        ("wide", "must be None, 'unit' or a pair"),
+    ],
+)  # fmt: skip
+def test_bounds_that_cannot_be_are_refused_with_the_reason(pair, reason):
+    with pytest.raises(InvalidSetting, match=reason) as refusal:
+        parse_bounds(pair, 2, name="target_bounds")
+    assert str(refusal.value).startswith("target_bounds must")
+
+
+def test_a_bounds_parameter_is_none_unit_or_a_pair():
+    assert parse_bounds(None, 2, name="bounds") is None
+    assert parse_bounds("unit", 2, name="bounds").kind == "unit"
+    assert parse_bounds((0, 1), 2, name="bounds").kind == "declared"
+
+
+def test_unit_bounds_take_values_as_they_are():
+    unit, values = Bounds.unit(2), np.array([[-1.0, 1.0], [0.3, -0.2]])
+    assert (unit.low.tolist(), unit.high.tolist()) == ([-1, -1], [1, 1])
+    np.testing.assert_array_equal(unit.scale(values), values)
+    np.testing.assert_array_equal(unit.unscale(values), values)
+    np.testing.assert_array_equal(unit.admit(values, clip=False, name="X"), values)
+
+
+@pytest.mark.parametrize("constant", [0.0, -3.5, 1e300])
+def test_a_constant_column_is_zero_and_comes_back_as_its_constant(constant):
+    bounds = declared([constant, 0], [constant, 2])
+    scaled = bounds.scale(np.array([[constant, 1.0], [constant + 7, 2.0], [constant - 7, 0.0]]))
+    np.testing.assert_array_equal(scaled, [[0, 0.5], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(bounds.unscale(np.array([[0.9, 0.5]])), [[constant, 1.0]])
+
+
+def test_prediction_extrapolates():
+    np.testing.assert_array_equal(declared(0, 2).scale(np.array([[-2.0, 6.0]])), [[-1.0, 3.0]])
+
+
+def test_rows_inside_are_admitted_as_they_are():
+    values = np.array([[0.0, 1.0], [1.0, 0.0]])
+    assert declared(0, 1).admit(values, clip=False, name="X") is values
+
+
+def test_an_outside_row_is_refused_by_count_and_column_and_never_by_value():
+    values = np.array([[0.0, 77.125, 1.0], [-88.25, 99.5, 0.0], [0.0, 0.5, 1.0]])
+    with pytest.raises(InvalidInput) as refusal:
+        declared(0, 1, 3).admit(values, clip=False, name="X")
+    message = str(refusal.value)
+    assert message.startswith("X: rows outside the declared bounds: 1 in column 0, 2 in column 1;")
+    assert "clip=True" in message
+    assert not any(number in message for number in ("77", "88", "99", ".125", "0.5"))
+
+
+def test_an_outside_row_is_refused_by_the_names_of_columns():
+    with pytest.raises(InvalidInput) as refusal:
+        declared(0, 1).admit(np.array([[0.5, 2.0]]), clip=False, name="X", columns=["age", "income"])
+    assert "income" in str(refusal.value)
+    assert "age" not in str(refusal.value)
+
+
+def test_clipping_moves_outside_rows_to_the_bounds_only():
+    values = np.array([[-1.0, 0.25], [0.5, 9.0]])
+    np.testing.assert_array_equal(declared(0, 1).admit(values, clip=True, name="X"), [[0, 0.25], [0.5, 1]])
+    assert values.tolist() == [[-1.0, 0.25], [0.5, 9.0]]
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_values_outside_unit_bounds_are_never_clipped(clip):
+    with pytest.raises(InvalidInput, match="outside the unit bounds: 1 in column 1; declare bounds"):
+        Bounds.unit(2).admit(np.array([[1.0, 1.5]]), clip=clip, name="X")
+
+
+tables = st.integers(1, 3).flatmap(
+    lambda d: st.integers(0, 8).flatmap(
+        lambda n: arrays(np.float64, (n, d), elements=st.integers(-2, 2).map(float) | st.just(-0.0))
+    )
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(tables, st.data())
+def test_an_extent_is_the_least_and_the_largest_of_the_live_rows(table, data):
+    live = data.draw(arrays(bool, len(table)))
+    extent, rows = Extent.of(table, live), table[live]
+    for j in range(table.shape[1]):
+        column = rows[:, j].tolist()
+        low, high = (min(column), max(column)) if column else (0, 0)
+        assert (extent.bounds.low[j], extent.bounds.high[j]) == (low, high)
+        assert (extent.at_low[j], extent.at_high[j]) == (column.count(low), column.count(high))
+    assert extent.bounds.kind == "observed"
+    sides = np.concatenate([extent.bounds.low, extent.bounds.high])
+    assert not np.signbit(sides[sides == 0]).any()
+
+
+@settings(max_examples=400, deadline=None)
+@given(tables, st.data())
+def test_an_extent_is_replaced_if_and_only_if_no_bound_moved(table, data):
+    live = data.draw(arrays(bool, len(table)))
+    gone = live & data.draw(arrays(bool, len(table)))
+    new = data.draw(arrays(np.float64, (data.draw(st.integers(0, 3)), table.shape[1]),
+                           elements=st.integers(-2, 2).map(float)))  # fmt: skip
+    before = Extent.of(table, live)
+    after_rows = np.concatenate([table[live & ~gone], new])
+    after = Extent.of(after_rows, everything(after_rows))
+    replaced = before.replaced(table[gone], new)
+    stayed = (after.bounds.low == before.bounds.low).all() and (after.bounds.high == before.bounds.high).all()
+    if not len(after_rows) or not stayed:  # the extent of no rows is a convention, not a bound that stayed
+        assert replaced is None
+    else:
+        assert replaced.bounds is before.bounds
+        np.testing.assert_array_equal(replaced.at_low, after.at_low)
+        np.testing.assert_array_equal(replaced.at_high, after.at_high)
+
+
+def test_only_the_last_row_on_a_bound_moves_it():
+    table = np.array([[0.0], [0.0], [5.0], [9.0]])
+    extent = Extent.of(table, everything(table))
+    once = extent.replaced(table[:1], table[:0])
+    assert once.at_low.tolist() == [1]
+    assert once.replaced(table[1:2], table[:0]) is None
+    assert once.replaced(table[1:2], table[1:2]).at_low.tolist() == [1]
+    assert once.replaced(table[1:2], np.array([[-1.0]])) is None
+
+
+@pytest.mark.parametrize("order", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
+def test_a_negative_zero_does_not_show_in_observed_bounds(order):
+    table = np.array(order)[:, None]
+    extent = Extent.of(table, everything(table))
+    assert extent.bounds.low.tobytes() == extent.bounds.high.tobytes() == np.zeros(1).tobytes()
+    assert (extent.at_low.item(), extent.at_high.item()) == (2, 2)
+
+
+def test_a_negative_zero_does_not_show_in_declared_bounds():
+    assert declared(-0.0, 1).low.tobytes() == declared(0.0, 1).low.tobytes()
+    assert declared(-1, -0.0).high.tobytes() == declared(-1, 0.0).high.tobytes()
+
+
+def test_dead_rows_do_not_count():
+    table = np.array([[100.0], [1.0], [2.0], [-100.0]])
+    extent = Extent.of(table, np.array([False, True, True, False]))
+    assert (extent.bounds.low.item(), extent.bounds.high.item()) == (1.0, 2.0)
+
+
+def test_columns_too_wide_for_floats_are_refused_by_number():
+    table = np.array([[0.0, -1.5e308], [1.0, 1.5e308]])
+    with pytest.raises(InvalidInput, match=r"the values of columns \[1\] are too far apart for float64"):
+        Extent.of(table, everything(table))
