@@ -34,8 +34,9 @@ def power_plant() -> Table:
     """Combined Cycle Power Plant: 9,568 x 4, target PE (net hourly electrical energy output)."""
     from openpyxl import load_workbook
 
-    sheet = load_workbook(_file("ccpp/Folds5x2_pp.xlsx"), read_only=True).worksheets[0]
-    table = np.array(list(sheet.iter_rows(min_row=2, values_only=True)), dtype=np.float64)
+    book = load_workbook(_file("ccpp/Folds5x2_pp.xlsx"), read_only=True)
+    table = np.array(list(book.worksheets[0].iter_rows(min_row=2, values_only=True)), dtype=np.float64)
+    book.close()
     return table[:, :-1], table[:, -1]
 
 

@@ -1,5 +1,6 @@
 import copy
 import itertools
+import math
 import pickle
 from fractions import Fraction
 
@@ -12,7 +13,7 @@ from scipy.stats import chisquare
 from sklearn.base import BaseEstimator, clone
 
 from expunge import Code, random_code
-from expunge.codes import HEAVIEST, weighted_sum
+from expunge.codes import HEAVIEST
 from expunge.errors import InvalidSetting
 
 
@@ -101,6 +102,22 @@ def test_draws_are_uniform_over_the_matrices_that_keep_the_conditions(s, r, draw
     for _ in range(draws):
         counts[tuple(random_code(s, r, balanced=balanced, random_state=rng).G.argmax(axis=1).tolist())] += 1
     assert chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def onto(s, r):
+    """How many maps of s rows onto all of r columns there are."""
+    return sum((-1) ** k * math.comb(r, k) * (r - k) ** s for k in range(r + 1))
+
+
+@pytest.mark.parametrize(("s", "r"), [(7, 2), (8, 3), (12, 4)])
+def test_column_sums_are_distributed_as_in_the_papers_draw(s, r):
+    expected = np.array([math.comb(s, k) * onto(s - k, r - 1) / onto(s, r) for k in range(1, s - r + 2)])
+    rng = np.random.default_rng(4)
+    sums = [random_code(s, r, balanced=False, random_state=rng).G[:, 0].sum() for _ in range(4000)]
+    counts = np.bincount(sums, minlength=s + 1)[1 : s - r + 2]
+    last = int((expected * 4000 > 10).sum()) - 1  # rare sums, all large, count as one
+    cells = [np.append(n[:last], n[last:].sum()) for n in (counts, expected * 4000)]
+    assert chisquare(*cells).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("density", [None, 0.02, 0.5, 0.9])
@@ -259,10 +276,20 @@ def test_a_stripe_can_be_encoded_anywhere():
     np.testing.assert_array_equal(code.encode(stripes), np.concatenate(parts, axis=1))
 
 
-def test_a_weighted_sum_does_not_change_its_rows():
-    rows = np.ones((2, 3, 1))
-    weighted_sum(rows, np.array([2, 1, -1]))
-    assert (rows == 1).all()
+def test_encoding_does_not_change_the_rows():
+    stripes = np.ones((2, 3, 1))
+    coded = Code([[2, 0], [1, 0], [-1, 1]]).encode(stripes)
+    coded[:] = 9
+    assert (stripes == 1).all()
+
+
+def test_the_columns_of_a_code_are_those_of_its_matrix():
+    code = Code([[2, 1, 0], [0, 1, 0], [-1, 1, 1]])
+    for column, g in zip(code.columns, code.G.T, strict=True):
+        assert column.lanes.tolist() == [i for i in range(3) if g[i]]
+        assert column.weights.tolist() == [w for w in g.tolist() if w]
+        assert [column.lanes[p] if p >= 0 else None for p in column.place] == [i if g[i] else None for i in range(3)]
+        assert column.plain is (set(g.tolist()) <= {0, 1})
 
 
 @settings(max_examples=60, deadline=None)
@@ -322,7 +349,7 @@ class Holder(BaseEstimator):
 COPIES = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
-    "pickle": lambda code: pickle.loads(pickle.dumps(code)),  # noqa: S301 - our own bytes
+    "pickle": lambda code: pickle.loads(pickle.dumps(code)),
     "clone": lambda code: clone(Holder(code)).code,
 }
 

@@ -1,3 +1,4 @@
+import hashlib
 import math
 from fractions import Fraction
 
@@ -204,6 +205,12 @@ GOLDEN = [
     ["0x1.fb598a107015ap-1", "0x1.9b4b9c1d466f4p-2", "0x1.ffb2a1421672bp-1"],
     ["-0x1.bf2dbdff1159bp-1", "0x1.77643da2b13cfp-2", "0x1.f6297cff8480ap-1"],
 ]
+
+
+def test_the_cosines_bits_never_change():
+    turns = np.arange(-(2**14), 2**14) * 2.0**-14  # ends and middle included
+    bits = features._cosine_of_turns(turns, 1.0).astype("<f8").tobytes()
+    assert hashlib.sha256(bits).hexdigest() == "8210c9082404ef2c6dca2a15041acbce3e6579f155e994bc3da56e8677ad8c67"
 
 
 def test_theta_and_b_are_the_papers():

@@ -9,7 +9,6 @@ from sklearn.linear_model import ElasticNet, HuberRegressor, Lasso, LinearRegres
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
-from strategies import SIGNED, regressors, tables
 from threadpoolctl import threadpool_limits
 
 import expunge.features
@@ -18,6 +17,7 @@ import expunge.regressor
 from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.ensemble import RidgeRule
 from expunge.testing import DETERMINISTIC, check_unlearning
+from strategies import SIGNED, regressors, tables
 
 
 @settings(max_examples=150)
@@ -150,7 +150,7 @@ def test_the_check_finds_an_update_that_is_off_by_one(monkeypatch, rng):
     monkeypatch.setattr(RidgeRule, "relearn", sloppy)
     with pytest.raises(AssertionError, match="after: learned .* the digest differs"):
         check_unlearning(
-            CodedRegressor(random_state=0, **{k: "unit" for k in ("bounds", "target_bounds")}),
+            CodedRegressor(random_state=0, **dict.fromkeys(("bounds", "target_bounds"), "unit")),
             rng.uniform(-1, 1, (40, 2)),
             rng.uniform(-1, 1, 40),
         )

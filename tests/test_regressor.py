@@ -142,7 +142,9 @@ def test_a_stream_of_single_rows_is_learned_as_well_as_one_batch():
     model.fit(X[:4], y[:4])
     for k in range(4, 480):
         model.partial_fit(X[k : k + 1], y[k : k + 1])
-    assert np.mean((model.predict(X) - y) ** 2) < 1e-3  # with lane = k % 4 a learner would see the same two hours for ever
+    assert (
+        np.mean((model.predict(X) - y) ** 2) < 1e-3
+    )  # with lane = k % 4 a learner would see the same two hours for ever
 
 
 # --- forgetting
@@ -282,7 +284,7 @@ def test_the_erased_row_is_nowhere_in_the_object(table, keep, features):
     assert traces(model, *args) > 0
     model.unlearn("person 7") if keep == "rows" else model.unlearn("person 7", X[7:8], y[7:8])
     assert traces(model, *args) == 0
-    arrays, things = reachable(model.__dict__)
+    arrays, _ = reachable(model.__dict__)
     touched = [j for j in range(4) if not any(np.array_equal(a, before[j]) for a in arrays)]
     assert len(touched) == 1
     assert not any(np.array_equal(a, old_weights[touched[0]]) for a in arrays)

@@ -42,7 +42,7 @@ class Bounds:
             raise InvalidSetting(
                 f"{name} must be None (observed), 'unit' or a pair (low, high) of scalars or of {columns} values each"
             ) from None
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             if not np.isfinite(high - low).all():
                 raise InvalidSetting(f"{name} must be finite, and so must high - low")
         if reversed_ := np.flatnonzero(low > high).tolist():
@@ -51,10 +51,14 @@ class Bounds:
 
     @cached_property
     def width(self) -> Floats:
-        """High minus low; infinite for a constant column, which says nothing and so is mapped to 0 everywhere."""
+        """High minus low; 1 for a constant column."""
         width = self.high - self.low
-        width[width == 0.0] = np.inf
+        width[width == 0.0] = 1.0
         return width
+
+    @cached_property
+    def _constant(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self.high == self.low)
 
     def scale(self, values: Floats) -> Floats:
         """Map to [0, 1] ("unit": to themselves). One subtraction, one division: the same bits on every machine."""
@@ -62,6 +66,8 @@ class Bounds:
             return values
         scaled = values - self.low
         scaled /= self.width
+        if len(self._constant):  # such a column says nothing, also where a row to be predicted has another value
+            scaled[:, self._constant] = 0.0
         return scaled
 
     def unscale(self, scaled: Floats) -> Floats:

@@ -23,6 +23,33 @@ HEAVIEST = 2**16
 _PRIMES = (2_147_483_647, 2_147_483_629, 2_147_483_587)
 
 
+@dataclass(frozen=True, eq=False)
+class Column:
+    """What feeds one learner: L lanes and their weights."""
+
+    lanes: NDArray[np.intp]  # (L,)
+    weights: NDArray[np.int64]  # (L,)
+    place: NDArray[np.intp]  # (s,): where among its lanes a lane is; -1 if it does not feed this learner
+    plain: bool  # whether all weights are 1
+
+    @classmethod
+    def of(cls, g: NDArray[np.int64]) -> "Column":
+        """Read a column of G."""
+        lanes = np.flatnonzero(g)
+        place = np.full(len(g), -1)
+        place[lanes] = np.arange(len(lanes))
+        return cls(lanes, g[lanes], place, bool((g[lanes] == 1).all()))
+
+    def sum(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The learner's coded rows, from the rows of its lanes, exactly: (m, L, D) -> (m, D), maybe a view."""
+        if self.plain and len(self.lanes) == 1:
+            return rows[:, 0]
+        if not self.plain:
+            rows = rows * self.weights[:, None].astype(rows.dtype)
+        summed: NDArray[Any] = np.add.reduce(rows, axis=1)
+        return summed
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Code:
     """A linear block code: lane i feeds learner j with weight ``G[i, j]``.
@@ -48,7 +75,8 @@ class Code:
     """The largest sum of a column of absolute weights: how much larger than a row a coded row can be."""
     is_selection: bool = field(init=False)
     """Whether every coded row is a row as it is (each column of G a unit vector)."""
-    _lanes: tuple[NDArray[np.intp], ...] = field(init=False)
+    columns: tuple["Column", ...] = field(init=False)
+    """What feeds each learner: the nonzero entries of each column of G."""
 
     def __init__(self, G: ArrayLike) -> None:
         G = _checked(G)
@@ -57,7 +85,7 @@ class Code:
             "G": G,
             "heaviest": int(np.abs(G).sum(axis=0).max()),
             "is_selection": bool(one_lane.all()),
-            "_lanes": tuple(np.flatnonzero(column) for column in G.T),
+            "columns": tuple(Column.of(column) for column in G.T),
         }
         for name, value in derived.items():  # at once, not when asked for: a parameter must not change by being used
             object.__setattr__(self, name, value)
@@ -98,7 +126,7 @@ class Code:
 
     def lanes_of(self, learner: int) -> NDArray[np.intp]:
         """Lanes that feed a learner."""
-        return self._lanes[learner]
+        return self.columns[learner].lanes
 
     def encode(self, stripes: NDArray[Any]) -> NDArray[Any]:
         """Sum each stripe's rows into its coded rows (Algorithm 2, line 13).
@@ -119,20 +147,13 @@ class Code:
         array([[ 1,  9],
                [ 5, 13]])
         """
-        return np.stack(
-            [weighted_sum(stripes[:, self._lanes[j]], self.G[self._lanes[j], j]) for j in range(self.learners)]
-        )
+        return np.stack([column.sum(stripes[:, column.lanes]) for column in self.columns])
+
+    def __reduce__(self) -> tuple[type["Code"], tuple[NDArray[np.int64]]]:
+        return Code, (self.G,)  # a copy is checked and read-only, too
 
     def __repr__(self) -> str:
         return f"Code(shards={self.shards}, learners={self.learners}, density={self.density:.3g})"
-
-
-def weighted_sum(rows: NDArray[Any], g: NDArray[np.int64]) -> NDArray[Any]:
-    """One learner's coded rows from the lanes that feed it: (m, L, D), (L,) -> (m, D). Exact on integers."""
-    if (g != 1).any():
-        rows = rows * g[:, None].astype(rows.dtype)
-    summed: NDArray[Any] = np.add.reduce(rows, axis=1)
-    return summed
 
 
 def random_code(
@@ -171,7 +192,7 @@ def random_code(
     for attempt in range(1000):
         # Above the minimum density a draw of column sums may allow no full rank (two columns of ones): draw again, and
         # after many times with balanced sums, which do.
-        even = balanced or attempt >= 100
+        even = balanced or attempt >= 10
         G = _cover(s, _even_sizes(s, r, rng) if even else _surjection_sizes(s, r, rng), rng)
         if ones == s:
             return Code(G)
@@ -257,7 +278,8 @@ def _fill(G: NDArray[np.int64], extra: NDArray[np.int64], rng: np.random.Generat
     basis = _Echelon()
     for j in rng.permutation(G.shape[1]):
         free = np.flatnonzero(G[:, j] == 0)
-        for _ in range(20 * len(G)):
+        choices = 1 if extra[j] in (0, len(free)) else 20 * len(G)
+        for _ in range(choices):
             column = G[:, j].copy()
             column[rng.choice(free, extra[j], replace=False)] = 1
             if basis.add(column):
@@ -293,7 +315,10 @@ def _full_rank(G: NDArray[np.int64]) -> bool:
 
 
 def _checked(G: ArrayLike) -> NDArray[np.int64]:
-    matrix = np.array(G)
+    try:
+        matrix = np.array(G)
+    except ValueError:
+        raise InvalidSetting("G must be a matrix of integers: its rows have different lengths") from None
     if matrix.dtype.kind not in "iub" or matrix.ndim != 2 or not matrix.size:
         raise InvalidSetting(
             f"G must be a matrix of integers, shape (shards, learners), got shape {matrix.shape}, dtype {matrix.dtype}"

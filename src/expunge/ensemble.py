@@ -18,14 +18,17 @@ from .bounds import Floats
 from .errors import NothingLearned
 from .features import FeatureMap, blocks
 from .learners import fit_estimator, ridge_weights
-from .moments import Moments, Tally
+from .moments import Moments, Tally, merged
 from .randomness import Key, derived_seed
 from .shards import Change, CodedBlock, Encoder, Store
 from .slots import SEEDS
+from .threads import spread
 
 Aggregate: TypeAlias = Literal["mean", "median"]
 
 DIGEST_VERSION = 1
+
+SPREAD_ROWS = 256  # rows for which another thread is worth its start
 
 
 class Rule(Protocol):
@@ -57,17 +60,23 @@ class RidgeRule:
     alpha: float
 
     def learn(self, encoder: Encoder, store: Store, learner: int) -> Moments:
-        tally = Tally(encoder.width)
-        for block in store.shard(encoder, learner):
-            tally.add(block.rows, block.members)
-        return tally.total()
+        def part(k: int, n: int) -> Moments:
+            tally = Tally(encoder.width)
+            for block in store.shard(encoder, learner, part=(k, n)):
+                tally.add(block.rows, block.members)
+            return tally.total()
+
+        return merged(spread(part, store.live.size // SPREAD_ROWS))
 
     def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
-        tally = Tally(encoder.width)
-        for before, after in store.touched(encoder, learner, change):
-            tally.add(before.rows, before.members, sign=-1)
-            tally.add(after.rows, after.members)
-        return state + tally.total()
+        def part(k: int, n: int) -> Moments:
+            tally = Tally(encoder.width)
+            for before, after in store.touched(encoder, learner, change, part=(k, n)):
+                tally.add(before.rows, before.members, sign=-1)
+                tally.add(after.rows, after.members)
+            return tally.total()
+
+        return state + merged(spread(part, change.slots.size // SPREAD_ROWS))
 
     def model(self, state: Moments, encoder: Encoder) -> Floats | None:
         if not state.rows:
@@ -181,8 +190,12 @@ class Ensemble:
             raise NothingLearned("every row was unlearned: there is nothing to predict from; add rows with partial_fit")
         encoder, out = self.encoder, np.empty((len(X), self.encoder.n_targets))
         predict = self.rule.predictor(models, self.aggregate, encoder.intercept)
-        for block in blocks(len(X), encoder.n_weights):
-            out[block] = predict(encoder.features.map_block(encoder.inputs.scale(X[block])))
+
+        def part(k: int, n: int) -> None:
+            for block in blocks(len(X), encoder.n_weights, part=(k, n)):
+                out[block] = predict(encoder.features.map_block(encoder.inputs.scale(X[block])))
+
+        spread(part, len(X) // SPREAD_ROWS)
         return encoder.targets.unscale(out)
 
     def digest(self) -> str:

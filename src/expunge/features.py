@@ -7,6 +7,7 @@ the processor shows in a feature.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -36,11 +37,13 @@ _SINE = (
 )
 
 
-def blocks(rows: int, width: int) -> Iterator[slice]:
-    """Cut ``rows`` rows of ``width`` numbers into pieces that stay in cache."""
+def blocks(rows: int, width: int, part: tuple[int, int] = (0, 1)) -> Iterator[slice]:
+    """Cut rows of ``width`` numbers into pieces that stay in cache; ``part`` = (k, n): only the k-th of n shares."""
+    k, n = part
+    first, last = rows * k // n, rows * (k + 1) // n
     step = max(1, BLOCK // max(1, width))
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+    for start in range(first, last, step):
+        yield slice(start, min(start + step, last))
 
 
 class FeatureMap(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
@@ -222,7 +225,9 @@ class RandomFourier(FeatureMap):
         """
         inputs = np.ones((len(scaled), self.n_features_in_ + 1))  # the last column brings b in
         grid = inputs[:, :-1]
-        np.multiply(np.clip(scaled, -(2.0**64), 2.0**64), 2.0**INPUT_BITS, out=grid)  # clipped: any phase is finite
+        np.minimum(scaled, 2.0**64, out=grid)  # so that any finite input has a finite phase
+        np.maximum(grid, -(2.0**64), out=grid)
+        grid *= 2.0**INPUT_BITS
         np.rint(grid, out=grid)
         return _cosine_of_turns(inputs @ self._turns, unit)
 
@@ -235,8 +240,10 @@ class RandomFourier(FeatureMap):
         D = self.n_features
         if shapes != {"projection": (n_inputs, D), "phases": (D,), "exponents": (D,)}:
             raise InvalidSetting(f"RandomFourier({D}) on {n_inputs} inputs cannot have arrays of shapes {shapes}")
+        if any(array.dtype.kind != "i" for array in arrays.values()):
+            raise InvalidSetting("RandomFourier: what was drawn is kept as integers")
         theta, b, k = arrays["projection"], arrays["phases"], arrays["exponents"]
-        if ((k < -1000) | (k > 1000)).any() or not _is_exact(theta.astype(np.float64), b.astype(np.float64)).all():
+        if ((k < -200) | (k > 53)).any() or not _is_exact(theta.astype(np.float64), b.astype(np.float64)).all():
             raise InvalidSetting("RandomFourier: projection or phases exceed the exact range")
         self.n_features_in_ = n_inputs
         return self._keep(theta, b, k)
@@ -251,7 +258,7 @@ class RandomFourier(FeatureMap):
         whole_number("n_features", self.n_features)
         if self.kernel not in ("gaussian", "laplacian"):
             raise InvalidSetting(f"kernel must be 'gaussian' or 'laplacian', got {self.kernel!r}")
-        if self.scale is not None and not (np.isreal(self.scale) and 0 < self.scale < 1e9):
+        if self.scale is not None and not (isinstance(self.scale, Real) and 0 < self.scale < 1e9):
             raise InvalidSetting(f"scale must be None or a number between 0 and 1e9, got {self.scale!r}")
 
     def _draw(self, n_inputs: int, rng: np.random.Generator) -> Self:

@@ -1,49 +1,27 @@
 """Weak learners: weights from exact moments, or any scikit-learn regressor on its coded shard.
 
 Both are pure functions of integers. Whoever calls them with the same integers on the same machine gets the same bytes,
-because everything here runs on one BLAS thread (LAPACK's Cholesky gives other last bits on two).
+because all of it runs on one BLAS thread.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrf, dpotrs
 from sklearn.base import clone
-from threadpoolctl import ThreadpoolController
 
 from .bounds import Floats
 from .codes import Code
 from .errors import InvalidSetting
 from .moments import Moments
-
-_BLAS_LOCK = threading.RLock()
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")  # finding the libraries takes 1.5 ms, so do it once
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Hold BLAS to one thread. The limit is process-wide, hence the lock."""
-    with _BLAS_LOCK:
-        if all(library.num_threads == 1 for library in _blas().lib_controllers):
-            yield  # setting and resetting the limit would take longer than solving a small system
-        else:
-            with _blas().limit(limits=1):
-                yield
+from .threads import one_blas_thread
 
 
 def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
     """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
 
-    A system that is singular to working precision (the reciprocal condition number of Q'Q is below w * 2^-52) gets the
-    least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
+    A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of the diagonal
+    entry that it is left of) gets the least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
     """
     M = moments.matrix(bits)  # (w, w), lower triangle
     p = len(M) - targets
@@ -52,17 +30,11 @@ def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, in
     diagonal += alpha
     with one_blas_thread():
         factor, failed = dpotrf(A, lower=1, clean=0)
-        if not failed and (alpha > 0 or _well_conditioned(A, factor)):
+        pivots = np.einsum("ii->i", factor) ** 2
+        if not failed and (pivots > np.einsum("ii->i", A) * (len(M) * 2.0**-52)).all():
             W: Floats = dpotrs(factor, B, lower=1)[0]
-            if np.isfinite(W).all():
-                return W
+            return W
         return _minimum_norm(np.tril(A) + np.tril(A, -1).T, B, intercept=intercept)
-
-
-def _well_conditioned(A: Floats, factor: Floats) -> bool:
-    full = np.abs(np.tril(A)) + np.abs(np.tril(A, -1)).T
-    reciprocal, _ = dpocon(factor, full.sum(axis=0).max(), uplo="L")
-    return bool(reciprocal > len(A) * 2.0**-52)
 
 
 def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:

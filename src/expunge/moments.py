@@ -15,14 +15,17 @@ for N <= 2^17 / 2.25 = 58,254. So at most that many rows are summed in floats be
 |H'H| <= 2^36 N and |H'L + L'H| <= 2 * 2^18 * 2^17 * N = 2^36 N, so int64 holds the limbs of fewer than 2^27 rows.
 """
 
+import functools
 import hashlib
+import operator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dspr
 from scipy.linalg.lapack import dtpttr, dtrttp
 
+from .blas import add_gram
 from .bounds import Floats
 from .errors import CapacityExceeded
 
@@ -31,7 +34,8 @@ CODED_BITS = 2 * SLICE_BITS  # |q| <= 2^36
 FLOAT_ROWS = 2**53 * 4 // (9 * 2**CODED_BITS)  # 58,254: what a float64 accumulator can take
 INT_ROWS = 2 ** (63 - CODED_BITS) - 1  # what the int64 limbs can take
 
-_BUFFER_ROWS = 256  # rows a dsyrk call: fewer waste memory traffic, more leave the cache
+_FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
+_BUFFER_ROWS = 192  # rows a product, at least: fewer waste memory traffic
 
 
 def feature_bits(heaviest: int) -> int:
@@ -98,7 +102,8 @@ class Tally:
     def __init__(self, width: int) -> None:
         self._width = width
         self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; small blocks make a slow dsyrk
-        self._sums: list[Floats] | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet
+        self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet, (3, w, w)
+        self._packed: Floats | None = None  # the same of a few rows, (3, P)
         self._summed = 0
         self._limbs: NDArray[np.int64] | None = None
         self._rows = 0
@@ -126,34 +131,47 @@ class Tally:
         if not waiting:
             return
         coded = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-        for start in range(0, len(coded), _BUFFER_ROWS):
-            self._multiply(coded[start : start + _BUFFER_ROWS], float(sign))
+        for part in np.array_split(coded, max(1, len(coded) // _BUFFER_ROWS)):  # more rows would leave the cache
+            self._multiply(part, float(sign))
 
     def _multiply(self, q: Floats, sign: float) -> None:
         if self._summed + len(q) > FLOAT_ROWS:
             self._fold()
         self._summed += len(q)
+        q = np.ascontiguousarray(q)
         high = q * 2.0**-SLICE_BITS
         np.rint(high, out=high)
         low = high * -(2.0**SLICE_BITS)
         low += q
         slices = (high, high + low, low)
+        if self._sums is None and len(q) <= _FEW_ROWS:  # a deletion: no need of a whole matrix
+            if self._packed is None:
+                self._packed = np.zeros((3, self._width * (self._width + 1) // 2))
+            for piece, packed in zip(slices, self._packed, strict=True):
+                for row in piece:
+                    dspr(self._width, sign, row, packed, lower=1, overwrite_ap=1)  # in place
+            return
         if self._sums is None:
-            self._sums = [dsyrk(sign, piece.T, lower=1) for piece in slices]
-        else:
-            for piece, c in zip(slices, self._sums, strict=True):
-                dsyrk(sign, piece.T, beta=1.0, c=c, overwrite_c=1, lower=1)  # c is in Fortran order: updated in place
+            self._sums = np.zeros((3, self._width, self._width))
+        for piece, total in zip(slices, self._sums, strict=True):
+            add_gram(total, piece, sign)
 
     def _fold(self) -> None:
-        if self._sums is None:
-            return
-        high, middle, low = (dtrttp(c, uplo="L")[0] for c in self._sums)  # (P,) each
-        middle -= high
-        middle -= low  # H'L + L'H
-        limbs = np.empty((3, len(high)), dtype=np.int64)
-        limbs[0], limbs[1], limbs[2] = high, middle, low
-        self._limbs = limbs if self._limbs is None else self._limbs + limbs
-        self._sums, self._summed = None, 0
+        """Take the sums in floats, H'H, (H + L)'(H + L) and L'L, over into integers."""
+        sums = [] if self._packed is None else [self._packed]
+        if self._sums is not None:
+            sums.append(np.stack([dtrttp(c.T, uplo="L")[0] for c in self._sums]))
+        for packed in sums:
+            packed[1] -= packed[0]
+            packed[1] -= packed[2]  # H'L + L'H
+            limbs = packed.astype(np.int64)
+            self._limbs = limbs if self._limbs is None else self._limbs + limbs
+        self._sums, self._packed, self._summed = None, None, 0
+
+
+def merged(parts: list[Moments]) -> Moments:
+    """The moments of all parts together, in whatever order."""
+    return functools.reduce(operator.add, parts)
 
 
 def _held(coded_rows: int) -> int:

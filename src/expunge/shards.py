@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bounds import Bounds, Floats
-from .codes import Code, weighted_sum
+from .codes import Code
 from .errors import InvalidInput
 from .features import FeatureMap, blocks
 from .moments import feature_bits
@@ -25,7 +25,10 @@ from .slots import Slots
 T = TypeVar("T", bound=np.generic)
 Integers: TypeAlias = NDArray[np.int64]
 
+Part: TypeAlias = tuple[int, int]  # (k, n): the k-th of n shares of the work
+
 PRINT_BYTES = 16  # of a row's fingerprint
+WHOLE: Part = (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +108,11 @@ class CodedBlock:
     @classmethod
     def of(cls, stripes: NDArray[np.intp], coded: Floats, live: NDArray[np.bool_]) -> "CodedBlock":
         """Coded rows of these stripes, and which of the feeding lanes have a row: (m, width), (m, L)."""
-        filled = live.any(axis=1)
-        if not filled.all():
+        members = int(np.count_nonzero(live))
+        if members < live.size:
+            filled = live.any(axis=1)
             stripes, coded = stripes[filled], coded[filled]
-        return cls(stripes, coded, int(np.count_nonzero(live)))
+        return cls(stripes, coded, members)
 
 
 class Store(Protocol):
@@ -116,10 +120,14 @@ class Store(Protocol):
 
     live: NDArray[np.bool_]  # (slots,): which slots have a row; the slots fill whole stripes
 
-    def shard(self, encoder: Encoder, learner: int, change: Change | None = None) -> Iterator[CodedBlock]:
+    def shard(
+        self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
+    ) -> Iterator[CodedBlock]:
         """A learner's coded rows, as they are or as they will be after a change."""
 
-    def touched(self, encoder: Encoder, learner: int, change: Change) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+    def touched(
+        self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
+    ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
         """The coded rows that a change touches, before and after it."""
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
@@ -135,26 +143,29 @@ class Rows:
     def __init__(self, X: Floats, y: Floats, live: NDArray[np.bool_]) -> None:
         self.X, self.y, self.live = X, y, live  # (slots, d), (slots, t), (slots,)
 
-    def shard(self, encoder: Encoder, learner: int, change: Change | None = None) -> Iterator[CodedBlock]:
-        lanes, g = _lanes(encoder.code, learner)
-        which, stripe, column = _feeding(encoder.code, learner, change)
-        for block in blocks(len(self.live) // encoder.code.shards, len(lanes) * encoder.width):
+    def shard(
+        self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
+    ) -> Iterator[CodedBlock]:
+        column = encoder.code.columns[learner]
+        touch = Touch.of(encoder.code, learner, change)
+        for block in blocks(len(self.live) // encoder.code.shards, len(column.lanes) * encoder.width, part):
             stripes = np.arange(block.start, block.stop)
-            Z, live = self.integers(encoder, stripes, lanes)
+            Z, live = self.integers(encoder, stripes, column.lanes)
             if change is not None:
-                self._replace(encoder, Z, live, block, change, which, stripe, column)
-            yield CodedBlock.of(stripes, weighted_sum(Z, g), live)
+                _replace(encoder, Z, live, change, touch.between(block.start, block.stop), block.start)
+            yield CodedBlock.of(stripes, column.sum(Z), live)
 
-    def touched(self, encoder: Encoder, learner: int, change: Change) -> Iterator[tuple[CodedBlock, CodedBlock]]:
-        lanes, g = _lanes(encoder.code, learner)
-        which, stripe, column = _feeding(encoder.code, learner, change)
-        touched, position = np.unique(stripe, return_inverse=True)
-        for block in blocks(len(touched), len(lanes) * encoder.width):
-            stripes = touched[block]
-            Z, live = self.integers(encoder, stripes, lanes)
-            before = CodedBlock.of(stripes, weighted_sum(Z, g), live)
-            self._replace(encoder, Z, live, block, change, which, position, column)
-            yield before, CodedBlock.of(stripes, weighted_sum(Z, g), live)
+    def touched(
+        self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
+    ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        column = encoder.code.columns[learner]
+        stripes, touch = Touch.of(encoder.code, learner, change).by_stripe()
+        for block in blocks(len(stripes), len(column.lanes) * encoder.width, part):
+            some = stripes[block]
+            Z, live = self.integers(encoder, some, column.lanes)
+            before = CodedBlock.of(some, column.sum(Z).copy(), live)  # a copy: with one lane the sum is Z itself
+            _replace(encoder, Z, live, change, touch.between(block.start, block.stop), block.start)
+            yield before, CodedBlock.of(some, column.sum(Z), live)
 
     def integers(
         self, encoder: Encoder, stripes: NDArray[np.intp], lanes: NDArray[np.intp]
@@ -162,29 +173,12 @@ class Rows:
         """The rows of these stripes and lanes as integers, zero where there is none: (m, L, width), (m, L)."""
         slots = stripes[:, None] * encoder.code.shards + lanes
         live = self.live[slots]
-        if live.all():
+        if np.count_nonzero(live) == live.size:
             Z = encoder.integers(self.X[slots.ravel()], self.y[slots.ravel()]).reshape(*slots.shape, -1)
         else:
             Z = np.zeros((*slots.shape, encoder.width))
             Z[live] = encoder.integers(self.X[slots[live]], self.y[slots[live]])
         return Z, live
-
-    @staticmethod
-    def _replace(
-        encoder: Encoder,
-        Z: Floats,
-        live: NDArray[np.bool_],
-        block: slice,
-        change: Change,
-        which: NDArray[np.intp],
-        position: NDArray[np.int64],
-        column: NDArray[np.intp],
-    ) -> None:
-        """Put new rows, or none, into a block of stripes that begins at position ``block.start``."""
-        here = np.flatnonzero((position >= block.start) & (position < block.stop))
-        at = position[here] - block.start, column[here]
-        Z[at] = change.integers(encoder, which[here])
-        live[at] = not change.erases
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         return lambda: self.commit(change)
@@ -245,50 +239,54 @@ class Coded:
         matched[by_brought] = slots[by_have]
         return matched
 
-    def shard(self, encoder: Encoder, learner: int, change: Change | None = None) -> Iterator[CodedBlock]:
-        lanes, _ = _lanes(encoder.code, learner)
-        q, live = self.q[learner].astype(np.float64), self._members()[:, lanes]
-        if change is not None:
-            which, stripe, column = _feeding(encoder.code, learner, change)
-            np.add.at(q, stripe, self._difference(encoder, learner, change, which))
-            live[stripe, column] = not change.erases
-        yield CodedBlock.of(np.arange(len(q)), q, live)
+    def shard(
+        self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
+    ) -> Iterator[CodedBlock]:
+        touch = Touch.of(encoder.code, learner, change)
+        lanes = encoder.code.lanes_of(learner)
+        for block in blocks(self.q.shape[1], encoder.width, part):
+            q, live = self.q[learner, block].astype(np.float64), self._members()[block][:, lanes]
+            if change is not None:
+                here = touch.between(block.start, block.stop)
+                self._add(encoder, learner, q, change, here, block.start)
+                live[here.stripe - block.start, here.lane] = not change.erases
+            yield CodedBlock.of(np.arange(block.start, block.stop), q, live)
 
-    def touched(self, encoder: Encoder, learner: int, change: Change) -> Iterator[tuple[CodedBlock, CodedBlock]]:
-        lanes, _ = _lanes(encoder.code, learner)
-        which, stripe, column = _feeding(encoder.code, learner, change)
-        stripes, position = np.unique(stripe, return_inverse=True)
-        q, live = self.q[learner, stripes].astype(np.float64), self._members()[np.ix_(stripes, lanes)]
-        before = CodedBlock.of(stripes, q, live)
-        q, live = q.copy(), live.copy()
-        np.add.at(q, position, self._difference(encoder, learner, change, which))
-        live[position, column] = not change.erases
-        yield before, CodedBlock.of(stripes, q, live)
+    def touched(
+        self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
+    ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        stripes, touch = Touch.of(encoder.code, learner, change).by_stripe()
+        lanes = encoder.code.lanes_of(learner)
+        for block in blocks(len(stripes), encoder.width, part):
+            some = stripes[block]
+            q, live = self.q[learner, some].astype(np.float64), self._members()[np.ix_(some, lanes)]
+            before = CodedBlock.of(some, q.copy(), live)
+            here = touch.between(block.start, block.stop)
+            self._add(encoder, learner, q, change, here, block.start)
+            live[here.stripe - block.start, here.lane] = not change.erases
+            yield before, CodedBlock.of(some, q, live)
 
     def _members(self) -> NDArray[np.bool_]:
         return self.live.reshape(self.q.shape[1], -1)  # (stripes, s)
 
-    def _difference(self, encoder: Encoder, learner: int, change: Change, which: NDArray[np.intp]) -> Floats:
-        """What a change adds to the coded rows (Algorithm 3, lines 12 and 13, for new rows as well as old)."""
-        lane = change.slots[which] % encoder.code.shards
-        difference = change.integers(encoder, which)
+    @staticmethod
+    def _add(encoder: Encoder, learner: int, q: Floats, change: Change, touch: "Touch", start: int = 0) -> None:
+        """Add a change to coded rows from ``start`` on (Algorithm 3, lines 12 and 13, for new rows as well as old)."""
+        difference = change.integers(encoder, touch.which)
         if change.old is not None:
-            difference -= change.old[which]
-        difference *= encoder.code.G[lane, learner][:, None]
-        return difference
+            difference -= change.old[touch.which]
+        difference *= encoder.code.columns[learner].weights[touch.lane][:, None]
+        np.add.at(q, touch.stripe - start, difference)
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         everyone = np.arange(len(change.slots))
         prints = 0 if change.erases else self.fingerprints(change.integers(encoder, everyone))
         writes = []
         for learner in range(encoder.code.learners):
-            which, stripe, _ = _feeding(encoder.code, learner, change)
-            if not len(which):
-                continue
-            stripes, position = np.unique(stripe, return_inverse=True)
-            after = self.q[learner, stripes]
-            np.add.at(after, position, self._difference(encoder, learner, change, which).astype(np.int64))
-            writes.append((learner, stripes, after))
+            stripes, touch = Touch.of(encoder.code, learner, change).by_stripe()
+            q = self.q[learner, stripes].astype(np.float64)
+            self._add(encoder, learner, q, change, touch)
+            writes.append((learner, stripes, q.astype(np.int64)))
 
         def commit() -> None:
             for learner, stripes, after in writes:
@@ -304,20 +302,39 @@ class Coded:
         return type(self)(q, _padded(self.prints, slots), _padded(self.live, slots), self.key)
 
 
-def _lanes(code: Code, learner: int) -> tuple[NDArray[np.intp], Integers]:
-    """The lanes that feed a learner and their weights, (L,) each."""
-    lanes = code.lanes_of(learner)
-    return lanes, code.G[lanes, learner]
+@dataclass(frozen=True, eq=False)
+class Touch:
+    """Which of the changed rows feed a learner, and where."""
+
+    which: NDArray[np.intp]  # (k,) among the changed rows
+    stripe: NDArray[np.int64]  # (k,)
+    lane: NDArray[np.intp]  # (k,) among the lanes that feed the learner
+
+    @classmethod
+    def of(cls, code: Code, learner: int, change: Change | None) -> Self:
+        """Look up the slots of a change."""
+        slots = np.empty(0, dtype=np.int64) if change is None else change.slots
+        stripe, lane = np.divmod(slots, code.shards)
+        place = code.columns[learner].place[lane]
+        which = np.flatnonzero(place >= 0)
+        return cls(which, stripe[which], place[which])
+
+    def by_stripe(self) -> tuple[NDArray[np.int64], Self]:
+        """The stripes that are touched, sorted, and the same rows with positions among those."""
+        stripes, position = np.unique(self.stripe, return_inverse=True)
+        return stripes, type(self)(self.which, position, self.lane)
+
+    def between(self, start: int, stop: int) -> Self:
+        """The rows in stripes ``start`` to ``stop - 1``."""
+        here = (self.stripe >= start) & (self.stripe < stop)
+        return type(self)(self.which[here], self.stripe[here], self.lane[here])
 
 
-def _feeding(
-    code: Code, learner: int, change: Change | None
-) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
-    """Which of the changed rows feed a learner, in which stripe, and in which of its lanes."""
-    slots = np.empty(0, dtype=np.int64) if change is None else change.slots
-    stripe, lane = np.divmod(slots, code.shards)
-    which = np.flatnonzero(code.G[lane, learner])
-    return which, stripe[which], np.searchsorted(code.lanes_of(learner), lane[which])
+def _replace(encoder: Encoder, Z: Floats, live: NDArray[np.bool_], change: Change, touch: Touch, start: int) -> None:
+    """Put new rows, or none, into a block of stripes that begins at ``start``."""
+    at = touch.stripe - start, touch.lane
+    Z[at] = 0.0 if change.erases else change.integers(encoder, touch.which)
+    live[at] = not change.erases
 
 
 def _padded(array: NDArray[T], rows: int) -> NDArray[T]:

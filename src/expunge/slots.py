@@ -23,6 +23,8 @@ _BATCH, _LANES, SEEDS = range(3)  # the streams of the key
 
 GONE = -1  # the slot of an erased row
 
+_TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
+
 
 def draw_slots(key: Key, start: int, count: int, shards: int) -> Slots:
     """Slots for a batch of ``count`` rows that arrive after ``start`` others."""
@@ -44,17 +46,21 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
     array = np.asarray(ids) if hasattr(ids, "__array__") else np.array(list(ids), dtype=object)
     if array.ndim != 1:
         raise InvalidInput(f"ids must be one-dimensional, got shape {array.shape}")
+    if not len(array):
+        array = array.astype(np.int64)
     if rows is not None and len(array) != rows:
         raise InvalidInput(f"ids must be one a row, got {len(array)} ids for {rows} rows")
     if array.dtype.kind in "OT":
         array = _from_objects(array)
-    if array.dtype.kind in "iu" and not (array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any()):
-        return array.astype(np.int64)
-    if array.dtype.kind == "U":
-        return array
-    if not len(array):
-        return array.astype(np.int64)
-    raise InvalidInput(f"ids must be whole numbers (up to 64 bits) or text, got {array.dtype}")
+    if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
+            raise InvalidInput(_TOO_LARGE)
+        array = array.astype(np.int64)
+    elif array.dtype.kind != "U":
+        raise InvalidInput(f"ids must be whole numbers or text, got {array.dtype}")
+    if (array == _last(array.dtype)).any():  # it overwrites ids that are erased, so it can be nobody's
+        raise InvalidInput("2**63 - 1, and text of U+10FFFF alone, cannot be ids")
+    return array
 
 
 def _from_objects(array: Ids) -> Ids:
@@ -65,7 +71,7 @@ def _from_objects(array: Ids) -> Ids:
         return np.array(values, dtype=np.str_)
     if all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values):
         if any(not -(2**63) <= v < 2**63 for v in values):
-            raise InvalidInput("ids that are whole numbers must fit in 64 bits; use text for longer ones")
+            raise InvalidInput(_TOO_LARGE)
         return np.array(values, dtype=np.int64)
     raise InvalidInput("ids must be all whole numbers or all text, without gaps")
 
@@ -89,10 +95,10 @@ class IdIndex:
     def with_rows(self, ids: Ids, slots: Slots) -> "IdIndex":
         """A new index that has these rows too; an id's earlier rows stay first."""
         mine, mine_slots = self.entries()
-        if len(mine):
-            _same_kind(mine, ids)
+        _same_kind(mine, ids)
+        if len(mine) and len(ids):
             ids = np.concatenate([mine, ids])
-        return IdIndex(ids, np.concatenate([mine_slots, slots]))
+        return IdIndex(ids if len(ids) else mine, np.concatenate([mine_slots, slots]))
 
     def find(self, wanted: Ids) -> "Found":
         """All rows of these ids; an id that has none is an error."""
@@ -121,6 +127,8 @@ class IdIndex:
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Where the entries of these ids begin and end."""
         _same_kind(self._ids, wanted)
+        if not len(self._ids):
+            return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=np.intp)
         cut = wanted.astype(self._ids.dtype, copy=False)
         low, high = self._ids.searchsorted(cut, "left"), self._ids.searchsorted(cut, "right")
         if wanted.dtype.itemsize > self._ids.dtype.itemsize:  # text that may be longer than any here was cut: no match
@@ -144,5 +152,5 @@ def _same_kind(mine: Ids, theirs: Ids) -> None:
 
 
 def _last(dtype: np.dtype[Any]) -> Any:
-    """A value that no id sorts after. Entries that carry it are gone, so it may well be somebody's id."""
+    """A value that sorts after every id."""
     return np.iinfo(np.int64).max if dtype.kind == "i" else "\U0010ffff" * (dtype.itemsize // 4)

@@ -1,0 +1,85 @@
+"""Threads: one inside BLAS, as many outside as BLAS would have used.
+
+LAPACK's Cholesky gives other last bits on two threads than on one, and BLAS threads that wait for each other in small
+products cost more than they bring. So everything here runs on one BLAS thread, and work is spread over blocks of rows
+instead, whose exact sums do not depend on who computed them.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_holders = 0
+_before: list[int] = []  # what the process had when the first holder came
+
+
+@cache
+def _libraries() -> tuple[list[Any], list[Any]]:
+    """The BLAS libraries whose limit is the process's, and those (built with OpenMP) where each thread has its own."""
+    found = ThreadpoolController().select(user_api="blas").lib_controllers  # takes a millisecond: do it once
+    own = [library for library in found if getattr(library, "threading_layer", "") == "openmp"]
+    return [library for library in found if library not in own], own
+
+
+def _threads() -> int:
+    return max((library.num_threads for group in _libraries() for library in group), default=1)
+
+
+def _set(library: Any, count: int) -> None:
+    """Set a limit. Since threadpoolctl 3.8 only one thread at a time can, and others are ignored: take control."""
+    release = getattr(library, "clear_controlling_thread", lambda *, force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread: of the holders in a process, the first to come sets the limit, the last lifts it."""
+    global _holders, _before
+    shared, own = _libraries()
+    mine = [(library, library.num_threads) for library in own]
+    with _lock:
+        if _holders == 0:
+            _before = [library.num_threads for library in shared]
+            if max(_before, default=1) > 1:  # setting it takes longer than solving a small system
+                for library in shared:
+                    _set(library, 1)
+        _holders += 1
+    for library, count in mine:
+        if count > 1:
+            _set(library, 1)
+    try:
+        yield
+    finally:
+        for library, count in mine:
+            if count > 1:
+                _set(library, count)
+        with _lock:
+            _holders -= 1
+            if _holders == 0 and max(_before, default=1) > 1:
+                for library, count in zip(shared, _before, strict=True):
+                    _set(library, count)
+
+
+def spread(task: Callable[[int, int], T], most: int) -> list[T]:
+    """Call ``task(k, n)`` for k = 0 .. n - 1, at once; n is the number of threads BLAS has, but not above ``most``."""
+    n = max(1, min(_threads(), most))
+    with one_blas_thread():
+        if n == 1:
+            return [task(0, 1)]
+
+        def alone(k: int) -> T:
+            with one_blas_thread():  # again: where each thread has its own limit, this one's is not set yet
+                return task(k, n)
+
+        with ThreadPoolExecutor(n) as pool:
+            return list(pool.map(alone, range(n)))

