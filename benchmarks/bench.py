@@ -23,8 +23,9 @@ from scipy.linalg.lapack import dpotrf
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
-import tables
 from expunge import Code, CodedRegressor, RandomFourier
+
+import tables
 
 Floats = NDArray[np.float64]
 MEMORY_ROWS, MEMORY_INPUTS, MEMORY_FEATURES = 2_000_000, 20, 300

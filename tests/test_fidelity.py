@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, Ridge
 
-import tables
 from expunge import Code, CodedRegressor, RandomFourier
+
+import tables
 
 
 @cache

@@ -17,6 +17,7 @@ import expunge.regressor
 from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.ensemble import RidgeRule
 from expunge.testing import DETERMINISTIC, check_unlearning
+
 from strategies import SIGNED, regressors, tables
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import golden
 from expunge.slots import draw_slots
+
+import golden
 
 GOLDEN = json.loads(golden.PATH.read_text())
 

@@ -16,6 +16,7 @@ from sklearn.linear_model import Lasso
 from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.errors import InvalidFile, InvalidSetting
 from expunge.features import FeatureMap
+
 from strategies import regressors, tables
 
 UNIT = {"bounds": "unit", "target_bounds": "unit"}

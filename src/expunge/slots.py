@@ -59,7 +59,7 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
     elif array.dtype.kind != "U":
         raise InvalidInput(f"ids must be whole numbers or text, got {array.dtype}")
     if (array == _last(array.dtype)).any():  # it overwrites ids that are erased, so it can be nobody's
-        raise InvalidInput("2**63 - 1, and text of U+10FFFF alone, cannot be ids")
+        raise InvalidInput("ids must not be 2**63 - 1, nor text of U+10FFFF alone")
     return array
 
 
