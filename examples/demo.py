@@ -25,9 +25,7 @@ def main() -> None:
     people = np.arange(4711, 4711 + len(X))
     print(f"Computer Activity: {len(X):,} rows, 12 inputs, target usr; {TRAIN:,} rows to learn, the rest to test.")
     print("300 random cosine features, alpha 1e-3. Error is the mean squared error, target scaled to [0, 1].\n")
-    print(
-        f"{'model':19} {'learners':>8} {'error':>9} {'train':>9} {'forget 1':>9} {'forget 1,000':>12} {'error then':>11}"
-    )
+    print(f"{'model':19} learners     error     train  forget 1 forget 1,000  error then")
     proofs = []
     for name, (shape, meaning) in MODELS.items():
         proofs.append((name, meaning, compare(name, shape, X, y, people)))
