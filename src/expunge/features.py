@@ -7,6 +7,7 @@ the processor shows in a feature.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cache
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -299,8 +300,7 @@ def _cosine_of_turns(turns: Floats, unit: float) -> Floats:
     np.abs(turns, out=turns)
     turns -= 0.25  # exact, in [-1/4, 1/4]: cos(2 pi t) = -sin(2 pi (|t| - 1/4))
     square = np.multiply(turns, turns, out=nearest)
-    # Powers of two scale the coefficients to quarter turns and to the unit without any rounding.
-    *rest, last = (-c * unit * 4.0 ** (2 * k + 1) for k, c in enumerate(_SINE))
+    *rest, last = _coefficients(unit)
     value = square * last
     for coefficient in rest[:0:-1]:
         value += coefficient
@@ -308,3 +308,9 @@ def _cosine_of_turns(turns: Floats, unit: float) -> Floats:
     value += rest[0]
     value *= turns
     return value
+
+
+@cache
+def _coefficients(unit: float) -> tuple[float, ...]:
+    """Of -unit * sin(2 pi t), from those of sin(pi/2 v), v = 4 t: powers of two scale them without any rounding."""
+    return tuple(-c * unit * 4.0 ** (2 * k + 1) for k, c in enumerate(_SINE))

@@ -26,12 +26,12 @@ def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, in
     M = moments.matrix(bits)  # (w, w), lower triangle
     p = len(M) - targets
     A, B = M[:p, :p], M[p:, :p].T  # (p, p), (p, t)
-    diagonal = np.einsum("ii->i", A)[: p - intercept]
-    diagonal += alpha
+    diagonal = M.T.reshape(-1)[:: len(M) + 1][:p]  # a view: M is in Fortran order
+    diagonal[: p - intercept] += alpha
     with one_blas_thread():
         factor, failed = dpotrf(A, lower=1, clean=0)
-        pivots = np.einsum("ii->i", factor) ** 2
-        if not failed and (pivots > np.einsum("ii->i", A) * (len(M) * 2.0**-52)).all():
+        pivots = factor.T.reshape(-1)[:: p + 1] ** 2
+        if not failed and (pivots > diagonal * (len(M) * 2.0**-52)).all():
             W: Floats = dpotrs(factor, B, lower=1)[0]
             return W
         return _minimum_norm(np.tril(A) + np.tril(A, -1).T, B, intercept=intercept)

@@ -131,8 +131,8 @@ class Tally:
         if not waiting:
             return
         coded = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-        for part in np.array_split(coded, max(1, len(coded) // _BUFFER_ROWS)):  # more rows would leave the cache
-            self._multiply(part, float(sign))
+        for start in range(0, len(coded), 2 * _BUFFER_ROWS):  # more rows would leave the cache
+            self._multiply(coded[start : start + 2 * _BUFFER_ROWS], float(sign))
 
     def _multiply(self, q: Floats, sign: float) -> None:
         if self._summed + len(q) > FLOAT_ROWS:

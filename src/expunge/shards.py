@@ -321,11 +321,15 @@ class Touch:
 
     def by_stripe(self) -> tuple[NDArray[np.int64], Self]:
         """The stripes that are touched, sorted, and the same rows with positions among those."""
+        if len(self.stripe) == 1:
+            return self.stripe, type(self)(self.which, np.zeros_like(self.which), self.lane)
         stripes, position = np.unique(self.stripe, return_inverse=True)
         return stripes, type(self)(self.which, position, self.lane)
 
     def between(self, start: int, stop: int) -> Self:
         """The rows in stripes ``start`` to ``stop - 1``."""
+        if len(self.stripe) == 1 and start <= self.stripe[0] < stop:
+            return self
         here = (self.stripe >= start) & (self.stripe < stop)
         return type(self)(self.which[here], self.stripe[here], self.lane[here])
 

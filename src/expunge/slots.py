@@ -65,14 +65,16 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
 
 def _from_objects(array: Ids) -> Ids:
     values = array.tolist()
-    if all(isinstance(v, str) for v in values):
+    kinds = set(map(type, values))
+    if all(issubclass(kind, str) for kind in kinds):
         if any(v.endswith("\0") for v in values):
             raise InvalidInput("ids must not end in a NUL character")  # NumPy's text drops it: two ids would be one
         return np.array(values, dtype=np.str_)
-    if all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values):
-        if any(not -(2**63) <= v < 2**63 for v in values):
-            raise InvalidInput(_TOO_LARGE)
-        return np.array(values, dtype=np.int64)
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            raise InvalidInput(_TOO_LARGE) from None
     raise InvalidInput("ids must be all whole numbers or all text, without gaps")
 
 
@@ -104,8 +106,10 @@ class IdIndex:
         """All rows of these ids; an id that has none is an error."""
         low, high = self._ranges(wanted)
         spans = high - low
-        owner = np.repeat(np.arange(len(wanted)), spans)
-        place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
+        owner, place = np.arange(len(wanted)), low
+        if (spans != 1).any():  # an id with several rows, or none
+            owner = np.repeat(owner, spans)
+            place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
         slots = self._slots[place]
         live = slots != GONE
         counts = np.bincount(owner[live], minlength=len(wanted))

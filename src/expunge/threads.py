@@ -72,7 +72,9 @@ def one_blas_thread() -> Iterator[None]:
 
 def spread(task: Callable[[int, int], T], most: int) -> list[T]:
     """Call ``task(k, n)`` for k = 0 .. n - 1, at once; n is the number of threads BLAS has, but not above ``most``."""
-    n = max(1, min(_threads(), most))
+    if most <= 1:
+        return [task(0, 1)]
+    n = min(_threads(), most)
     with one_blas_thread():
         if n == 1:
             return [task(0, 1)]
