@@ -22,13 +22,13 @@ from .moments import Moments, Tally, merged
 from .randomness import Key, derived_seed
 from .shards import Change, CodedBlock, Encoder, Store
 from .slots import SEEDS
-from .threads import spread
+from .threads import one_blas_thread, spread
 
 Aggregate: TypeAlias = Literal["mean", "median"]
 
 DIGEST_VERSION = 1
 
-SPREAD_ROWS = 256  # rows for which another thread is worth its start
+SPREAD_ROWS = 512  # rows for which another thread is worth its start
 
 
 class Rule(Protocol):
@@ -66,7 +66,7 @@ class RidgeRule:
                 tally.add(block.rows, block.members)
             return tally.total()
 
-        return merged(spread(part, store.live.size // SPREAD_ROWS))
+        return merged(spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
 
     def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
         def part(k: int, n: int) -> Moments:
@@ -76,7 +76,7 @@ class RidgeRule:
                 tally.add(after.rows, after.members)
             return tally.total()
 
-        return state + merged(spread(part, change.slots.size // SPREAD_ROWS))
+        return state + merged(spread(part, _share(encoder, learner, change.slots.size) // SPREAD_ROWS))
 
     def model(self, state: Moments, encoder: Encoder) -> Floats | None:
         if not state.rows:
@@ -163,8 +163,9 @@ class Ensemble:
     @classmethod
     def learn(cls, encoder: Encoder, store: Store, rule: Rule, aggregate: Aggregate) -> "Ensemble":
         """Train every learner on its coded shard (Algorithm 1)."""
-        states = [rule.learn(encoder, store, j) for j in range(encoder.code.learners)]
-        return cls.of(encoder, store, rule, aggregate, states)
+        with one_blas_thread():
+            states = [rule.learn(encoder, store, j) for j in range(encoder.code.learners)]
+            return cls.of(encoder, store, rule, aggregate, states)
 
     @classmethod
     def of(cls, encoder: Encoder, store: Store, rule: Rule, aggregate: Aggregate, states: list[Any]) -> "Ensemble":
@@ -177,10 +178,11 @@ class Ensemble:
         lanes = change.slots % self.encoder.code.shards
         touched: list[int] = np.flatnonzero(self.encoder.code.G[lanes].any(axis=0)).tolist()  # Algorithm 3, line 17
         states, models, prints = self.states.copy(), self.models.copy(), self._prints.copy()
-        for j in touched:
-            states[j] = self.rule.relearn(states[j], self.encoder, self.store, j, change)
-            models[j] = self.rule.model(states[j], self.encoder)
-            prints[j] = None
+        with one_blas_thread():
+            for j in touched:
+                states[j] = self.rule.relearn(states[j], self.encoder, self.store, j, change)
+                models[j] = self.rule.model(states[j], self.encoder)
+                prints[j] = None
         return replace(self, states=states, models=models, _prints=prints), touched
 
     def predict(self, X: Floats) -> Floats:
@@ -195,7 +197,8 @@ class Ensemble:
             for block in blocks(len(X), encoder.n_weights, part=(k, n)):
                 out[block] = predict(encoder.features.map_block(encoder.inputs.scale(X[block])))
 
-        spread(part, len(X) // SPREAD_ROWS)
+        with one_blas_thread():
+            spread(part, len(X) // SPREAD_ROWS)
         return encoder.targets.unscale(out)
 
     def digest(self) -> str:
@@ -232,6 +235,11 @@ class Ensemble:
             *(np.ascontiguousarray(array, dtype="<i8") for array in drawn),
             *(np.ascontiguousarray(side, dtype="<f8") for side in bounds),
         ]
+
+
+def _share(encoder: Encoder, learner: int, rows: int) -> int:
+    """About how many of these rows feed a learner."""
+    return rows * len(encoder.code.lanes_of(learner)) // encoder.code.shards
 
 
 def mean_weights(models: list[Floats]) -> Floats:

@@ -30,6 +30,9 @@ def _libraries() -> tuple[list[Any], list[Any]]:
 
 
 def _threads() -> int:
+    """How many threads BLAS has, or had before it was held to one."""
+    if _holders:
+        return max(_before, default=1)
     return max((library.num_threads for group in _libraries() for library in group), default=1)
 
 
@@ -46,42 +49,44 @@ def one_blas_thread() -> Iterator[None]:
     """Hold BLAS to one thread: of the holders in a process, the first to come sets the limit, the last lifts it."""
     global _holders, _before
     shared, own = _libraries()
-    mine = [(library, library.num_threads) for library in own]
+    mine = [library.num_threads for library in own]
     with _lock:
         if _holders == 0:
-            _before = [library.num_threads for library in shared]
-            if max(_before, default=1) > 1:  # setting it takes longer than solving a small system
-                for library in shared:
-                    _set(library, 1)
+            _before = [library.num_threads for library in shared] + mine
+            _limit(shared, _before)
         _holders += 1
-    for library, count in mine:
-        if count > 1:
-            _set(library, 1)
+    _limit(own, mine)
     try:
         yield
     finally:
-        for library, count in mine:
-            if count > 1:
-                _set(library, count)
+        _lift(own, mine)
         with _lock:
             _holders -= 1
-            if _holders == 0 and max(_before, default=1) > 1:
-                for library, count in zip(shared, _before, strict=True):
-                    _set(library, count)
+            if _holders == 0:
+                _lift(shared, _before)
+
+
+def _limit(libraries: list[Any], counts: list[int]) -> None:
+    for library, count in zip(libraries, counts, strict=False):
+        if count > 1:  # setting it takes longer than solving a small system
+            _set(library, 1)
+
+
+def _lift(libraries: list[Any], counts: list[int]) -> None:
+    for library, count in zip(libraries, counts, strict=False):
+        if count > 1:
+            _set(library, count)
 
 
 def spread(task: Callable[[int, int], T], most: int) -> list[T]:
-    """Call ``task(k, n)`` for k = 0 .. n - 1, at once; n is the number of threads BLAS has, but not above ``most``."""
-    if most <= 1:
+    """Call ``task(k, n)`` for k = 0 .. n - 1 at once; n is the number of threads that BLAS has, at most ``most``."""
+    n = min(_threads(), most) if most > 1 else 1
+    if n == 1:
         return [task(0, 1)]
-    n = min(_threads(), most)
-    with one_blas_thread():
-        if n == 1:
-            return [task(0, 1)]
 
-        def alone(k: int) -> T:
-            with one_blas_thread():  # again: where each thread has its own limit, this one's is not set yet
-                return task(k, n)
+    def alone(k: int) -> T:
+        with one_blas_thread():  # where each thread has its own limit, this one's is not set yet
+            return task(k, n)
 
-        with ThreadPoolExecutor(n) as pool:
-            return list(pool.map(alone, range(n)))
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(alone, range(n)))
