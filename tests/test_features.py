@@ -396,3 +396,16 @@ def test_an_unfitted_map_and_wrong_columns_are_refused(model):
         clone(model).transform([[0.0]])
     with pytest.raises(ValueError, match="features"):
         clone(model).fit([[0.0]]).transform([[0.0, 1.0]])
+
+
+def test_a_projection_that_rounds_up_beyond_the_exact_range_gets_a_coarser_grid():
+    theta, b = np.full((1, 1), 0.5 - 1e-12), np.array([0.5])
+    grid_theta, grid_b, k = features._rounded(theta, b)
+    assert k.tolist() == [52]
+    assert int(grid_theta[0, 0]) * 2**32 + int(grid_b[0]) < 2**53
+
+
+def test_floats_are_not_taken_for_what_was_drawn():
+    drawn = RandomFourier(3, random_state=0).fit(np.zeros((1, 2))).arrays()
+    with pytest.raises(InvalidSetting, match="kept as integers"):
+        RandomFourier(3).restore(2, {name: array.astype(float) for name, array in drawn.items()})

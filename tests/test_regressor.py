@@ -1,5 +1,6 @@
 """CodedRegressor: what it does with good and with bad input."""
 
+import copy
 import gc
 import hashlib
 
@@ -550,3 +551,32 @@ def test_coef_and_intercept_reproduce_predictions_without_intercept(table):
     model = CodedRegressor(fit_intercept=False, random_state=0, **UNIT).fit(X, y)
     assert model.intercept_ == 0.0
     np.testing.assert_allclose(model.predict(X), X @ model.coef_, rtol=1e-12)
+
+
+def test_a_model_that_was_never_fitted_says_so():
+    for call in (CodedRegressor().digest, CodedRegressor().retrained, lambda: CodedRegressor().unlearn(3)):
+        with pytest.raises(NotFittedError):
+            call()
+
+
+def test_a_saved_copy_in_memory_is_a_model_of_its_own(table):
+    X, y = table
+    model = CodedRegressor(random_state=0, **UNIT).fit(X, y)
+    twin = copy.deepcopy(model)
+    before = model.digest()
+    twin.unlearn([1, 2])
+    assert model.digest() == before
+    assert twin.digest() == twin.retrained().digest() != before
+
+
+def test_rows_may_come_from_a_memory_map_and_the_callers_arrays_stay_as_they_are(tmp_path, table):
+    X, y = table
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    originals = X.copy(), y.copy()
+    model = CodedRegressor(random_state=0).fit(mapped, y)
+    model.unlearn(range(50))
+    model.rectify(60, X[:1], y[:1])
+    np.testing.assert_array_equal(mapped, originals[0])
+    np.testing.assert_array_equal(y, originals[1])
+    assert model.digest() == model.retrained().digest()

@@ -24,6 +24,8 @@ def _dsyrk() -> Any:
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     routine = LowLevelCallable.from_cython(cython_blas, "dsyrk")
+    if not routine.signature.startswith("void (char *, char *, int *, int *, "):
+        raise ImportError(f"SciPy's dsyrk has an unknown signature: {routine.signature}")
     address = pointer(cython_blas.__pyx_capi__["dsyrk"], routine.signature.encode())
     text = ctypes.c_char_p
     arguments = (text, text, _INT, _INT, _DOUBLE, ctypes.c_void_p, _INT, _DOUBLE, ctypes.c_void_p, _INT)

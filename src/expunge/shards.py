@@ -46,17 +46,17 @@ class Encoder:
         """F: a feature phi becomes the integer rint(phi * 2^F)."""
         return feature_bits(self.code.heaviest)
 
-    @property
+    @cached_property
     def n_targets(self) -> int:
         """Columns of y, t."""
         return len(self.targets.low)
 
-    @property
+    @cached_property
     def n_weights(self) -> int:
         """Columns of a coded row that a learner weighs: D features and, with an intercept, the ones."""
         return self.features.n_out + self.intercept
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Columns of a coded row: features, ones, targets."""
         return self.n_weights + self.n_targets
@@ -69,11 +69,11 @@ class Encoder:
         return Z
 
     def _fill(self, Z: Floats, X: Floats, y: Floats) -> None:
-        D, unit = self.features.n_out, 2.0**self.bits
-        np.rint(self.features.map_block(self.inputs.scale(X), unit), out=Z[:, :D])
+        p, unit = self.n_weights, 2.0**self.bits
+        np.rint(self.features.map_block(self.inputs.scale(X), unit), out=Z[:, : p - self.intercept])
         if self.intercept:
-            Z[:, D] = unit
-        np.rint(self.targets.scale(y) * unit, out=Z[:, self.n_weights :])
+            Z[:, p - 1] = unit
+        np.rint(self.targets.scale(y) * unit, out=Z[:, p:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,7 +113,7 @@ class IdIndex:
         slots = self._slots[place]
         live = slots != GONE
         counts = np.bincount(owner[live], minlength=len(wanted))
-        if not counts.all():
+        if counts.min(initial=1) == 0:
             unknown = np.flatnonzero(counts == 0)
             raise UnknownId(
                 f"{len(unknown)} of {len(wanted)} ids are not in the model (unknown, or unlearned before), "

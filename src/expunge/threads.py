@@ -5,6 +5,7 @@ products cost more than they bring. So everything here runs on one BLAS thread, 
 instead, whose exact sums do not depend on who computed them.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,19 @@ def one_blas_thread() -> Iterator[None]:
             _holders -= 1
             if _holders == 0:
                 _lift(shared, _before)
+
+
+def _reset() -> None:
+    """In a forked child nobody holds anything, whatever other threads of the parent did at that moment."""
+    global _lock, _holders
+    _lock = threading.Lock()
+    if _holders:
+        _holders = 0
+        _lift(_libraries()[0], _before)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset)
 
 
 def _limit(libraries: list[Any], counts: list[int]) -> None:
