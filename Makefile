@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench paper docs clean
 
 demo: $(READY)  ## the main job on real data
 	@$(BIN)/python examples/demo.py
@@ -19,7 +19,12 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)  ## speed and memory, as ratios; takes a few minutes
-	@PYTHONPATH=examples $(BIN)/python benchmarks/bench.py
+	@$(BIN)/python benchmarks/bench.py
+
+paper: $(READY)  ## the paper's experiments, claims and report, in paper-results; up to an hour
+	$(BIN)/expunge paper run
+	$(BIN)/expunge paper check
+	$(BIN)/expunge paper report
 
 docs: $(READY)  ## the API from the docstrings, as HTML in build/docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs expunge expunge.testing expunge.errors
@@ -29,6 +34,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]'
+	@echo "setting up $(VENV): about a minute"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]'
 	@touch $(READY)

@@ -21,8 +21,7 @@ from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
 from expunge import Code, CodedRegressor, RandomFourier
-
-import tables
+from expunge.paper.data import read
 
 Floats = NDArray[np.float64]
 THREADS = int(os.environ.get("THREADS", "1"))
@@ -73,7 +72,7 @@ def protein() -> None:
 
 def computer_activity() -> None:
     """Computer Activity, D = 25: where Python's overhead counts."""
-    X, y = shuffled("computer activity", 7_500)
+    X, y = shuffled("computer-activity", 7_500)
     model = fitted(X, y, 25, 1e-3, shards=5, rate=5)
     phi, target = coded_shard(model)
     ids = iter(range(len(X)))
@@ -123,7 +122,7 @@ def show(what: str, ours: float, theirs: float, goal: float) -> None:
 
 def shuffled(name: str, rows: int) -> tuple[Floats, Floats]:
     """Some rows of a table, in random order."""
-    X, y = tables.TABLES[name]()
+    X, y = read(name)
     order = np.random.default_rng(0).permutation(len(X))[:rows]
     return X[order], y[order]
 
@@ -141,10 +140,8 @@ def fitted(X: Floats, y: Floats, D: int, alpha: float, **shape: Any) -> CodedReg
 
 def coded_shard(model: CodedRegressor) -> tuple[Floats, Floats]:
     """What scikit-learn would be refitted on: the first learner's coded rows, as floats."""
-    ensemble = model._state.ensemble
-    coded = np.concatenate([block.rows for block in ensemble.store.shard(ensemble.encoder, 0)])
-    coded *= 2.0**-ensemble.encoder.bits
-    return np.ascontiguousarray(coded[:, :-2]), coded[:, -1].copy()
+    X, y = model.coded_shard(0)
+    return np.ascontiguousarray(X[:, :-1]), y
 
 
 def projection(model: CodedRegressor) -> Callable[[Floats], Floats]:

@@ -3,12 +3,14 @@
 import copy
 import gc
 import hashlib
+import sys
+import threading
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import Lasso, LinearRegression, Ridge
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.linear_model import Lasso, LassoCV, LinearRegression, Ridge
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import expunge.moments
 from expunge import Code, CodedRegressor, ExpungeError, Powers, RandomFourier
@@ -426,6 +428,14 @@ BAD_SETTINGS = {
     "target_bounds": ({"target_bounds": 3}, "target_bounds must be"),
     "seed": ({"random_state": "zero"}, "random_state must be"),
     "intercept that cancels": ({"code": Code([[1], [-1]])}, "their coded ones cancel"),
+    "learner as a class": ({"learner": Lasso}, r"write Lasso\(\)"),
+    "classifier": ({"learner": DecisionTreeClassifier()}, "got the classifier DecisionTreeClassifier"),
+    "features as a class": ({"features": RandomFourier}, "an instance"),
+    "rate that no shards fit": ({"shards": 7, "rate": 1.5}, "use shards=9"),
+    "rate of infinity": ({"rate": np.inf}, "rate must be a number"),
+    "rate of pi": ({"rate": np.pi}, "use a whole number as rate"),
+    "keep as an array": ({"keep": np.array(["rows", "coded"])}, "keep must be one of"),
+    "fit_intercept as text": ({"fit_intercept": "no"}, "fit_intercept must be True or False"),
     "tree on sums": ({"learner": DecisionTreeRegressor()}, "has no coef_; a coded row is a sum of rows"),
     "intercept on sums": ({"learner": Lasso()}, r"use Lasso\(fit_intercept=False\)"),
 }
@@ -580,3 +590,71 @@ def test_rows_may_come_from_a_memory_map_and_the_callers_arrays_stay_as_they_are
     np.testing.assert_array_equal(mapped, originals[0])
     np.testing.assert_array_equal(y, originals[1])
     assert model.digest() == model.retrained().digest()
+
+
+def test_threads_that_unlearn_from_one_model_lose_no_request(table):
+    X, y = table
+    model = CodedRegressor(shards=10, rate=5, random_state=0, **UNIT).fit(X, y)
+
+    def unlearn(start):
+        for k in range(start, 60, 3):
+            model.unlearn(k)
+
+    workers = [threading.Thread(target=unlearn, args=(start,)) for start in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for worker in workers:
+            worker.start()
+        while any(worker.is_alive() for worker in workers):
+            assert model.predict(X).shape == (100,)
+    finally:
+        sys.setswitchinterval(interval)
+        for worker in workers:
+            worker.join()
+    assert model.n_rows_ == 40
+    assert model.digest() == model.retrained().digest()
+
+
+def test_a_shallow_copy_is_a_model_of_its_own_too(table):
+    model = CodedRegressor(random_state=0, **UNIT).fit(*table)
+    twin = copy.copy(model)
+    twin.unlearn([5, 6])
+    assert model.unlearn([5, 6]).rows == 2
+    assert model.digest() == twin.digest() == model.retrained().digest()
+
+
+def test_a_learner_that_cannot_be_trained_on_what_is_left_says_so_and_changes_nothing(table):
+    X, y = table
+    model = CodedRegressor(code=Code.uncoded(2), learner=LassoCV(cv=3), random_state=0, **UNIT).fit(X[:20], y[:20])
+    before = model.digest()
+    with pytest.raises(InvalidInput, match="LassoCV cannot be trained on the"):
+        model.unlearn(range(17))
+    assert model.digest() == before
+
+
+def test_numpy_parameters_of_a_learner_show_in_the_digest(table):
+    def digest(**parameters):
+        tree = DecisionTreeRegressor(**parameters)
+        return CodedRegressor(code=Code.single(), learner=tree, random_state=0, **UNIT).fit(*table).digest()
+
+    assert digest(max_depth=np.int64(2)) == digest(max_depth=2) != digest(max_depth=np.int64(9))
+
+
+def test_a_coded_model_without_rows_can_still_be_audited(table):
+    X, y = table
+    model = CodedRegressor(keep="coded", random_state=0, **UNIT).fit(X, y)
+    model.unlearn(np.arange(100), X, y)
+    assert model.retrained(X[:0], y[:0], []).digest() == model.digest()
+
+
+def test_one_id_alone_is_that_of_all_rows(table):
+    X, y = table
+    ids = np.arange(100) // 4
+    for keep in ("rows", "coded"):
+        model = CodedRegressor(keep=keep, random_state=0, **UNIT).fit(X, y, ids=ids)
+        old = {} if keep == "rows" else {"old_X": X[8:12], "old_y": y[8:12]}
+        assert model.rectify(2, X[40:44], y[40:44], **old).rows == 4
+    assert model.unlearn(3, X[12:16], y[12:16]).rows == 4
+    with pytest.raises(InvalidInput, match="ids are missing"):
+        model.retrained(X, y)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import Lasso
+from sklearn.linear_model import Lasso, LinearRegression
 
 from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.errors import InvalidFile, InvalidSetting
@@ -67,12 +67,14 @@ def test_an_estimator_is_asked_for_because_code_never_comes_from_a_file(tmp_path
     X, y = rng.random((30, 2)), rng.random(30)
     lasso = Lasso(1e-3, fit_intercept=False)
     CodedRegressor(learner=lasso, random_state=0).fit(X, y).save(tmp_path / "m")
-    with pytest.raises((InvalidFile, InvalidSetting), match="code never comes from a file"):
+    with pytest.raises(InvalidSetting, match="code never comes from a file"):
         CodedRegressor.load(tmp_path / "m")
-    with pytest.raises((InvalidFile, InvalidSetting), match="fit_intercept=False"):
-        CodedRegressor.load(tmp_path / "m", learner=Lasso())
+    for other in (Lasso(), Lasso(1e-2, fit_intercept=False), LinearRegression(fit_intercept=False)):
+        with pytest.raises(InvalidSetting, match="another learner"):
+            CodedRegressor.load(tmp_path / "m", learner=other)
+    assert CodedRegressor.load(tmp_path / "m", learner=lasso)._state.blueprint.rule.estimator is not lasso
     CodedRegressor(random_state=0).fit(X, y).save(tmp_path / "m")
-    with pytest.raises((InvalidFile, InvalidSetting), match="without a learner"):
+    with pytest.raises(InvalidSetting, match="without a learner"):
         CodedRegressor.load(tmp_path / "m", learner=lasso)
 
 
@@ -202,6 +204,51 @@ def test_a_hostile_file_is_refused(saved, what):
     rewritten(saved, **HOSTILE[what](saved))
     with pytest.raises(InvalidFile, match="m.expunge"):
         CodedRegressor.load(saved)
+
+
+def test_rows_where_none_can_be_are_refused(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (39, 2)), rng.uniform(-1, 1, 39)
+    path = tmp_path / "m.expunge"
+    for keep, member in (("rows", "X"), ("coded", "prints")):
+        model = CodedRegressor(shards=4, rate=2, keep=keep, random_state=0, **UNIT).fit(X, y)
+        model.save(path)
+        rewritten(path, model__json=header(path, drawn=38))
+        with pytest.raises(InvalidFile, match="never given out"):
+            CodedRegressor.load(path)
+        model.save(path)
+        with zipfile.ZipFile(path) as archive:
+            kept = np.load(io.BytesIO(archive.read(f"{member}.npy")))
+        kept[~model._state.ensemble.store.live] = 1
+        rewritten(path, **{f"{member}__npy": npy(kept)})
+        with pytest.raises(InvalidFile, match="where there is no row"):
+            CodedRegressor.load(path)
+
+
+def test_clipping_lets_no_file_past_the_bounds(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
+    path = tmp_path / "m.expunge"
+    CodedRegressor(bounds=(-1, 1), target_bounds=(-1, 1), clip=True, random_state=0).fit(X, y).save(path)
+    rewritten(path, X__npy=npy(np.full((40, 2), 1e6)))
+    with pytest.raises(InvalidFile, match="outside the bounds"):
+        CodedRegressor.load(path)
+
+
+def test_a_file_says_nothing_of_how_long_an_erased_id_was(tmp_path, rng):
+    X, y = rng.random((20, 2)), rng.random(20)
+    model = CodedRegressor(random_state=0).fit(X, y, ids=[f"{k}" * (50 if k == 7 else 1) for k in range(20)])
+    model.unlearn("7" * 50)
+    model.save(tmp_path / "m")
+    with zipfile.ZipFile(tmp_path / "m") as archive:
+        assert np.load(io.BytesIO(archive.read("ids.npy"))).dtype == "<U2"
+
+
+def test_parameters_come_back(tmp_path, rng):
+    X, y = rng.random((20, 2)), rng.random(20)
+    lasso = Lasso(1e-3, fit_intercept=False)
+    model = CodedRegressor(code=Code.single(), shards=None, alpha=7.0, learner=lasso, random_state=5).fit(X, y)
+    model.save(tmp_path / "m")
+    again = CodedRegressor.load(tmp_path / "m", learner=lasso)
+    assert (again.alpha, again.random_state, again.shards) == (7.0, 5, None)
 
 
 def test_compressed_members_are_refused(saved):

@@ -155,7 +155,6 @@ REFUSED = {
     "two-dimensional": np.array([[1, 2]]),
     "nested": [[1, 2], [3, 4]],
     "ragged": [[1, 2], [3]],
-    "no dimension": np.array(5),
 }
 
 
@@ -352,3 +351,22 @@ def test_a_larger_index_does_not_share_memory_with_the_smaller():
     large = small.with_rows(as_ids([3]), np.array([2]))
     large.erase(large.find(as_ids([1])))
     assert small.find(as_ids([1])).slots.tolist() == [0]
+
+
+def test_an_index_that_is_mostly_gone_is_compacted_and_still_right():
+    index = index_of([(k, k) for k in range(100)])
+    for start in range(0, 90, 10):
+        index.erase(index.find(as_ids(range(start, start + 10))))
+    assert index.find(as_ids([95])).slots.tolist() == [95]
+    assert len(index._ids) < 60
+    assert index.entries()[0].tolist() == list(range(90, 100))
+
+
+def test_text_is_no_wider_than_the_longest_id_that_is_left():
+    index = index_of([("a", 0), ("b" * 40, 1)])
+    index.erase(index.find(as_ids("b" * 40)))
+    assert index.entries()[0].dtype == "<U1"
+
+
+def test_an_array_without_dimensions_is_one_id():
+    assert as_ids(np.array("x")).tolist() == ["x"]

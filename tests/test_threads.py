@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 import expunge.threads
 from expunge import CodedRegressor, RandomFourier
 from expunge.blas import add_gram
-from expunge.threads import one_blas_thread, spread
+from expunge.threads import alone, one_blas_thread, spread
 
 
 class Library:
@@ -115,3 +115,30 @@ def test_add_gram_refuses_what_it_would_read_wrongly(rng):
     ):
         with pytest.raises(ValueError, match="in C order"):
             add_gram(np.zeros((5, 5)), rows, 1.0)
+
+
+def test_a_computation_is_repeated_if_somebody_lifted_the_limit_meanwhile():
+    seen = []
+
+    def compute():
+        seen.append(max(library.num_threads for library in expunge.threads._libraries()[0]))
+        if len(seen) == 1:
+            for library in expunge.threads._libraries()[0]:
+                expunge.threads._set(library, 2)
+        return len(seen)
+
+    with threadpool_limits(2, user_api="blas"):
+        assert alone(compute) == 2
+    assert seen == [1, 1]
+
+
+def test_an_interrupt_while_the_limit_is_set_leaves_no_holder(monkeypatch):
+    def interrupted(libraries, counts):
+        raise KeyboardInterrupt
+
+    with threadpool_limits(2, user_api="blas"):
+        with monkeypatch.context() as patch:
+            patch.setattr(expunge.threads, "_limit", interrupted)
+            with pytest.raises(KeyboardInterrupt), one_blas_thread():
+                pass
+        assert expunge.threads._holders == 0

@@ -27,7 +27,7 @@ VERSION = 1
 _HEADER_BYTES = 2**24  # more than any model.json has
 
 # What zipfile, json and NumPy raise when they read damaged bytes.
-_DAMAGE = (zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, struct.error)
+_DAMAGE = (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, struct.error)
 
 
 def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -48,6 +48,12 @@ def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mappi
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    if os.name == "posix":
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new name, too, outlasts a power cut
+        finally:
+            os.close(folder)
 
 
 class Archive:
@@ -55,13 +61,16 @@ class Archive:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
+        self._file = Path(path).open("rb")  # noqa: SIM115 - closed in __exit__, or below if it is refused
         try:
-            self._zip = zipfile.ZipFile(path)
-            self._size = Path(path).stat().st_size
+            self._size = os.fstat(self._file.fileno()).st_size
+            self._zip = zipfile.ZipFile(self._file)
             self.header = self._read_header()
         except InvalidFile:
+            self._file.close()
             raise
         except _DAMAGE as error:
+            self._file.close()
             raise self._invalid("is not a saved model, or is damaged") from error
 
     def __enter__(self) -> "Archive":
@@ -69,6 +78,7 @@ class Archive:
 
     def __exit__(self, *_: object) -> None:
         self._zip.close()
+        self._file.close()
 
     def get(self, name: str, kind: type) -> Any:
         """A value of the header, of this type."""

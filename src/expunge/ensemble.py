@@ -7,7 +7,7 @@ the new ensemble first and commits the change afterwards, so a failure in betwee
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -108,17 +108,15 @@ class EstimatorRule:
     key: Key = field(repr=False)
 
     def learn(self, encoder: Encoder, store: Store, learner: int) -> Any:
-        return self._fit(encoder, learner, list(store.shard(encoder, learner)))
+        return self._fit(encoder, learner, store.shard(encoder, learner))
 
     def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
-        return self._fit(encoder, learner, list(store.shard(encoder, learner, change)))
+        return self._fit(encoder, learner, store.shard(encoder, learner, change))
 
-    def _fit(self, encoder: Encoder, learner: int, shard: list[CodedBlock]) -> Any:
-        if not any(block.members for block in shard):
+    def _fit(self, encoder: Encoder, learner: int, shard: Iterator[CodedBlock]) -> Any:
+        X, y = coded_floats(encoder, shard)
+        if not len(X):
             return None
-        coded = np.concatenate([block.rows for block in shard])
-        coded *= 2.0**-encoder.bits
-        X, y = np.split(coded, [encoder.n_weights], axis=1)
         return fit_estimator(self.estimator, X, y, seed=derived_seed(self.key, SEEDS, learner), code=encoder.code)
 
     def model(self, state: Any, encoder: Encoder) -> Any:
@@ -141,11 +139,8 @@ class EstimatorRule:
         return hashed.digest()
 
     def describe(self) -> dict[str, Any]:
-        plain = {
-            name: repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
-            for name, value in self.estimator.get_params().items()
-        }
-        return {"learner": type(self.estimator).__name__, "params": plain}
+        params = {name: _described(value) for name, value in self.estimator.get_params().items()}
+        return {"learner": type(self.estimator).__name__, "params": params}
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +230,27 @@ class Ensemble:
             *(np.ascontiguousarray(array, dtype="<i8") for array in drawn),
             *(np.ascontiguousarray(side, dtype="<f8") for side in bounds),
         ]
+
+
+def _described(value: Any) -> str:
+    """A parameter of an estimator as text that is the same in every process."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        return f"array {value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(_described, value))})"
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    return str(getattr(value, "__qualname__", type(value).__qualname__))  # a function, or an estimator: its own follow
+
+
+def coded_floats(encoder: Encoder, shard: Iterator[CodedBlock]) -> tuple[Floats, Floats]:
+    """A learner's coded rows and targets in the units of scaled rows: (m, n_weights), (m, t)."""
+    coded = np.concatenate([np.empty((0, encoder.width)), *(block.rows for block in shard)])
+    coded *= 2.0**-encoder.bits
+    X, y = np.split(coded, [encoder.n_weights], axis=1)
+    return X.copy(), y.copy()
 
 
 def _share(encoder: Encoder, learner: int, rows: int) -> int:

@@ -47,6 +47,12 @@ class InvalidFile(ExpungeError, ValueError):
     exit_code = 7
 
 
+class MissingData(ExpungeError, ImportError):
+    """A package that an experiment reads its data from, or draws its figures with, is not installed."""
+
+    exit_code = 8
+
+
 def whole_number(name: str, value: object) -> int:
     """Return a setting that counts something as an int, or raise `InvalidSetting`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 
 from .bounds import Floats
 from .codes import Code
-from .errors import InvalidSetting
+from .errors import InvalidInput, InvalidSetting
 from .moments import Moments
-from .threads import one_blas_thread
+from .threads import alone, one_blas_thread
 
 
 def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
@@ -28,13 +28,16 @@ def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, in
     A, B = M[:p, :p], M[p:, :p].T  # (p, p), (p, t)
     diagonal = M.T.reshape(-1)[:: len(M) + 1][:p]  # a view: M is in Fortran order
     diagonal[: p - intercept] += alpha
-    with one_blas_thread():
+
+    def solve() -> Floats:
         factor, failed = dpotrf(A, lower=1, clean=0)
         pivots = factor.T.reshape(-1)[:: p + 1] ** 2
         if not failed and (pivots > diagonal * (len(M) * 2.0**-52)).all():
             W: Floats = dpotrs(factor, B, lower=1)[0]
             return W
         return _minimum_norm(np.tril(A) + np.tril(A, -1).T, B, intercept=intercept)
+
+    return alone(solve)
 
 
 def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:
@@ -60,11 +63,15 @@ def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:
 
 def check_learner(estimator: Any, code: Code) -> None:
     """Refuse an estimator that cannot learn from this code's coded rows, and say why."""
+    if isinstance(estimator, type):
+        raise InvalidSetting(f"learner must be an instance, got the class: write {estimator.__name__}()")
     for method in ("fit", "predict", "get_params"):
         if not hasattr(estimator, method):
             raise InvalidSetting(
                 f"learner must be 'ridge' or a scikit-learn regressor, got {type(estimator).__name__} without {method}"
             )
+    if is_classifier(estimator):
+        raise InvalidSetting(f"learner must be a regressor, got the classifier {type(estimator).__name__}")
     if code.is_selection:
         return
     name = type(estimator).__name__
@@ -86,7 +93,13 @@ def fit_estimator(estimator: Any, X: Floats, y: Floats, *, seed: int, code: Code
         }
     )
     with one_blas_thread():
-        model.fit(X, y[:, 0] if y.shape[1] == 1 else y)
+        try:
+            model.fit(X, y[:, 0] if y.shape[1] == 1 else y)
+        except Exception as error:
+            raise InvalidInput(
+                f"learner: {type(model).__name__} cannot be trained on the {len(X)} coded rows that it would have "
+                f"({error}); nothing was changed"
+            ) from error
         if not code.is_selection:
             _check_linear(model, X)
     return model

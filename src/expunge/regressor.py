@@ -6,9 +6,13 @@ not at all. The mathematics is in the rooms below.
 
 import copy
 import os
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeAlias
+from functools import wraps
+from numbers import Real
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, clone
@@ -19,7 +23,7 @@ from .archive import Archive
 from .blueprint import Blueprint
 from .bounds import Bounds, BoundsLike, Floats, parse_bounds
 from .codes import Code, random_code
-from .ensemble import EstimatorRule, RidgeRule, Rule, mean_weights
+from .ensemble import EstimatorRule, RidgeRule, Rule, coded_floats, mean_weights
 from .errors import InvalidFile, InvalidInput, InvalidSetting, whole_number
 from .features import FeatureMap, Identity
 from .learners import check_learner
@@ -31,6 +35,23 @@ from .state import Outcome, State
 
 Table: TypeAlias = Any  # an array, or a pandas or polars frame
 Column: TypeAlias = Any  # one or more columns of such
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _exclusive(
+    method: "Callable[Concatenate[CodedRegressor, P], T]",
+) -> "Callable[Concatenate[CodedRegressor, P], T]":
+    """Let one thread at a time in: a request reads the state and replaces it, and two at once would lose one."""
+
+    @wraps(method)
+    def locked(self: "CodedRegressor", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.__dict__.setdefault("_lock", threading.RLock()):
+            return method(self, *args, **kwargs)
+
+    return locked
 
 
 @dataclass(frozen=True)
@@ -59,7 +80,8 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
     """A regression model that can forget: coded shards, exact integers, one weak learner a shard.
 
     Unlearning a row gives, bit for bit, the model that never saw it: ``fit(all).unlearn(some)`` and training on the
-    other rows in their slots have the same digest, and the same weights on one machine.
+    other rows in their slots have the same digest, and the same weights on one machine. Threads may share a model:
+    requests wait for each other, predictions do not wait.
 
     Parameters
     ----------
@@ -87,8 +109,8 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         How the learners' predictions become one.
     bounds, target_bounds : None, "unit" or (low, high)
         The range of the inputs and of the target. None observes it (a row that moves it makes everything refit); a
-        pair of scalars, or of one value a column, declares it; "unit" says that the values are in [-1, 1] and taken as
-        they are.
+        pair of scalars, or of one value a column, declares it, for all columns; "unit" says that the values are in
+        [-1, 1] and taken as they are.
     clip : bool
         Whether training rows outside declared bounds are clipped instead of refused.
     keep : {"rows", "coded"}
@@ -159,6 +181,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.keep = keep
         self.random_state = random_state
 
+    @_exclusive
     def fit(self, X: Table, y: Column, ids: Column = None) -> Self:
         """Learn rows (Algorithm 1). What was learned before is gone.
 
@@ -177,12 +200,13 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             row_ids = None if ids is None else as_ids(ids, rows=len(X))
             blueprint = self._blueprint(X.shape[1], y.shape[1])
             X, y = blueprint.admit(X, y, self._column_names())
-            state = State.learn(blueprint, X, y, row_ids, flat=flat)
+            self._take(State.learn(blueprint, X, y, row_ids, flat=flat))
         except BaseException:
             self.__dict__ = before  # a failed fit leaves the model that there was
             raise
-        return self._take(state)
+        return self
 
+    @_exclusive
     def partial_fit(self, X: Table, y: Column, ids: Column = None) -> Self:
         """Learn more rows; the first call is `fit`.
 
@@ -202,6 +226,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._commit(roomy.after(change))
         return self
 
+    @_exclusive
     def unlearn(self, ids: Any, X: Table = None, y: Column = None) -> Report:
         """Unlearn all rows of these ids (Algorithm 3): afterwards the model is the one that never saw them.
 
@@ -221,6 +246,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             change = Change(found.slots)
         return self._commit(state.after(change, forget=found), started)
 
+    @_exclusive
     def rectify(self, ids: Any, X: Table, y: Column, *, old_X: Table = None, old_y: Column = None) -> Report:
         """Replace all rows of these ids by right ones, in their slots.
 
@@ -238,7 +264,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if self._wants_rows(old_X, old_y, "rectify"):
             change, _ = self._brought(ids, old_X, old_y)
         else:
-            change = Change(state.slots_of(as_ids(ids))[0])
+            change = Change(state.slots_of(_row_ids(ids, X))[0])
         X, y = self._rows(X, y)
         if len(X) != len(change.slots):
             raise InvalidInput(f"rectify needs one id a row, got {len(change.slots)} ids for {len(X)} rows")
@@ -251,14 +277,18 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         predicted = self._state.ensemble.predict(X)
         return predicted[:, 0] if self._state.flat else predicted
 
+    @_exclusive
     def digest(self) -> str:
-        """A fingerprint of the whole model, 64 hex characters: models with equal digests are the same model.
+        """A fingerprint of the model, 64 hex characters: models with equal digests predict the same.
 
+        It covers everything that predictions follow from: the code, what the features drew, the bounds, the rule of
+        the learners, the slots in use and each learner's integers; not whose rows they are, nor what is kept of them.
         It is the same on every machine. Keep the digest of an *earlier* state as secret as the rows that were unlearned
         since: whoever also has the other rows can test guesses against it.
         """
         return self._fitted().ensemble.digest()
 
+    @_exclusive
     def retrained(self, X: Table = None, y: Column = None, ids: Column = None) -> "CodedRegressor":
         """The same model, built from scratch on the surviving rows in their slots: what an auditor compares with.
 
@@ -270,39 +300,80 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         state = self._fitted()
         store = state.ensemble.store
         if self._wants_rows(X, y, "retrained"):
-            change, _ = self._brought(ids, X, y)
-            if len(change.slots) != state.rows:
-                raise InvalidInput(f"retrained needs all {state.rows} surviving rows, got {len(change.slots)}")
-            rows = Rows.place(*self._rows(X, y), change.slots, len(store.live))
+            rows = self._surviving(X, y, ids)
         else:
             assert isinstance(store, Rows)
             rows = store.grown(len(store.live))
-        return copy.copy(self)._take(state.retrained(rows))
+        return self._like(state.retrained(rows))
 
+    def _surviving(self, X: Table, y: Column, ids: Column) -> Rows:
+        """All surviving rows, brought along, in their slots."""
+        state = self._state
+        encoder, room = state.ensemble.encoder, len(state.ensemble.store.live)
+        if not state.rows and not len(X):
+            none = np.zeros((0, len(encoder.inputs.low))), np.zeros((0, encoder.n_targets))
+            return Rows.place(*none, np.zeros(0, dtype=np.int64), room)
+        change, _ = self._brought(ids, X, y)
+        if len(change.slots) != state.rows:
+            raise InvalidInput(f"retrained needs all {state.rows} surviving rows, got {len(change.slots)}")
+        return Rows.place(*self._rows(X, y), change.slots, room)
+
+    def __copy__(self) -> "CodedRegressor":
+        return copy.deepcopy(self)  # two models that shared their rows would forget each other's
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_lock", None)
+        return state
+
+    def coded_shard(self, learner: int) -> tuple[Floats, Floats]:
+        """What one weak learner sees: its coded rows and their targets, as floats (the paper's output of Algorithm 1).
+
+        Parameters
+        ----------
+        learner : int
+            Which one, from 0.
+
+        Returns
+        -------
+        X : array, shape (m, D) or, with an intercept, (m, D + 1)
+            Coded features; the last column is then the coded column of ones.
+        y : array, shape (m,) or (m, t)
+            Coded targets, scaled.
+        """
+        ensemble = self._fitted().ensemble
+        if not 0 <= learner < ensemble.encoder.code.learners:
+            raise InvalidSetting(f"learner must be from 0 to {ensemble.encoder.code.learners - 1}, got {learner!r}")
+        X, y = coded_floats(ensemble.encoder, ensemble.store.shard(ensemble.encoder, learner))
+        return X, y[:, 0] if self._state.flat else y
+
+    @_exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file of plain arrays and JSON (never a pickle), in place of the file that was there.
 
-        The file holds the rows (or coded rows) and ids that the model holds: keep it as safe as the data.
+        The file holds the rows (or coded rows) and ids that the model holds: keep it as safe as the data. It is
+        readable by its owner alone. It is written beside the old one first (``.name.xxxxxxxx``): whoever kills the
+        process at that moment has that file to delete.
         """
         state = self._fitted()
         names = getattr(self, "feature_names_in_", None)
-        shape = {
-            "shards": int(self.shards),
-            "rate": float(self.rate),
-            "density": None if self.density is None else float(self.density),
-            "balanced": bool(self.balanced),
-        }
+        shape = {"shards": self.shards, "rate": self.rate, "density": self.density, "balanced": bool(self.balanced)}
+        shape = {name: value.item() if isinstance(value, np.generic) else value for name, value in shape.items()}
+        seed = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None
         extra = {
             "shape": shape,
             "own_code": self.code is not None,
             "fit_intercept": bool(self.fit_intercept),
+            "parameters": {"alpha": float(self.alpha), "random_state": seed},
             "feature_names": None if names is None else names.tolist(),
         }
         save_state(path, state, extra)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, learner: Any = None) -> "CodedRegressor":
-        """Read a model that was saved. A file from elsewhere is refused if anything in it is not as it must be.
+        """Read a model that was saved; a file that is damaged or cannot be is refused, and nothing in it is run.
+
+        The learners' moments are taken from the file as they are: compare digests with `retrained` if you doubt them.
 
         Parameters
         ----------
@@ -316,17 +387,17 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             shape = archive.get("shape", dict)
             names = archive.header.get("feature_names")
             own_code, fit_intercept = archive.get("own_code", bool), archive.get("fit_intercept", bool)
+            parameters = archive.get("parameters", dict)
         blueprint = state.blueprint
-        if set(shape) != {"shards", "rate", "density", "balanced"}:
+        if set(shape) != {"shards", "rate", "density", "balanced"} or set(parameters) != {"alpha", "random_state"}:
             raise InvalidFile(f"{os.fspath(path)} has no valid 'shape'")
         if names is not None and not (isinstance(names, list) and len(names) == blueprint.features.n_features_in_):
             raise InvalidFile(f"{os.fspath(path)} has no valid 'feature_names'")
-        rule = blueprint.rule
         model = cls(
             **shape,
+            **parameters,
             code=blueprint.code if own_code else None,
             features=None if isinstance(blueprint.features, Identity) else clone(blueprint.features),
-            alpha=rule.alpha if isinstance(rule, RidgeRule) else 1e-3,
             fit_intercept=fit_intercept,
             learner="ridge" if learner is None else learner,
             aggregate=blueprint.aggregate,
@@ -387,6 +458,14 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             check_is_fitted(self)
         return self._state
 
+    def _like(self, state: State) -> "CodedRegressor":
+        """Another model with the same parameters, and this state."""
+        twin = type(self)(**self.get_params(deep=False))
+        for name in ("n_features_in_", "feature_names_in_"):
+            if name in self.__dict__:
+                setattr(twin, name, self.__dict__[name])
+        return twin._take(state)
+
     def _take(self, state: State) -> Self:
         self.code_, self.features_ = state.blueprint.code, state.blueprint.features
         self._state = state
@@ -425,8 +504,10 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         return coded
 
     def _brought(self, ids: Any, X: Table, y: Column) -> tuple[Change, Found]:
+        if ids is None:
+            raise InvalidInput("ids are missing: name each row's")
         X, y = self._rows(X, y)
-        return self._state.brought(as_ids(ids, rows=len(X)), X, y)
+        return self._state.brought(_row_ids(ids, X), X, y)
 
     def _column_names(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)
@@ -441,12 +522,15 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             ("aggregate", self.aggregate, ("mean", "median")),
             ("keep", self.keep, ("rows", "coded")),
         ):
-            if value not in allowed:
+            if not isinstance(value, str) or value not in allowed:
                 raise InvalidSetting(f"{name} must be one of {allowed}, got {value!r}")
         if self.features is not None and not isinstance(self.features, FeatureMap):
             raise InvalidSetting(
-                f"features must be None, Powers(...) or RandomFourier(...), got {type(self.features).__name__}"
+                f"features must be None, Powers(...) or RandomFourier(...), an instance, got {self.features!r}"
             )
+        for name, flag in (("fit_intercept", self.fit_intercept), ("clip", self.clip)):
+            if not isinstance(flag, bool | np.bool_):
+                raise InvalidSetting(f"{name} must be True or False, got {flag!r}")
         features = Identity() if self.features is None else clone(self.features)
         intercept, rule = self._rule(code, key)
         return Blueprint(
@@ -468,14 +552,14 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
                 raise InvalidSetting(f"code must be a Code, got {type(self.code).__name__}; use Code(G)")
             return self.code
         s = whole_number("shards", self.shards)
-        if not (isinstance(self.rate, int | float | np.number) and self.rate >= 1):
+        if not (isinstance(self.rate, Real) and 1 <= self.rate < np.inf):
             raise InvalidSetting(f"rate must be a number of at least 1, got {self.rate!r}")
         learners = round(s / self.rate)
         if learners < 1 or abs(learners * self.rate - s) > 1e-9 * s:
-            fix = max(1, round(s / self.rate + 0.5)) * self.rate
-            raise InvalidSetting(
-                f"shards must be a multiple of rate, got shards={s}, rate={self.rate}; use shards={fix:g}"
-            )
+            multiples = self.rate * np.arange(1, s + 2)
+            whole = multiples[(multiples > s) & (np.abs(multiples - multiples.round()) < 1e-9)]
+            fix = f"use shards={whole[0]:.0f}" if len(whole) else "use a whole number as rate"
+            raise InvalidSetting(f"shards must be a multiple of rate, got shards={s}, rate={self.rate}; {fix}")
         return random_code(s, learners, density=self.density, balanced=self.balanced, random_state=rng)
 
     def _rule(self, code: Code, key: Key) -> tuple[bool, Rule]:
@@ -490,6 +574,12 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         # A learner of plain rows has an intercept of its own, unless it is a linear model told to have none.
         ours = not code.is_selection or self.learner.get_params(deep=False).get("fit_intercept") is False
         return bool(self.fit_intercept) and ours, EstimatorRule(clone(self.learner), key)
+
+
+def _row_ids(ids: Any, X: Table) -> Ids:
+    """Each row's id; one id alone is that of all rows."""
+    array = as_ids(ids)
+    return np.repeat(array, len(X)) if len(array) == 1 and hasattr(X, "__len__") else array
 
 
 def _spec(bounds: Bounds | None) -> BoundsLike:

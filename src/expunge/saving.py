@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from .archive import Archive, write
 from .blueprint import Blueprint, Extents
 from .bounds import Bounds, Extent
 from .codes import Code
 from .ensemble import Ensemble, EstimatorRule, RidgeRule, Rule, describe_features
-from .errors import ExpungeError, InvalidSetting
+from .errors import InvalidSetting
 from .features import FeatureMap, Identity, Powers, RandomFourier
 from .learners import check_learner
 from .moments import CODED_BITS, INT_ROWS, Moments
 from .shards import PRINT_BYTES, Coded, Encoder, Rows, Store
-from .slots import IdIndex
+from .slots import IdIndex, draw_slots
 from .state import State, room
 
 _MAPS: dict[str, type[FeatureMap]] = {kind.__name__: kind for kind in (Identity, Powers, RandomFourier)}
@@ -52,6 +53,7 @@ def save_state(path: str | os.PathLike[str], state: State, extra: Mapping[str, A
         "aggregate": blueprint.aggregate,
         "ridge": isinstance(rule, RidgeRule),
         "alpha": rule.alpha if isinstance(rule, RidgeRule) else 0.0,
+        "rule": rule.describe(),
         "drawn": state.drawn,
         "id_kind": "<i8" if ids.dtype.kind == "i" else "<U",
         "default_ids": state.default_ids,
@@ -62,10 +64,29 @@ def save_state(path: str | os.PathLike[str], state: State, extra: Mapping[str, A
 
 def load_state(archive: Archive, learner: Any = None) -> State:
     """Read a state; ``learner`` is the estimator of a model that was saved with one."""
+    _check_learner_given(archive, learner)
     try:
         return _load(archive, learner)
     except InvalidSetting as error:  # from Code, a feature map or a blueprint: the file asks for what cannot be
         raise archive.refuse(str(error)) from error
+
+
+def _check_learner_given(archive: Archive, learner: Any) -> None:
+    """The caller has to bring the estimator that a model was saved with, and no other."""
+    if archive.get("ridge", bool):
+        if learner is not None:
+            raise InvalidSetting("the model was saved with learner='ridge': load it without a learner")
+        return
+    if learner is None:
+        raise InvalidSetting(
+            "the model was saved with an estimator as learner, and code never comes from a file: "
+            "pass the same estimator, load(path, learner=...)"
+        )
+    check_learner(learner, Code.single())
+    if EstimatorRule(learner, np.zeros(2, dtype=np.uint64)).describe() != archive.get("rule", dict):
+        raise InvalidSetting(
+            f"the model was saved with another learner than {learner!r}: pass it with the same parameters"
+        )
 
 
 def _load(archive: Archive, learner: Any) -> State:
@@ -87,6 +108,8 @@ def _load(archive: Archive, learner: Any) -> State:
     drawn = archive.get("drawn", int)
     encoder = Encoder(code, blueprint.features, inputs, targets, blueprint.intercept)
     store = _store(archive, blueprint, encoder, room(drawn, code.shards))
+    if store.live[draw_slots(key, drawn, len(store.live) - drawn, code.shards)].any():
+        raise archive.refuse("there are rows in slots that were never given out")
     extents = Extents(None, None)
     if isinstance(store, Rows):
         extents = Extents(
@@ -125,19 +148,12 @@ def _features(archive: Archive, inputs: int) -> FeatureMap:
 
 def _rule(archive: Archive, learner: Any, code: Code, key: NDArray[np.uint64]) -> Rule:
     if archive.get("ridge", bool):
-        if learner is not None:
-            raise InvalidSetting("the model was saved with learner='ridge': load it without a learner")
         alpha = archive.get("alpha", float)
         if not 0 <= alpha < np.inf:
             raise archive.refuse("alpha is negative or not finite")
         return RidgeRule(alpha)
-    if learner is None:
-        raise InvalidSetting(
-            "the model was saved with an estimator as learner, and code never comes from a file: "
-            "pass the same estimator, load(path, learner=...)"
-        )
     check_learner(learner, code)
-    return EstimatorRule(learner, key)
+    return EstimatorRule(clone(learner), key)
 
 
 def _store(archive: Archive, blueprint: Blueprint, encoder: Encoder, slots: int) -> Store:
@@ -149,16 +165,19 @@ def _store(archive: Archive, blueprint: Blueprint, encoder: Encoder, slots: int)
         )
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise archive.refuse("rows are not finite")
-        try:
-            blueprint.admit(X[live], y[live])
-        except ExpungeError as error:
-            raise archive.refuse("rows are outside the bounds") from error
+        if X[~live].any() or y[~live].any():
+            raise archive.refuse("there are values where there is no row")
+        for values, bounds in ((X, encoder.inputs), (y, encoder.targets)):
+            if live.any() and ((values[live] < bounds.low) | (values[live] > bounds.high)).any():
+                raise archive.refuse("rows are outside the bounds")
         return Rows(X, y, live)
     stripes = slots // blueprint.code.shards
     q = archive.array("q", "<i8", blueprint.code.learners, stripes, encoder.width)
     if ((q > 2**CODED_BITS) | (q < -(2**CODED_BITS))).any():
         raise archive.refuse("coded rows exceed the exact range")
     prints = archive.array("prints", "|u1", slots, PRINT_BYTES)
+    if prints[~live].any():
+        raise archive.refuse("there are fingerprints where there is no row")
     return Coded(q, prints, live, blueprint.print_key)
 
 

@@ -43,7 +43,7 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
     """Read ids: whole numbers or text, one or many, as an array; ``rows`` is how many there must be."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         ids = [ids]
-    array = np.asarray(ids) if hasattr(ids, "__array__") else np.array(list(ids), dtype=object)
+    array = np.atleast_1d(ids) if hasattr(ids, "__array__") else np.array(list(ids), dtype=object)
     if array.ndim != 1:
         raise InvalidInput(f"ids must be one-dimensional, got shape {array.shape}")
     if not len(array):
@@ -75,24 +75,29 @@ def _from_objects(array: Ids) -> Ids:
             return np.array(values, dtype=np.int64)
         except OverflowError:
             raise InvalidInput(_TOO_LARGE) from None
-    raise InvalidInput("ids must be all whole numbers or all text, without gaps")
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise InvalidInput(f"ids must be all whole numbers or all text, without gaps, got {names}; str(id) may do")
 
 
 class IdIndex:
     """Finds a person's slots, in the order in which the rows came.
 
     Two arrays, sorted by id. Erasing overwrites entries in place (the slot by `GONE`, the id by its right neighbour's,
-    which keeps the order), so its cost does not grow with the number of rows and the id is nowhere afterwards.
+    which keeps the order), so its cost does not grow with the number of rows and the id is nowhere afterwards. Once
+    half of the entries are gone, the next search drops them.
     """
 
     def __init__(self, ids: Ids, slots: Slots) -> None:
         order = np.argsort(ids, kind="stable")
-        self._ids, self._slots = ids[order], slots[order]
+        self._ids, self._slots, self._gone = ids[order], slots[order], 0
 
     def entries(self) -> tuple[Ids, Slots]:
-        """Ids and slots of all rows there are."""
+        """Ids and slots of all rows there are; text is no wider than the longest id."""
         live = self._slots != GONE
-        return self._ids[live], self._slots[live]
+        ids = self._ids[live]
+        if ids.dtype.kind == "U":
+            ids = ids.astype(f"<U{max(1, np.char.str_len(ids).max(initial=0))}")
+        return ids, self._slots[live]
 
     def with_rows(self, ids: Ids, slots: Slots) -> "IdIndex":
         """A new index that has these rows too; an id's earlier rows stay first."""
@@ -104,6 +109,9 @@ class IdIndex:
 
     def find(self, wanted: Ids) -> "Found":
         """All rows of these ids; an id that has none is an error."""
+        if 2 * self._gone > len(self._ids):
+            self._ids, self._slots = self.entries()
+            self._gone = 0
         low, high = self._ranges(wanted)
         spans = high - low
         owner, place = np.arange(len(wanted)), low
@@ -125,6 +133,7 @@ class IdIndex:
         """Forget the ids that were found. Doing it again changes nothing."""
         # From the right, so that the neighbour that is copied is never itself an id to be erased.
         for low, high in reversed(found.ranges):
+            self._gone += int(np.count_nonzero(self._slots[low:high] != GONE))
             self._slots[low:high] = GONE
             self._ids[low:high] = self._ids[high] if high < len(self._ids) else _last(self._ids.dtype)
 

@@ -51,20 +51,35 @@ def one_blas_thread() -> Iterator[None]:
     global _holders, _before
     shared, own = _libraries()
     mine = [library.num_threads for library in own]
-    with _lock:
-        if _holders == 0:
-            _before = [library.num_threads for library in shared] + mine
-            _limit(shared, _before)
-        _holders += 1
-    _limit(own, mine)
+    entered = False
     try:
-        yield
-    finally:
-        _lift(own, mine)
         with _lock:
-            _holders -= 1
+            if _holders == 0:
+                _before = [library.num_threads for library in shared] + mine
+            _holders, entered = _holders + 1, True
+            if _holders == 1:
+                _limit(shared, _before)
+        _limit(own, mine)
+        yield
+    finally:  # also when Ctrl-C comes while the limit is being set
+        with _lock:
+            _holders -= entered
             if _holders == 0:
                 _lift(shared, _before)
+        _lift(own, mine)
+
+
+def alone(compute: Callable[[], T]) -> T:
+    """Compute on one BLAS thread, and again if somebody else in the process lifted the limit meanwhile."""
+    with one_blas_thread():
+        for _ in range(100):
+            result = compute()
+            lifted = [library for group in _libraries() for library in group if library.num_threads > 1]
+            if not lifted:
+                break
+            for library in lifted:
+                _set(library, 1)
+        return result
 
 
 def _reset() -> None:
@@ -98,9 +113,9 @@ def spread(task: Callable[[int, int], T], most: int) -> list[T]:
     if n == 1:
         return [task(0, 1)]
 
-    def alone(k: int) -> T:
+    def held(k: int) -> T:
         with one_blas_thread():  # where each thread has its own limit, this one's is not set yet
             return task(k, n)
 
     with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(alone, range(n)))
+        return list(pool.map(held, range(n)))

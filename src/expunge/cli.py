@@ -1,0 +1,115 @@
+"""The command ``expunge``: parses, calls, prints."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from .errors import ExpungeError, InvalidSetting, MissingData
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Table
+
+    from .paper import claims, figures, report, runs
+    from .paper.experiments import EXPERIMENTS, TradeOff
+except ImportError as error:  # the command needs what the library does not
+    raise SystemExit(f"the command expunge needs {error.name}: pip install 'expunge[paper]'") from error
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Regression models that can forget.")
+paper = typer.Typer(no_args_is_help=True, help="Reproduce the paper Coded Machine Unlearning.")
+app.add_typer(paper, name="paper")
+
+OUT = Path("paper-results")
+Out = Annotated[Path, typer.Option("--out", help="Folder for tables and figures.")]
+
+
+@app.callback()
+def main() -> None:
+    """Regression models that can forget."""
+
+
+@paper.command("list")
+def list_() -> None:
+    """Show the experiments."""
+    table = Table("name", "what", "kind", "runs")
+    for name, experiment in EXPERIMENTS.items():
+        only = " (--full)" if isinstance(experiment, TradeOff) and experiment.full_only else ""
+        table.add_row(name, experiment.title, type(experiment).__name__, f"{experiment.runs}{only}")
+    Console().print(table)
+
+
+@paper.command()
+def run(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments; all of the mode's by default.")] = None,
+    out: Out = OUT,
+    runs_: Annotated[int | None, typer.Option("--runs", min=1, help="Runs of each experiment.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One run of each on a part of the rows.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The large-scale experiment too, at its full size.")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="Runs at once.")] = os.cpu_count() or 1,
+) -> None:
+    """Run experiments; what an interrupted run had finished is not done again."""
+    if quick and full:
+        raise InvalidSetting("choose one of --quick and --full")
+    settings = runs.Settings("quick" if quick else "full" if full else "default", runs_)
+    todo = runs.jobs(_known(names) or settings.names(), settings, out)
+    done = sum(job.path.exists() for job in todo)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("running", total=len(todo), completed=done)
+        for job in runs.execute(todo, processes=processes):
+            progress.update(bar, advance=1, description=f"{job.name} {job.number}")
+    for name, table in runs.collect(todo, out).items():
+        drawn = figures.draw(name, EXPERIMENTS[name], table, out)
+        typer.echo(f"{name}: {len(table)} measurements, {out / name}.csv, {', '.join(map(str, drawn))}")
+
+
+@paper.command()
+def check(
+    names: Annotated[list[str] | None, typer.Argument(help="Claims; all by default.")] = None, out: Out = OUT
+) -> None:
+    """Judge the paper's claims on the results, with the numbers behind each."""
+    if unknown := sorted(set(names or ()) - set(claims.CLAIMS)):
+        raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(claims.CLAIMS)}")
+    verdicts = claims.check(_results(out), names or None)
+    for name, verdict in verdicts.items():
+        typer.secho(
+            f"{'holds        ' if verdict.holds else 'does not hold'}  {claims.CLAIMS[name].sentence}", bold=True
+        )
+        typer.echo(f"               {verdict.numbers}")
+    missing = [name for name in names or claims.CLAIMS if name not in verdicts]
+    typer.echo(f"\n{sum(v.holds for v in verdicts.values())} of {len(verdicts)} claims hold")
+    if missing:
+        typer.echo(f"not judged, because their experiments were not run: {', '.join(missing)}")
+
+
+@paper.command("report")
+def report_(out: Out = OUT) -> None:
+    """Write one HTML page with all figures, claims and settings."""
+    tables = _results(out)
+    (out / "report.html").write_text(report.page(tables, claims.check(tables), out), encoding="utf-8")
+    typer.echo(str(out / "report.html"))
+
+
+def _known(names: list[str] | None) -> list[str]:
+    if unknown := sorted(set(names or ()) - set(EXPERIMENTS)):
+        raise InvalidSetting(f"unknown experiments: {', '.join(unknown)}; expunge paper list shows them")
+    return list(names or ())
+
+
+def _results(out: Path) -> claims.Tables:
+    tables = runs.load(out)
+    if not tables:
+        raise MissingData(f"no results in {out}; make some with: expunge paper run --out {out}")
+    return tables
+
+
+def entry() -> None:
+    """Run the command; an error of ours is one line and its exit code."""
+    try:
+        app()
+    except ExpungeError as error:
+        typer.secho(f"error: {error}", err=True, fg="red")
+        sys.exit(error.exit_code)

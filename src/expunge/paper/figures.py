@@ -1,0 +1,178 @@
+"""Figures: one picture an experiment, as PNG and SVG, readable in print."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from .experiments import Experiment, Influence, TradeOff
+from .runs import summary
+
+# Okabe and Ito's colours: told apart by everybody, and in grey by the markers.
+COLOURS = {1: "#000000", 2: "#0072B2", 5: "#D55E00", 10: "#009E73", 20: "#CC79A7"}
+MARKERS = {1: "o", 2: "s", 5: "^", 10: "D", 20: "v"}
+LINES = ["-", "--", ":"]
+
+STYLE: Any = {
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "svg.hashsalt": "expunge",
+}
+
+
+def draw(name: str, experiment: Experiment, table: pd.DataFrame, out: Path) -> list[Path]:
+    """Draw one experiment's figure into ``out`` and return the files."""
+    with mpl.rc_context(STYLE):
+        if isinstance(experiment, TradeOff):
+            figure = trade_off(experiment, summary(table))
+        elif isinstance(experiment, Influence):
+            figure = influence(experiment, summary(table))
+        else:
+            figure = warm_start(summary(table))
+        runs = table["run"].nunique()
+        figure.suptitle(f"{experiment.title} ({runs} run{'s' if runs > 1 else ''})", fontsize=10)
+        files = [out / f"{name}.png", out / f"{name}.svg"]
+        figure.savefig(files[0], dpi=160, metadata={"Software": None})
+        figure.savefig(files[1], metadata={"Date": None})
+    return files
+
+
+def trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
+    """Test error against cost, the paper's and ours; against the number of shards; training error against cost."""
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    cost, shards, learning = figure.subplots(1, 3)
+    projected = points[points["features"] == "projected"]
+    for (intercept, alpha, rate), line in projected.groupby(["intercept", "alpha", "rate"], sort=False):
+        line = line.sort_values("shards")
+        style = _line_style(experiment, bool(intercept), float(alpha), int(rate))
+        _curve(cost, 1e3 * line["refit_seconds"], line, "test_mse", style)
+        cost.plot(1e3 * line["unlearn_seconds"], line["test_mse"], **style | {"label": None, "mfc": "white", "lw": 0.5})
+        _curve(shards, line["shards"], line, "test_mse", style)
+        _curve(learning, 1e3 * line["refit_seconds"], line, "train_mse", style)
+        one = line[line["shards"] == 1]
+        cost.plot(1e3 * one["unlearn_seconds"], one["test_mse"], "*", ms=12, color="#E69F00", mec="black", zorder=5)
+        guessed = line[line["extrapolated"].astype(bool)]
+        cost.plot(1e3 * guessed["refit_seconds"], guessed["test_mse"], "x", color="black", ms=9)
+    for _, row in points[points["features"] == "original"].iterrows():
+        for ax in (cost, shards):
+            ax.axhline(row["test_mse"], color="grey", lw=0.8, ls="-.")
+    single = 1e3 * projected[projected["shards"] == 1]["refit_seconds"].median()
+    top = cost.secondary_xaxis("top", functions=(lambda x: x / single, lambda x: x * single))
+    top.set_xlabel("relative to one learner's refit", fontsize=7.5)
+    _tick(top.xaxis)
+    _label(
+        cost,
+        "time to unlearn a row (ms)\nfilled: scikit-learn's refit, hollow: ours, star: ours, one learner",
+        "test MSE",
+    )
+    _label(shards, "shards, s", "test MSE")
+    _label(learning, "mean time to train a weak learner (ms)", "training MSE")
+    if points["extrapolated"].any():
+        cost.set_xlabel(cost.get_xlabel() + "\ncross: extrapolated from a part of the rows")
+    figure.legend(*shards.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    return figure
+
+
+def _line_style(experiment: TradeOff, intercept: bool, alpha: float, rate: int) -> dict[str, Any]:
+    label = "uncoded" if rate == 1 else f"coded, rate {rate}"
+    if len(experiment.alphas) > 1:
+        label += f", $\\lambda$={alpha:g}"
+    if len(experiment.intercepts) > 1:
+        label += ", intercept" if intercept else ", none"
+    dash = experiment.alphas.index(alpha) + (intercept if len(experiment.intercepts) > 1 else 0)
+    return {"color": COLOURS[rate], "marker": MARKERS[rate], "ls": LINES[dash % 3], "label": label, "ms": 4, "lw": 1.2}
+
+
+def _curve(ax: Axes, x: pd.Series, line: pd.DataFrame, error: str, style: dict[str, Any]) -> None:
+    ax.plot(x, line[error], **style)
+    ax.fill_between(x, line[f"{error}_q25"], line[f"{error}_q75"], color=style["color"], alpha=0.12, lw=0)
+
+
+def _label(ax: Axes, x: str, y: str) -> None:
+    ax.set(xlabel=x, ylabel=y, xscale="log", yscale="log")
+    _tick(ax.xaxis)
+    _tick(ax.yaxis)
+
+
+def _tick(axis: Axis) -> None:
+    """Plain numbers on a log axis, also between the powers of ten where there are few of those."""
+
+    def between(value: float, _: object) -> str:
+        low, high = axis.get_view_interval()
+        shown = "123456789" if high < 3 * low else "235" if high < 20 * low else ""
+        return f"{value:g}" if f"{value:e}"[0] in shown else ""
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(FuncFormatter(between))
+
+
+def influence(experiment: Influence, points: pd.DataFrame) -> Figure:
+    """Test error against the share of rows left; beside it, how the features are distributed where that is known."""
+    density = DENSITIES.get(experiment.data)
+    figure = Figure(figsize=(5.2 if density is None else 7.2, 3.8), layout="constrained")
+    widths = (1,) if density is None else (3, 1)
+    ax, *side = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+    for (removed, line), colour, marker in zip(points.groupby("removed"), ("#0072B2", "#D55E00"), "os", strict=False):
+        ax.plot(100 * line["left"], line["test_mse"], color=colour, marker=marker, label=f"{removed} removed", ms=4)
+        ax.fill_between(100 * line["left"], line["test_mse_q25"], line["test_mse_q75"], color=colour, alpha=0.15, lw=0)
+    ax.invert_xaxis()
+    ax.set(xlabel="training rows left (%)", ylabel="test MSE of one learner", yscale="log")
+    _tick(ax.yaxis)
+    ax.legend(loc="upper left")
+    if density is not None:
+        side[0].plot(*density, color="black", lw=1)
+        side[0].set(xlabel="feature", ylabel="density")
+    return figure
+
+
+def warm_start(points: pd.DataFrame) -> Figure:
+    """Distance to the retrained weights and iterations, by tolerance."""
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for (start, line), colour, marker in zip(points.groupby("start"), ("#D55E00", "#0072B2"), "^o", strict=True):
+        left.plot(
+            line["tolerance"], line["error"], color=colour, marker=marker, label=f"conjugate gradients from {start}"
+        )
+        right.plot(line["tolerance"], line["iterations"], color=colour, marker=marker, label=f"from {start}")
+    left.axhline(points["old_error"].mean(), color="black", ls="--", lw=1, label="the old weights themselves")
+    left.set(xscale="log", yscale="log", xlabel="tolerance (rtol)", ylabel="relative distance to retrained weights")
+    right.set(xscale="log", xlabel="tolerance (rtol)", ylabel="iterations")
+    for ax in (left, right):
+        ax.invert_xaxis()
+        ax.legend()
+    return figure
+
+
+def _lognormal(variance: float) -> tuple[Any, Any]:
+    x = np.linspace(0.05, 15, 300)
+    return x, np.exp(-((np.log(x) - 1) ** 2) / (2 * variance)) / (x * np.sqrt(2 * np.pi * variance))
+
+
+def _chi_square() -> tuple[Any, Any]:
+    x = np.linspace(0.05, 8, 300)
+    return x, np.exp(-x / 2) / np.sqrt(2 * np.pi * x)
+
+
+def _gaussian() -> tuple[Any, Any]:
+    x = np.linspace(-4, 4, 300)
+    return x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+
+
+DENSITIES = {
+    "lognormal-0.1": _lognormal(0.1),
+    "lognormal-0.5": _lognormal(0.5),
+    "lognormal-0.7": _lognormal(0.7),
+    "chi-square": _chi_square(),
+    "gaussian": _gaussian(),
+}

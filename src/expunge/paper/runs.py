@@ -1,0 +1,125 @@
+"""Runs: experiments spread over processes; what an interrupted run had finished is kept and not done again.
+
+A run's numbers depend on its experiment and its number alone, not on the process that computes it or on how many there
+are; only its seconds do.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+from joblib import Parallel, delayed
+
+from . import influence, tradeoff, warmstart
+from .experiments import EXPERIMENTS, Experiment, Influence, TradeOff
+
+FORMAT = 1  # raise it when a runner computes other numbers: finished runs are then done again
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to do: ``share`` of the rows, ``runs`` of each experiment (None: as described)."""
+
+    mode: str = "default"  # "quick", "default" or "full"
+    runs: int | None = None
+
+    def described(self, name: str) -> tuple[Experiment, float]:
+        """The experiment as it is to be run, and the share of its rows."""
+        experiment = EXPERIMENTS[name]
+        share = 1.0
+        if self.mode == "quick":
+            experiment = replace(experiment, runs=1)
+            share = 0.02 if name == "large-scale" else 0.2 if "mlp" in name else 0.5
+        return (replace(experiment, runs=self.runs) if self.runs else experiment), share
+
+    def names(self) -> list[str]:
+        """The experiments that this mode runs unless others are named."""
+        skipped = [
+            n for n, e in EXPERIMENTS.items() if self.mode == "default" and isinstance(e, TradeOff) and e.full_only
+        ]
+        return [name for name in EXPERIMENTS if name not in skipped]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one experiment, and the file that it leaves."""
+
+    name: str
+    number: int
+    experiment: Experiment
+    share: float
+    path: Path
+
+    def work(self) -> "Job":
+        """Run, and write the table in one step."""
+        table = pd.DataFrame(run(self.experiment, self.number, self.share))
+        table.insert(0, "run", self.number)
+        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
+        table.to_csv(temporary, index=False)
+        temporary.replace(self.path)
+        return self
+
+
+def run(experiment: Experiment, number: int, share: float) -> list[dict[str, object]]:
+    """One run of any experiment."""
+    if isinstance(experiment, TradeOff):
+        return tradeoff.run(experiment, number, share=share)
+    if isinstance(experiment, Influence):
+        return influence.run(experiment, number, share=share)
+    return warmstart.run(experiment, number, share=share)
+
+
+def jobs(names: list[str], settings: Settings, out: Path) -> list[Job]:
+    """All runs of these experiments; a job's file is named after everything that its numbers depend on."""
+    found = []
+    for name in names:
+        experiment, share = settings.described(name)
+        described = repr((FORMAT, replace(experiment, runs=0), share))
+        mark = hashlib.sha256(described.encode()).hexdigest()[:12]
+        folder = out / "runs"
+        found += [Job(name, k, experiment, share, folder / f"{name}-{mark}-{k}.csv") for k in range(experiment.runs)]
+    return found
+
+
+def execute(todo: list[Job], *, processes: int) -> Iterator[Job]:
+    """Do the jobs that are not done yet, in as many processes, and yield each as it ends."""
+    for folder in {job.path.parent for job in todo}:
+        folder.mkdir(parents=True, exist_ok=True)
+    waiting = [job for job in todo if not job.path.exists()]
+    yield from Parallel(n_jobs=processes, return_as="generator_unordered")(delayed(job.work)() for job in waiting)
+
+
+def collect(todo: list[Job], out: Path) -> dict[str, pd.DataFrame]:
+    """Put the runs of each experiment into one tidy table, written as NAME.csv, and its summary, NAME-summary.csv."""
+    tables = {}
+    for name in dict.fromkeys(job.name for job in todo):
+        parts = [pd.read_csv(job.path) for job in todo if job.name == name and job.path.exists()]
+        if parts:
+            tables[name] = pd.concat(parts, ignore_index=True)
+            tables[name].to_csv(out / f"{name}.csv", index=False)
+            summary(tables[name]).to_csv(out / f"{name}-summary.csv", index=False)
+    return tables
+
+
+def load(out: Path, names: list[str] | None = None) -> dict[str, pd.DataFrame]:
+    """The tables that are there."""
+    return {name: pd.read_csv(out / f"{name}.csv") for name in names or EXPERIMENTS if (out / f"{name}.csv").exists()}
+
+
+KEYS = ["features", "intercept", "rate", "shards", "alpha", "removed", "left", "start", "tolerance"]
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Means of errors with their quartiles, medians of everything that is counted or timed, a line a setting."""
+    keys = [key for key in KEYS if key in table]
+    groups = table.groupby(keys, sort=False)
+    errors = [column for column in ("test_mse", "train_mse", "error", "old_error") if column in table]
+    others = [c for c in table.columns if c not in (*keys, *errors, "run")]
+    parts = [groups[errors].mean()]
+    parts += [groups[errors].quantile(q).add_suffix(f"_q{round(100 * q)}") for q in (0.25, 0.75)]
+    if others:
+        parts.append(groups[others].median())
+    return pd.concat(parts, axis=1).reset_index()

@@ -1,0 +1,139 @@
+"""Trade-off: error against the cost to forget one row, uncoded and coded, as the paper measures it and as ours does.
+
+Cost in the paper is the time that scikit-learn takes to refit the affected weak learner; ours is the whole call of
+`unlearn`. Both are taken on the same model and row, on one BLAS thread.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LinearRegression, Ridge
+
+from ..bounds import Floats
+from ..codes import Code, random_code
+from ..ensemble import Ensemble, RidgeRule, coded_floats
+from ..features import RandomFourier
+from ..regressor import CodedRegressor
+from ..threads import one_blas_thread
+from .data import DATASETS, Sample
+from .experiments import TradeOff
+
+REPEATS = 3  # a time is the least of so many: what disturbs a run only ever adds
+REFIT_BYTES = 4e9  # a refit that would need more is timed on a part of its rows and extrapolated
+
+Row = dict[str, Any]
+
+
+def run(experiment: TradeOff, seed: int, *, share: float = 1.0) -> list[Row]:
+    """One run: draw or shuffle the data, split, and measure every model of the sweep."""
+    rng = np.random.default_rng([seed, 0])
+    sample = DATASETS[experiment.data].sample(rng, share=share)
+    projection = int(rng.integers(2**31))
+    rows: list[Row] = []
+    for rate, s in sweep(experiment, sample):
+        for intercept in experiment.intercepts:
+            code = Code.uncoded(s) if rate == 1 else random_code(s, s // rate, balanced=False, random_state=rng)
+            features = (
+                None if experiment.features is None else RandomFourier(experiment.features, random_state=projection)
+            )
+            where = {"features": "projected", "rate": rate, "shards": s, "intercept": intercept}
+            rows += [where | row for row in measure(sample, code, features, experiment.alphas, intercept, rng)]
+    if experiment.baseline:
+        where = {"features": "original", "rate": 1, "shards": 1, "intercept": False}
+        rows += [where | row for row in measure(sample, Code.single(), None, experiment.alphas, False, rng)]
+    return rows
+
+
+def sweep(experiment: TradeOff, sample: Sample) -> Iterator[tuple[int, int]]:
+    """Pairs (rate, shards): log-spaced, multiples of the rate, as long as a shard keeps more rows than features."""
+    D = experiment.features or sample.X.shape[1]
+    for rate in (1, *experiment.rates):
+        most = max(1, sample.train // (D + 1) // rate)
+        for learners in np.unique(np.geomspace(1, most, experiment.points).round().astype(int)):
+            yield rate, int(learners) * rate
+
+
+def measure(
+    sample: Sample,
+    code: Code,
+    features: RandomFourier | None,
+    alphas: tuple[float, ...],
+    intercept: bool,
+    rng: np.random.Generator,
+) -> list[Row]:
+    """Learn with one code and measure for each penalty; the moments are the same for all."""
+    model = CodedRegressor(
+        code=code, features=features, alpha=alphas[0], fit_intercept=intercept, bounds="unit", target_bounds="unit",
+        random_state=int(rng.integers(2**31)),
+    )  # fmt: skip
+    train, test = slice(None, sample.train), slice(sample.train, None)
+    started = time.perf_counter()
+    model.fit(sample.X[train], sample.y[train])
+    fitted = time.perf_counter() - started
+    learner = int(rng.integers(code.learners))
+    X, y, shard_rows = shard_part(model, learner)
+    rows = []
+    for alpha in alphas:
+        solved = with_alpha(model._state.ensemble, alpha)
+        errors = [(solved.predict(sample.X[part])[:, 0] - sample.y[part]) ** 2 for part in (test, train)]
+        rows.append(
+            {
+                "alpha": alpha,
+                "learners": code.learners,
+                "shard_rows": shard_rows,
+                "test_mse": float(np.mean(errors[0])),
+                "train_mse": float(np.mean(errors[1])),
+                "refit_seconds": refit_seconds(X, y, alpha) * shard_rows / len(X),
+                "extrapolated": len(X) < shard_rows,
+                "fit_seconds": fitted,
+            }
+        )
+    forgotten = rng.choice(sample.train, size=REPEATS, replace=False)
+    unlearning = unlearn_seconds(model, forgotten)  # last: it changes the model
+    return [row | {"unlearn_seconds": unlearning} for row in rows]
+
+
+def shard_part(model: CodedRegressor, learner: int) -> tuple[Floats, Floats, int]:
+    """A learner's coded rows, or as many as a refit can take in `REFIT_BYTES`, and how many there are in all."""
+    ensemble = model._state.ensemble
+    encoder, total = ensemble.encoder, ensemble.states[learner].coded_rows
+    most = min(total, int(REFIT_BYTES / (3 * 8 * encoder.n_weights)))  # scikit-learn holds about three copies
+    blocks, taken = [], 0
+    for block in ensemble.store.shard(encoder, learner):
+        blocks.append(block)
+        taken += len(block.rows)
+        if taken >= most:
+            break
+    X, y = coded_floats(encoder, iter(blocks))
+    return X[:most], y[:most, 0], total
+
+
+def with_alpha(ensemble: Ensemble, alpha: float) -> Ensemble:
+    """The same moments, solved with another penalty."""
+    rule = RidgeRule(alpha)
+    return replace(ensemble, rule=rule, models=[rule.model(state, ensemble.encoder) for state in ensemble.states])
+
+
+def refit_seconds(X: Floats, y: Floats, alpha: float) -> float:
+    """What the paper calls cost: scikit-learn's refit of one weak learner."""
+    estimator = Ridge(alpha, fit_intercept=False) if alpha else LinearRegression(fit_intercept=False)
+    return _least_seconds(lambda: estimator.fit(X, y))
+
+
+def unlearn_seconds(model: CodedRegressor, ids: Any) -> float:
+    """What ours costs: the whole call of `unlearn`."""
+    rows = iter(ids.tolist())
+    return _least_seconds(lambda: model.unlearn(next(rows)), times=len(ids))
+
+
+def _least_seconds(call: Callable[[], object], times: int = REPEATS) -> float:
+    with one_blas_thread():
+        seconds = []
+        for _ in range(times):
+            started = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - started)
+    return min(seconds)
