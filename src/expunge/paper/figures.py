@@ -56,10 +56,13 @@ def trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
     for (intercept, alpha, rate), line in projected.groupby(["intercept", "alpha", "rate"], sort=False):
         line = line.sort_values("shards")
         style = _line_style(experiment, bool(intercept), float(alpha), int(rate))
-        _curve(cost, 1e3 * line["refit_seconds"], line, "test_mse", style)
+        cost.plot(1e3 * line["refit_seconds"], line["test_mse"], **style)
         cost.plot(1e3 * line["unlearn_seconds"], line["test_mse"], **style | {"label": None, "mfc": "white", "lw": 0.5})
-        _curve(shards, line["shards"], line, "test_mse", style)
-        _curve(learning, 1e3 * line["refit_seconds"], line, "train_mse", style)
+        shards.plot(line["shards"], line["test_mse"], **style)
+        shards.fill_between(
+            line["shards"], line["test_mse_q25"], line["test_mse_q75"], color=style["color"], alpha=0.12, lw=0
+        )
+        learning.plot(1e3 * line["refit_seconds"], line["train_mse"], **style)
         one = line[line["shards"] == 1]
         cost.plot(1e3 * one["unlearn_seconds"], one["test_mse"], "*", ms=12, color="#E69F00", mec="black", zorder=5)
         guessed = line[line["extrapolated"].astype(bool)]
@@ -70,7 +73,6 @@ def trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
     single = 1e3 * projected[projected["shards"] == 1]["refit_seconds"].median()
     top = cost.secondary_xaxis("top", functions=(lambda x: x / single, lambda x: x * single))
     top.set_xlabel("relative to one learner's refit", fontsize=7.5)
-    _tick(top.xaxis)
     _label(
         cost,
         "time to unlearn a row (ms)\nfilled: scikit-learn's refit, hollow: ours, star: ours, one learner",
@@ -78,6 +80,8 @@ def trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
     )
     _label(shards, "shards, s", "test MSE")
     _label(learning, "mean time to train a weak learner (ms)", "training MSE")
+    top.set_xscale("log")
+    _tick(top.xaxis)
     if points["extrapolated"].any():
         cost.set_xlabel(cost.get_xlabel() + "\ncross: extrapolated from a part of the rows")
     figure.legend(*shards.get_legend_handles_labels(), loc="outside lower center", ncols=6)
@@ -89,14 +93,9 @@ def _line_style(experiment: TradeOff, intercept: bool, alpha: float, rate: int) 
     if len(experiment.alphas) > 1:
         label += f", $\\lambda$={alpha:g}"
     if len(experiment.intercepts) > 1:
-        label += ", intercept" if intercept else ", none"
+        label += ", intercept" if intercept else ", no intercept"
     dash = experiment.alphas.index(alpha) + (intercept if len(experiment.intercepts) > 1 else 0)
     return {"color": COLOURS[rate], "marker": MARKERS[rate], "ls": LINES[dash % 3], "label": label, "ms": 4, "lw": 1.2}
-
-
-def _curve(ax: Axes, x: pd.Series, line: pd.DataFrame, error: str, style: dict[str, Any]) -> None:
-    ax.plot(x, line[error], **style)
-    ax.fill_between(x, line[f"{error}_q25"], line[f"{error}_q75"], color=style["color"], alpha=0.12, lw=0)
 
 
 def _label(ax: Axes, x: str, y: str) -> None:
