@@ -159,6 +159,8 @@ def huge(shape):
     return buffer.getvalue()
 
 
+PARAMETERS = ("shards", "rate", "density", "balanced", "alpha", "fit_intercept", "random_state")
+
 HOSTILE = {
     "another format": lambda p: {"model__json": header(p, format="other")},
     "no JSON": lambda p: {"model__json": b"\xff\xfe"},
@@ -193,7 +195,8 @@ HOSTILE = {
         "model__json": header(p, features={"name": "Powers", "params": {"degree": -1}})
     },
     "keep": lambda p: {"model__json": header(p, keep="everything")},
-    "shape": lambda p: {"model__json": header(p, shape={"learner": "x"})},
+    "parameters": lambda p: {"model__json": header(p, parameters={"learner": "x"})},
+    "parameters of text": lambda p: {"model__json": header(p, parameters=dict.fromkeys(PARAMETERS, "x"))},
     "feature names": lambda p: {"model__json": header(p, feature_names=["a"])},
     "coded without bounds": lambda p: {"model__json": header(p, keep="coded")},
 }

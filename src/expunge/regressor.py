@@ -11,23 +11,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
-from numbers import Real
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .archive import Archive
-from .blueprint import Blueprint
-from .bounds import Bounds, BoundsLike, Floats, parse_bounds
-from .codes import Code, random_code
-from .ensemble import EstimatorRule, RidgeRule, Rule, coded_floats, mean_weights
-from .errors import InvalidFile, InvalidInput, InvalidSetting, whole_number
-from .features import FeatureMap, Identity
-from .learners import check_learner
-from .randomness import Key, Seed, as_generator, draw_key
+from .bounds import Bounds, BoundsLike, Floats
+from .codes import Code
+from .ensemble import RidgeRule, coded_floats, mean_weights
+from .errors import InvalidInput, InvalidSetting
+from .features import FeatureMap
+from .parameters import described, draw_blueprint, restored
+from .randomness import Seed
 from .saving import load_state, save_state
 from .shards import Change, Rows
 from .slots import Found, Ids, as_ids
@@ -198,7 +196,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         try:
             X, y, flat = self._read(X, y, reset=True)
             row_ids = None if ids is None else as_ids(ids, rows=len(X))
-            blueprint = self._blueprint(X.shape[1], y.shape[1])
+            blueprint = draw_blueprint(self, X.shape[1], y.shape[1])
             X, y = blueprint.admit(X, y, self._column_names())
             self._take(State.learn(blueprint, X, y, row_ids, flat=flat))
         except BaseException:
@@ -355,19 +353,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         readable by its owner alone. It is written beside the old one first (``.name.xxxxxxxx``): whoever kills the
         process at that moment has that file to delete.
         """
-        state = self._fitted()
-        names = getattr(self, "feature_names_in_", None)
-        shape = {"shards": self.shards, "rate": self.rate, "density": self.density, "balanced": bool(self.balanced)}
-        shape = {name: value.item() if isinstance(value, np.generic) else value for name, value in shape.items()}
-        seed = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None
-        extra = {
-            "shape": shape,
-            "own_code": self.code is not None,
-            "fit_intercept": bool(self.fit_intercept),
-            "parameters": {"alpha": float(self.alpha), "random_state": seed},
-            "feature_names": None if names is None else names.tolist(),
-        }
-        save_state(path, state, extra)
+        save_state(path, self._fitted(), described(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, learner: Any = None) -> "CodedRegressor":
@@ -384,29 +370,9 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """
         with Archive(path) as archive:
             state = load_state(archive, learner)
-            shape = archive.get("shape", dict)
-            names = archive.header.get("feature_names")
-            own_code, fit_intercept = archive.get("own_code", bool), archive.get("fit_intercept", bool)
-            parameters = archive.get("parameters", dict)
-        blueprint = state.blueprint
-        if set(shape) != {"shards", "rate", "density", "balanced"} or set(parameters) != {"alpha", "random_state"}:
-            raise InvalidFile(f"{os.fspath(path)} has no valid 'shape'")
-        if names is not None and not (isinstance(names, list) and len(names) == blueprint.features.n_features_in_):
-            raise InvalidFile(f"{os.fspath(path)} has no valid 'feature_names'")
-        model = cls(
-            **shape,
-            **parameters,
-            code=blueprint.code if own_code else None,
-            features=None if isinstance(blueprint.features, Identity) else clone(blueprint.features),
-            fit_intercept=fit_intercept,
-            learner="ridge" if learner is None else learner,
-            aggregate=blueprint.aggregate,
-            bounds=_spec(blueprint.inputs),
-            target_bounds=_spec(blueprint.targets),
-            clip=blueprint.clip,
-            keep=blueprint.keep,
-        )
-        model.n_features_in_ = blueprint.features.n_features_in_
+            parameters, names = restored(archive, state, learner)
+        model = cls(**parameters)
+        model.n_features_in_ = state.blueprint.features.n_features_in_
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
         return model._take(state)
@@ -513,80 +479,11 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
-    def _blueprint(self, inputs: int, targets: int) -> Blueprint:
-        """Check the parameters and draw what is drawn once."""
-        rng = as_generator(self.random_state)
-        code = self._code(rng)
-        key = draw_key(rng)
-        for name, value, allowed in (
-            ("aggregate", self.aggregate, ("mean", "median")),
-            ("keep", self.keep, ("rows", "coded")),
-        ):
-            if not isinstance(value, str) or value not in allowed:
-                raise InvalidSetting(f"{name} must be one of {allowed}, got {value!r}")
-        if self.features is not None and not isinstance(self.features, FeatureMap):
-            raise InvalidSetting(
-                f"features must be None, Powers(...) or RandomFourier(...), an instance, got {self.features!r}"
-            )
-        for name, flag in (("fit_intercept", self.fit_intercept), ("clip", self.clip)):
-            if not isinstance(flag, bool | np.bool_):
-                raise InvalidSetting(f"{name} must be True or False, got {flag!r}")
-        features = Identity() if self.features is None else clone(self.features)
-        intercept, rule = self._rule(code, key)
-        return Blueprint(
-            key=key,
-            code=code,
-            features=features.drawn(inputs, rng),
-            inputs=parse_bounds(self.bounds, inputs, name="bounds"),
-            targets=parse_bounds(self.target_bounds, targets, name="target_bounds"),
-            intercept=intercept,
-            clip=bool(self.clip),
-            keep=self.keep,
-            rule=rule,
-            aggregate=self.aggregate,
-        )
-
-    def _code(self, rng: np.random.Generator) -> Code:
-        if self.code is not None:
-            if not isinstance(self.code, Code):
-                raise InvalidSetting(f"code must be a Code, got {type(self.code).__name__}; use Code(G)")
-            return self.code
-        s = whole_number("shards", self.shards)
-        if not (isinstance(self.rate, Real) and 1 <= self.rate < np.inf):
-            raise InvalidSetting(f"rate must be a number of at least 1, got {self.rate!r}")
-        learners = round(s / self.rate)
-        if learners < 1 or abs(learners * self.rate - s) > 1e-9 * s:
-            multiples = self.rate * np.arange(1, s + 2)
-            whole = multiples[(multiples > s) & (np.abs(multiples - multiples.round()) < 1e-9)]
-            fix = f"use shards={whole[0]:.0f}" if len(whole) else "use a whole number as rate"
-            raise InvalidSetting(f"shards must be a multiple of rate, got shards={s}, rate={self.rate}; {fix}")
-        return random_code(s, learners, density=self.density, balanced=self.balanced, random_state=rng)
-
-    def _rule(self, code: Code, key: Key) -> tuple[bool, Rule]:
-        """Whether to encode a column of ones, and how a weak learner learns."""
-        if isinstance(self.learner, str):
-            if self.learner != "ridge":
-                raise InvalidSetting(f"learner must be 'ridge' or a scikit-learn regressor, got {self.learner!r}")
-            if not (isinstance(self.alpha, int | float | np.number) and 0 <= self.alpha < np.inf):
-                raise InvalidSetting(f"alpha must be a number of at least 0, got {self.alpha!r}")
-            return bool(self.fit_intercept), RidgeRule(float(self.alpha))
-        check_learner(self.learner, code)
-        # A learner of plain rows has an intercept of its own, unless it is a linear model told to have none.
-        ours = not code.is_selection or self.learner.get_params(deep=False).get("fit_intercept") is False
-        return bool(self.fit_intercept) and ours, EstimatorRule(clone(self.learner), key)
-
 
 def _row_ids(ids: Any, X: Table) -> Ids:
     """Each row's id; one id alone is that of all rows."""
     array = as_ids(ids)
     return np.repeat(array, len(X)) if len(array) == 1 and hasattr(X, "__len__") else array
-
-
-def _spec(bounds: Bounds | None) -> BoundsLike:
-    """The parameter that these bounds came from."""
-    if bounds is None or bounds.kind == "unit":
-        return None if bounds is None else "unit"
-    return bounds.low.tolist(), bounds.high.tolist()
 
 
 def _distinct(ids: Ids) -> Ids:
