@@ -59,9 +59,9 @@ def _code(model: Any, rng: np.random.Generator) -> Code:
             raise InvalidSetting(f"code must be a Code, got {type(model.code).__name__}; use Code(G)")
         return model.code
     s = whole_number("shards", model.shards)
-    if not (isinstance(model.rate, Real) and 1 <= model.rate < np.inf):
+    rate = float(model.rate) if isinstance(model.rate, Real) else np.nan
+    if not 1 <= rate < np.inf:
         raise InvalidSetting(f"rate must be a number of at least 1, got {model.rate!r}")
-    rate = float(model.rate)
     learners = round(s / rate)
     if learners < 1 or abs(learners * rate - s) > 1e-9 * s:
         multiples = rate * np.arange(1, s + 2)
