@@ -2,6 +2,7 @@
 
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -78,7 +79,7 @@ def check(
         typer.secho(
             f"{'holds        ' if verdict.holds else 'does not hold'}  {claims.CLAIMS[name].sentence}", bold=True
         )
-        typer.echo(f"               {verdict.numbers}")
+        typer.echo(textwrap.fill(verdict.numbers, 110, initial_indent=" " * 15, subsequent_indent=" " * 15))
     missing = [name for name in names or claims.CLAIMS if name not in verdicts]
     typer.echo(f"\n{sum(v.holds for v in verdicts.values())} of {len(verdicts)} claims hold")
     if missing:
