@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from typer.testing import CliRunner
 
 from expunge import CodedRegressor, RandomFourier, cli
-from expunge.errors import InvalidSetting, MissingData
+from expunge.errors import InvalidFile, InvalidSetting, MissingData
 from expunge.paper import claims, data, figures, influence, report, runs, tradeoff, warmstart
 from expunge.paper.experiments import EXPERIMENTS, Influence, TradeOff, WarmStart
 
@@ -191,6 +191,47 @@ def test_what_was_finished_is_not_done_again(tmp_path, monkeypatch, small_data):
     assert set(runs.load(tmp_path)) == {"small"}
 
 
+def test_a_damaged_table_is_named_and_an_empty_run_is_done_again(tmp_path, monkeypatch, small_data):
+    settings = small_settings(monkeypatch)
+    todo = runs.jobs(["small", "small"], settings, tmp_path)
+    assert len(todo) == 3
+    list(runs.execute(todo, processes=1))
+    todo[1].path.write_text("")
+    assert [job.number for job in runs.execute(todo, processes=1)] == [1]
+    for damage in ("", "a,b\n1,2\n", "run,test_mse\n"):
+        (tmp_path / "small.csv").write_text(damage)
+        with pytest.raises(InvalidFile, match=r"small\.csv is not a table of results"):
+            runs.load(tmp_path)
+
+
+def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, monkeypatch):
+    def interrupted(todo, *, processes):
+        raise KeyboardInterrupt
+        yield
+
+    for path in finished.out.glob("*.csv"):
+        path.unlink()
+    jobs = runs.jobs(["warm-start"], runs.Settings(), finished.out)
+    jobs[1].path.unlink()
+    monkeypatch.setattr(runs, "execute", interrupted)
+    done = invoke("run", "warm-start", "--out", finished.out)
+    assert "goes on where this one stopped" in done.output
+    assert (finished.out / "warm-start.csv").exists()
+
+
+def test_quick_results_are_marked_as_such(finished):
+    for name, table in finished.tables.items():
+        table.assign(share=0.5).to_csv(finished.out / f"{name}.csv", index=False)
+    assert "quick results" in invoke("check", "--out", finished.out).output
+    assert "50 % of the rows" in report.page(runs.load(finished.out), {}, finished.out)
+
+
+def test_no_rate_is_run_that_leaves_fewer_rows_than_features(small_data):
+    experiment = TradeOff("small", "Small", features=100, alphas=(1e-2,), rates=(2, 5), points=3)
+    sample = data.DATASETS["small"].sample(np.random.default_rng(0))
+    assert {rate for rate, _ in tradeoff.sweep(experiment, sample)} == {1, 2} - ({2} if 250 // 101 < 2 else set())
+
+
 def test_other_settings_are_other_runs(tmp_path):
     names = {
         runs.jobs(["gaussian"], settings, tmp_path)[0].path.name
@@ -307,6 +348,8 @@ CASES = {
     "gaussian-coding-not-worse": (of("gaussian"), trade_off_table(flat), trade_off_table(coding_hurts)),
     "tails-gain": (lambda tables: tables, lognormals(1, 2, 3), lognormals(3, 2, 1)),
     "chi-square-coding-wins": (of("chi-square"), *WINS),
+    "chi-square-cheaper": (of("chi-square"), *WINS),
+    "lognormal-cheaper": (of("lognormal-0.7"), *WINS),
     "chi-square-floor": (of("chi-square"), floors(1), floors(-0.05)),
     "large-scale-floor": (of("large-scale"), floors(1), floors(-0.05)),
     "mlp-coding-wins": (of("lognormal-mlp"), *WINS),
@@ -318,7 +361,7 @@ CASES = {
     "influence-lognormal": (of("influence-lognormal-0.7"), *OUTLIERS),
     "influence-chi-square": (of("influence-chi-square"), *OUTLIERS),
     "influence-gaussian": (of("influence-gaussian"), *SIMILAR),
-    "original-features": (of("intercept-mlp"), original_table(0.1, 0.2), original_table(0.01, 0.02)),
+    "original-features": (of("intercept-mlp"), original_table(0.14, 0.16), original_table(0.01, 0.02)),
     "intercept": (of("intercept"), intercept_table(1.0, 2.0), intercept_table(2.0, 1.0)),
     "warm-start": (of("warm-start"), warm_table(1e-5), warm_table(0.9)),
     "warm-start-protein": (of("warm-start-protein"), warm_table(1e-5), warm_table(0.9)),
@@ -340,8 +383,16 @@ def test_a_claim_holds_where_it_should_and_fails_where_it_should(name):
     assert re.search(r"\d", holds.numbers)
 
 
-def test_claims_without_tables_are_not_judged():
+def test_claims_without_tables_or_points_are_not_judged():
     assert claims.check({}) == {}
+    few = trade_off_table(coding_helps)
+    assert claims.check({"computer-activity": few[few.shards <= 10]}, ["computer-activity-coding-wins"]) == {}
+
+
+def test_a_claim_of_means_says_how_many_runs_agree():
+    table = pd.concat([trade_off_table(coding_helps), trade_off_table(coding_hurts).assign(run=1)], ignore_index=True)
+    numbers = claims.check({"protein": table}, ["protein-coding-wins"])["protein-coding-wins"].numbers
+    assert "(1/2)" in numbers
 
 
 # --- pictures, page and command
@@ -419,10 +470,12 @@ def test_the_command_lists_runs_checks_and_reports(finished):
         (["check", "nonsense"], 2, "unknown claims: nonsense"),
         (["check"], 8, "expunge paper run"),
         (["report"], 8, "no results in"),
+        (["run", "warm-start", "--quick", "--out", "/dev/null/x"], 1, "Not a directory"),
     ],
 )
 def test_what_the_command_cannot_do_is_one_line_and_an_exit_code(words, code, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["expunge", "paper", *words, "--out", str(tmp_path)])
+    words = words if "--out" in words else [*words, "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["expunge", "paper", *words])
     with pytest.raises(SystemExit) as caught:
         cli.entry()
     assert caught.value.code == code

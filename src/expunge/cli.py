@@ -9,6 +9,7 @@ from typing import Annotated
 from .errors import ExpungeError, InvalidSetting, MissingData
 
 try:
+    import pandas as pd
     import typer
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -23,7 +24,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Regression m
 paper = typer.Typer(no_args_is_help=True, help="Reproduce the paper Coded Machine Unlearning.")
 app.add_typer(paper, name="paper")
 
-OUT = Path("paper-results")
+OUT, QUICK = Path("paper-results"), Path("paper-results-quick")
 Out = Annotated[Path, typer.Option("--out", help="Folder for tables and figures.")]
 
 
@@ -36,6 +37,7 @@ def main() -> None:
 def list_() -> None:
     """Show the experiments."""
     table = Table("name", "what", "kind", "runs")
+    table.columns[0].no_wrap = True
     for name, experiment in EXPERIMENTS.items():
         only = " (--full)" if isinstance(experiment, TradeOff) and experiment.full_only else ""
         table.add_row(name, experiment.title, type(experiment).__name__, f"{experiment.runs}{only}")
@@ -45,7 +47,7 @@ def list_() -> None:
 @paper.command()
 def run(
     names: Annotated[list[str] | None, typer.Argument(help="Experiments; all of the mode's by default.")] = None,
-    out: Out = OUT,
+    out: Annotated[Path | None, typer.Option(help=f"Folder for results; {OUT}, or {QUICK} with --quick.")] = None,
     runs_: Annotated[int | None, typer.Option("--runs", min=1, help="Runs of each experiment.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One run of each on a part of the rows.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The large-scale experiment too, at its full size.")] = False,
@@ -54,17 +56,22 @@ def run(
     """Run experiments; what an interrupted run had finished is not done again."""
     if quick and full:
         raise InvalidSetting("choose one of --quick and --full")
+    out = out or (QUICK if quick else OUT)
     settings = runs.Settings("quick" if quick else "full" if full else "default", runs_)
     todo = runs.jobs(_known(names) or settings.names(), settings, out)
-    done = sum(job.path.exists() for job in todo)
+    done = sum(job.done for job in todo)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("running", total=len(todo), completed=done)
-        for job in runs.execute(todo, processes=processes):
-            progress.update(bar, advance=1, description=f"{job.name} {job.number}")
-    for name, table in runs.collect(todo, out).items():
-        drawn = figures.draw(name, EXPERIMENTS[name], table, out)
-        typer.echo(f"{name}: {len(table)} measurements, {out / name}.csv, {', '.join(map(str, drawn))}")
+        try:
+            for job in runs.execute(todo, processes=processes):
+                progress.update(bar, advance=1, description=f"{job.name} {job.number}")
+        finally:  # what is finished can be looked at, also after Ctrl-C
+            for name, table in runs.collect(todo, out).items():
+                drawn = figures.draw(name, EXPERIMENTS[name], table, out)
+                typer.echo(f"{name}: {len(table)} measurements, {out / name}.csv, {', '.join(map(str, drawn))}")
+            if not all(job.done for job in todo):
+                typer.echo("not all runs are done: the same command goes on where this one stopped")
 
 
 @paper.command()
@@ -74,16 +81,18 @@ def check(
     """Judge the paper's claims on the results, with the numbers behind each."""
     if unknown := sorted(set(names or ()) - set(claims.CLAIMS)):
         raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(claims.CLAIMS)}")
-    verdicts = claims.check(_results(out), names or None)
+    tables = _results(out)
+    if any(table.get("share", pd.Series([1.0])).min() < 1 for table in tables.values()):
+        typer.echo("These are quick results, of one run on a part of the rows: a first look, not a verdict.\n")
+    verdicts = claims.check(tables, names or None)
     for name, verdict in verdicts.items():
-        typer.secho(
-            f"{'holds        ' if verdict.holds else 'does not hold'}  {claims.CLAIMS[name].sentence}", bold=True
-        )
+        typer.secho(f"{'holds        ' if verdict.holds else 'does not hold'}  [{name}]", bold=True)
+        typer.echo(f"               {claims.CLAIMS[name].sentence}")
         typer.echo(textwrap.fill(verdict.numbers, 110, initial_indent=" " * 15, subsequent_indent=" " * 15))
     missing = [name for name in names or claims.CLAIMS if name not in verdicts]
     typer.echo(f"\n{sum(v.holds for v in verdicts.values())} of {len(verdicts)} claims hold")
     if missing:
-        typer.echo(f"not judged, because their experiments were not run: {', '.join(missing)}")
+        typer.echo(f"not judged, because there are no results to judge: {', '.join(missing)}")
 
 
 @paper.command("report")
@@ -111,6 +120,6 @@ def entry() -> None:
     """Run the command; an error of ours is one line and its exit code."""
     try:
         app()
-    except ExpungeError as error:
+    except (ExpungeError, OSError) as error:
         typer.secho(f"error: {error}", err=True, fg="red")
-        sys.exit(error.exit_code)
+        sys.exit(getattr(error, "exit_code", 1))

@@ -22,6 +22,7 @@ LINES = ["-", "--", ":"]
 STYLE: Any = {
     "font.size": 9,
     "axes.grid": True,
+    "axes.formatter.min_exponent": 4,  # plain numbers on log axes, also on the secondary one, which resets formatters
     "grid.alpha": 0.3,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -41,7 +42,9 @@ def draw(name: str, experiment: Experiment, table: pd.DataFrame, out: Path) -> l
         else:
             figure = warm_start(summary(table))
         runs = table["run"].nunique()
-        figure.suptitle(f"{experiment.title} ({runs} run{'s' if runs > 1 else ''})", fontsize=10)
+        part = table["share"].min() if "share" in table else 1.0
+        rows = f", {100 * part:g} % of the rows" if part < 1 else ""
+        figure.suptitle(f"{experiment.title} ({runs} run{'s' if runs > 1 else ''}{rows})", fontsize=10)
         files = [out / f"{name}.png", out / f"{name}.svg"]
         figure.savefig(files[0], dpi=160, metadata={"Software": None})
         figure.savefig(files[1], metadata={"Date": None})
@@ -67,24 +70,24 @@ def trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
         cost.plot(1e3 * one["unlearn_seconds"], one["test_mse"], "*", ms=12, color="#E69F00", mec="black", zorder=5)
         guessed = line[line["extrapolated"].astype(bool)]
         cost.plot(1e3 * guessed["refit_seconds"], guessed["test_mse"], "x", color="black", ms=9)
-    for _, row in points[points["features"] == "original"].iterrows():
-        for ax in (cost, shards):
-            ax.axhline(row["test_mse"], color="grey", lw=0.8, ls="-.")
+    for error in points[points["features"] == "original"]["test_mse"][
+        :1
+    ]:  # not among the shards: it would flatten them
+        cost.axhline(error, color="grey", lw=0.8, ls="-.")
+        cost.annotate("original features", (0.03, error), xycoords=("axes fraction", "data"), va="bottom", size=7)
     single = 1e3 * projected[projected["shards"] == 1]["refit_seconds"].median()
     top = cost.secondary_xaxis("top", functions=(lambda x: x / single, lambda x: x * single))
     top.set_xlabel("relative to one learner's refit", fontsize=7.5)
     _label(
         cost,
-        "time to unlearn a row (ms)\nfilled: scikit-learn's refit, hollow: ours, star: ours, one learner",
+        "time to unlearn a row (ms)\nfilled: refit, hollow: ours, star: our one learner",
         "test MSE",
     )
     _label(shards, "shards, s", "test MSE")
     _label(learning, "mean time to train a weak learner (ms)", "training MSE")
-    top.set_xscale("log")
-    _tick(top.xaxis)
     if points["extrapolated"].any():
         cost.set_xlabel(cost.get_xlabel() + "\ncross: extrapolated from a part of the rows")
-    figure.legend(*shards.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.legend(*shards.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -94,8 +97,16 @@ def _line_style(experiment: TradeOff, intercept: bool, alpha: float, rate: int) 
         label += f", $\\lambda$={alpha:g}"
     if len(experiment.intercepts) > 1:
         label += ", intercept" if intercept else ", no intercept"
-    dash = experiment.alphas.index(alpha) + (intercept if len(experiment.intercepts) > 1 else 0)
-    return {"color": COLOURS[rate], "marker": MARKERS[rate], "ls": LINES[dash % 3], "label": label, "ms": 4, "lw": 1.2}
+    marker = "P" if intercept else MARKERS[rate]
+    line = LINES[experiment.alphas.index(alpha) % 3]
+    return {
+        "color": COLOURS[rate],
+        "marker": marker,
+        "ls": line,
+        "label": label,
+        "ms": 5 if intercept else 4,
+        "lw": 1.2,
+    }
 
 
 def _label(ax: Axes, x: str, y: str) -> None:

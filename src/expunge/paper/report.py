@@ -47,6 +47,7 @@ def _experiment(name: str, table: pd.DataFrame, out: Path) -> str:
     if figure.exists():
         data = base64.b64encode(figure.read_bytes()).decode()
         image = f'<p><img alt="{html.escape(experiment.title)}" src="data:image/png;base64,{data}"></p>'
-    runs = table["run"].nunique()
-    settings = f"<p><code>{html.escape(str(experiment))}</code><br>{runs} runs, {len(table)} measurements.</p>"
+    runs, part = table["run"].nunique(), table["share"].min() if "share" in table else 1.0
+    done = f"{runs} runs on {100 * part:g} % of the rows, {len(table)} measurements."
+    settings = f"<p><code>{html.escape(str(experiment))}</code><br>{done}</p>"
     return f"<h3>{html.escape(experiment.title)} <small>({html.escape(name)})</small></h3>{image}{settings}"

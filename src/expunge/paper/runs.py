@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 from joblib import Parallel, delayed
 
+from ..errors import InvalidFile
 from . import influence, tradeoff, warmstart
 from .experiments import EXPERIMENTS, Experiment, Influence, TradeOff
 
@@ -32,7 +33,7 @@ class Settings:
         share = 1.0
         if self.mode == "quick":
             experiment = replace(experiment, runs=1)
-            share = 0.02 if name == "large-scale" else 0.2 if "mlp" in name else 0.5
+            share = 0.1 if name == "large-scale" else 0.2 if "mlp" in name else 0.5
         return (replace(experiment, runs=self.runs) if self.runs else experiment), share
 
     def names(self) -> list[str]:
@@ -53,10 +54,16 @@ class Job:
     share: float
     path: Path
 
+    @property
+    def done(self) -> bool:
+        """Whether its file is there; an empty one, of a machine that died, is not."""
+        return self.path.exists() and self.path.stat().st_size > 0
+
     def work(self) -> "Job":
         """Run, and write the table in one step."""
         table = pd.DataFrame(run(self.experiment, self.number, self.share))
         table.insert(0, "run", self.number)
+        table.insert(1, "share", self.share)
         temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
         table.to_csv(temporary, index=False)
         temporary.replace(self.path)
@@ -75,7 +82,7 @@ def run(experiment: Experiment, number: int, share: float) -> list[dict[str, obj
 def jobs(names: list[str], settings: Settings, out: Path) -> list[Job]:
     """All runs of these experiments; a job's file is named after everything that its numbers depend on."""
     found = []
-    for name in names:
+    for name in dict.fromkeys(names):
         experiment, share = settings.described(name)
         described = repr((FORMAT, replace(experiment, runs=0), share))
         mark = hashlib.sha256(described.encode()).hexdigest()[:12]
@@ -88,7 +95,7 @@ def execute(todo: list[Job], *, processes: int) -> Iterator[Job]:
     """Do the jobs that are not done yet, in as many processes, and yield each as it ends."""
     for folder in {job.path.parent for job in todo}:
         folder.mkdir(parents=True, exist_ok=True)
-    waiting = [job for job in todo if not job.path.exists()]
+    waiting = [job for job in todo if not job.done]
     yield from Parallel(n_jobs=processes, return_as="generator_unordered")(delayed(job.work)() for job in waiting)
 
 
@@ -96,7 +103,7 @@ def collect(todo: list[Job], out: Path) -> dict[str, pd.DataFrame]:
     """Put the runs of each experiment into one tidy table, written as NAME.csv, and its summary, NAME-summary.csv."""
     tables = {}
     for name in dict.fromkeys(job.name for job in todo):
-        parts = [pd.read_csv(job.path) for job in todo if job.name == name and job.path.exists()]
+        parts = [_read(job.path) for job in todo if job.name == name and job.done]
         if parts:
             tables[name] = pd.concat(parts, ignore_index=True)
             tables[name].to_csv(out / f"{name}.csv", index=False)
@@ -106,7 +113,17 @@ def collect(todo: list[Job], out: Path) -> dict[str, pd.DataFrame]:
 
 def load(out: Path, names: list[str] | None = None) -> dict[str, pd.DataFrame]:
     """The tables that are there."""
-    return {name: pd.read_csv(out / f"{name}.csv") for name in names or EXPERIMENTS if (out / f"{name}.csv").exists()}
+    return {name: _read(out / f"{name}.csv") for name in names or EXPERIMENTS if (out / f"{name}.csv").exists()}
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(path)
+    except ValueError as error:
+        raise InvalidFile(f"{path} is not a table of results: delete it and run again") from error
+    if table.empty or "run" not in table or not ({"test_mse", "error"} & set(table)):
+        raise InvalidFile(f"{path} is not a table of results: delete it and run again")
+    return table
 
 
 KEYS = ["features", "intercept", "rate", "shards", "alpha", "removed", "left", "start", "tolerance"]
@@ -117,7 +134,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     keys = [key for key in KEYS if key in table]
     groups = table.groupby(keys, sort=False)
     errors = [column for column in ("test_mse", "train_mse", "error", "old_error") if column in table]
-    others = [c for c in table.columns if c not in (*keys, *errors, "run")]
+    others = [c for c in table.columns if c not in (*keys, *errors, "run", "share")]
     parts = [groups[errors].mean()]
     parts += [groups[errors].quantile(q).add_suffix(f"_q{round(100 * q)}") for q in (0.25, 0.75)]
     if others:

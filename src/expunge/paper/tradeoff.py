@@ -51,7 +51,9 @@ def sweep(experiment: TradeOff, sample: Sample) -> Iterator[tuple[int, int]]:
     """Pairs (rate, shards): log-spaced, multiples of the rate, as long as a shard keeps more rows than features."""
     D = experiment.features or sample.X.shape[1]
     for rate in (1, *experiment.rates):
-        most = max(1, sample.train // (D + 1) // rate)
+        most = sample.train // (D + 1) // rate
+        if not most:
+            continue
         for learners in np.unique(np.geomspace(1, most, experiment.points).round().astype(int)):
             yield rate, int(learners) * rate
 
@@ -72,7 +74,7 @@ def measure(
     train, test = slice(None, sample.train), slice(sample.train, None)
     started = time.perf_counter()
     model.fit(sample.X[train], sample.y[train])
-    fitted = time.perf_counter() - started
+    fitted = time.perf_counter() - started  # on all threads that there are, unlike the costs below
     learner = int(rng.integers(code.learners))
     X, y, shard_rows = shard_part(model, learner)
     rows = []
