@@ -3,12 +3,9 @@
 import re
 from pathlib import Path
 
-import pytest
-
 README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.mark.skipif(not README.exists(), reason="not in a checkout")
 def test_the_example_runs_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)

@@ -82,13 +82,20 @@ class Blueprint:
             y = self.targets.admit(y, clip=self.clip, name="y")
         return X, y
 
+    def measured(self, rows: Rows) -> Extents:
+        """The bounds that are observed, from the rows there are."""
+        return Extents(
+            Extent.of(rows.X, rows.live) if self.inputs is None else None,
+            Extent.of(rows.y, rows.live) if self.targets is None else None,
+        )
+
     def build(self, rows: Rows) -> tuple[Ensemble, Extents]:
         """Train from scratch on rows in their slots: measure bounds, encode, learn."""
-        inputs, observed_inputs = _bounds(self.inputs, rows.X, rows)
-        targets, observed_targets = _bounds(self.targets, rows.y, rows)
+        extents = self.measured(rows)
+        inputs, targets = _in_force(self.inputs, extents.inputs), _in_force(self.targets, extents.targets)
         encoder = Encoder(self.code, self.features, inputs, targets, self.intercept)
         store: Store = rows if self.keep == "rows" else Coded.of(encoder, rows, self.print_key)
-        return Ensemble.learn(encoder, store, self.rule, self.aggregate), Extents(observed_inputs, observed_targets)
+        return Ensemble.learn(encoder, store, self.rule, self.aggregate), extents
 
     def rebuild(self, rows: Rows, change: Change) -> tuple[Ensemble, Extents]:
         """Train from scratch on these rows after a change; the rows given stay as they are."""
@@ -97,9 +104,9 @@ class Blueprint:
         return self.build(changed)
 
 
-def _bounds(declared: Bounds | None, values: Floats, rows: Rows) -> tuple[Bounds, Extent | None]:
-    """The bounds in force, and the extent behind them if they are observed."""
+def _in_force(declared: Bounds | None, observed: Extent | None) -> Bounds:
+    """The one of the two that there is."""
     if declared is not None:
-        return declared, None
-    extent = Extent.of(values, rows.live)
-    return extent.bounds, extent
+        return declared
+    assert observed is not None
+    return observed.bounds

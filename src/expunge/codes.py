@@ -199,7 +199,7 @@ def random_code(
         extra = _even_extra(G, ones, rng) if even else rng.multivariate_hypergeometric(s - G.sum(axis=0), ones - s)
         if (dense := _fill(G, extra, rng)) is not None:
             return Code(dense)
-    raise InvalidSetting(  # pragma: no cover - not reached for any s <= 8 (tested exhaustively) nor seen above
+    raise InvalidSetting(  # pragma: no cover - not reached for any s <= 6 (tested exhaustively) nor seen above
         f"no code with shards={s}, learners={r}, density={density} was found; change the density a little"
     )
 

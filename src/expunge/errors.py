@@ -48,7 +48,7 @@ class InvalidFile(ExpungeError, ValueError):
 
 
 class MissingData(ExpungeError, ImportError):
-    """A package that an experiment reads its data from, or draws its figures with, is not installed."""
+    """Data that an experiment reads, or results that are to be judged, are not there."""
 
     exit_code = 8
 

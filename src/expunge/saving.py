@@ -112,10 +112,7 @@ def _load(archive: Archive, learner: Any) -> State:
         raise archive.refuse("there are rows in slots that were never given out")
     extents = Extents(None, None)
     if isinstance(store, Rows):
-        extents = Extents(
-            Extent.of(store.X, store.live) if blueprint.inputs is None else None,
-            Extent.of(store.y, store.live) if blueprint.targets is None else None,
-        )
+        extents = blueprint.measured(store)
         _check_observed(archive, (inputs, extents.inputs), (targets, extents.targets))
     index = _index(archive, store)
     rows = int(np.count_nonzero(store.live))
