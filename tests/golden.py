@@ -11,6 +11,7 @@ import numpy as np
 
 from expunge import Code, RandomFourier, random_code
 from expunge.blueprint import Blueprint
+from expunge.bounds import parse_bounds
 from expunge.ensemble import RidgeRule
 from expunge.features import Powers
 from expunge.shards import Change
@@ -43,8 +44,8 @@ def learned(golden, features) -> State:
         key=np.array(golden["key"], dtype=np.uint64),
         code=Code(np.array(golden["G"])),
         features=features,
-        inputs=None,
-        targets=None,
+        inputs=parse_bounds(None, 3, name="bounds"),
+        targets=parse_bounds(None, 1, name="target_bounds"),
         intercept=True,
         clip=False,
         keep="rows",

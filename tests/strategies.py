@@ -18,6 +18,9 @@ SUMMING = [
     random_code(6, 3, density=0.6, random_state=2),
 ]
 
+DECLARED = ["unit", (-1, 1), (-1, [1, 2, 3])]
+OBSERVED = [None, ([-1, None, np.nan], [1, None, np.nan]), ([None, -2, -1], [None, 2, 1])]
+
 
 @st.composite
 def regressors(draw, learners=True):
@@ -37,10 +40,10 @@ def regressors(draw, learners=True):
         "aggregate": draw(st.sampled_from(["mean", "median"])),
         "random_state": draw(st.integers(0, 9)),
     }
-    bounds = draw(st.sampled_from(["observed", "declared", "unit", "mixed"]))
-    parameters["bounds"] = {"observed": None, "declared": (-1, 1), "unit": "unit", "mixed": (-1, [1, 2, 3])}[bounds]
-    parameters["target_bounds"] = {"observed": None, "declared": (-2, 2), "unit": "unit", "mixed": None}[bounds]
-    if bounds in ("declared", "unit"):
+    bounds = draw(st.sampled_from(DECLARED + OBSERVED))
+    target_bounds = draw(st.sampled_from([None, (-2, 2), "unit"]))
+    parameters |= {"bounds": bounds, "target_bounds": target_bounds}
+    if bounds in DECLARED and target_bounds is not None:
         parameters["keep"] = draw(st.sampled_from(["rows", "coded"]))
     if learners and draw(st.integers(0, 3)) == 0:
         choices = [LinearRegression(fit_intercept=False), Lasso(1e-3, fit_intercept=False, max_iter=100_000)]

@@ -14,8 +14,12 @@ def declared(low, high, columns=2):
     return Bounds.declared((low, high), columns, name="bounds")
 
 
-def everything(values):
-    return np.ones(len(values), dtype=bool)
+def observed(columns):
+    return parse_bounds(None, columns, name="bounds")
+
+
+def extent_of(rows, declaration=None):
+    return Extent.none(declaration or observed(rows.shape[1])).widened(rows)
 
 
 @settings(max_examples=200, deadline=None)
@@ -51,7 +55,7 @@ def test_scalars_hold_for_every_column_and_sequences_for_each():
     assert (scalars.low.tolist(), scalars.high.tolist()) == ([0, 0, 0], [10, 10, 10])
     assert (each.low.tolist(), each.high.tolist()) == ([0, 1, 2], [10, 11, 12])
     assert (mixed.low.tolist(), mixed.high.tolist()) == ([0, 0, 0], [10, 11, 12])
-    assert {scalars.kind, each.kind, mixed.kind} == {"declared"}
+    assert not any(bounds.observed or bounds.unit for bounds in (scalars, each, mixed))
     np.testing.assert_array_equal(each.scale(np.array([[5.0, 1.0, 12.0]])), [[0.5, 0.0, 1.0]])
 
 
@@ -70,8 +74,12 @@ def test_declared_bounds_are_a_copy():
         ((0, np.inf), "must be finite"),
         ((-np.inf, 0), "must be finite"),
         ((np.inf, np.inf), "must be finite"),
-        ((np.nan, 1), "must be finite"),
-        ((None, 1), "must be finite"),
+        ((np.nan, 1), r"a low and a high in each column, or neither .*; one is missing in columns \[0, 1\]"),
+        ((0, None), r"one is missing in columns \[0, 1\]"),
+        (([0, None], [1, 2]), r"one is missing in columns \[1\]"),
+        (([0, 0], [np.nan, 2]), r"one is missing in columns \[0\]"),
+        (([None, 0], [None, np.inf]), "must be finite"),
+        (([None, 3], [None, 2]), r"reversed in columns \[1\]"),
         ((-1e308, 1e308), "must be finite, and so must high - low"),
         (([0, 0, 0], 1), "a pair .* of scalars or of 2 values each"),
         ((0, [1]*3), "a pair .* of scalars or of 2 values each"),
@@ -90,13 +98,25 @@ def test_bounds_that_cannot_be_are_refused_with_the_reason(pair, reason):
 
 
 def test_a_bounds_parameter_is_none_unit_or_a_pair():
-    assert parse_bounds(None, 2, name="bounds") is None
-    assert parse_bounds("unit", 2, name="bounds").kind == "unit"
-    assert parse_bounds((0, 1), 2, name="bounds").kind == "declared"
+    none, unit, pair = (parse_bounds(spec, 2, name="bounds") for spec in (None, "unit", (0, 1)))
+    assert [(bounds.observed, bounds.unit) for bounds in (none, unit, pair)] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_a_column_without_bounds_is_observed(missing):
+    mixed = declared([0, missing, 2], [5, missing, 3], 3)
+    assert mixed.observed
+    np.testing.assert_array_equal(mixed.low, [0, np.nan, 2])
+    np.testing.assert_array_equal(mixed.high, [5, np.nan, 3])
+    assert np.isnan(declared(missing, missing).low).all()
 
 
 def test_unit_bounds_take_values_as_they_are():
-    unit, values = Bounds.unit(2), np.array([[-1.0, 1.0], [0.3, -0.2]])
+    unit, values = parse_bounds("unit", 2, name="bounds"), np.array([[-1.0, 1.0], [0.3, -0.2]])
     assert (unit.low.tolist(), unit.high.tolist()) == ([-1, -1], [1, 1])
     np.testing.assert_array_equal(unit.scale(values), values)
     np.testing.assert_array_equal(unit.unscale(values), values)
@@ -143,10 +163,19 @@ def test_clipping_moves_outside_rows_to_the_bounds_only():
     assert values.tolist() == [[-1.0, 0.25], [0.5, 9.0]]
 
 
+def test_observed_columns_are_neither_refused_nor_clipped():
+    mixed, values = declared([0, None], [1, None]), np.array([[0.5, 1e9], [1.0, -1e9]])
+    assert mixed.admit(values, clip=False, name="X") is values
+    values[0, 0] = 7.0
+    np.testing.assert_array_equal(mixed.admit(values, clip=True, name="X"), [[1, 1e9], [1, -1e9]])
+    with pytest.raises(InvalidInput, match="declared bounds: 1 in column 0;"):
+        mixed.admit(values, clip=False, name="X")
+
+
 @pytest.mark.parametrize("clip", [True, False])
 def test_values_outside_unit_bounds_are_never_clipped(clip):
     with pytest.raises(InvalidInput, match="outside the unit bounds: 1 in column 1; declare bounds"):
-        Bounds.unit(2).admit(np.array([[1.0, 1.5]]), clip=clip, name="X")
+        parse_bounds("unit", 2, name="bounds").admit(np.array([[1.0, 1.5]]), clip=clip, name="X")
 
 
 tables = st.integers(1, 3).flatmap(
@@ -156,17 +185,28 @@ tables = st.integers(1, 3).flatmap(
 )
 
 
+@st.composite
+def declarations(draw, columns):
+    """Bounds that hold the tables' rows, with some columns to be observed."""
+    low = draw(st.lists(st.sampled_from([None, -2, -5]), min_size=columns, max_size=columns))
+    return declared(low, [None if side is None else -side for side in low], columns)
+
+
 @settings(max_examples=200, deadline=None)
 @given(tables, st.data())
-def test_an_extent_is_the_least_and_the_largest_of_the_live_rows(table, data):
-    live = data.draw(arrays(bool, len(table)))
-    extent, rows = Extent.of(table, live), table[live]
+def test_an_extent_is_declared_or_the_least_and_the_largest_of_the_rows_however_they_come(table, data):
+    declaration = data.draw(declarations(table.shape[1]))
+    extent = Extent.none(declaration)
+    for block in np.split(table, sorted(data.draw(st.lists(st.integers(0, len(table)), max_size=3)))):
+        extent = extent.widened(block)
     for j in range(table.shape[1]):
-        column = rows[:, j].tolist()
-        low, high = (min(column), max(column)) if column else (0, 0)
-        assert (extent.bounds.low[j], extent.bounds.high[j]) == (low, high)
-        assert (extent.at_low[j], extent.at_high[j]) == (column.count(low), column.count(high))
-    assert extent.bounds.kind == "observed"
+        column = table[:, j].tolist()
+        if np.isnan(declaration.low[j]):
+            low, high = (min(column), max(column)) if column else (0, 0)
+            assert (extent.bounds.low[j], extent.bounds.high[j]) == (low, high)
+            assert (extent.at_low[j], extent.at_high[j]) == (column.count(low), column.count(high))
+        else:
+            assert (extent.bounds.low[j], extent.bounds.high[j]) == (declaration.low[j], declaration.high[j])
     sides = np.concatenate([extent.bounds.low, extent.bounds.high])
     assert not np.signbit(sides[sides == 0]).any()
 
@@ -174,16 +214,16 @@ def test_an_extent_is_the_least_and_the_largest_of_the_live_rows(table, data):
 @settings(max_examples=400, deadline=None)
 @given(tables, st.data())
 def test_an_extent_is_replaced_if_and_only_if_no_bound_moved(table, data):
-    live = data.draw(arrays(bool, len(table)))
-    gone = live & data.draw(arrays(bool, len(table)))
+    declaration = data.draw(declarations(table.shape[1]))
+    gone = data.draw(arrays(bool, len(table)))
     new = data.draw(arrays(np.float64, (data.draw(st.integers(0, 3)), table.shape[1]),
                            elements=st.integers(-2, 2).map(float)))  # fmt: skip
-    before = Extent.of(table, live)
-    after_rows = np.concatenate([table[live & ~gone], new])
-    after = Extent.of(after_rows, everything(after_rows))
+    before = extent_of(table, declaration)
+    after_rows = np.concatenate([table[~gone], new])
+    after = extent_of(after_rows, declaration)
     replaced = before.replaced(table[gone], new)
     stayed = (after.bounds.low == before.bounds.low).all() and (after.bounds.high == before.bounds.high).all()
-    if not len(after_rows) or not stayed:  # the extent of no rows is a convention, not a bound that stayed
+    if not stayed or (declaration.observed and not len(after_rows)):  # the extent of no rows is a convention, no bound
         assert replaced is None
     else:
         assert replaced.bounds is before.bounds
@@ -193,18 +233,23 @@ def test_an_extent_is_replaced_if_and_only_if_no_bound_moved(table, data):
 
 def test_only_the_last_row_on_a_bound_moves_it():
     table = np.array([[0.0], [0.0], [5.0], [9.0]])
-    extent = Extent.of(table, everything(table))
-    once = extent.replaced(table[:1], table[:0])
+    once = extent_of(table).replaced(table[:1], table[:0])
     assert once.at_low.tolist() == [1]
     assert once.replaced(table[1:2], table[:0]) is None
     assert once.replaced(table[1:2], table[1:2]).at_low.tolist() == [1]
     assert once.replaced(table[1:2], np.array([[-1.0]])) is None
 
 
+def test_a_row_on_a_declared_bound_moves_nothing():
+    table = np.array([[0.0, 1.0], [0.5, 2.0], [1.0, 2.0]])
+    extent = extent_of(table, declared([0, None], [1, None]))
+    assert extent.replaced(table[2:], table[:0]).bounds is extent.bounds
+    assert extent.replaced(table[:1], table[:0]) is None  # the least of the column that is observed
+
+
 @pytest.mark.parametrize("order", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
 def test_a_negative_zero_does_not_show_in_observed_bounds(order):
-    table = np.array(order)[:, None]
-    extent = Extent.of(table, everything(table))
+    extent = extent_of(np.array(order)[:, None])
     assert extent.bounds.low.tobytes() == extent.bounds.high.tobytes() == np.zeros(1).tobytes()
     assert (extent.at_low.item(), extent.at_high.item()) == (2, 2)
 
@@ -214,13 +259,9 @@ def test_a_negative_zero_does_not_show_in_declared_bounds():
     assert declared(-1, -0.0).high.tobytes() == declared(-1, 0.0).high.tobytes()
 
 
-def test_dead_rows_do_not_count():
-    table = np.array([[100.0], [1.0], [2.0], [-100.0]])
-    extent = Extent.of(table, np.array([False, True, True, False]))
-    assert (extent.bounds.low.item(), extent.bounds.high.item()) == (1.0, 2.0)
-
-
 def test_columns_too_wide_for_floats_are_refused_by_number():
     table = np.array([[0.0, -1.5e308], [1.0, 1.5e308]])
     with pytest.raises(InvalidInput, match=r"the values of columns \[1\] are too far apart for float64"):
-        Extent.of(table, everything(table))
+        extent_of(table)
+    with pytest.raises(InvalidInput, match=r"columns \[1\]"):
+        extent_of(table[:1]).widened(table[1:])

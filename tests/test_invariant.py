@@ -135,6 +135,29 @@ def test_every_estimator_listed_as_deterministic_is(learner, keep, rng):
     check_unlearning(CodedRegressor(code=Code.uncoded(2), learner=learner, keep=keep, **UNIT), X, y, requests=3)
 
 
+def test_a_model_with_few_rows_passes_the_check_although_requests_may_leave_none():
+    X, y = np.eye(4), np.arange(4.0)
+    for seed in range(20):
+        check_unlearning(CodedRegressor(shards=2, rate=1, random_state=0), X, y, random_state=seed)
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_bounds_may_be_declared_in_some_columns_and_observed_in_others(clip, rng):
+    X, y = rng.uniform(-1, 1, (60, 3)), rng.uniform(-1, 1, (60, 2))
+    X[0, 0], y[1, 1] = -2, 2  # the ends of columns that are observed
+    X[2], y[2] = [0, 1, 1], [2, 0]  # on the bounds of columns that are declared
+    bounds, target_bounds = ([None, -1, 0 if clip else -1], [None, 1, 1]), ([-2, np.nan], [2, np.nan])
+    model = CodedRegressor(
+        shards=4, rate=2, features=Powers(2), bounds=bounds, target_bounds=target_bounds, clip=clip, random_state=0
+    )
+    check_unlearning(model, X, y, requests=12)
+    model.fit(X, y)
+    np.testing.assert_array_equal(model.bounds_.low, [-2, -1, bounds[0][2]])
+    np.testing.assert_array_equal(model.target_bounds_.high, [2, 2])
+    assert [model.unlearn(k).bounds_moved for k in (2, 0, 1)] == [False, True, True]
+    np.testing.assert_array_equal(model.bounds_.low, [X[1:, 0].min(), -1, bounds[0][2]])
+
+
 def test_every_name_on_the_list_is_tested():
     tested = test_every_estimator_listed_as_deterministic_is.pytestmark[0].args[1]
     assert sorted(type(estimator).__name__ for estimator in tested) == sorted(DETERMINISTIC)

@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import expunge.moments
 from expunge import Code, CodedRegressor, ExpungeError, Powers, RandomFourier
 from expunge.codes import random_code
-from expunge.ensemble import Ensemble
+from expunge.ensemble import Ensemble, RidgeRule
 from expunge.errors import CapacityExceeded, InvalidInput, InvalidSetting, NothingLearned, UnknownId
 
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
@@ -294,6 +294,15 @@ def test_the_erased_row_is_nowhere_in_the_object(table, keep, features):
     assert not any(isinstance(t, str | bytes) and old_print in str(t) for t in map(str, model.__dict__.values()))
 
 
+def test_an_erased_row_that_moved_the_bounds_is_nowhere_in_the_object(table):
+    X, y = table
+    X[7], y[7] = [1.123456789, -1.987654321, 1.55555], 3.1415926
+    model = CodedRegressor(random_state=0).fit(X, y)
+    assert model.unlearn(7).bounds_moved
+    arrays, _ = reachable(model.__dict__)
+    assert not any(np.isin([*X[7], y[7]], a).any() for a in arrays if a.dtype.kind == "f")
+
+
 # --- the paper's own setting
 
 
@@ -325,6 +334,8 @@ def test_rows_that_are_brought_must_be_the_rows_that_were_learned(table):
 def test_the_papers_setting_needs_bounds_that_do_not_move(table):
     with pytest.raises(InvalidSetting, match="needs bounds and target_bounds"):
         CodedRegressor(keep="coded", bounds=(-1, 1)).fit(*table)
+    with pytest.raises(InvalidSetting, match="declared in every column"):
+        CodedRegressor(keep="coded", bounds=([-1, None, -1], [1, None, 1]), target_bounds="unit").fit(*table)
 
 
 def test_rows_are_only_brought_to_a_model_that_has_none(table):
@@ -505,9 +516,27 @@ def test_a_failure_half_way_leaves_everything_as_it_was(table, monkeypatch, requ
     assert state_of(model) == before
 
 
-def test_an_interrupted_commit_is_finished(table, monkeypatch):
+@pytest.mark.parametrize("request_", ["unlearn", "rectify", "partial_fit"])
+def test_a_failure_while_everything_is_refitted_leaves_everything_as_it_was(table, monkeypatch, request_):
     X, y = table
-    model = CodedRegressor(random_state=0, **UNIT).fit(X, y)
+    model = CodedRegressor(shards=10, rate=5, random_state=0).fit(X, y)
+    before, end = state_of(model), int(X[:, 0].argmax())
+    monkeypatch.setattr(RidgeRule, "model", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        if request_ == "unlearn":
+            model.unlearn(end)
+        elif request_ == "rectify":
+            model.rectify(end, X[:1], y[:1])
+        else:
+            model.partial_fit(X[:1] + 9, y[:1])
+    assert state_of(model) == before
+
+
+@pytest.mark.parametrize("bounds", [UNIT, {}])
+def test_an_interrupted_commit_is_finished(table, monkeypatch, bounds):
+    X, y = table
+    X[[4, 8]] = 1.0  # the ends of every column
+    model = CodedRegressor(random_state=0, **bounds).fit(X, y)
     erase, calls = type(model._state.index).erase, []
 
     def interrupted(self, found):

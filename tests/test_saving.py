@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.linear_model import Lasso, LinearRegression
 
 from expunge import Code, CodedRegressor, Powers, RandomFourier
+from expunge.archive import Archive, dump
 from expunge.errors import InvalidFile, InvalidSetting
 from expunge.features import FeatureMap
+from expunge.saving import blueprint_parts, load_blueprint
+from expunge.state import State
 
 from strategies import regressors, tables
 
@@ -44,6 +48,8 @@ def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_facto
         m.partial_fit(X[:5], y[:5], ids=ids[:5])
     assert again.digest() == model.digest()
     assert again.get_params()["alpha"] == model.alpha or learner
+    for mine, its in ((model.bounds_, again.bounds_), (model._state.blueprint.inputs, again._state.blueprint.inputs)):
+        np.testing.assert_array_equal((mine.low, mine.high), (its.low, its.high))
     assert os.listdir(path.parent) == ["m.expunge"]
 
 
@@ -178,8 +184,16 @@ HOSTILE = {
     "other bounds than observed": lambda p: {"X__npy": npy(np.zeros((40, 2)))},
     "a huge array": lambda p: {"G__npy": huge((2**40, 2))},
     "G without rank": lambda p: {"G__npy": npy(np.ones((4, 2), dtype=np.int64))},
-    "bounds reversed": lambda p: {"inputs__high__npy": npy(np.full(2, -9.0))},
-    "bounds of NaN": lambda p: {"inputs__high__npy": npy(np.full(2, np.nan))},
+    "values too far apart": lambda p: {"X__npy": npy(np.repeat([[-1.5e308], [1.5e308]], 40).reshape(40, 2))},
+    "bounds reversed": lambda p: {"inputs__declared__npy": npy(np.array([[1.0, 1.0], [-1.0, -1.0]]))},
+    "bounds without end": lambda p: {"inputs__declared__npy": npy(np.array([[0.0, 0.0], [np.inf, 1.0]]))},
+    "half of the bounds": lambda p: {"inputs__declared__npy": npy(np.array([[0.0, np.nan], [np.nan, np.nan]]))},
+    "bounds of nothing": lambda p: {"inputs__declared__npy": npy(np.zeros((2, 0)))},
+    "bounds that others declared": lambda p: {"inputs__declared__npy": npy(np.array([[-9.0, np.nan], [9.0, np.nan]]))},
+    "bounds in force of NaN": lambda p: {"inputs__in_force__npy": npy(np.full((2, 2), np.nan))},
+    "other targets than observed": lambda p: {"targets__in_force__npy": npy(np.array([[-1.0], [1.0]]))},
+    "unit bounds of rows that were scaled": lambda p: {"model__json": header(p, **{"inputs.unit": True})},
+    "unit bounds perhaps": lambda p: {"model__json": header(p, **{"inputs.unit": "yes"})},
     "projection out of range": lambda p: {"features__projection__npy": npy(np.full((2, 4), 2**60))},
     "exponents out of range": lambda p: {"features__exponents__npy": npy(np.full(4, -(2**63)))},
     "moments out of range": lambda p: {"moments__npy": npy(np.full((2, 3, 21), 2**62))},
@@ -234,6 +248,57 @@ def test_clipping_lets_no_file_past_the_bounds(tmp_path, rng):
     rewritten(path, X__npy=npy(np.full((40, 2), 1e6)))
     with pytest.raises(InvalidFile, match="outside the bounds"):
         CodedRegressor.load(path)
+
+
+MIXED = {"bounds": ([-1, None], [1, None]), "target_bounds": ([np.nan, -1], [np.nan, 2])}
+
+
+def test_mixed_bounds_come_back(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (40, 2))
+    model = CodedRegressor(random_state=0, **MIXED).fit(X, y)
+    model.save(tmp_path / "m")
+    again = clone(CodedRegressor.load(tmp_path / "m"))
+    assert again.bounds == ([-1, None], [1, None])
+    assert again.target_bounds == ([None, -1], [None, 2])
+    assert again.fit(X, y).digest() == model.digest()
+
+
+def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (40, 2))
+    path = tmp_path / "m.expunge"
+    model = CodedRegressor(random_state=0, **MIXED).fit(X, y)
+    kept = model._state.ensemble.store.X
+    for column, value, reason in ((0, 1.5, "outside the bounds"), (1, 1.5, "not those declared or those of the rows")):
+        model.save(path)
+        moved = kept.copy()
+        moved[7, column] = value
+        rewritten(path, X__npy=npy(moved))
+        with pytest.raises(InvalidFile, match=reason):
+            CodedRegressor.load(path)
+
+
+@settings(max_examples=60)
+@given(regressors(), tables())
+def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, table):
+    X, y = table
+    model = estimator.fit(X, y)
+    learner = None if isinstance(model.learner, str) else model.learner
+    blueprint, file = model._state.blueprint, io.BytesIO()
+    dump(file, *blueprint_parts(blueprint))
+    with Archive(file) as archive:
+        again = load_blueprint(archive, learner)
+    X, y = again.admit(X, y.reshape(len(X), -1))
+    assert State.learn(again, X, y, None, flat=False).ensemble.digest() == model.digest()
+    assert (again.clip, again.keep, again.print_key) == (blueprint.clip, blueprint.keep, blueprint.print_key)
+
+
+@pytest.mark.parametrize("part", [{"G": np.ones((4, 2), dtype=np.int64)}, {"targets.declared": np.zeros((2, 0))}])
+def test_a_hostile_blueprint_is_refused(part):
+    file = io.BytesIO()
+    header, arrays = blueprint_parts(CodedRegressor(random_state=0).fit(np.eye(5), np.ones(5))._state.blueprint)
+    dump(file, header, arrays | part)
+    with Archive(file, name="blueprint 7") as archive, pytest.raises(InvalidFile, match="blueprint 7 is inconsistent"):
+        load_blueprint(archive)
 
 
 def test_a_file_says_nothing_of_how_long_an_erased_id_was(tmp_path, rng):

@@ -1,8 +1,8 @@
-"""Archives: plain arrays and JSON in one file.
+"""Archives: plain arrays and JSON in one file, on disk or in memory.
 
 An archive is a zip file of ``model.json`` and uncompressed ``.npy`` members. Nothing is pickled and nothing in a file
 names code to run, so a file from elsewhere can at worst be refused. Every array that is read is checked against the
-shape and type that it must have, before memory is set aside for it. A file is replaced in one step: whoever is
+shape and type that it must have, before memory is set aside for it. A file on disk is replaced in one step: whoever is
 interrupted keeps the old one.
 """
 
@@ -13,8 +13,9 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +31,23 @@ _HEADER_BYTES = 2**24  # more than any model.json has
 _DAMAGE = (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, struct.error)
 
 
+def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write an archive into an open file."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("model.json", json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1))
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                portable = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))  # any machine will read it
+                np.lib.format.write_array(member, portable, allow_pickle=False)
+
+
 def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an archive in place of whatever was at ``path``; the new file is synced first."""
     target = Path(path)
-    content = {"format": FORMAT, "version": VERSION, **header}
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                archive.writestr("model.json", json.dumps(content, indent=1))
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
+            dump(file, header, arrays)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(target)
@@ -57,28 +63,31 @@ def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mappi
 
 
 class Archive:
-    """A file that is being read. Anything that is not as it must be is an `InvalidFile`."""
+    """A file that is being read. Anything that is not as it must be is an `InvalidFile`.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = path
-        self._file = Path(path).open("rb")  # noqa: SIM115 - closed in __exit__, or below if it is refused
-        try:
-            self._size = os.fstat(self._file.fileno()).st_size
-            self._zip = zipfile.ZipFile(self._file)
-            self.header = self._read_header()
-        except InvalidFile:
-            self._file.close()
-            raise
-        except _DAMAGE as error:
-            self._file.close()
-            raise self._invalid("is not a saved model, or is damaged") from error
+    ``source`` is a path, or an open file that whoever opened it closes; ``name`` is what errors call it.
+    """
+
+    def __init__(self, source: str | os.PathLike[str] | IO[bytes], *, name: str | None = None) -> None:
+        with ExitStack() as opened:
+            if isinstance(source, str | os.PathLike):
+                name, source = name or os.fspath(source), opened.enter_context(Path(source).open("rb"))
+            self._name = name or "the archive"
+            try:
+                self._size = source.seek(0, os.SEEK_END)
+                self._zip = opened.enter_context(zipfile.ZipFile(source))
+                self.header = self._read_header()
+            except InvalidFile:
+                raise
+            except _DAMAGE as error:
+                raise self._invalid("is not a saved model, or is damaged") from error
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> "Archive":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._zip.close()
-        self._file.close()
+        self._opened.close()
 
     def get(self, name: str, kind: type) -> Any:
         """A value of the header, of this type."""
@@ -139,4 +148,4 @@ class Archive:
         return member
 
     def _invalid(self, what: str) -> InvalidFile:
-        return InvalidFile(f"{os.fspath(self._path)} {what}")
+        return InvalidFile(f"{self._name} {what}")

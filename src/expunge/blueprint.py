@@ -21,25 +21,19 @@ Keep: TypeAlias = Literal["rows", "coded"]
 
 @dataclass(frozen=True, eq=False)
 class Extents:
-    """The observed bounds of inputs and targets; None where bounds are declared or unit."""
+    """The extents of inputs and targets."""
 
-    inputs: Extent | None
-    targets: Extent | None
+    inputs: Extent
+    targets: Extent
 
-    @property
-    def observed(self) -> bool:
-        """Whether a row can move a bound."""
-        return self.inputs is not None or self.targets is not None
+    def widened(self, X: Floats, y: Floats) -> "Extents":
+        """The extents with more rows."""
+        return Extents(self.inputs.widened(X), self.targets.widened(y))
 
     def replaced(self, old: tuple[Floats, Floats], new: tuple[Floats, Floats]) -> "Extents | None":
         """The extents after a change of rows (X, y), or None if a bound moved."""
-        sides = []
-        for extent, before, after in zip((self.inputs, self.targets), old, new, strict=True):
-            updated = extent and extent.replaced(before, after)
-            if extent is not None and updated is None:
-                return None
-            sides.append(updated)
-        return Extents(*sides)
+        inputs, targets = self.inputs.replaced(old[0], new[0]), self.targets.replaced(old[1], new[1])
+        return Extents(inputs, targets) if inputs and targets else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +43,8 @@ class Blueprint:
     key: Key
     code: Code
     features: FeatureMap
-    inputs: Bounds | None  # None: observed
-    targets: Bounds | None
+    inputs: Bounds  # declared: NaN where observed
+    targets: Bounds
     intercept: bool
     clip: bool
     keep: Keep
@@ -58,9 +52,9 @@ class Blueprint:
     aggregate: Aggregate
 
     def __post_init__(self) -> None:
-        if self.keep == "coded" and (self.inputs is None or self.targets is None):
+        if self.keep == "coded" and self.observed:
             raise InvalidSetting(
-                "keep='coded' needs bounds and target_bounds that are declared or 'unit': "
+                "keep='coded' needs bounds and target_bounds that are declared in every column or 'unit': "
                 "observed ones move with a row, and without the rows nothing could be fitted again"
             )
         if self.intercept and not (sums := self.code.G.sum(axis=0)).all():
@@ -70,43 +64,35 @@ class Blueprint:
             )
 
     @property
+    def observed(self) -> bool:
+        """Whether a row can move a bound."""
+        return self.inputs.observed or self.targets.observed
+
+    @property
     def print_key(self) -> bytes:
         """The key of the rows' fingerprints."""
         return self.key.astype("<u8").tobytes()
 
     def admit(self, X: Floats, y: Floats, columns: Sequence[str] | None = None) -> tuple[Floats, Floats]:
         """Rows as they will be kept (clipped, if so declared), or an error if they are outside the bounds."""
-        if self.inputs is not None:
-            X = self.inputs.admit(X, clip=self.clip, name="X", columns=columns)
-        if self.targets is not None:
-            y = self.targets.admit(y, clip=self.clip, name="y")
-        return X, y
+        X = self.inputs.admit(X, clip=self.clip, name="X", columns=columns)
+        return X, self.targets.admit(y, clip=self.clip, name="y")
 
-    def measured(self, rows: Rows) -> Extents:
-        """The bounds that are observed, from the rows there are."""
-        return Extents(
-            Extent.of(rows.X, rows.live) if self.inputs is None else None,
-            Extent.of(rows.y, rows.live) if self.targets is None else None,
-        )
+    def measured(self, store: Store | None = None, change: Change | None = None) -> Extents:
+        """The extents of the rows that a store keeps, as they are or as they will be after a change."""
+        extents = Extents(Extent.none(self.inputs), Extent.none(self.targets))
+        if self.observed and isinstance(store, Rows):  # declared bounds do not depend on rows
+            for X, y in store.sweep(change):
+                extents = extents.widened(X, y)
+        return extents
 
-    def build(self, rows: Rows) -> tuple[Ensemble, Extents]:
-        """Train from scratch on rows in their slots: measure bounds, encode, learn."""
-        extents = self.measured(rows)
-        inputs, targets = _in_force(self.inputs, extents.inputs), _in_force(self.targets, extents.targets)
-        encoder = Encoder(self.code, self.features, inputs, targets, self.intercept)
+    def encoder(self, extents: Extents) -> Encoder:
+        """What turns rows into integers, with the bounds in force."""
+        return Encoder(self.code, self.features, extents.inputs.bounds, extents.targets.bounds, self.intercept)
+
+    def build(self, rows: Rows, change: Change | None = None) -> tuple[Ensemble, Extents]:
+        """Train from scratch on rows in their slots, as they are or as they will be after a change."""
+        extents = self.measured(rows, change)
+        encoder = self.encoder(extents)
         store: Store = rows if self.keep == "rows" else Coded.of(encoder, rows, self.print_key)
-        return Ensemble.learn(encoder, store, self.rule, self.aggregate), extents
-
-    def rebuild(self, rows: Rows, change: Change) -> tuple[Ensemble, Extents]:
-        """Train from scratch on these rows after a change; the rows given stay as they are."""
-        changed = rows.grown(len(rows.live))
-        changed.commit(change)
-        return self.build(changed)
-
-
-def _in_force(declared: Bounds | None, observed: Extent | None) -> Bounds:
-    """The one of the two that there is."""
-    if declared is not None:
-        return declared
-    assert observed is not None
-    return observed.bounds
+        return Ensemble.learn(encoder, store, self.rule, self.aggregate, change), extents

@@ -34,8 +34,8 @@ SPREAD_ROWS = 512  # rows for which another thread is worth its start
 class Rule(Protocol):
     """How a weak learner learns: what it knows of its coded rows (its state) and its model."""
 
-    def learn(self, encoder: Encoder, store: Store, learner: int) -> Any:
-        """The state, from all coded rows."""
+    def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Any:
+        """The state, from all coded rows, as they are or as they will be after a change."""
 
     def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
         """The state after a change: the same as that of `learn` afterwards, bit for bit."""
@@ -59,10 +59,10 @@ class RidgeRule:
 
     alpha: float
 
-    def learn(self, encoder: Encoder, store: Store, learner: int) -> Moments:
+    def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Moments:
         def part(k: int, n: int) -> Moments:
             tally = Tally(encoder.width)
-            for block in store.shard(encoder, learner, part=(k, n)):
+            for block in store.shard(encoder, learner, change, part=(k, n)):
                 tally.add(block.rows, block.members)
             return tally.total()
 
@@ -107,17 +107,14 @@ class EstimatorRule:
     estimator: Any
     key: Key = field(repr=False)
 
-    def learn(self, encoder: Encoder, store: Store, learner: int) -> Any:
-        return self._fit(encoder, learner, store.shard(encoder, learner))
-
-    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
-        return self._fit(encoder, learner, store.shard(encoder, learner, change))
-
-    def _fit(self, encoder: Encoder, learner: int, shard: Iterator[CodedBlock]) -> Any:
-        X, y = coded_floats(encoder, shard)
+    def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Any:
+        X, y = coded_floats(encoder, store.shard(encoder, learner, change))
         if not len(X):
             return None
         return fit_estimator(self.estimator, X, y, seed=derived_seed(self.key, SEEDS, learner), code=encoder.code)
+
+    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
+        return self.learn(encoder, store, learner, change)
 
     def model(self, state: Any, encoder: Encoder) -> Any:
         return state
@@ -156,10 +153,12 @@ class Ensemble:
     _prints: list[bytes | None]  # (r,), what `digest` has computed so far
 
     @classmethod
-    def learn(cls, encoder: Encoder, store: Store, rule: Rule, aggregate: Aggregate) -> "Ensemble":
-        """Train every learner on its coded shard (Algorithm 1)."""
+    def learn(
+        cls, encoder: Encoder, store: Store, rule: Rule, aggregate: Aggregate, change: Change | None = None
+    ) -> "Ensemble":
+        """Train every learner on its coded shard (Algorithm 1), as it is or as it will be after a change."""
         with one_blas_thread():
-            states = [rule.learn(encoder, store, j) for j in range(encoder.code.learners)]
+            states = [rule.learn(encoder, store, j, change) for j in range(encoder.code.learners)]
             return cls.of(encoder, store, rule, aggregate, states)
 
     @classmethod
@@ -198,17 +197,22 @@ class Ensemble:
 
     def digest(self) -> str:
         """SHA-256 over the public parameters, the slots in use and each learner's integers: 64 hex characters."""
-        self._prints[:] = [
-            self.rule.fingerprint(self.states[j], self.encoder, self.store, j) if known is None else known
-            for j, known in enumerate(self._prints)
-        ]
+        prints = [self.fingerprint(j) for j in range(len(self.states))]
         slots = np.packbits(self.store.live).tobytes().rstrip(b"\0")  # empty slots at the end do not count
         header = json.dumps(self._describe(), sort_keys=True).encode()
         arrays = [f"{array.dtype.str}{array.shape}".encode() + array.tobytes() for array in self._public_arrays()]
         hashed = hashlib.sha256()
-        for part in (header, *arrays, slots, *filter(None, self._prints)):
+        for part in (header, *arrays, slots, *prints):
             hashed.update(hashlib.sha256(part).digest())  # a hash a part: no byte can move from one to the next
         return hashed.hexdigest()
+
+    def fingerprint(self, learner: int) -> bytes:
+        """A hash of the integers that a learner has seen, computed once."""
+        known = self._prints[learner]
+        if known is None:
+            known = self.rule.fingerprint(self.states[learner], self.encoder, self.store, learner)
+            self._prints[learner] = known
+        return known
 
     def _describe(self) -> dict[str, Any]:
         encoder = self.encoder
@@ -217,7 +221,7 @@ class Ensemble:
             "aggregate": self.aggregate,
             "bits": encoder.bits,
             "intercept": encoder.intercept,
-            "unit": [encoder.inputs.kind == "unit", encoder.targets.kind == "unit"],
+            "unit": [encoder.inputs.unit, encoder.targets.unit],
             "features": describe_features(encoder.features),
         } | self.rule.describe()
 

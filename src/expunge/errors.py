@@ -48,9 +48,39 @@ class InvalidFile(ExpungeError, ValueError):
 
 
 class MissingData(ExpungeError, ImportError):
-    """Data that an experiment reads, or results that are to be judged, are not there."""
+    """Data that an experiment reads, results that are to be judged, or a vault that is to be opened, are not there."""
 
     exit_code = 8
+
+
+class VaultBusy(ExpungeError):
+    """Another process is writing to the vault."""
+
+    exit_code = 9
+
+
+class ErasedId(ExpungeError, ValueError):
+    """Data that holds ids which were erased: they come back only if they are readmitted by name."""
+
+    exit_code = 10
+
+
+class VerificationFailed(ExpungeError):
+    """A vault whose state, ledger or certificates do not fit each other."""
+
+    exit_code = 11
+
+
+class Unfinished(ExpungeError):
+    """A request that was accepted and could not be finished: the next open goes on with it."""
+
+    exit_code = 12
+
+
+class InvalidCertificate(ExpungeError, ValueError):
+    """A certificate that was changed, that another key signed, or that is none."""
+
+    exit_code = 13
 
 
 def whole_number(name: str, value: object) -> int:

@@ -120,8 +120,11 @@ def restored(archive: Archive, state: State, learner: Any) -> tuple[Mapping[str,
     return plain | derived, names
 
 
-def _spec(bounds: Bounds | None) -> BoundsLike:
-    """The parameter that these bounds came from."""
-    if bounds is None or bounds.kind == "unit":
-        return None if bounds is None else "unit"
-    return bounds.low.tolist(), bounds.high.tolist()
+def _spec(bounds: Bounds) -> BoundsLike:
+    """The parameter that these bounds came from. An observed column is None: NaN would not equal itself."""
+    if bounds.unit:
+        return "unit"
+    if np.isnan(bounds.low).all():
+        return None
+    low, high = ([None if np.isnan(v) else v for v in side.tolist()] for side in (bounds.low, bounds.high))
+    return low, high

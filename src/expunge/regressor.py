@@ -107,13 +107,13 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         How the learners' predictions become one.
     bounds, target_bounds : None, "unit" or (low, high)
         The range of the inputs and of the target. None observes it (a row that moves it makes everything refit); a
-        pair of scalars, or of one value a column, declares it, for all columns; "unit" says that the values are in
-        [-1, 1] and taken as they are.
+        pair of scalars, or of one value a column, declares it, except in columns where both are None or NaN: these
+        are observed; "unit" says that the values are in [-1, 1] and taken as they are.
     clip : bool
         Whether training rows outside declared bounds are clipped instead of refused.
     keep : {"rows", "coded"}
         What the model keeps: the rows, so that an id is enough to unlearn them; or only the coded rows, as in the
-        paper, so that the rows must be brought along. "coded" needs bounds that are not observed.
+        paper, so that the rows must be brought along. "coded" needs bounds of which none is observed.
     random_state : int, Generator, RandomState or None
         The seed of the code, the features and the slots.
 

@@ -1,4 +1,4 @@
-"""Saving: a fitted state to an archive and back.
+"""Saving: a fitted state, or only its blueprint, to an archive and back.
 
 What is saved is what was drawn, what is kept of the rows, and the moments; the weights are solved again, so a file that
 moves to another machine keeps its digest. A file is input from outside: all that a state relies on is checked here.
@@ -14,10 +14,10 @@ from sklearn.base import clone
 
 from .archive import Archive, write
 from .blueprint import Blueprint, Extents
-from .bounds import Bounds, Extent
+from .bounds import Bounds, parse_bounds
 from .codes import Code
 from .ensemble import Ensemble, EstimatorRule, RidgeRule, Rule, describe_features
-from .errors import InvalidSetting
+from .errors import InvalidInput, InvalidSetting
 from .features import FeatureMap, Identity, Powers, RandomFourier
 from .learners import check_learner
 from .moments import CODED_BITS, INT_ROWS, Moments
@@ -30,23 +30,38 @@ _MAPS: dict[str, type[FeatureMap]] = {kind.__name__: kind for kind in (Identity,
 
 def save_state(path: str | os.PathLike[str], state: State, extra: Mapping[str, Any]) -> None:
     """Write a state; ``extra`` goes into the header as it is."""
-    blueprint, ensemble = state.blueprint, state.ensemble
-    features = blueprint.features
+    header, arrays = blueprint_parts(state.blueprint)
+    ids, slots = state.index.entries()
+    arrays |= {"ids": ids, "slots": slots} | _store_arrays(state.ensemble.store)
+    for side, bounds in _sides(state.ensemble.encoder):
+        arrays[f"{side}.in_force"] = np.stack([bounds.low, bounds.high])  # (2, d)
+    if isinstance(state.blueprint.rule, RidgeRule):
+        arrays["moments"] = np.stack([moments.limbs for moments in state.ensemble.states])  # (r, 3, P)
+    header |= {
+        "drawn": state.drawn,
+        "id_kind": "<i8" if ids.dtype.kind == "i" else "<U",
+        "default_ids": state.default_ids,
+        "flat": state.flat,
+    }
+    write(path, header | dict(extra), arrays)
+
+
+def load_state(archive: Archive, learner: Any = None) -> State:
+    """Read a state; ``learner`` is the estimator of a model that was saved with one."""
+    blueprint = load_blueprint(archive, learner)
+    try:
+        return _state(archive, blueprint)
+    except (InvalidInput, InvalidSetting) as error:  # from the rows: no model of this blueprint would have taken them
+        raise archive.refuse(str(error)) from error
+
+
+def blueprint_parts(blueprint: Blueprint) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A header and arrays from which `load_blueprint` makes it again."""
+    features, rule = blueprint.features, blueprint.rule
     if type(features) not in _MAPS.values():
         raise InvalidSetting(f"a model with features of type {type(features).__name__} cannot be saved")
-    ids, slots = state.index.entries()
-    arrays: dict[str, NDArray[Any]] = {"key": blueprint.key, "G": blueprint.code.G, "ids": ids, "slots": slots}
-    arrays |= {f"features.{name}": array for name, array in features.arrays().items()}
-    for side, bounds in (("inputs", ensemble.encoder.inputs), ("targets", ensemble.encoder.targets)):
-        arrays |= {f"{side}.low": bounds.low, f"{side}.high": bounds.high}
-    arrays |= _store_arrays(ensemble.store)
-    rule = blueprint.rule
-    if isinstance(rule, RidgeRule):
-        arrays["moments"] = np.stack([moments.limbs for moments in ensemble.states])  # (r, 3, P)
     header = {
         "features": describe_features(features),
-        "inputs": ensemble.encoder.inputs.kind,
-        "targets": ensemble.encoder.targets.kind,
         "intercept": blueprint.intercept,
         "clip": blueprint.clip,
         "keep": blueprint.keep,
@@ -54,20 +69,21 @@ def save_state(path: str | os.PathLike[str], state: State, extra: Mapping[str, A
         "ridge": isinstance(rule, RidgeRule),
         "alpha": rule.alpha if isinstance(rule, RidgeRule) else 0.0,
         "rule": rule.describe(),
-        "drawn": state.drawn,
-        "id_kind": "<i8" if ids.dtype.kind == "i" else "<U",
-        "default_ids": state.default_ids,
-        "flat": state.flat,
     }
-    write(path, header | dict(extra), {name: _portable(array) for name, array in arrays.items()})
+    arrays: dict[str, NDArray[Any]] = {"key": blueprint.key, "G": blueprint.code.G}
+    arrays |= {f"features.{name}": array for name, array in features.arrays().items()}
+    for side, bounds in _sides(blueprint):
+        header[f"{side}.unit"] = bounds.unit
+        arrays[f"{side}.declared"] = np.stack([bounds.low, bounds.high])  # (2, d), NaN where observed
+    return header, arrays
 
 
-def load_state(archive: Archive, learner: Any = None) -> State:
-    """Read a state; ``learner`` is the estimator of a model that was saved with one."""
+def load_blueprint(archive: Archive, learner: Any = None) -> Blueprint:
+    """Read a blueprint; ``learner`` is the estimator of a model that was saved with one."""
     _check_learner_given(archive, learner)
     try:
-        return _load(archive, learner)
-    except InvalidSetting as error:  # from Code, a feature map or a blueprint: the file asks for what cannot be
+        return _blueprint(archive, learner)
+    except InvalidSetting as error:  # from a code, bounds, a feature map or the whole: the file asks for what cannot be
         raise archive.refuse(str(error)) from error
 
 
@@ -89,47 +105,44 @@ def _check_learner_given(archive: Archive, learner: Any) -> None:
         )
 
 
-def _load(archive: Archive, learner: Any) -> State:
+def _state(archive: Archive, blueprint: Blueprint) -> State:
+    drawn, shards = archive.get("drawn", int), blueprint.code.shards
+    store = _store(archive, blueprint, room(drawn, shards))
+    if store.live[draw_slots(blueprint.key, drawn, len(store.live) - drawn, shards)].any():
+        raise archive.refuse("there are rows in slots that were never given out")
+    extents = _extents(archive, blueprint, store)
+    index = _index(archive, store)
+    rows = int(np.count_nonzero(store.live))
+    ensemble = _ensemble(archive, blueprint.encoder(extents), store, blueprint)
+    return State(
+        blueprint, ensemble, extents, index, drawn, rows, archive.get("default_ids", bool), archive.get("flat", bool)
+    )
+
+
+def _blueprint(archive: Archive, learner: Any) -> Blueprint:
     code = Code(archive.array("G", "<i8", None, None))
     key = archive.array("key", "<u8", 2).astype(np.uint64)
-    inputs, targets = _bounds(archive, "inputs"), _bounds(archive, "targets")
-    blueprint = Blueprint(
+    inputs = _declared(archive, "inputs")
+    return Blueprint(
         key=key,
         code=code,
         features=_features(archive, len(inputs.low)),
-        inputs=None if inputs.kind == "observed" else inputs,
-        targets=None if targets.kind == "observed" else targets,
+        inputs=inputs,
+        targets=_declared(archive, "targets"),
         intercept=archive.get("intercept", bool),
         clip=archive.get("clip", bool),
         keep=archive.choice("keep", ("rows", "coded")),
         rule=_rule(archive, learner, code, key),
         aggregate=archive.choice("aggregate", ("mean", "median")),
     )
-    drawn = archive.get("drawn", int)
-    encoder = Encoder(code, blueprint.features, inputs, targets, blueprint.intercept)
-    store = _store(archive, blueprint, encoder, room(drawn, code.shards))
-    if store.live[draw_slots(key, drawn, len(store.live) - drawn, code.shards)].any():
-        raise archive.refuse("there are rows in slots that were never given out")
-    extents = Extents(None, None)
-    if isinstance(store, Rows):
-        extents = blueprint.measured(store)
-        _check_observed(archive, (inputs, extents.inputs), (targets, extents.targets))
-    index = _index(archive, store)
-    rows = int(np.count_nonzero(store.live))
-    ensemble = _ensemble(archive, encoder, store, blueprint)
-    return State(
-        blueprint, ensemble, extents, index, drawn, rows, archive.get("default_ids", bool), archive.get("flat", bool)
-    )
 
 
-def _bounds(archive: Archive, side: str) -> Bounds:
-    low = archive.array(f"{side}.low", "<f8", None)
-    high = archive.array(f"{side}.high", "<f8", len(low))
-    with np.errstate(over="ignore", invalid="ignore"):
-        sound = np.isfinite(high - low).all() and (low <= high).all() and len(low)
-    if not sound:
-        raise archive.refuse(f"the bounds of the {side} are not finite or reversed")
-    return Bounds(low, high, archive.choice(side, ("declared", "observed", "unit")))
+def _declared(archive: Archive, side: str) -> Bounds:
+    pair = archive.array(f"{side}.declared", "<f8", 2, None)
+    if not pair.size:
+        raise archive.refuse(f"there are no {side}")
+    spec = "unit" if archive.get(f"{side}.unit", bool) else pair
+    return parse_bounds(spec, pair.shape[1], name=f"the bounds of the {side}")
 
 
 def _features(archive: Archive, inputs: int) -> FeatureMap:
@@ -153,23 +166,21 @@ def _rule(archive: Archive, learner: Any, code: Code, key: NDArray[np.uint64]) -
     return EstimatorRule(clone(learner), key)
 
 
-def _store(archive: Archive, blueprint: Blueprint, encoder: Encoder, slots: int) -> Store:
+def _store(archive: Archive, blueprint: Blueprint, slots: int) -> Store:
     live = archive.array("live", "|b1", slots)
     if blueprint.keep == "rows":
-        X, y = (
-            archive.array("X", "<f8", slots, len(encoder.inputs.low)),
-            archive.array("y", "<f8", slots, encoder.n_targets),
-        )
+        X = archive.array("X", "<f8", slots, len(blueprint.inputs.low))
+        y = archive.array("y", "<f8", slots, len(blueprint.targets.low))
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise archive.refuse("rows are not finite")
         if X[~live].any() or y[~live].any():
             raise archive.refuse("there are values where there is no row")
-        for values, bounds in ((X, encoder.inputs), (y, encoder.targets)):
+        for values, bounds in ((X, blueprint.inputs), (y, blueprint.targets)):
             if live.any() and ((values[live] < bounds.low) | (values[live] > bounds.high)).any():
                 raise archive.refuse("rows are outside the bounds")
         return Rows(X, y, live)
-    stripes = slots // blueprint.code.shards
-    q = archive.array("q", "<i8", blueprint.code.learners, stripes, encoder.width)
+    stripes, width = slots // blueprint.code.shards, blueprint.encoder(blueprint.measured()).width
+    q = archive.array("q", "<i8", blueprint.code.learners, stripes, width)
     if ((q > 2**CODED_BITS) | (q < -(2**CODED_BITS))).any():
         raise archive.refuse("coded rows exceed the exact range")
     prints = archive.array("prints", "|u1", slots, PRINT_BYTES)
@@ -185,12 +196,17 @@ def _store_arrays(store: Store) -> dict[str, NDArray[Any]]:
     return {"q": store.q, "prints": store.prints, "live": store.live}
 
 
-def _check_observed(archive: Archive, *sides: tuple[Bounds, Extent | None]) -> None:
-    for bounds, extent in sides:
-        if extent is not None and not (
-            np.array_equal(bounds.low, extent.bounds.low) and np.array_equal(bounds.high, extent.bounds.high)
-        ):
-            raise archive.refuse("the observed bounds are not those of the rows")
+def _extents(archive: Archive, blueprint: Blueprint, store: Store) -> Extents:
+    extents = blueprint.measured(store)
+    for side, bounds in _sides(blueprint.encoder(extents)):
+        in_force = archive.array(f"{side}.in_force", "<f8", 2, len(bounds.low))
+        if not np.array_equal(in_force, [bounds.low, bounds.high]):
+            raise archive.refuse(f"the bounds of the {side} are not those declared or those of the rows")
+    return extents
+
+
+def _sides(bounded: Blueprint | Encoder) -> list[tuple[str, Bounds]]:
+    return [("inputs", bounded.inputs), ("targets", bounded.targets)]
 
 
 def _index(archive: Archive, store: Store) -> IdIndex:
@@ -218,8 +234,3 @@ def _ensemble(archive: Archive, encoder: Encoder, store: Store, blueprint: Bluep
             raise archive.refuse("moments exceed the exact range")
         states.append(Moments(limbs[j].copy(), int(np.count_nonzero(feeding)), coded_rows))
     return Ensemble.of(encoder, store, rule, aggregate, states)
-
-
-def _portable(array: NDArray[Any]) -> NDArray[Any]:
-    """In C order and little-endian, as every machine will read it."""
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))

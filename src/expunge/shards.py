@@ -150,9 +150,12 @@ class Rows:
         touch = Touch.of(encoder.code, learner, change)
         for block in blocks(len(self.live) // encoder.code.shards, len(column.lanes) * encoder.width, part):
             stripes = np.arange(block.start, block.stop)
-            Z, live = self.integers(encoder, stripes, column.lanes)
+            slots = stripes[:, None] * encoder.code.shards + column.lanes
+            live, here = self.live[slots], touch.within(block)
+            live[here.at] = False  # a row that goes is not read: where a bound moved, it may be far outside
+            Z = self.integers(encoder, slots, live)
             if change is not None:
-                _replace(encoder, Z, live, change, touch.between(block.start, block.stop), block.start)
+                _replace(encoder, Z, live, change, here)
             yield CodedBlock.of(stripes, column.sum(Z), live)
 
     def touched(
@@ -162,23 +165,35 @@ class Rows:
         stripes, touch = Touch.of(encoder.code, learner, change).by_stripe()
         for block in blocks(len(stripes), len(column.lanes) * encoder.width, part):
             some = stripes[block]
-            Z, live = self.integers(encoder, some, column.lanes)
+            slots = some[:, None] * encoder.code.shards + column.lanes
+            live = self.live[slots]
+            Z = self.integers(encoder, slots, live)
             before = CodedBlock.of(some, column.sum(Z).copy(), live)  # a copy: with one lane the sum is Z itself
-            _replace(encoder, Z, live, change, touch.between(block.start, block.stop), block.start)
+            _replace(encoder, Z, live, change, touch.within(block))
             yield before, CodedBlock.of(some, column.sum(Z), live)
 
-    def integers(
-        self, encoder: Encoder, stripes: NDArray[np.intp], lanes: NDArray[np.intp]
-    ) -> tuple[Floats, NDArray[np.bool_]]:
-        """The rows of these stripes and lanes as integers, zero where there is none: (m, L, width), (m, L)."""
-        slots = stripes[:, None] * encoder.code.shards + lanes
-        live = self.live[slots]
+    def integers(self, encoder: Encoder, slots: Slots, live: NDArray[np.bool_]) -> Floats:
+        """The rows in these slots as integers, zero where none is live: (m, L), (m, L) -> (m, L, width)."""
         if np.count_nonzero(live) == live.size:
-            Z = encoder.integers(self.X[slots.ravel()], self.y[slots.ravel()]).reshape(*slots.shape, -1)
-        else:
-            Z = np.zeros((*slots.shape, encoder.width))
-            Z[live] = encoder.integers(self.X[slots[live]], self.y[slots[live]])
-        return Z, live
+            return encoder.integers(*self.take(slots.ravel())).reshape(*slots.shape, -1)
+        Z = np.zeros((*slots.shape, encoder.width))
+        Z[live] = encoder.integers(*self.take(slots[live]))
+        return Z
+
+    def sweep(self, change: Change | None = None) -> Iterator[tuple[Floats, Floats]]:
+        """All rows, a block at a time, as they are or as they will be after a change."""
+        live = self.live
+        if change is not None:
+            live = live.copy()
+            live[change.slots] = False
+        for block in blocks(len(live), self.X.shape[1] + self.y.shape[1]):
+            yield self.take(block.start + np.flatnonzero(live[block]))
+        if change is not None and change.X is not None and change.y is not None:
+            yield change.X, change.y
+
+    def take(self, slots: Slots) -> tuple[Floats, Floats]:
+        """The rows in slots that have one: (k,) -> (k, d), (k, t). Every row that is read is read here."""
+        return self.X[slots], self.y[slots]
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         return lambda: self.commit(change)
@@ -217,10 +232,11 @@ class Coded:
         q = np.empty((code.learners, stripes, encoder.width), dtype=np.int64)
         store = cls(q, np.zeros((len(rows.live), PRINT_BYTES), dtype=np.uint8), rows.live.copy(), key)
         for block in blocks(stripes, code.shards * encoder.width):
-            Z, live = rows.integers(encoder, np.arange(block.start, block.stop), np.arange(code.shards))
+            slots = np.arange(block.start * code.shards, block.stop * code.shards).reshape(-1, code.shards)
+            live = rows.live[slots]
+            Z = rows.integers(encoder, slots, live)
             q[:, block] = code.encode(Z)
-            slots = np.flatnonzero(live.ravel()) + block.start * code.shards
-            store.prints[slots] = store.fingerprints(Z[live])
+            store.prints[slots[live]] = store.fingerprints(Z[live])
         return store
 
     def fingerprints(self, Z: Floats) -> NDArray[np.uint8]:
@@ -247,9 +263,9 @@ class Coded:
         for block in blocks(self.q.shape[1], encoder.width, part):
             q, live = self.q[learner, block].astype(np.float64), self._members()[block][:, lanes]
             if change is not None:
-                here = touch.between(block.start, block.stop)
-                self._add(encoder, learner, q, change, here, block.start)
-                live[here.stripe - block.start, here.lane] = not change.erases
+                here = touch.within(block)
+                self._add(encoder, learner, q, change, here)
+                live[here.at] = not change.erases
             yield CodedBlock.of(np.arange(block.start, block.stop), q, live)
 
     def touched(
@@ -261,22 +277,22 @@ class Coded:
             some = stripes[block]
             q, live = self.q[learner, some].astype(np.float64), self._members()[np.ix_(some, lanes)]
             before = CodedBlock.of(some, q.copy(), live)
-            here = touch.between(block.start, block.stop)
-            self._add(encoder, learner, q, change, here, block.start)
-            live[here.stripe - block.start, here.lane] = not change.erases
+            here = touch.within(block)
+            self._add(encoder, learner, q, change, here)
+            live[here.at] = not change.erases
             yield before, CodedBlock.of(some, q, live)
 
     def _members(self) -> NDArray[np.bool_]:
         return self.live.reshape(self.q.shape[1], -1)  # (stripes, s)
 
     @staticmethod
-    def _add(encoder: Encoder, learner: int, q: Floats, change: Change, touch: "Touch", start: int = 0) -> None:
-        """Add a change to coded rows from ``start`` on (Algorithm 3, lines 12 and 13, for new rows as well as old)."""
+    def _add(encoder: Encoder, learner: int, q: Floats, change: Change, touch: "Touch") -> None:
+        """Add a change to coded rows (Algorithm 3, lines 12 and 13, for new rows as well as old)."""
         difference = change.integers(encoder, touch.which)
         if change.old is not None:
             difference -= change.old[touch.which]
         difference *= encoder.code.columns[learner].weights[touch.lane][:, None]
-        np.add.at(q, touch.stripe - start, difference)
+        np.add.at(q, touch.stripe, difference)
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         everyone = np.arange(len(change.slots))
@@ -326,19 +342,23 @@ class Touch:
         stripes, position = np.unique(self.stripe, return_inverse=True)
         return stripes, type(self)(self.which, position, self.lane)
 
-    def between(self, start: int, stop: int) -> Self:
-        """The rows in stripes ``start`` to ``stop - 1``."""
-        if len(self.stripe) == 1 and start <= self.stripe[0] < stop:
-            return self
-        here = (self.stripe >= start) & (self.stripe < stop)
-        return type(self)(self.which[here], self.stripe[here], self.lane[here])
+    def within(self, block: slice) -> Self:
+        """The rows in a block of stripes, which are counted from its first."""
+        if len(self.stripe) == 1 and block.start <= self.stripe[0] < block.stop:
+            return type(self)(self.which, self.stripe - block.start, self.lane)
+        here = (self.stripe >= block.start) & (self.stripe < block.stop)
+        return type(self)(self.which[here], self.stripe[here] - block.start, self.lane[here])
+
+    @property
+    def at(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """Where they are in an array of stripes and lanes."""
+        return self.stripe, self.lane
 
 
-def _replace(encoder: Encoder, Z: Floats, live: NDArray[np.bool_], change: Change, touch: Touch, start: int) -> None:
-    """Put new rows, or none, into a block of stripes that begins at ``start``."""
-    at = touch.stripe - start, touch.lane
-    Z[at] = 0.0 if change.erases else change.integers(encoder, touch.which)
-    live[at] = not change.erases
+def _replace(encoder: Encoder, Z: Floats, live: NDArray[np.bool_], change: Change, touch: Touch) -> None:
+    """Put new rows, or none, into a block of stripes."""
+    Z[touch.at] = 0.0 if change.erases else change.integers(encoder, touch.which)
+    live[touch.at] = not change.erases
 
 
 def _padded(array: NDArray[T], rows: int) -> NDArray[T]:

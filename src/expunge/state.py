@@ -86,24 +86,27 @@ class State:
         store = self.ensemble.store
         was_live = store.live[change.slots]
         rows = self.rows - int(np.count_nonzero(was_live)) + (0 if change.erases else len(change.slots))
-        extents = self._extents_after(change, change.slots[was_live])
-        if extents is None and isinstance(store, Rows):
-            ensemble, extents = self.blueprint.rebuild(store, change)
-            commit, touched, moved = _nothing, len(ensemble.states), True
+        extents = self.extents_after(change)
+        moved = extents is None
+        if extents is None:
+            assert isinstance(store, Rows)
+            ensemble, extents = self.blueprint.build(store, change)
+            learners = len(ensemble.states)
         else:
-            ensemble, learners = self.ensemble.changed(change)
-            commit, touched, moved = store.prepare(ensemble.encoder, change), len(learners), False
-        after = replace(self, ensemble=ensemble, extents=extents or self.extents, rows=rows)
-        return Outcome(after, len(change.slots), touched, moved, commit, forget)
+            ensemble, touched = self.ensemble.changed(change)
+            learners = len(touched)
+        after = replace(self, ensemble=ensemble, extents=extents, rows=rows)
+        return Outcome(after, len(change.slots), learners, moved, store.prepare(ensemble.encoder, change), forget)
 
-    def _extents_after(self, change: Change, old: Slots) -> Extents | None:
-        """The observed bounds after a change, or None if one of them moved."""
+    def extents_after(self, change: Change) -> Extents | None:
+        """The extents after a change, or None if a bound moves."""
         store = self.ensemble.store
-        if not self.extents.observed or not isinstance(store, Rows):
+        if not self.blueprint.observed or not isinstance(store, Rows):
             return self.extents
-        none = store.X[:0], store.y[:0]
-        new = none if change.X is None or change.y is None else (change.X, change.y)
-        return self.extents.replaced((store.X[old], store.y[old]), new)
+        old = change.slots[store.live[change.slots]]
+        X, y = store.take(old)
+        new = (X[:0], y[:0]) if change.X is None or change.y is None else (change.X, change.y)
+        return self.extents.replaced((X, y), new)
 
     def retrained(self, rows: Rows) -> Self:
         """The same state, built from scratch on these rows."""
@@ -133,7 +136,3 @@ class Outcome:
 def room(rows: int, shards: int) -> int:
     """Slots of the whole stripes that hold this many rows."""
     return -(-rows // shards) * shards
-
-
-def _nothing() -> None:
-    """Nothing to overwrite: everything was built anew."""

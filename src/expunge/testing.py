@@ -85,7 +85,7 @@ class _Check:
         self.compare()
         for k in range(requests):
             kind = self.rng.integers(3)
-            if kind == 0:
+            if kind == 0 or not self.rows:
                 self.add(spare[k], self.model.partial_fit)
             else:
                 (self.unlearn if kind == 1 else self.rectify)()
