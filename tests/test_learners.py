@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from expunge import Code
 from expunge.errors import InvalidSetting
 from expunge.learners import check_learner, fit_estimator, one_blas_thread, ridge_weights
-from expunge.moments import Tally
+from expunge.moments import Moments, Tally
 
 BITS = 33
 SUMMING = Code([[1, 0], [1, 0], [0, 1], [0, 1]])
@@ -33,7 +33,9 @@ def solve(phi, y, *, alpha, intercept):
     Q = np.column_stack([phi, np.ones((len(phi), int(intercept))), y])
     tally = Tally(Q.shape[1])
     tally.add(np.rint(Q * 2.0**BITS), len(Q))
-    return ridge_weights(tally.total(), bits=BITS, targets=y.shape[1], alpha=alpha, intercept=intercept)
+    return ridge_weights(
+        Moments.zero(tally._width).after(tally), bits=BITS, targets=y.shape[1], alpha=alpha, intercept=intercept
+    )
 
 
 def problem(n=80, d=6, t=1, seed=0):
@@ -121,7 +123,7 @@ def test_coded_ones_that_cancel_leave_no_intercept():
     rows = np.array([[0.5, 0.0, 0.25], [-0.25, 0.0, 1.0]])  # the column of ones is zero everywhere
     tally = Tally(3)
     tally.add(np.rint(rows * 2.0**BITS), 4)
-    W = ridge_weights(tally.total(), bits=BITS, targets=1, alpha=0.0, intercept=True)
+    W = ridge_weights(Moments.zero(tally._width).after(tally), bits=BITS, targets=1, alpha=0.0, intercept=True)
     np.testing.assert_allclose(W, [[rows[:, 0] @ rows[:, 2] / (rows[:, 0] @ rows[:, 0])], [0]], atol=1e-14)
 
 

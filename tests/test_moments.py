@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import expunge.moments as moments
 from expunge.errors import CapacityExceeded
-from expunge.moments import FLOAT_ROWS, INT_ROWS, Moments, Tally, feature_bits
+from expunge.moments import FLOAT_ROWS, INT_ROWS, LIMB_ROWS, Moments, Tally, feature_bits
 
 MOST = 2**36
 # The largest |h + l| that |q| <= 2^36 allows, 393,214, and the largest odd one: sums of odd squares need the last bit.
@@ -28,7 +28,7 @@ def slices(q):
 def exact(moments):
     """Q'Q in Python integers, (w, w)."""
     w = moments.width
-    high, middle, low = moments.limbs.tolist()
+    high, middle, low = moments.integers.tolist()
     values = iter([a * 2**36 + b * 2**18 + c for a, b, c in zip(high, middle, low, strict=True)])
     full = np.zeros((w, w), dtype=object)
     for j in range(w):
@@ -42,10 +42,14 @@ def product(rows):
     return Q.T @ Q
 
 
+def moments_of(total):
+    return Moments.zero(total._width).after(total)
+
+
 def tally(rows, sign=1, members=None):
     total = Tally(len(rows[0]))
     total.add(np.array(rows, dtype=np.float64), len(rows) if members is None else members, sign=sign)
-    return total.total()
+    return moments_of(total)
 
 
 rows_of = st.integers(1, 4).flatmap(
@@ -71,7 +75,7 @@ def test_blocks_of_any_size_and_sign_sum_exactly(w, data):
         q = np.random.default_rng(seed).integers(-MOST, MOST, size=(m, w), endpoint=True)
         total.add(q.astype(np.float64), 3 * m, sign=sign)
         expected, members, coded = expected + sign * product(q), members + sign * 3 * m, coded + sign * m
-    got = total.total()
+    got = moments_of(total)
     assert (exact(got) == expected).all()
     assert (got.rows, got.coded_rows) == (members, coded)
 
@@ -79,10 +83,10 @@ def test_blocks_of_any_size_and_sign_sum_exactly(w, data):
 def test_a_total_can_be_taken_in_between():
     total = Tally(2)
     total.add(np.array([[1.0, 2.0]]), 1)
-    first = total.total()
+    first = moments_of(total)
     total.add(np.array([[3.0, 4.0]]), 1)
     assert first == tally([[1, 2]])
-    assert total.total() == tally([[1, 2], [3, 4]])
+    assert moments_of(total) == tally([[1, 2], [3, 4]])
 
 
 def test_adding_leaves_the_rows_alone_and_takes_views():
@@ -92,7 +96,7 @@ def test_adding_leaves_the_rows_alone_and_takes_views():
     for layout in (q, np.repeat(q, 2, axis=1)[:, ::2], np.repeat(q, 2, axis=0)[::2]):
         total = Tally(5)
         total.add(layout, 300)
-        results.append(total.total())
+        results.append(moments_of(total))
     assert results[0] == results[1] == results[2]
     assert q.tobytes() == before.tobytes()
 
@@ -128,7 +132,7 @@ def test_adversarial_rows_are_summed_exactly_up_to_the_limit_and_beyond(extra):
     total.add(q.astype(np.float64), n)
     kinds, counts = np.unique(q, axis=0, return_counts=True)
     expected = sum(int(c) * product([kind.tolist()]) for kind, c in zip(kinds, counts, strict=True))
-    assert (exact(total.total()) == expected).all()
+    assert (exact(moments_of(total)) == expected).all()
 
 
 def test_adversarial_rows_of_both_signs_are_summed_exactly():
@@ -137,7 +141,42 @@ def test_adversarial_rows_of_both_signs_are_summed_exactly():
     total.add(q, FLOAT_ROWS)
     total.add(q[:-3], FLOAT_ROWS - 3, sign=-1)
     total.add(q, FLOAT_ROWS)
-    assert exact(total.total()).item() == (FLOAT_ROWS + 3) * ODD**2
+    assert exact(moments_of(total)).item() == (FLOAT_ROWS + 3) * ODD**2
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+@pytest.mark.parametrize("rows", [LIMB_ROWS - 4, LIMB_ROWS - 3, LIMB_ROWS, LIMB_ROWS + 1])
+def test_limbs_in_floats_are_exact_up_to_their_limit_and_integers_beyond(rows, kept):
+    total = Tally(2)
+    total.add(np.tile([float(ODD), float(-STEEPEST)], (rows, 1)), rows)
+    before = moments_of(total)
+    assert before.limbs.dtype == (np.float64 if rows <= LIMB_ROWS else np.int64)
+    leaving, coming = np.array([[ODD, -STEEPEST]] * kept, dtype=float), np.array([[1.0, 2.0**36]])
+    change = Tally(2)
+    change.add(leaving, kept, sign=-1)
+    change.add(coming, 1)
+    after = before.after(change)
+    assert after.coded_rows == rows - kept + 1
+    assert (exact(after) == (rows - kept) * product([[ODD, -STEEPEST]]) + product([[1, 2**36]])).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows_of, st.integers(0, 12), st.integers(0, 8), st.data())
+def test_a_change_of_a_few_rows_or_many_gives_the_moments_of_what_is_left(rows, limit, few, data):
+    """Whatever the type of the limbs, and whether the rows are added one by one or as a block."""
+    cut = data.draw(st.integers(0, len(rows)))
+    q = np.array(rows, dtype=np.float64)
+    start, change = Tally(q.shape[1]), Tally(q.shape[1])
+    start.add(q[:cut], cut)
+    change.add(q[: cut // 2], cut // 2, sign=-1)
+    change.add(q[cut:], len(q) - cut)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moments, "LIMB_ROWS", limit)
+        patch.setattr(moments, "_FEW_ROWS", few)
+        got = moments_of(start).after(change)
+    left = [*rows[cut // 2 :]]
+    assert got.coded_rows == got.rows == len(left)
+    assert not left or got == tally(left)
 
 
 @pytest.mark.parametrize("limit", [1, 256, 300, 1000])
@@ -191,7 +230,7 @@ def test_what_is_subtracted_leaves_no_trace(rows, data):
     total.add(q, len(q))
     if kept < len(q):
         total.add(q[kept:], len(q) - kept, sign=-1)
-    assert total.total().to_bytes() == tally(rows[:kept]).to_bytes()
+    assert moments_of(total).to_bytes() == tally(rows[:kept]).to_bytes()
 
 
 @settings(max_examples=60, deadline=None)
@@ -229,7 +268,7 @@ def test_zero_moments_know_their_width(width):
     zero = Moments.zero(width)
     assert (zero.width, zero.rows, zero.coded_rows) == (width, 0, 0)
     assert not zero.limbs.any()
-    assert Tally(width).total() == zero
+    assert moments_of(Tally(width)) == zero
 
 
 @settings(max_examples=100, deadline=None)
@@ -239,7 +278,7 @@ def test_the_float_matrix_is_the_exact_one_within_its_roundings(rows, bits, doub
     for _ in range(doublings):
         total = total + total
     got, expected = total.matrix(bits), exact(total)
-    sizes = sum(np.abs(limb).astype(object) * 2 ** (18 * (2 - i)) for i, limb in enumerate(total.limbs))
+    sizes = sum(np.abs(limb).astype(object) * 2 ** (18 * (2 - i)) for i, limb in enumerate(total.integers))
     places = [(i, j) for j in range(total.width) for i in range(j, total.width)]
     for place, size in zip(places, sizes, strict=True):  # three limbs, a rounding each, and two sums
         error = abs(Fraction(got[place]) - Fraction(expected[place], 4**bits))
@@ -264,7 +303,7 @@ def test_more_coded_rows_than_integers_can_hold_are_refused(monkeypatch):
     total = Tally(1)
     total.add(np.ones((6, 1)), 6)
     total.add(np.ones((1, 1)), 1, sign=-1)
-    assert exact(total.total()).item() == 5
+    assert exact(moments_of(total)).item() == 5
 
 
 @pytest.mark.parametrize("q", [MOST, -MOST, STEEPEST, (2**18 - 2) * 2**18 + 2**17, 2**17])

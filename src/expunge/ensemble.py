@@ -18,7 +18,7 @@ from .bounds import Floats
 from .errors import NothingLearned
 from .features import FeatureMap, blocks
 from .learners import fit_estimator, ridge_weights
-from .moments import Moments, Tally, merged
+from .moments import Moments, Tally
 from .randomness import Key, derived_seed
 from .shards import Change, CodedBlock, Encoder, Store
 from .slots import SEEDS
@@ -60,23 +60,24 @@ class RidgeRule:
     alpha: float
 
     def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Moments:
-        def part(k: int, n: int) -> Moments:
+        def part(k: int, n: int) -> Tally:
             tally = Tally(encoder.width)
             for block in store.shard(encoder, learner, change, part=(k, n)):
                 tally.add(block.rows, block.members)
-            return tally.total()
+            return tally
 
-        return merged(spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
+        parts = spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS)
+        return Moments.zero(encoder.width).after(*parts)
 
     def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
-        def part(k: int, n: int) -> Moments:
+        def part(k: int, n: int) -> Tally:
             tally = Tally(encoder.width)
             for before, after in store.touched(encoder, learner, change, part=(k, n)):
                 tally.add(before.rows, before.members, sign=-1)
                 tally.add(after.rows, after.members)
-            return tally.total()
+            return tally
 
-        return state + merged(spread(part, _share(encoder, learner, change.slots.size) // SPREAD_ROWS))
+        return state.after(*spread(part, _share(encoder, learner, change.slots.size) // SPREAD_ROWS))
 
     def model(self, state: Moments, encoder: Encoder) -> Floats | None:
         if not state.rows:

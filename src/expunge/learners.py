@@ -7,7 +7,7 @@ because all of it runs on one BLAS thread.
 from typing import Any
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrf, dtrtrs
 from sklearn.base import clone, is_classifier
 
 from .bounds import Floats
@@ -16,6 +16,8 @@ from .errors import InvalidInput, InvalidSetting
 from .moments import Moments
 from .threads import alone, one_blas_thread
 
+_LARGE = 2.0**500  # no sum of squares of ours comes near
+
 
 def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
     """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
@@ -23,19 +25,27 @@ def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, in
     A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of the diagonal
     entry that it is left of) gets the least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
     """
-    M = moments.matrix(bits)  # (w, w), lower triangle
-    p = len(M) - targets
-    A, B = M[:p, :p], M[p:, :p].T  # (p, p), (p, t)
-    diagonal = M.T.reshape(-1)[:: len(M) + 1][:p]  # a view: M is in Fortran order
-    diagonal[: p - intercept] += alpha
 
     def solve() -> Floats:
-        factor, failed = dpotrf(A, lower=1, clean=0)
-        pivots = factor.T.reshape(-1)[:: p + 1] ** 2
-        if not failed and (pivots > diagonal * (len(M) * 2.0**-52)).all():
-            W: Floats = dpotrs(factor, B, lower=1)[0]
-            return W
-        return _minimum_norm(np.tril(A) + np.tril(A, -1).T, B, intercept=intercept)
+        M = moments.matrix(bits)  # (w, w) in Fortran order: the lower triangle of [[A, B], [B', C]]
+        w = len(M)
+        p = w - targets
+        diagonal = M.T.reshape(-1)[:: w + 1]  # a view
+        diagonal[: p - intercept] += alpha
+        least = diagonal[:p] * (w * 2.0**-52)
+        # Its factor is [[L, 0], [V', R]] with L L' = A and L V = B: half of the solution comes with it, and nothing has
+        # to be copied. C is not needed: anything large will do in its place.
+        M[p:, p:] = 0.0
+        diagonal[p:] = _LARGE
+        factor, failed = dpotrf(M, lower=1, clean=0, overwrite_a=1)
+        if not failed and (diagonal[:p] ** 2 > least).all():
+            V = np.zeros((w, targets), order="F")
+            V[:p] = factor[p:, :p].T
+            W: Floats = dtrtrs(factor, V, lower=1, trans=1, overwrite_b=1)[0]  # L' W = V; below it 0 = 0
+            return W[:p].copy()
+        M = moments.matrix(bits)
+        M.T.reshape(-1)[:: w + 1][: p - intercept] += alpha
+        return _minimum_norm(np.tril(M[:p, :p]) + np.tril(M[:p, :p], -1).T, M[p:, :p].T, intercept=intercept)
 
     return alone(solve)
 

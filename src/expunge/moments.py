@@ -12,17 +12,18 @@ is the middle limb (Karatsuba's trick: three products instead of four). Why that
 A product of two entries is at most 2.25 * 2^36. Any partial sum over N coded rows, in whatever order and with
 whatever signs, is an integer of at most 2.25 * 2^36 * N, which float64 holds exactly while it is at most 2^53, that is
 for N <= 2^17 / 2.25 = 58,254. So at most that many rows are summed in floats before they are folded into int64. There
-|H'H| <= 2^36 N and |H'L + L'H| <= 2 * 2^18 * 2^17 * N = 2^36 N, so int64 holds the limbs of fewer than 2^27 rows.
+|H'H| <= 2^36 N and |H'L + L'H| <= 2 * 2^18 * 2^17 * N = 2^36 N, so int64 holds the limbs of fewer than 2^27 rows, and
+float64 those of up to 2^17: while they are no more, the limbs are integers in floats, which spares a deletion the way
+there and back.
 """
 
-import functools
 import hashlib
-import operator
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dspr
+from scipy.linalg.blas import dspr, dspr2
 from scipy.linalg.lapack import dtpttr, dtrttp
 
 from .blas import add_gram
@@ -32,7 +33,10 @@ from .errors import CapacityExceeded
 SLICE_BITS = 18
 CODED_BITS = 2 * SLICE_BITS  # |q| <= 2^36
 FLOAT_ROWS = 2**53 * 4 // (9 * 2**CODED_BITS)  # 58,254: what a float64 accumulator can take
-INT_ROWS = 2 ** (63 - CODED_BITS) - 1  # what the int64 limbs can take
+LIMB_ROWS = 2 ** (53 - CODED_BITS)  # 131,072: what limbs in float64 can take
+INT_ROWS = 2 ** (63 - CODED_BITS) - 1  # what limbs in int64 can take
+
+Limbs: TypeAlias = NDArray[Any]  # float64, or int64 where that does not hold them
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
 _BUFFER_ROWS = 192  # rows a product, at least: fewer waste memory traffic
@@ -47,14 +51,19 @@ def feature_bits(heaviest: int) -> int:
 class Moments:
     """The exact sum of q'q over the coded rows q of one learner, and the number of rows that are in them."""
 
-    limbs: NDArray[np.int64]  # (3, P): lower triangles of H'H, H'L + L'H, L'L, packed by columns
+    limbs: Limbs  # (3, P): lower triangles of H'H, H'L + L'H, L'L, packed by columns
     rows: int  # rows, not coded rows
     coded_rows: int
 
     @classmethod
     def zero(cls, width: int) -> "Moments":
         """The moments of no rows."""
-        return cls(np.zeros((3, width * (width + 1) // 2), dtype=np.int64), 0, 0)
+        return cls(np.zeros((3, width * (width + 1) // 2)), 0, 0)
+
+    @property
+    def integers(self) -> NDArray[np.int64]:
+        """The limbs as int64."""
+        return self.limbs.astype(np.int64, copy=False)
 
     @property
     def width(self) -> int:
@@ -62,16 +71,17 @@ class Moments:
         return (int(np.sqrt(8 * self.limbs.shape[1] + 1)) - 1) // 2
 
     def __add__(self, other: "Moments") -> "Moments":
-        return Moments(self.limbs + other.limbs, self.rows + other.rows, _held(self.coded_rows + other.coded_rows))
+        limbs = self.integers + other.integers
+        return Moments(limbs, self.rows + other.rows, _held(self.coded_rows + other.coded_rows))
 
     def __sub__(self, other: "Moments") -> "Moments":
-        return Moments(self.limbs - other.limbs, self.rows - other.rows, self.coded_rows - other.coded_rows)
+        return Moments(self.integers - other.integers, self.rows - other.rows, self.coded_rows - other.coded_rows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Moments):
             return NotImplemented
         counts = (self.rows, self.coded_rows) == (other.rows, other.coded_rows)
-        return counts and np.array_equal(self.limbs, other.limbs)
+        return counts and np.array_equal(self.integers, other.integers)
 
     __hash__ = None  # type: ignore[assignment]  # arrays inside: equal, but not hashable
 
@@ -95,36 +105,56 @@ class Moments:
         full: Floats = dtpttr(self.width, high, uplo="L")[0]
         return full
 
+    def after(self, *changes: "Tally") -> "Moments":
+        """The moments with coded rows added and subtracted; what is subtracted is in them, or is added as well."""
+        rows = self.rows + sum(change.rows for change in changes)
+        coded_rows = _held(self.coded_rows + sum(change.coded_rows for change in changes))
+        # No partial sum has more products in it than rows that there were and rows that come or go.
+        small = self.coded_rows + sum(change.seen for change in changes) <= LIMB_ROWS
+        limbs: Limbs = self.limbs.astype(np.float64 if small else np.int64)  # a copy
+        for change in changes:
+            change.add_to(limbs)
+        return Moments(limbs, rows, coded_rows)
+
 
 class Tally:
-    """Sums q'q over blocks of coded rows, to be added or subtracted, and gives the total as `Moments`."""
+    """Coded rows that come and go, in blocks: their q'q is summed as they come, but for the last few."""
 
     def __init__(self, width: int) -> None:
+        self.rows = self.coded_rows = 0  # that came, less those that went
+        self.seen = 0  # coded rows that came or went
         self._width = width
         self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; small blocks make a slow dsyrk
         self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet, (3, w, w)
-        self._packed: Floats | None = None  # the same of a few rows, (3, P)
         self._summed = 0
-        self._limbs: NDArray[np.int64] | None = None
-        self._rows = 0
-        self._coded_rows = 0
+        self._folded: NDArray[np.int64] | None = None
 
     def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
         """Take coded rows, (m, w) integers in floats, none beyond 2^36, in which there are ``rows`` rows."""
-        self._rows += sign * rows
-        self._coded_rows += sign * len(coded)
+        self.rows += sign * rows
+        self.coded_rows += sign * len(coded)
+        self.seen += len(coded)
         if len(coded):
             self._waiting[sign].append(coded)
         if sum(map(len, self._waiting[sign])) >= _BUFFER_ROWS:
             self._flush(sign)
 
-    def total(self) -> Moments:
-        """Everything added so far, minus everything subtracted."""
+    def add_to(self, limbs: Limbs) -> None:
+        """Add it all to limbs, in place."""
+        if self.seen <= _FEW_ROWS and self._sums is None and self._folded is None:  # a deletion: spare the matrices
+            floats = limbs if limbs.dtype == np.float64 else np.zeros(limbs.shape)
+            for sign, waiting in self._waiting.items():
+                for coded in waiting:
+                    _update(floats, coded, float(sign))
+            if floats is not limbs:
+                limbs += floats.astype(limbs.dtype)
+            return
         for sign in self._waiting:
             self._flush(sign)
-        self._fold()
-        limbs = Moments.zero(self._width).limbs if self._limbs is None else self._limbs
-        return Moments(limbs, self._rows, _held(self._coded_rows))
+        if self._sums is not None:
+            limbs += self._packed().astype(limbs.dtype, copy=False)
+        if self._folded is not None:
+            limbs += self._folded
 
     def _flush(self, sign: int) -> None:
         waiting, self._waiting[sign] = self._waiting[sign], []
@@ -135,43 +165,46 @@ class Tally:
             self._multiply(coded[start : start + 2 * _BUFFER_ROWS], float(sign))
 
     def _multiply(self, q: Floats, sign: float) -> None:
-        if self._summed + len(q) > FLOAT_ROWS:
+        if self._sums is not None and self._summed + len(q) > FLOAT_ROWS:
             self._fold()
         self._summed += len(q)
-        q = np.ascontiguousarray(q)
-        high = q * 2.0**-SLICE_BITS
-        np.rint(high, out=high)
-        low = high * -(2.0**SLICE_BITS)
-        low += q
-        slices = (high, high + low, low)
-        if self._sums is None and len(q) <= _FEW_ROWS:  # a deletion: no need of a whole matrix
-            if self._packed is None:
-                self._packed = np.zeros((3, self._width * (self._width + 1) // 2))
-            for piece, packed in zip(slices, self._packed, strict=True):
-                for row in piece:
-                    dspr(self._width, sign, row, packed, lower=1, overwrite_ap=1)  # in place
-            return
+        high, low = _slices(np.ascontiguousarray(q))
         if self._sums is None:
             self._sums = np.zeros((3, self._width, self._width))
-        for piece, total in zip(slices, self._sums, strict=True):
+        for piece, total in zip((high, high + low, low), self._sums, strict=True):
             add_gram(total, piece, sign)
 
     def _fold(self) -> None:
-        """Take the sums in floats, H'H, (H + L)'(H + L) and L'L, over into integers."""
-        sums = [] if self._packed is None else [self._packed]
-        if self._sums is not None:
-            sums.append(np.stack([dtrttp(c.T, uplo="L")[0] for c in self._sums]))
-        for packed in sums:
-            packed[1] -= packed[0]
-            packed[1] -= packed[2]  # H'L + L'H
-            limbs = packed.astype(np.int64)
-            self._limbs = limbs if self._limbs is None else self._limbs + limbs
-        self._sums, self._packed, self._summed = None, None, 0
+        """Take the sums in floats over into integers, before they could be rounded."""
+        limbs = self._packed().astype(np.int64)
+        self._folded = limbs if self._folded is None else self._folded + limbs
+        self._sums, self._summed = None, 0
+
+    def _packed(self) -> Floats:
+        """The sums in floats as limbs: H'H, H'L + L'H, L'L."""
+        assert self._sums is not None
+        packed = np.stack([dtrttp(c.T, uplo="L")[0] for c in self._sums])
+        packed[1] -= packed[0]
+        packed[1] -= packed[2]
+        return packed
 
 
-def merged(parts: list[Moments]) -> Moments:
-    """The moments of all parts together, in whatever order."""
-    return functools.reduce(operator.add, parts)
+def _update(limbs: Floats, coded: Floats, sign: float) -> None:
+    """Add or subtract the products of a few coded rows, in place."""
+    width = coded.shape[1]
+    for high, low in zip(*_slices(coded), strict=True):
+        dspr(width, sign, high, limbs[0], lower=1, overwrite_ap=1)
+        dspr2(width, sign, high, low, limbs[1], lower=1, overwrite_ap=1)
+        dspr(width, sign, low, limbs[2], lower=1, overwrite_ap=1)
+
+
+def _slices(q: Floats) -> tuple[Floats, Floats]:
+    """The two halves of integers: q = h * 2^18 + l."""
+    high = q * 2.0**-SLICE_BITS
+    np.rint(high, out=high)
+    low = high * -(2.0**SLICE_BITS)
+    low += q
+    return high, low
 
 
 def _held(coded_rows: int) -> int:

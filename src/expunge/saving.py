@@ -36,7 +36,7 @@ def save_state(path: str | os.PathLike[str], state: State, extra: Mapping[str, A
     for side, bounds in _sides(state.ensemble.encoder):
         arrays[f"{side}.in_force"] = np.stack([bounds.low, bounds.high])  # (2, d)
     if isinstance(state.blueprint.rule, RidgeRule):
-        arrays["moments"] = np.stack([moments.limbs for moments in state.ensemble.states])  # (r, 3, P)
+        arrays["moments"] = np.stack([moments.integers for moments in state.ensemble.states])  # (r, 3, P)
     header |= {
         "drawn": state.drawn,
         "id_kind": "<i8" if ids.dtype.kind == "i" else "<U",
