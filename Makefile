@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench paper docs clean
+.PHONY: demo compare test lint torture bench paper docs clean
 
-demo: $(READY)  ## the main job on real data
+demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
+
+compare: $(READY)  ## models side by side: error, training and forgetting
+	@$(BIN)/python examples/compare.py
 
 test: $(READY) lint  ## all checks: lint, types, import contract, tests with coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term
@@ -18,8 +21,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## speed and memory, as ratios; takes a few minutes
-	@$(BIN)/python benchmarks/bench.py
+torture: $(READY)  ## a vault killed 10,000 times, and every fault at every file operation; more than an hour
+	$(BIN)/python tests/killing.py --kills 10000
+	$(BIN)/python -m pytest -n auto tests/torture_faults.py
+
+bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
+	@$(BIN)/python -m benchmarks
 
 paper: $(READY)  ## the paper's experiments, claims and report, in paper-results; up to an hour
 	$(BIN)/expunge paper run
@@ -27,7 +34,7 @@ paper: $(READY)  ## the paper's experiments, claims and report, in paper-results
 	$(BIN)/expunge paper report
 
 docs: $(READY)  ## the API from the docstrings, as HTML in build/docs
-	$(BIN)/pdoc --docformat numpy --output-directory build/docs expunge expunge.testing expunge.errors
+	$(BIN)/pdoc --docformat numpy --output-directory build/docs expunge expunge.testing expunge.errors expunge.vault
 
 clean:
 	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,80 +1,68 @@
-"""The main job on real data: train, compare, forget 1 and then 1,000 people, and prove it. Run with ``make demo``."""
+"""The main job on real data, as a user would type it: a vault from a file, an erasure, its certificate, the proof.
 
-import time
-from typing import Any
+Run with ``make demo``; what it makes is in ``build/demo``.
+"""
+
+import csv
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 
-from expunge import Code, CodedRegressor, RandomFourier
 from expunge.paper.data import read
 
-TRAIN = 7_500
+HERE = Path("build/demo")
+COLUMNS = ["lread", "lwrite", "scall", "sread", "swrite", "fork", "exec"]
+COLUMNS += ["rchar", "wchar", "runqsz", "freemem", "freeswap"]
 # What an operator would declare: round numbers that the counters of such a machine cannot exceed, not values of rows.
-LOW = 0.0
-HIGH = [2e3, 1e3, 15e3, 6e3, 6e3, 25, 60, 3e6, 2e6, 3e3, 15e3, 2.5e6]
-TARGET = (0.0, 100.0)  # a percentage
-MODELS: dict[str, tuple[dict[str, Any], str]] = {
-    "one learner": ({"code": Code.single()}, "on everything; the least error there is"),
-    "uncoded, 20 shards": ({"code": Code.uncoded(20)}, "plain sharding (SISA)"),
-    "coded, rate 5": ({"shards": 20, "rate": 5}, "20 lanes summed into 4 learners"),
-}
+HIGHEST = [2e3, 1e3, 15e3, 6e3, 6e3, 25, 60, 3e6, 2e6, 3e3, 15e3, 2.5e6]
 
 
 def main() -> None:
-    """Print the comparison."""
+    """Make the files, then run the commands."""
+    shutil.rmtree(HERE, ignore_errors=True)
+    HERE.mkdir(parents=True)
+    write_files()
+    print(f"Computer Activity (8,192 rows, 12 inputs, target usr) is now in {HERE}: customers.csv to learn from,")
+    print("new.csv to predict, schema.toml that says what each column is. The rows are of customers 4711, 4712, ...\n")
+    expunge("train customers.csv --schema schema.toml --vault usr.vault --shards 20 --rate 5 --seed 0")
+    expunge("predict new.csv --vault usr.vault --out predictions.csv")
+    expunge("unlearn --vault usr.vault --id 4711 --id 4712")
+    expunge("certificate check usr.certificates/000002.jws --public-key usr.pub")
+    expunge("verify --vault usr.vault")
+    expunge("predict new.csv --vault usr.vault --out predictions.csv")
+    expunge("add customers.csv --vault usr.vault", fails=True)
+    expunge("log --vault usr.vault")
+
+
+def write_files() -> None:
+    """Two tables and a schema."""
     X, y = read("computer-activity")
     order = np.random.default_rng(0).permutation(len(X))
-    X, y = X[order], y[order]
-    people = np.arange(4711, 4711 + len(X))
-    print(f"Computer Activity: {len(X):,} rows, 12 inputs, target usr; {TRAIN:,} rows to learn, the rest to test.")
-    print("300 random cosine features, alpha 1e-3, declared bounds. Error: mean squared, target scaled to [0, 1].\n")
-    print(f"{'model':19} learners     error     train  forget 1 forget 1,000  error then")
-    warm_up(X, y)
-    proofs = []
-    for name, (shape, meaning) in MODELS.items():
-        proofs.append((name, meaning, compare(name, shape, X, y, people)))
-    print("\nIs the model that forgot 1,001 people the model that never saw them?")
-    print("Trained again from scratch on the others, in their slots, and compared bit for bit:\n")
-    for name, meaning, (unlearned, retrained, equal) in proofs:
-        same = "same" if unlearned == retrained else "NOT THE SAME"
-        print(f"  {name:20} {meaning}")
-        print(f"  {'':20} unlearned  {unlearned[:40]}...")
-        print(f"  {'':20} retrained  {retrained[:40]}...  {same}, predictions {'equal' if equal else 'NOT EQUAL'}")
-    if not all(a == b and equal for _, _, (a, b, equal) in proofs):
-        raise SystemExit("the models differ: this must never happen")
-    print("\nA deletion updates exact integer sums and solves one small system; nothing is approximated.")
-    print(
-        "One learner forgets exactly and fast, too. Coding leaves a fifth of the rows to learn from at little loss, and"
-    )
-    print("lets a model keep no raw row (keep='coded').")
+    table = np.column_stack([X, y])[order]
+    for name, rows in (("customers.csv", range(7500)), ("new.csv", range(7500, len(table)))):
+        with (HERE / name).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["customer", *COLUMNS, "usr"])
+            writer.writerows([4711 + k, *table[k].tolist()] for k in rows)
+    bounds = [*zip(COLUMNS, HIGHEST, strict=True), ("usr", 100.0)]
+    lines = ['id = "customer"', 'target = "usr"']
+    for column, high in bounds:
+        lines += ["", f"[columns.{column}]", 'kind = "number"', "low = 0", f"high = {high:.0f}"]
+    (HERE / "schema.toml").write_text("\n".join(lines) + "\n")
 
 
-def warm_up(X: Any, y: Any) -> None:
-    """Let Python and BLAS load what they load once in a process, so that it is not counted as forgetting."""
-    CodedRegressor(features=RandomFourier(300)).fit(X[:50], y[:50]).unlearn(0)
-
-
-def compare(name: str, shape: dict[str, Any], X: Any, y: Any, people: Any) -> tuple[str, str, bool]:
-    """Train and unlearn one kind of model; print its line; return what proves that it forgot."""
-    model = CodedRegressor(
-        features=RandomFourier(300), alpha=1e-3, bounds=(LOW, HIGH), target_bounds=TARGET, random_state=0, **shape
-    )
-
-    def error() -> float:
-        return float(np.mean(((model.predict(X[TRAIN:]) - y[TRAIN:]) / 100) ** 2))
-
-    started = time.perf_counter()
-    model.fit(X[:TRAIN], y[:TRAIN], ids=people[:TRAIN])
-    trained, before = time.perf_counter() - started, error()
-    one = model.unlearn(int(people[0]))
-    many = model.unlearn(people[1:1001])
-    print(
-        f"{name:19} {model.code_.learners:8} {before:9.5f} {trained * 1e3:6.0f} ms {one.seconds * 1e3:6.2f} ms "
-        f"{many.seconds * 1e3:9.1f} ms {error():11.5f}",
-        flush=True,
-    )
-    fresh = model.retrained()
-    return model.digest(), fresh.digest(), bool(np.array_equal(model.predict(X), fresh.predict(X)))
+def expunge(command: str, *, fails: bool = False) -> None:
+    """Show a command, run it, show what it says."""
+    print(f"$ expunge {command}", flush=True)
+    words = [str(Path(sys.executable).with_name("expunge").absolute()), *shlex.split(command)]
+    done = subprocess.run(words, cwd=HERE)  # noqa: S603 - our own command
+    if (done.returncode != 0) != fails:
+        raise SystemExit(f"expunge {command} ended with exit code {done.returncode}")
+    print(f"(exit code {done.returncode})\n" if fails else "", flush=True)
 
 
 if __name__ == "__main__":

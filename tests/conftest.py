@@ -8,6 +8,20 @@ settings.register_profile(
 settings.load_profile("expunge")
 
 
+@pytest.fixture(scope="module")
+def unsynced():
+    """Vaults without the wait for the disk: what these tests end is never the machine."""
+    from expunge.vault import files
+
+    class Unsynced(files.System):
+        def sync(self, fd):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "system", Unsynced())
+        yield
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

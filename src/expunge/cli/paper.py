@@ -1,41 +1,34 @@
-"""The command ``expunge``: parses, calls, prints."""
+"""``expunge paper``: the experiments of the paper.
+
+What reads and draws tables is loaded by the command that needs it: an erasure does not wait for a plotting library.
+"""
 
 import os
-import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from .errors import ExpungeError, InvalidSetting, MissingData
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
-try:
-    import pandas as pd
-    import typer
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Table
+from ..errors import InvalidSetting, MissingData
 
-    from .paper import claims, figures, report, runs
-    from .paper.experiments import EXPERIMENTS, TradeOff
-except ImportError as error:  # the command needs what the library does not
-    raise SystemExit(f"the command expunge needs {error.name}: pip install 'expunge[paper]'") from error
+if TYPE_CHECKING:
+    from ..paper.claims import Tables
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Regression models that can forget.")
 paper = typer.Typer(no_args_is_help=True, help="Reproduce the paper Coded Machine Unlearning.")
-app.add_typer(paper, name="paper")
 
 OUT, QUICK = Path("paper-results"), Path("paper-results-quick")
 Out = Annotated[Path, typer.Option("--out", help="Folder for tables and figures.")]
 
 
-@app.callback()
-def main() -> None:
-    """Regression models that can forget."""
-
-
 @paper.command("list")
 def list_() -> None:
     """Show the experiments."""
+    from ..paper.experiments import EXPERIMENTS, TradeOff
+
     table = Table("name", "what", "kind", "runs")
     table.columns[0].no_wrap = True
     for name, experiment in EXPERIMENTS.items():
@@ -54,6 +47,9 @@ def run(
     processes: Annotated[int, typer.Option(min=1, help="Runs at once.")] = os.cpu_count() or 1,
 ) -> None:
     """Run experiments; what an interrupted run had finished is not done again."""
+    from ..paper import figures, runs
+    from ..paper.experiments import EXPERIMENTS
+
     if quick and full:
         raise InvalidSetting("choose one of --quick and --full")
     out = out or (QUICK if quick else OUT)
@@ -79,6 +75,10 @@ def check(
     names: Annotated[list[str] | None, typer.Argument(help="Claims; all by default.")] = None, out: Out = OUT
 ) -> None:
     """Judge the paper's claims on the results, with the numbers behind each."""
+    import pandas as pd
+
+    from ..paper import claims
+
     if unknown := sorted(set(names or ()) - set(claims.CLAIMS)):
         raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(claims.CLAIMS)}")
     tables = _results(out)
@@ -98,28 +98,25 @@ def check(
 @paper.command("report")
 def report_(out: Out = OUT) -> None:
     """Write one HTML page with all figures, claims and settings."""
+    from ..paper import claims, report
+
     tables = _results(out)
     (out / "report.html").write_text(report.page(tables, claims.check(tables), out), encoding="utf-8")
     typer.echo(str(out / "report.html"))
 
 
 def _known(names: list[str] | None) -> list[str]:
+    from ..paper.experiments import EXPERIMENTS
+
     if unknown := sorted(set(names or ()) - set(EXPERIMENTS)):
         raise InvalidSetting(f"unknown experiments: {', '.join(unknown)}; expunge paper list shows them")
     return list(names or ())
 
 
-def _results(out: Path) -> claims.Tables:
+def _results(out: Path) -> "Tables":
+    from ..paper import runs
+
     tables = runs.load(out)
     if not tables:
         raise MissingData(f"no results in {out}; make some with: expunge paper run --out {out}")
     return tables
-
-
-def entry() -> None:
-    """Run the command; an error of ours is one line and its exit code."""
-    try:
-        app()
-    except (ExpungeError, OSError) as error:
-        typer.secho(f"error: {error}", err=True, fg="red")
-        sys.exit(getattr(error, "exit_code", 1))

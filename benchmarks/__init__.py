@@ -1,0 +1,1 @@
+"""Benchmarks: every number is a ratio to something measured in the same run. ``python -m benchmarks``."""

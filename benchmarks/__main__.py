@@ -1,0 +1,57 @@
+"""Run the benchmark: ``python -m benchmarks [SECTION ...] [--quick] [--docs FOLDER]``; with no section, all."""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from . import drift, figures, forgetting, predicting, report, tradeoff, training, vaults
+from .measure import Result
+
+SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
+    "forget": [forgetting.one_row],
+    "batch": [forgetting.batches],
+    "features": [forgetting.features],
+    "rows": [forgetting.rows],
+    "shapes": [forgetting.shapes],
+    "sustained": [forgetting.sustained],
+    "train": [training.against_shards, training.against_dsyrk, training.growth, training.threads],
+    "memory": [training.memory],
+    "predict": [predicting.one_and_many],
+    "vault": [vaults.durable, vaults.large],
+}
+
+
+def main() -> None:
+    """Print the table; after a run of everything, write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="what to measure; everything by default")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller sizes")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="where benchmarks.md and its figures go")
+    given = parser.parse_args()
+    threads = int(os.environ.get("THREADS", "1"))
+    print(f"expunge benchmark: medians over rounds, in turns, BLAS threads: {threads}\n\n{report.HEAD}")
+    results = []
+    with threadpool_limits(threads):
+        for name in given.sections or SECTIONS:
+            for measure in SECTIONS[name]:
+                for result in measure(quick=given.quick):
+                    print(report.line(result), flush=True)
+                    results.append(result)
+        if given.sections:
+            return
+        drifts, points = list(drift.drifts(quick=given.quick)), list(tradeoff.points(quick=given.quick))
+    figures.tradeoff(points, given.docs / "figures" / "tradeoff-bench.png")
+    figures.drift(drifts, given.docs / "figures" / "drift-bench.png")
+    page = report.page(results, points, drifts, threads)
+    (given.docs / "benchmarks.md").write_text(page, encoding="utf-8")
+    missed = sum(result.met is False for result in results)
+    print(
+        f"\n{sum(result.met is True for result in results)} goals met, {missed} missed; {given.docs / 'benchmarks.md'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

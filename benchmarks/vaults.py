@@ -1,0 +1,133 @@
+"""The vault: durable and certified, against the same in memory plus the file syncs that it makes."""
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from expunge import CodedRegressor, RandomFourier
+from expunge.vault import Receipt, Vault, files
+
+from .limits import syncs
+from .measure import Result, Times, compared, in_turns
+from .tasks import Floats, Task, protein
+
+BIG_ROWS = 5_000_000
+
+
+class Counting(files.System):
+    """The file system, with the syncs counted."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+
+    def sync(self, fd: int) -> None:
+        self.syncs += 1
+        super().sync(fd)
+
+
+def durable(*, quick: bool = False) -> Iterator[Result]:
+    """Protein, 42,000 rows, D=300, s=5, rate 5: train from Parquet, forget 1 id, forget 1,000."""
+    task = protein()
+    with tempfile.TemporaryDirectory() as name:
+        folder, numbers = Path(name), count()
+        pq.write_table(_table(task.X, task.y), folder / "protein.parquet")
+
+        def train() -> Vault:
+            path = folder / f"v{next(numbers)}.vault"
+            model = task.model(shards=5, rate=5)
+            return Vault.create(path, folder / "protein.parquet", target="y", id="who", model=model)
+
+        model = task.model(shards=5, rate=5)
+        mine, theirs = in_turns(train, lambda: model.fit(task.X, task.y), rounds=3 if quick else 7)
+        what = "train a vault from Parquet, protein D=300, s=5, rate 5"
+        yield compared("vault", what, mine, theirs, against="fit in memory", kind="of", goal=1.3)
+        vault = train()
+        for size, factor in ((1, 5.0), (1_000, 3.0)):
+            yield _forgetting(vault, task, size, factor, folder, quick)
+
+
+def _forgetting(vault: Vault, task: Task, size: int, factor: float, folder: Path, quick: bool) -> Result:
+    model = task.model(shards=5, rate=5).fit(task.X, task.y)
+    first = 0 if size == 1 else 2_000
+    batches = [iter(np.arange(first, len(task.X) // size * size).reshape(-1, size)) for _ in range(2)]
+    counting = Counting()
+    files.system, before = counting, files.system
+    try:
+        vault.unlearn(next(batches[0]))
+    finally:
+        files.system = before
+    with syncs(folder, counting.syncs) as sync:
+        mine, theirs, syncing = in_turns(
+            lambda: vault.unlearn(next(batches[0])),
+            lambda: model.unlearn(next(batches[1])),
+            sync,
+            rounds=4 if quick else 9,
+            calls=20 if size == 1 else 1,
+        )
+    without = Times(tuple(a - b for a, b in zip(mine.rounds, syncing.rounds, strict=True)))
+    what = f"forget {size:,} ids in a vault, less its {counting.syncs} syncs"
+    note = f"{mine.median * 1e3:.1f} ms with syncs, which took {syncing.median * 1e3:.1f} ms"
+    return compared("vault", what, without, theirs, against="in memory", kind="of", goal=factor, note=note)
+
+
+def large(*, quick: bool = False) -> Iterator[Result]:
+    """5,000,000 x 20 rows, D=100: trained within 2 GB of memory, and one id forgotten as fast as in a small vault."""
+    n = BIG_ROWS // 10 if quick else BIG_ROWS
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        vaults = []
+        for rows in (n, 10_000):
+            path = folder / f"{rows}.parquet"
+            _write(path, rows)
+            command = [sys.executable, "-m", "benchmarks.vaults", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            vaults.append((Vault.open(path.with_suffix(".vault")), float(done.stdout)))
+        peak = vaults[0][1]
+        what = f"memory to train a vault of {n:,} x 20, D=100: {peak / 1e6:,.0f} MB"
+        yield Result("vault", what, "2 GB", peak, 2e9, "of", peak / 2e9, (0, 0), 1.0)
+        mine, theirs = in_turns(*(_unlearning(vault) for vault, _ in vaults), rounds=5, calls=20)
+        what = f"forget 1 id in a vault of {n:,} rows"
+        yield compared("vault", what, mine, theirs, against="a vault of 10,000 rows", kind="of")
+
+
+def _unlearning(vault: Vault) -> Callable[[], Receipt]:
+    ids = count()
+    return lambda: vault.unlearn(next(ids))
+
+
+def _table(X: Floats, y: Floats, first: int = 0) -> pa.Table:
+    columns = {f"x{j}": X[:, j] for j in range(X.shape[1])}
+    return pa.table({"who": np.arange(first, first + len(X)), **columns, "y": y})
+
+
+def _write(path: Path, rows: int) -> None:
+    """A table of uniform rows, a row group at a time."""
+    rng, writer = np.random.default_rng(0), None
+    for first in range(0, rows, 100_000):
+        X = rng.random((min(100_000, rows - first), 20))
+        table = _table(X, X.mean(axis=1), first)
+        writer = writer or pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+
+
+def _measure(path: Path) -> None:
+    """Train a vault and print the peak memory of the process."""
+    model = CodedRegressor(
+        shards=20, rate=5, features=RandomFourier(100), bounds=(0, 1), target_bounds=(0, 1), random_state=0
+    )
+    Vault.create(path.with_suffix(".vault"), path, target="y", id="who", model=model)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+if __name__ == "__main__":
+    _measure(Path(sys.argv[1]))

@@ -1,0 +1,64 @@
+"""History: the requests of a vault, as its ledger tells them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .ledger import REQUESTS, Record
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request.
+
+    Attributes
+    ----------
+    number : int
+        Requests are numbered from 1, the first training.
+    kind : str
+        train, add, rectify, unlearn, readmit, or restore (an old copy of the folder caught up).
+    time : str
+        When it was accepted (ISO 8601, UTC).
+    rows, people : int
+        How many rows it erased, corrected or added, and of how many ids.
+    state : str
+        "certified"; "done" (the signing key was not there); "accepted" (the next open finishes it); or "restored" (an
+        old copy of the folder was put back before it was done, and the restore that follows did it).
+    certificate : str or None
+        The certificate, a compact JWS.
+    """
+
+    number: int
+    kind: str
+    time: str
+    rows: int
+    people: int
+    state: str
+    certificate: str | None
+
+
+def history(records: Sequence[Record]) -> list[Request]:
+    """The requests in all records of a ledger."""
+    certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == "signature"}
+    done = {r.request for r in records if r.kind == "done"}
+    asked = [r for r in records if r.kind in REQUESTS]
+    restored = max((r.request for r in asked if r.kind == "restore" and r.request in done), default=0)
+
+    def state(number: int) -> str:
+        if number in certificates:
+            return "certified"
+        if number in done:
+            return "done"
+        return "restored" if number < restored else "accepted"
+
+    return [
+        Request(
+            number=r.request,
+            kind=r.kind,
+            time=str(r.body["time"]),
+            rows=int(r.body.get("rows", 0)),
+            people=int(r.body.get("people", 0)),
+            state=state(r.request),
+            certificate=certificates.get(r.request),
+        )
+        for r in asked
+    ]

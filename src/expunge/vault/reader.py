@@ -1,0 +1,78 @@
+"""The reader: predictions that are never stale, without a lock.
+
+An answer counts only if the ledger, looked at once more after it was computed, has accepted no request that the
+answer's model has not carried out. While one is pending the reader helps to finish it, or waits for who may write, or
+refuses.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from ..errors import InvalidFile, Unfinished, VaultBusy
+from .folder import Folder
+from .ledger import REQUESTS, Ledger, Record
+from .manifest import Manifest
+from .model import Model, load_model
+
+_TRIES = 1000
+_POLL = 0.01  # seconds between two looks at what another has to finish
+
+
+class Reader:
+    """The newest model of a vault, as one process sees it."""
+
+    def __init__(self, folder: Folder, ledger: Ledger, settle: Callable[[], None], wait: float) -> None:
+        self._folder, self._ledger, self._settle, self._wait = folder, ledger, settle, wait
+        self._seen: tuple[object, Model] | None = None
+
+    def current(self) -> Model:
+        """The model that has carried out all that is accepted; the same object as long as nothing newer is."""
+        deadline = time.monotonic() + self._wait
+        for _ in range(_TRIES):
+            stamp, seen = self._stamp(), self._seen  # read once: another thread may put an older one there
+            if seen is not None and seen[0] == stamp:
+                return seen[1]
+            if (model := self._load()) is not None:
+                self._seen = stamp, model
+                return model
+            try:
+                self._settle()
+            except PermissionError:
+                if time.monotonic() >= deadline:
+                    raise Unfinished(
+                        f"{self._folder.path} has a request that is accepted and not carried out, and this process may "
+                        "not write there: let one that may open the vault"
+                    ) from None
+                time.sleep(_POLL)
+        raise VaultBusy(f"{self._folder.path} changes faster than it can be read; try again")
+
+    def _stamp(self) -> object:
+        current = (self._folder.path / "current").stat()
+        return self._ledger.stamp(), current.st_ino, current.st_mtime_ns
+
+    def _load(self) -> Model | None:
+        """Read the newest model, or None if there is something to be finished first."""
+        manifest = self._folder.current()  # before the ledger: what is accepted in between must not be missed
+        if manifest is None or pending(manifest, *self._ledger.read(manifest.before)):
+            return None
+        known = None if self._seen is None else self._seen[1]
+        if known is not None and known.manifest == manifest:
+            return known
+        try:
+            return load_model(self._folder, manifest, known)
+        except InvalidFile:
+            if self._folder.current() == manifest:
+                raise
+            return self._load()  # a writer went on and wiped what was being read
+
+
+def pending(manifest: Manifest, records: Sequence[Record], torn: bool) -> bool:
+    """Whether the ledger, from the manifest's request on, says more than the manifest has carried out."""
+    newest = max((record.request for record in records if record.kind in REQUESTS), default=manifest.request)
+    strange = not records or records[0].end.hash != manifest.record  # who wants to finish that says what is wrong
+    return torn or strange or newest > manifest.request
+
+
+def finished(manifest: Manifest, records: Sequence[Record]) -> bool:
+    """Whether the manifest's own request is done, down to its certificate's payload."""
+    return any(record.kind == "done" and record.request == manifest.request for record in records)
