@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,6 @@ import pyarrow.parquet as pq
 from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Receipt, Vault, files
 
-from .limits import syncs
 from .measure import Result, Times, compared, in_turns
 from .tasks import Floats, Task, protein
 
@@ -23,14 +23,15 @@ BIG_ROWS = 5_000_000
 
 
 class Counting(files.System):
-    """The file system, with the syncs counted."""
+    """The file system, with the syncs counted and timed."""
 
     def __init__(self) -> None:
-        self.syncs = 0
+        self.syncs, self.seconds = 0, 0.0
 
     def sync(self, fd: int) -> None:
-        self.syncs += 1
+        started = time.perf_counter()
         super().sync(fd)
+        self.syncs, self.seconds = self.syncs + 1, self.seconds + time.perf_counter() - started
 
 
 def durable(*, quick: bool = False) -> Iterator[Result]:
@@ -51,27 +52,27 @@ def durable(*, quick: bool = False) -> Iterator[Result]:
         yield compared("vault", what, mine, theirs, against="fit in memory", kind="of", goal=1.3)
         vault = train()
         for size, factor in ((1, 5.0), (1_000, 3.0)):
-            yield _forgetting(vault, task, size, factor, folder, quick)
+            yield _forgetting(vault, task, size, factor, quick)
 
 
-def _forgetting(vault: Vault, task: Task, size: int, factor: float, folder: Path, quick: bool) -> Result:
+def _forgetting(vault: Vault, task: Task, size: int, factor: float, quick: bool) -> Result:
     model = task.model(shards=5, rate=5).fit(task.X, task.y)
     first = 0 if size == 1 else 2_000
     batches = [iter(np.arange(first, len(task.X) // size * size).reshape(-1, size)) for _ in range(2)]
-    counting = Counting()
+    counting, rounds, calls = Counting(), 4 if quick else 9, 20 if size == 1 else 1
+    synced: list[float] = []
+
+    def forget() -> None:
+        counting.seconds, counting.syncs = 0.0, 0
+        vault.unlearn(next(batches[0]))
+        synced.append(counting.seconds)
+
     files.system, before = counting, files.system
     try:
-        vault.unlearn(next(batches[0]))
+        mine, theirs = in_turns(forget, lambda: model.unlearn(next(batches[1])), rounds=rounds, calls=calls)
     finally:
         files.system = before
-    with syncs(folder, counting.syncs) as sync:
-        mine, theirs, syncing = in_turns(
-            lambda: vault.unlearn(next(batches[0])),
-            lambda: model.unlearn(next(batches[1])),
-            sync,
-            rounds=4 if quick else 9,
-            calls=20 if size == 1 else 1,
-        )
+    syncing = Times(tuple(np.median(np.reshape(synced[1:], (rounds, calls)), axis=1).tolist()))
     without = Times(tuple(a - b for a, b in zip(mine.rounds, syncing.rounds, strict=True)))
     what = f"forget {size:,} ids in a vault, less its {counting.syncs} syncs"
     note = f"{mine.median * 1e3:.1f} ms with syncs, which took {syncing.median * 1e3:.1f} ms"

@@ -371,7 +371,7 @@ class Trial:
             assert state_of(self.vault) in self.allowed
 
     def check_power_cut(self, allowed: set[State], *, certified: bool = False, seed: int | None = None) -> None:
-        """What a power cut at this moment leaves is one of these states, too. (Many leave the same: one look will do.)"""
+        """What a power cut at this moment leaves is one of these states, too. (Many leave the same: one look does.)"""
         if self.disk.lasts:
             return
         looked = sha256(repr(self.disk.left(seed)).encode()).digest(), certified

@@ -87,12 +87,18 @@ class Moments:
 
     def to_bytes(self) -> bytes:
         """The canonical bytes: equal if and only if the moments are."""
-        counts = np.array([self.rows, self.coded_rows], dtype="<i8")
-        return counts.tobytes() + self.limbs.astype("<i8", copy=False).tobytes()
+        return b"".join(self._parts())
 
     def digest(self) -> bytes:
         """SHA-256 of the canonical bytes."""
-        return hashlib.sha256(self.to_bytes()).digest()
+        hashed = hashlib.sha256()
+        for part in self._parts():
+            hashed.update(part)
+        return hashed.digest()
+
+    def _parts(self) -> tuple[bytes, memoryview]:
+        counts = np.array([self.rows, self.coded_rows], dtype="<i8")
+        return counts.tobytes(), np.ascontiguousarray(self.limbs, dtype="<i8").data.cast("B")
 
     def matrix(self, bits: int) -> Floats:
         """The lower triangle of Q'Q / 2^(2 bits) in float64, (w, w) in Fortran order; above it are zeros.

@@ -10,7 +10,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """As JSON, with a checksum."""
-        content = {"format": "expunge vault", "version": VERSION, **asdict(self)}
+        content = {"format": "expunge vault", "version": VERSION, **vars(self)}
         return _canonical({**content, "sum": hashlib.sha256(_canonical(content)).hexdigest()})
 
     @classmethod
@@ -178,4 +178,4 @@ def _decoded(content: Mapping[str, Any]) -> Manifest:
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars).encode()

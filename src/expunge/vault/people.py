@@ -184,14 +184,14 @@ class People:
         return np.concatenate([*(h for h, _ in kept), hashes]), np.concatenate([*(slot for _, slot in kept), slots])
 
 
-def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[bytes, bytes]:
+def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[memoryview, memoryview]:
     """The content of a new segment."""
     order = np.argsort(hashes[:, 0], kind="stable")  # stable: an id's earlier rows stay first
     high = hashes[order, 0].astype("<u8")
     records = np.empty(len(order), dtype=_RECORD)
     records["low"], records["slot"] = hashes[order, 1], slots[order]
     records["check"] = _check(high, records["low"], records["slot"], seal)
-    return high.tobytes(), records.tobytes()
+    return high.data, records.view(np.uint8).data
 
 
 def _check(high: Hashes, low: Hashes, slot: Slots, seal: bytes) -> NDArray[np.uint64]:
