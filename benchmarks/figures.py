@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -33,11 +34,6 @@ def tradeoff(points: Sequence[Point], path: Path) -> None:
             axis.scatter(
                 [p.seconds * 1e3 for p in mine], [p.error for p in mine], marker=mark, c=colour, s=60, label=method
             )
-            for p in mine:
-                if method == "expunge":
-                    axis.annotate(
-                        p.shape, (p.seconds * 1e3, p.error), fontsize=7, xytext=(5, 4), textcoords="offset points"
-                    )
         axis.set(xscale="log", yscale="log", title=name, xlabel="time to forget one row (ms)")
         axis.grid(alpha=0.3, which="both")
         axis.margins(0.15)
@@ -58,7 +54,7 @@ def drift(drifts: Sequence[Drift], path: Path) -> None:
             floor = 1e-17
             axis.plot([d.steps for d in mine], [floor] * len(mine), "o-", color="C3", label=f"{method}: exactly zero")
         else:
-            axis.plot([d.steps for d in mine], [d.error for d in mine], "x-", label=method)
+            axis.plot([d.steps for d in mine], [d.error or np.nan for d in mine], "x-", label=method)
     axis.set(xscale="log", yscale="log", xlabel="deletions and insertions", ylabel="relative error of the weights")
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)

@@ -19,19 +19,19 @@ def one_row(*, quick: bool = False) -> Iterator[Result]:
     rounds = 3 if quick else 7
     for task in (protein(), computer_activity(), power_plant()):
         shards = SHARDS[task.name]
-        sisa, full, boosted = Sharded(task, shards), Sharded(task, 1), Boosting(task)
-        floats, morrison = Downdate(task), ShermanMorrison(task)
+        shared = (Sharded(task, shards), Sharded(task, 1), Boosting(task), Downdate(task), ShermanMorrison(task))
+        sisa, full, boosted, floats, morrison = shared
+        refit, retrain, boost, down, update = (forgetting(method) for method in shared)
         for name, shape in codes_of(task, shards).items():
-            ours, paper = Ours(task, **shape), PaperProtocol(task, **shape)
-            methods = (ours, paper, sisa, full, floats, morrison, boosted)
-            steps = [forgetting(method) for method in methods]
-            fast = in_turns(*steps[:2], *steps[4:6], cholesky(task.D + 1), rounds=rounds, calls=15)
-            slow = in_turns(steps[0], *steps[2:4], steps[6], rounds=3)
+            paper = PaperProtocol(task, **shape)
+            mine, theirs = forgetting(Ours(task, **shape)), forgetting(paper)
+            fast = in_turns(mine, theirs, down, update, cholesky(task.D + 1), rounds=rounds, calls=15)
+            slow = in_turns(mine, refit, retrain, boost, rounds=3)
             what = f"forget 1 row, {task.name} D={task.D}, {name}"
             yield compared("forget", what, fast[0], fast[1], against=paper.name, goal=1.0)
             for other, times in zip((sisa.name, full.name, boosted.name), slow[1:], strict=True):
-                mine = Times((fast[0].median,) * len(times.rounds))
-                yield compared("forget", what, mine, times, against=other, goal=1.0)
+                ours = Times((fast[0].median,) * len(times.rounds))
+                yield compared("forget", what, ours, times, against=other, goal=1.0)
             near = 2.5 if task.D >= 300 else None
             yield compared("forget", what, fast[0], fast[2], against=floats.name, kind="of", goal=near)
             yield compared("forget", what, fast[0], fast[3], against=morrison.name, kind="of")

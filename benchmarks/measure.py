@@ -4,9 +4,11 @@ Machines are noisy, and what is slow now is slow for everybody: two functions ar
 the median over rounds, and its spread is their quartiles.
 """
 
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -82,6 +84,15 @@ def compared(
     ratios = [b / a if kind == "faster" else a / b for a, b in pairs]
     low, middle, high = np.percentile(ratios, (25, 50, 75)).tolist()
     return Result(section, what, against, ours.median, theirs.median, kind, middle, (low, high), goal, note)
+
+
+def peak_memory() -> int:
+    """The most memory that this program has held, in bytes."""
+    status = Path("/proc/self/status")  # getrusage would tell of the parent's, if that is more
+    if status.exists():
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _timed(function: Callable[[], Any]) -> float:

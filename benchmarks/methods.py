@@ -84,7 +84,9 @@ class PaperProtocol:
 
     def predict(self, X: Floats) -> Floats:
         phi = self._task.features(X)
-        predictions: Floats = np.mean([phi @ m.coef_[: self._task.D] + m.intercept_ for m in self._models], axis=0)
+        members = self._code.G.sum(axis=0)  # the intercept of a coded row is that of all its rows
+        parts = [phi @ m.coef_[: self._task.D] + m.intercept_ / k for m, k in zip(self._models, members, strict=True)]
+        predictions: Floats = np.mean(parts, axis=0)
         return predictions
 
 

@@ -1,6 +1,5 @@
 """Time and memory to train."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from expunge import Code
 
 from .limits import products
-from .measure import Result, compared, in_turns
+from .measure import Result, compared, in_turns, peak_memory
 from .tasks import Task, computer_activity, power_plant, protein, synthetic
 
 SHAPES: tuple[tuple[str, int, dict[str, Any]], ...] = (
@@ -94,9 +93,9 @@ def _measure(n: int) -> None:
     for start in range(0, n, 100_000):
         X[start : start + 100_000] = rng.random((min(100_000, n - start), 20))
     task = Task("memory", X, np.clip(X.sum(axis=1) / 20, 0, 1), X[:1], X[:1, 0], 300, 1e-3)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = peak_memory()
     model = task.model(shards=20, rate=5).fit(task.X, task.y)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    peak = peak_memory() - before
     print(n * 8 * 21 + model.code_.learners * 3 * 302 * 303 // 2 * 8, peak)
 
 

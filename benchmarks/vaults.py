@@ -1,6 +1,5 @@
 """The vault: durable and certified, against the same in memory plus the file syncs that it makes."""
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Receipt, Vault, files
 
-from .measure import Result, Times, compared, in_turns
+from .measure import Result, Times, compared, in_turns, peak_memory
 from .tasks import Floats, Task, protein
 
 BIG_ROWS = 5_000_000
@@ -74,7 +73,7 @@ def _forgetting(vault: Vault, task: Task, size: int, factor: float, quick: bool)
         files.system = before
     syncing = Times(tuple(np.median(np.reshape(synced[1:], (rounds, calls)), axis=1).tolist()))
     without = Times(tuple(a - b for a, b in zip(mine.rounds, syncing.rounds, strict=True)))
-    what = f"forget {size:,} ids in a vault, less its {counting.syncs} syncs"
+    what = f"forget {size:,} {'id' if size == 1 else 'ids'} in a vault, less its {counting.syncs} syncs"
     note = f"{mine.median * 1e3:.1f} ms with syncs, which took {syncing.median * 1e3:.1f} ms"
     return compared("vault", what, without, theirs, against="in memory", kind="of", goal=factor, note=note)
 
@@ -127,7 +126,7 @@ def _measure(path: Path) -> None:
         shards=20, rate=5, features=RandomFourier(100), bounds=(0, 1), target_bounds=(0, 1), random_state=0
     )
     Vault.create(path.with_suffix(".vault"), path, target="y", id="who", model=model)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(peak_memory())
 
 
 if __name__ == "__main__":

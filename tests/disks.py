@@ -23,6 +23,9 @@ SECTOR = 512  # bytes that a disk writes whole or not at all
 class Crash(BaseException):
     """The process ends here. Nothing catches it, and no cleanup reaches the disk."""
 
+    def __str__(self) -> str:
+        return "the process has ended"
+
 
 @dataclass(frozen=True)
 class Operation:

@@ -42,6 +42,12 @@ def test_the_papers_protocol_agrees_with_ours_on_coded_shards(shape):
     np.testing.assert_allclose(forgotten(PaperProtocol(tiny, **shape)), forgotten(Ours(tiny, **shape)), **CLOSE)
 
 
+def test_the_intercept_of_a_coded_row_is_that_of_all_its_rows():
+    tiny, shape = task(), {"shards": 10, "rate": 5}
+    ours, paper = Ours(tiny, **shape).predict(tiny.X_test), PaperProtocol(tiny, **shape).predict(tiny.X_test)
+    np.testing.assert_allclose(paper, ours, **CLOSE)
+
+
 def test_forgetting_with_shards_is_training_without_the_rows():
     tiny = task()
     method = Sharded(tiny, 4)

@@ -54,7 +54,7 @@ def test_every_fault_of_the_recovery_from_every_end_of_the_process(world, comman
                     trial.run(Fault("stop", k + 1)).recover(fault).check()
 
 
-@pytest.mark.parametrize("seed", [None, *SEEDS])
+@pytest.mark.parametrize("seed", [None, 0, 1])
 @pytest.mark.parametrize("command", REQUESTS, ids=str)
 def test_every_power_cut_in_the_recovery_from_every_power_cut(world, command, seed):
     """What a power cut leaves changes only with a sync; by chance, what was not synced is there, too."""

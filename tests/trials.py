@@ -334,6 +334,7 @@ class Trial:
     def check(self, seeds: Iterable[int] = ()) -> None:
         """All that must be true after a fault, also if the power fails at once (with each seed, by another chance)."""
         assert isinstance(self.error, ExpungeError | OSError | Crash | None), repr(self.error)
+        assert self.error is None or str(self.error)
         with self.disk.used():
             self.check_prediction()
             self.disk.heal()
@@ -412,9 +413,10 @@ def operations(world: World, command: Command) -> list[Operation]:
 
 
 def steps(log: list[Operation]) -> list[int]:
-    """One operation of each kind: what is done to which of a vault's files, whatever its number."""
+    """One operation of each kind: what is done to which of a vault's files, whatever its number; and every record."""
     kinds = {re.sub(r"\d+", "", str(operation)): k for k, operation in reversed(list(enumerate(log)))}
-    return sorted(kinds.values())
+    records = [k for k, operation in enumerate(log) if str(operation) in ("write small.ledger", "sync small.ledger")]
+    return sorted({*kinds.values(), *records})
 
 
 def fitting(operation: Operation, k: int) -> Fault:
