@@ -16,7 +16,7 @@ import pytest
 
 from expunge.errors import InvalidCertificate, InvalidFile, UnknownId
 from expunge.vault import Vault, certificates
-from expunge.vault.ledger import START, Ledger, compose, parse
+from expunge.vault.ledger import START, Ledger, compose, header, parse
 
 from vaults import damaged, duplicate, everything, made, people, random_table, slots_of, weights
 
@@ -657,3 +657,12 @@ def _forge(path, edit):
 def test_nobody_is_found_who_is_not_there(original, copies):
     with pytest.raises(UnknownId):
         Vault.open(copies()).unlearn(["nobody"])
+
+
+@pytest.mark.parametrize("after", [b"", b"x", b"whole\n"])
+def test_a_write_of_two_records_that_lost_a_page_is_torn_and_more_is_damage(after, tmp_path):
+    first = header("00000000-0000-4000-8000-000000000000")
+    torn = first.line + b'{"kind":"do' + bytes(20) + b'"}\n' + after
+    assert parse(torn, START, tmp_path) == ([first], True)
+    with pytest.raises(InvalidFile, match="damaged"):
+        parse(torn + b"whole\nmore\n", START, tmp_path)
