@@ -16,7 +16,7 @@ from expunge.ensemble import RidgeRule
 from expunge.features import Powers
 from expunge.shards import Change
 from expunge.slots import draw_slots
-from expunge.state import State
+from expunge.state import FirstRows, State
 
 PATH = Path(__file__).with_name("golden.json")
 
@@ -53,7 +53,7 @@ def learned(golden, features) -> State:
         aggregate="mean",
     )
     X, y = np.array(golden["X"]) / 1024, np.array(golden["y"])[:, None] / 1024
-    return State.learn(blueprint, X, y, None, flat=True)
+    return State.learn(blueprint, FirstRows.placed(blueprint, X, y), None, flat=True)
 
 
 def write() -> None:

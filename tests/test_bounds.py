@@ -4,6 +4,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import expunge.bounds as bounds_room
 from expunge.bounds import Bounds, Extent, parse_bounds
 from expunge.errors import InvalidInput, InvalidSetting
 
@@ -155,6 +156,15 @@ def test_an_outside_row_is_refused_by_the_names_of_columns():
         declared(0, 1).admit(np.array([[0.5, 2.0]]), clip=False, name="X", columns=["age", "income"])
     assert "income" in str(refusal.value)
     assert "age" not in str(refusal.value)
+
+
+def test_outside_rows_are_counted_in_every_part_of_a_table(monkeypatch):
+    monkeypatch.setattr(bounds_room, "_AT_ONCE", 3)
+    values = np.array([[k, -k] for k in range(8)], dtype=np.float64)
+    with pytest.raises(InvalidInput, match="declared bounds: 3 in column 0, 6 in column 1;"):
+        declared([0, -1], [4, 0]).admit(values, clip=False, name="X")
+    assert declared(-7, 7).admit(values, clip=False, name="X") is values
+    assert declared(-7, 7).admit(values[:0], clip=False, name="X").shape == (0, 2)
 
 
 def test_clipping_moves_outside_rows_to_the_bounds_only():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import expunge.moments as moments
+from expunge.blas import pack, unpack
 from expunge.errors import CapacityExceeded
 from expunge.moments import FLOAT_ROWS, INT_ROWS, LIMB_ROWS, Moments, Tally, feature_bits
 
@@ -43,7 +44,9 @@ def product(rows):
 
 
 def moments_of(total):
-    return Moments.zero(total._width).after(total)
+    found = Moments.zero(total._width).after(total)
+    assert Moments.of(total) == found
+    return found
 
 
 def tally(rows, sign=1, members=None):
@@ -290,6 +293,27 @@ def test_the_float_matrix_is_the_exact_one_within_its_roundings(rows, bits, doub
 def test_small_moments_are_exact_in_floats():
     assert tally([[3, 5], [-7, 2**20]]).matrix(0).tolist() == [[58, 0], [15 - 7 * 2**20, 25 + 2**40]]
     assert tally([[2**33]]).matrix(33).tolist() == [[1.0]]
+
+
+def test_how_much_of_a_matrix_is_made_at_once_does_not_show(rng, monkeypatch):
+    total = tally(rng.integers(-MOST, MOST, (9, 7)).tolist())
+    whole = total.matrix(33).tobytes()
+    for at_once in (1, 5, 28, 64):
+        monkeypatch.setattr(moments, "_AT_ONCE", at_once)
+        assert total.matrix(33).tobytes() == whole
+
+
+def test_triangles_are_packed_and_unpacked_in_place(rng):
+    square, packed = rng.random((6, 6)), np.full(21, np.nan)
+    pack(square, packed)
+    np.testing.assert_array_equal(packed, square[np.triu_indices(6)])
+    back = np.full((6, 6), -1.0)
+    unpack(packed, back)
+    np.testing.assert_array_equal(back, np.where(np.tri(6, k=-1), -1.0, square))
+    with pytest.raises(ValueError, match="in C order"):
+        unpack(packed, back.T)
+    with pytest.raises(ValueError, match="in C order"):
+        pack(square.astype(np.float32), packed)
 
 
 def test_more_coded_rows_than_integers_can_hold_are_refused(monkeypatch):

@@ -5,6 +5,7 @@ import gc
 import hashlib
 import sys
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -93,6 +94,40 @@ def test_the_median_of_predictions_is_the_median(table):
     model = CodedRegressor(code=Code.uncoded(3), aggregate="median", random_state=0, **UNIT).fit(X, y)
     each = [X @ W[:-1, 0] + W[-1, 0] for W in model._state.ensemble.models]
     np.testing.assert_allclose(model.predict(X), np.median(each, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("features", [None, Powers(3), RandomFourier(9)])
+@pytest.mark.parametrize("keep", ["rows", "coded"])
+def test_a_zero_has_no_sign(table, features, keep):
+    X, y = table
+    X[::3], y[::4] = 0.0, 0.0
+    negative = np.where(X == 0, -0.0, X), np.where(y == 0, -0.0, y)
+    models = []
+    for signed_X, signed_y in ((X, y), negative):
+        model = CodedRegressor(shards=6, rate=3, features=features, keep=keep, **UNIT, random_state=0)
+        model.fit(signed_X[:60], signed_y[:60]).partial_fit(signed_X[60:], signed_y[60:])
+        old = {} if keep == "rows" else {"old_X": X[:2], "old_y": y[:2]}
+        model.rectify([0, 1], signed_X[3:5], signed_y[3:5], **old)
+        models.append(state_of(model))
+    assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_fitting_holds_no_second_copy_of_the_rows(kind):
+    def peak(n):
+        X = np.zeros((n, 20), dtype=kind)
+        y = np.zeros(n)
+        model = CodedRegressor(shards=20, rate=5, **UNIT, random_state=0)
+        tracemalloc.start()
+        model.fit(X, y)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    converted = 20 * 8 if kind == "float32" else 0  # while the rows are being put into their slots
+    per_row = (peak(300_000) - peak(100_000)) / 200_000
+    held = 21 * 8 + 16  # a row, its id and its slot
+    assert held <= per_row < held + 24 + converted
 
 
 def test_a_short_last_stripe_loses_no_row(table):

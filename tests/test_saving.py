@@ -19,7 +19,7 @@ from expunge.archive import Archive, dump
 from expunge.errors import InvalidFile, InvalidSetting
 from expunge.features import FeatureMap
 from expunge.saving import blueprint_parts, load_blueprint
-from expunge.state import State
+from expunge.state import FirstRows, State
 
 from strategies import regressors, tables
 
@@ -288,7 +288,7 @@ def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, 
     with Archive(file) as archive:
         again = load_blueprint(archive, learner)
     X, y = again.admit(X, y.reshape(len(X), -1))
-    assert State.learn(again, X, y, None, flat=False).ensemble.digest() == model.digest()
+    assert State.learn(again, FirstRows.placed(again, X, y), None, flat=False).ensemble.digest() == model.digest()
     assert (again.clip, again.keep, again.print_key) == (blueprint.clip, blueprint.keep, blueprint.print_key)
 
 

@@ -15,7 +15,7 @@ from expunge.blueprint import Blueprint
 from expunge.bounds import parse_bounds
 from expunge.ensemble import EstimatorRule, RidgeRule
 from expunge.shards import Change, Rows
-from expunge.state import State
+from expunge.state import FirstRows, State
 
 from strategies import SIGNED
 
@@ -110,7 +110,8 @@ def test_training_as_after_a_change_is_training_after_it_and_overwrites_nothing(
 def test_no_request_reads_a_row_but_by_take(rule, rng):
     X, y = rng.uniform(-1, 1, (40, 3)), rng.uniform(-1, 1, (40, 1))
     X[0], X[5:10], y[5:10] = 2, 0, 0
-    plain = State.learn(blueprint(rule=rule), X, y, None, flat=True)
+    draft = blueprint(rule=rule)
+    plain = State.learn(draft, FirstRows.placed(draft, X, y), None, flat=True)
     rows = carried_out(plain.ensemble.store, Change(np.empty(0, dtype=np.int64)))
     unseen = replace(plain, ensemble=replace(plain.ensemble, store=Elsewhere(rows)))
     moved = []

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import expunge.slots as slots_room
 from expunge.errors import InvalidInput, UnknownId
 from expunge.slots import GONE, IdIndex, as_ids, draw_slots
 
@@ -58,6 +59,22 @@ def test_slots_depend_on_key_start_count_and_shards_alone():
         draw_slots(KEY, 40, 26, 7)[:25],
     ]
     assert all((first != other).any() for other in others)
+
+
+@pytest.mark.parametrize(("start", "count", "shards"), [(0, 100, 7), (33, 70, 7), (5, 3, 20), (40, 60, 1)])
+def test_how_many_are_drawn_at_once_does_not_show(start, count, shards, monkeypatch):
+    whole = draw_slots(KEY, start, count, shards)
+    for at_once in (1, 7, 8, 64):
+        monkeypatch.setattr(slots_room, "_AT_ONCE", at_once)
+        np.testing.assert_array_equal(draw_slots(KEY, start, count, shards), whole)
+
+
+def test_an_index_without_ids_counts_and_leaves_the_slots_that_it_was_given_alone():
+    slots = np.array([5, 3, 4])
+    index = IdIndex(None, slots)
+    index.erase(index.find(as_ids([1])))
+    assert [array.tolist() for array in index.entries()] == [[0, 2], [5, 4]]
+    assert slots.tolist() == [5, 3, 4]
 
 
 def test_slots_never_change_between_releases():

@@ -20,6 +20,14 @@ Floats: TypeAlias = NDArray[np.float64]
 BoundsLike: TypeAlias = Any  # None, "unit" or a pair (low, high)
 
 
+_AT_ONCE = 2**13  # rows that are looked at at once: what is computed of them then stays small
+
+
+def unsigned_zeros(values: Floats) -> Floats:
+    """The values with 0.0 for -0.0: the two are equal, so no digest and no bound may tell them apart."""
+    return values + 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Bounds:
     """The range of each column of a table. As a declaration: NaN where it is to be observed."""
@@ -85,11 +93,15 @@ class Bounds:
         """Return the rows if they are inside (or clipped), or say how many are outside in which columns."""
         if np.isnan(self.low).all():
             return values  # nothing is declared: spare a pass over the rows
-        outside = ((values < self.low) | (values > self.high)).sum(axis=0)
-        if not outside.any():
+        outside = sum(
+            ((some < self.low) | (some > self.high)).sum(axis=0)
+            for some in (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
+        )
+        if not np.any(outside):
             return values
         if clip and not self.unit:
-            return np.fmin(np.fmax(values, self.low), self.high)  # np.clip would make an observed column NaN
+            inside = np.fmax(values, self.low)  # np.clip would make an observed column NaN
+            return np.fmin(inside, self.high, out=inside)
         where = ", ".join(
             f"{n} in column {columns[j] if columns is not None else j!r}" for j, n in enumerate(outside) if n
         )
@@ -121,9 +133,8 @@ class Extent:
             return self
         values = np.asfortranarray(values)  # what follows goes down the columns: many times faster where they lie whole
         least, largest, first = values.min(axis=0), values.max(axis=0), self.at_low == 0
-        # Adding 0.0 turns -0.0 into 0.0: which of the two comes first would else show in the bounds.
-        low = np.where(first, least, np.minimum(self.bounds.low, least)) + 0.0
-        high = np.where(first, largest, np.maximum(self.bounds.high, largest)) + 0.0
+        low = unsigned_zeros(np.where(first, least, np.minimum(self.bounds.low, least)))
+        high = unsigned_zeros(np.where(first, largest, np.maximum(self.bounds.high, largest)))
         with np.errstate(over="ignore"):
             if wide := np.flatnonzero(~np.isfinite(high - low)).tolist():
                 raise InvalidInput(f"the values of columns {wide} are too far apart for float64; rescale them")

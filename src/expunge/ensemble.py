@@ -66,8 +66,7 @@ class RidgeRule:
                 tally.add(block.rows, block.members)
             return tally
 
-        parts = spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS)
-        return Moments.zero(encoder.width).after(*parts)
+        return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
 
     def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
         def part(k: int, n: int) -> Tally:

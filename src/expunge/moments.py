@@ -24,9 +24,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dspr, dspr2
-from scipy.linalg.lapack import dtpttr, dtrttp
 
-from .blas import add_gram
+from .blas import add_gram, pack, unpack
 from .bounds import Floats
 from .errors import CapacityExceeded
 
@@ -40,6 +39,7 @@ Limbs: TypeAlias = NDArray[Any]  # float64, or int64 where that does not hold th
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
 _BUFFER_ROWS = 192  # rows a product, at least: fewer waste memory traffic
+_AT_ONCE = 2**16  # numbers of a limb, so that a step finds in cache what the step before it left
 
 
 def feature_bits(heaviest: int) -> int:
@@ -59,6 +59,15 @@ class Moments:
     def zero(cls, width: int) -> "Moments":
         """The moments of no rows."""
         return cls(np.zeros((3, width * (width + 1) // 2)), 0, 0)
+
+    @classmethod
+    def of(cls, first: "Tally", *others: "Tally") -> "Moments":
+        """The moments of coded rows that came."""
+        limbs = first.limbs(_kind(sum(tally.seen for tally in (first, *others))))
+        for tally in others:
+            tally.add_to(limbs)
+        rows, coded_rows = _counts(first, *others)
+        return cls(limbs, rows, _held(coded_rows))
 
     @property
     def integers(self) -> NDArray[np.int64]:
@@ -105,22 +114,25 @@ class Moments:
 
         Each limb is rounded once and each sum once: the same bits on every machine.
         """
-        high, middle, low = (limb * 2.0 ** (SLICE_BITS * (2 - i) - 2 * bits) for i, limb in enumerate(self.limbs))
-        middle += low
-        high += middle
-        full: Floats = dtpttr(self.width, high, uplo="L")[0]
-        return full
+        scales = [2.0 ** (SLICE_BITS * k - 2 * bits) for k in (2, 1, 0)]
+        packed = np.empty(self.limbs.shape[1])
+        for start in range(0, len(packed), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            high, middle, low = (limb[some] * scale for limb, scale in zip(self.limbs, scales, strict=True))
+            middle += low
+            np.add(high, middle, out=packed[some])
+        full = np.zeros((self.width, self.width))
+        unpack(packed, full)
+        return full.T
 
     def after(self, *changes: "Tally") -> "Moments":
         """The moments with coded rows added and subtracted; what is subtracted is in them, or is added as well."""
-        rows = self.rows + sum(change.rows for change in changes)
-        coded_rows = _held(self.coded_rows + sum(change.coded_rows for change in changes))
         # No partial sum has more products in it than rows that there were and rows that come or go.
-        small = self.coded_rows + sum(change.seen for change in changes) <= LIMB_ROWS
-        limbs: Limbs = self.limbs.astype(np.float64 if small else np.int64)  # a copy
+        limbs = self.limbs.astype(_kind(self.coded_rows + sum(change.seen for change in changes)))  # a copy
         for change in changes:
             change.add_to(limbs)
-        return Moments(limbs, rows, coded_rows)
+        rows, coded_rows = _counts(*changes)
+        return Moments(limbs, self.rows + rows, _held(self.coded_rows + coded_rows))
 
 
 class Tally:
@@ -155,12 +167,16 @@ class Tally:
             if floats is not limbs:
                 limbs += floats.astype(limbs.dtype)
             return
+        limbs += self.limbs(limbs.dtype)
+
+    def limbs(self, kind: "np.dtype[Any] | type[np.generic]") -> Limbs:
+        """It all as limbs of this type, which holds them."""
         for sign in self._waiting:
             self._flush(sign)
-        if self._sums is not None:
-            limbs += self._packed().astype(limbs.dtype, copy=False)
+        limbs: Limbs = self._packed().astype(kind, copy=False)
         if self._folded is not None:
             limbs += self._folded
+        return limbs
 
     def _flush(self, sign: int) -> None:
         waiting, self._waiting[sign] = self._waiting[sign], []
@@ -188,11 +204,13 @@ class Tally:
 
     def _packed(self) -> Floats:
         """The sums in floats as limbs: H'H, H'L + L'H, L'L."""
-        assert self._sums is not None
-        packed = np.stack([dtrttp(c.T, uplo="L")[0] for c in self._sums])
-        packed[1] -= packed[0]
-        packed[1] -= packed[2]
-        return packed
+        limbs = np.zeros((3, self._width * (self._width + 1) // 2))
+        if self._sums is not None:
+            for total, limb in zip(self._sums, limbs, strict=True):
+                pack(total, limb)
+            limbs[1] -= limbs[0]
+            limbs[1] -= limbs[2]
+        return limbs
 
 
 def _update(limbs: Floats, coded: Floats, sign: float) -> None:
@@ -211,6 +229,16 @@ def _slices(q: Floats) -> tuple[Floats, Floats]:
     low = high * -(2.0**SLICE_BITS)
     low += q
     return high, low
+
+
+def _kind(coded_rows: int) -> type[np.generic]:
+    """What holds the limbs of this many coded rows."""
+    return np.float64 if coded_rows <= LIMB_ROWS else np.int64
+
+
+def _counts(*tallies: Tally) -> tuple[int, int]:
+    """Rows and coded rows that came, less those that went."""
+    return sum(tally.rows for tally in tallies), sum(tally.coded_rows for tally in tallies)
 
 
 def _held(coded_rows: int) -> int:

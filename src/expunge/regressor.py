@@ -19,7 +19,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .archive import Archive
-from .bounds import Bounds, BoundsLike, Floats
+from .bounds import Bounds, BoundsLike, Floats, unsigned_zeros
 from .codes import Code
 from .ensemble import RidgeRule, coded_floats, mean_weights
 from .errors import InvalidInput, InvalidSetting
@@ -29,7 +29,7 @@ from .randomness import Seed
 from .saving import load_state, save_state
 from .shards import Change, Rows
 from .slots import Found, Ids, as_ids
-from .state import Outcome, State
+from .state import FirstRows, Outcome, State
 
 Table: TypeAlias = Any  # an array, or a pandas or polars frame
 Column: TypeAlias = Any  # one or more columns of such
@@ -197,8 +197,9 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             X, y, flat = self._read(X, y, reset=True)
             row_ids = None if ids is None else as_ids(ids, rows=len(X))
             blueprint = draw_blueprint(self, X.shape[1], y.shape[1])
-            X, y = blueprint.admit(X, y, self._column_names())
-            self._take(State.learn(blueprint, X, y, row_ids, flat=flat))
+            rows = FirstRows.placed(blueprint, *blueprint.admit(X, y, self._column_names()))
+            del X, y  # where they had to be converted, they are copies: free them
+            self._take(State.learn(blueprint, rows, row_ids, flat=flat))
         except BaseException:
             self.__dict__ = before  # a failed fit leaves the model that there was
             raise
@@ -450,15 +451,16 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """Check rows and targets and return them as float64 matrices, and whether y was one-dimensional."""
         X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, order="C", multi_output=True, y_numeric=True)
         flat = y.ndim == 1
-        y = y.reshape(len(y), -1).astype(np.float64)
+        y = y.reshape(len(y), -1).astype(np.float64, copy=False)
         if not reset and y.shape[1] != (t := self._state.ensemble.encoder.n_targets):
             raise InvalidInput(f"y must have {t} columns as in fit, got {y.shape[1]}")
-        return X + 0.0, y + 0.0, flat  # -0.0 becomes 0.0: the two are equal, so no digest may tell them apart
+        return X, y, flat
 
     def _rows(self, X: Table, y: Column) -> tuple[Floats, Floats]:
         """Check rows for a model that is fitted; return them as they will be kept."""
         X, y, _ = self._read(X, y, reset=False)
-        return self._state.blueprint.admit(X, y, self._column_names())
+        X, y = self._state.blueprint.admit(X, y, self._column_names())
+        return unsigned_zeros(X), unsigned_zeros(y)
 
     def _wants_rows(self, X: Table, y: Column, what: str) -> bool:
         """Whether the caller has to bring the rows, which must then be there, and otherwise not."""

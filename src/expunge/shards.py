@@ -15,7 +15,7 @@ from typing import Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .bounds import Bounds, Floats
+from .bounds import Bounds, Floats, unsigned_zeros
 from .codes import Code
 from .errors import InvalidInput
 from .features import FeatureMap, blocks
@@ -211,7 +211,8 @@ class Rows:
     def place(cls, X: Floats, y: Floats, slots: Slots, room: int) -> Self:
         """Rows put into their slots, of which there are ``room``."""
         rows = cls(np.zeros((room, X.shape[1])), np.zeros((room, y.shape[1])), np.zeros(room, dtype=np.bool_))
-        rows.commit(Change(slots, X, y))
+        for block in blocks(len(X), X.shape[1] + y.shape[1]):
+            rows.commit(Change(slots[block], unsigned_zeros(X[block]), unsigned_zeros(y[block])))
         return rows
 
 

@@ -23,19 +23,26 @@ _BATCH, _LANES, SEEDS = range(3)  # the streams of the key
 
 GONE = -1  # the slot of an erased row
 
+_AT_ONCE = 2**16  # rows whose slots are drawn at once: more take memory and no less time
+
 _TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
 
 
 def draw_slots(key: Key, start: int, count: int, shards: int) -> Slots:
     """Slots for a batch of ``count`` rows that arrive after ``start`` others."""
-    rank = np.argsort(words(key, _BATCH, start, count), kind="stable")
-    position = np.empty(count, dtype=np.int64)
-    position[rank] = np.arange(start, start + count)
     first, last = start // shards, -(-(start + count) // shards)
-    order = words(key, _LANES, first * shards, (last - first) * shards).reshape(-1, shards)
-    lane = np.argsort(order, axis=1, kind="stable")  # (stripes, s): a permutation of the lanes a stripe
-    stripe, place = np.divmod(position, shards)
-    slots: Slots = stripe * shards + lane[stripe - first, place]
+    lane = np.empty((last - first, shards), dtype=np.int32)  # a permutation of the lanes a stripe
+    step = max(1, _AT_ONCE // shards)
+    for begin in range(0, len(lane), step):
+        end = min(begin + step, len(lane))
+        order = words(key, _LANES, (first + begin) * shards, (end - begin) * shards).reshape(-1, shards)
+        lane[begin:end] = np.argsort(order, axis=1, kind="stable")
+    slots = np.empty(count, dtype=np.int64)
+    slots[np.argsort(words(key, _BATCH, start, count), kind="stable")] = np.arange(start, start + count)
+    for begin in range(0, count, _AT_ONCE):  # from a place among all that arrived to a slot, in place
+        some = slots[begin : begin + _AT_ONCE]
+        stripe, place = np.divmod(some, shards)
+        some[:] = stripe * shards + lane[stripe - first, place]
     return slots
 
 
@@ -87,9 +94,14 @@ class IdIndex:
     half of the entries are gone, the next search drops them.
     """
 
-    def __init__(self, ids: Ids, slots: Slots) -> None:
-        order = np.argsort(ids, kind="stable")
-        self._ids, self._slots, self._gone = ids[order], slots[order], 0
+    def __init__(self, ids: Ids | None, slots: Slots) -> None:
+        """Whose rows are in these slots; None: those of 0, 1, 2, ..."""
+        if ids is None:
+            self._ids, self._slots = np.arange(len(slots)), slots.copy()
+        else:
+            order = np.argsort(ids, kind="stable")
+            self._ids, self._slots = ids[order], slots[order]
+        self._gone = 0
 
     def entries(self) -> tuple[Ids, Slots]:
         """Ids and slots of all rows there are; text is no wider than the longest id."""

@@ -32,17 +32,11 @@ class State:
     flat: bool  # whether y was one-dimensional
 
     @classmethod
-    def learn(cls, blueprint: Blueprint, X: Floats, y: Floats, ids: Ids | None, *, flat: bool) -> Self:
+    def learn(cls, blueprint: Blueprint, first: "FirstRows", ids: Ids | None, *, flat: bool) -> Self:
         """Learn a first batch of rows."""
-        s, n = blueprint.code.shards, len(X)
-        if n < s:
-            raise InvalidInput(
-                f"fit needs at least as many rows as shards, got n_samples={n}, shards={s}; use fewer shards"
-            )
-        slots = draw_slots(blueprint.key, 0, n, s)
-        ensemble, extents = blueprint.build(Rows.place(X, y, slots, room(n, s)))
-        index = IdIndex(np.arange(n) if ids is None else ids, slots)
-        return cls(blueprint, ensemble, extents, index, n, n, ids is None, flat)
+        ensemble, extents = blueprint.build(first.rows)
+        n = len(first.slots)
+        return cls(blueprint, ensemble, extents, IdIndex(ids, first.slots), n, n, ids is None, flat)
 
     def adding(self, X: Floats, y: Floats, ids: Ids | None) -> tuple[Self, Change]:
         """The state with room for more rows, and the change that puts them there."""
@@ -112,6 +106,25 @@ class State:
         """The same state, built from scratch on these rows."""
         ensemble, extents = self.blueprint.build(rows)
         return replace(self, ensemble=ensemble, extents=extents, index=IdIndex(*self.index.entries()))
+
+
+@dataclass(frozen=True, eq=False)
+class FirstRows:
+    """Rows in the slots that a blueprint gives them: whoever has these needs the table that they came in no more."""
+
+    rows: Rows
+    slots: Slots  # in order of arrival
+
+    @classmethod
+    def placed(cls, blueprint: Blueprint, X: Floats, y: Floats) -> Self:
+        """Put the rows of a first batch into their slots."""
+        s, n = blueprint.code.shards, len(X)
+        if n < s:
+            raise InvalidInput(
+                f"fit needs at least as many rows as shards, got n_samples={n}, shards={s}; use fewer shards"
+            )
+        slots = draw_slots(blueprint.key, 0, n, s)
+        return cls(Rows.place(X, y, slots, room(n, s)), slots)
 
 
 @dataclass(frozen=True, eq=False)
