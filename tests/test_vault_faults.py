@@ -74,6 +74,7 @@ def test_a_recovery_that_fails_is_recovered_from(world, command):
         ("readmit", "torn", "write people.1"),
         ("create", "stop", "sync identity.json"),  # it could be read, so it was not synced again
         ("create", "sync", "sync small.ledger"),  # cleaning up left a ledger whose folder had no identity
+        ("create", "error", "sync small.ledger"),  # an error of cleaning up hid that a sync had failed
         ("renew_key", "stop", "sync trial"),  # a certificate was signed before the public key's name was synced
         ("renew_key", "error", "read small.key"),  # a key that was just made had to be readable
     ],

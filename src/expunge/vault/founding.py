@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidFile, InvalidSetting, Unfinished, VaultBusy
+from ..errors import ExpungeError, InvalidFile, InvalidSetting, Unfinished, VaultBusy
 from . import files, tables
 from .folder import Folder, Identity, Places
 from .history import history
@@ -72,9 +72,10 @@ def undone_if_it_fails(places: Places) -> Iterator[None]:
         yield
     except BaseException as error:
         uncertain = isinstance(error, Unfinished | VaultBusy)
-        if places.vault in mine and not uncertain and not _accepted(places):
-            with suppress(OSError):
-                _remove(places, mine)
+        if places.vault in mine and not uncertain:
+            with suppress(OSError, ExpungeError):  # if the disk has gone, it is the first error that says what happened
+                if not _accepted(places):
+                    _remove(places, mine)
         raise
 
 
