@@ -336,7 +336,7 @@ def test_ids_of_another_kind_are_refused(mine, theirs, words):
 def test_nothing_asked_for_is_nothing_found(ids):
     index = index_of([(i, k) for k, i in enumerate(ids)])
     found = index.find(as_ids([]))
-    assert (found.slots.tolist(), found.counts.tolist(), found.ranges) == ([], [], [])
+    assert (found.slots.tolist(), found.counts.tolist(), found.places.tolist()) == ([], [], [])
     index.erase(found)
     assert index.entries()[0].tolist() == ids
 

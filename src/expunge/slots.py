@@ -139,15 +139,17 @@ class IdIndex:
                 f"{len(unknown)} of {len(wanted)} ids are not in the model (unknown, or unlearned before), "
                 f"the first at position {unknown[0]}; nothing was changed"
             )
-        return Found(slots[live], counts, sorted(zip(low.tolist(), high.tolist(), strict=True)))
+        return Found(slots[live], counts, np.sort(place))
 
     def erase(self, found: "Found") -> None:
         """Forget the ids that were found. Doing it again changes nothing."""
-        # From the right, so that the neighbour that is copied is never itself an id to be erased.
-        for low, high in reversed(found.ranges):
-            self._gone += int(np.count_nonzero(self._slots[low:high] != GONE))
-            self._slots[low:high] = GONE
-            self._ids[low:high] = self._ids[high] if high < len(self._ids) else _last(self._ids.dtype)
+        places = found.places
+        self._gone += int(np.count_nonzero(self._slots[places] != GONE))
+        self._slots[places] = GONE
+        ends = np.flatnonzero(np.diff(places, append=-1) != 1)  # where a run of neighbours ends: who comes next stays
+        stays = np.repeat(places[ends] + 1, np.diff(ends, prepend=-1))
+        self._ids[places] = self._ids[np.minimum(stays, len(self._ids) - 1)]
+        self._ids[places[stays == len(self._ids)]] = _last(self._ids.dtype)
 
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Where the entries of these ids begin and end."""
@@ -167,7 +169,7 @@ class Found:
 
     slots: Slots  # (k,)
     counts: NDArray[np.intp]  # rows an id
-    ranges: list[tuple[int, int]]  # each id's entries in the index, sorted
+    places: NDArray[np.intp]  # of these ids' entries in the index, sorted
 
 
 def _same_kind(mine: Ids, theirs: Ids) -> None:
