@@ -12,6 +12,7 @@ from .measure import Result
 
 SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
     "forget": [forgetting.one_row],
+    "codes": [forgetting.codes],
     "batch": [forgetting.batches],
     "features": [forgetting.features],
     "rows": [forgetting.rows],
@@ -20,7 +21,7 @@ SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
     "train": [training.against_shards, training.against_dsyrk, training.growth, training.threads],
     "memory": [training.memory],
     "predict": [predicting.one_and_many],
-    "vault": [vaults.durable, vaults.large],
+    "vault": [vaults.durable, vaults.features, vaults.sustained, vaults.large],
 }
 
 

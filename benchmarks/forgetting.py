@@ -1,7 +1,7 @@
 """Time to forget: one row against every other method, batches, and growth with features, rows and learners."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import numpy as np
@@ -9,20 +9,20 @@ import numpy as np
 from .limits import cholesky, moments_pass, products
 from .measure import Result, Times, compared, in_turns
 from .methods import Boosting, Downdate, Ours, PaperProtocol, Sharded, ShermanMorrison, codes_of, forgetting
-from .tasks import computer_activity, power_plant, protein, synthetic
+from .tasks import Rows, computer_activity, power_plant, protein, synthetic
 
-SHARDS = {"protein": 20, "computer-activity": 20, "power-plant": 20}
+SHARDS = 20
+CODES = ((5, 1, None), (20, 2, None), (20, 20, None), (100, 5, None), (20, 5, 0.5))  # shards, rate, density
 
 
 def one_row(*, quick: bool = False) -> Iterator[Result]:
     """Forget one row: every data set, every shape, every method."""
     rounds = 3 if quick else 7
     for task in (protein(), computer_activity(), power_plant()):
-        shards = SHARDS[task.name]
-        shared = (Sharded(task, shards), Sharded(task, 1), Boosting(task), Downdate(task), ShermanMorrison(task))
+        shared = (Sharded(task, SHARDS), Sharded(task, 1), Boosting(task), Downdate(task), ShermanMorrison(task))
         sisa, full, boosted, floats, morrison = shared
         refit, retrain, boost, down, update = (forgetting(method) for method in shared)
-        for name, shape in codes_of(task, shards).items():
+        for name, shape in codes_of(task, SHARDS).items():
             paper = PaperProtocol(task, **shape)
             mine, theirs = forgetting(Ours(task, **shape)), forgetting(paper)
             fast = in_turns(mine, theirs, down, update, cholesky(task.D + 1), rounds=rounds, calls=15)
@@ -39,6 +39,20 @@ def one_row(*, quick: bool = False) -> Iterator[Result]:
             yield compared("forget", what, fast[0], fast[4], against="one Cholesky", kind="of", goal=limit)
 
 
+def codes(*, quick: bool = False) -> Iterator[Result]:
+    """Forget one row with other numbers of shards, rates and densities, against those that refit a shard."""
+    for task in (protein(), computer_activity(), power_plant()):
+        for shards, rate, density in CODES[:2] if quick else CODES:
+            shape = {"shards": shards, "rate": rate, "density": density}
+            sisa, paper = Sharded(task, shards), PaperProtocol(task, **shape)
+            functions = forgetting(Ours(task, **shape)), forgetting(paper), forgetting(sisa)
+            mine, theirs, refit = in_turns(*functions, rounds=3 if quick else 5, calls=5)
+            dense = "" if density is None else f", density {density:g}"
+            what = f"forget 1 row, {task.name} D={task.D}, s={shards}, rate {rate}{dense}"
+            yield compared("codes", what, mine, theirs, against=paper.name, goal=1.0)
+            yield compared("codes", what, mine, refit, against=sisa.name, goal=1.0)
+
+
 def batches(*, quick: bool = False) -> Iterator[Result]:
     """Forget many rows at once, Protein, s=5, rate 5: against as many refits, and against its own products."""
     task = protein()
@@ -52,8 +66,9 @@ def batches(*, quick: bool = False) -> Iterator[Result]:
         mine, refit, dsyrk, factor = in_turns(
             lambda: ours.model.unlearn(next(ids)), forgetting(paper), own, solve, rounds=rounds
         )
-        what = f"forget {size:,} rows at once, protein D=300, s=5, rate 5"
-        yield compared("batch", what, mine, refit * size, against=f"{size:,} refits (paper)")
+        what = f"forget {size:,} {'row' if size == 1 else 'rows'} at once, protein D=300, s=5, rate 5"
+        many = "1 refit (paper)" if size == 1 else f"{size:,} refits (paper)"
+        yield compared("batch", what, mine, refit * size, against=many)
         goal = 1.5 if size == 1_000 else None
         yield compared("batch", what, mine, dsyrk + factor, against="own dsyrk and Cholesky", kind="of", goal=goal)
 
@@ -110,18 +125,27 @@ def shapes(*, quick: bool = False) -> Iterator[Result]:
 
 
 def sustained(*, quick: bool = False) -> Iterator[Result]:
-    """Requests of mixed size for a minute: rows forgotten a second, against refits of the paper's protocol."""
-    task, rng = protein(), np.random.default_rng(2)
-    model, paper = task.model(shards=5, rate=5), PaperProtocol(task, shards=5, rate=5)
-    refit = in_turns(forgetting(paper), rounds=3)[0].median
-    gone, spent, limit = 0, 0.0, 5.0 if quick else 60.0
+    """Requests of mixed size for a minute: rows forgotten a second."""
+    task, limit = protein(), 5.0 if quick else 60.0
+    refit = in_turns(forgetting(PaperProtocol(task, shards=5, rate=5)), rounds=3)[0].median
+
+    def fresh() -> Callable[[Rows], object]:
+        return task.model(shards=5, rate=5).fit(task.X, task.y).unlearn
+
+    yield mixed("sustained", "rows forgotten a second", fresh, len(task.X), refit, limit)
+
+
+def mixed(
+    section: str, what: str, fresh: Callable[[], Callable[[Rows], object]], rows: int, refit: float, limit: float
+) -> Result:
+    """So many seconds of requests for 1 to 1,000 rows, against a refit a row; few rows left: a fresh model, untimed."""
+    rng, gone, spent = np.random.default_rng(2), 0, 0.0
     while spent < limit:
-        model.fit(task.X, task.y)
-        left = rng.permutation(len(task.X))
-        while len(left) > 20_000 and spent < limit:
+        unlearn, left = fresh(), rng.permutation(rows)
+        while len(left) > rows // 2 and spent < limit:
             size = int(rng.choice([1, 1, 1, 1, 10, 10, 100, 1_000]))
             started = time.perf_counter()
-            model.unlearn(left[:size])
+            unlearn(left[:size])
             spent, gone, left = spent + time.perf_counter() - started, gone + size, left[size:]
-    what = f"{gone / spent:,.0f} rows forgotten a second, {limit:.0f} s of 1 to 1,000 rows a request"
-    yield Result("sustained", what, "a refit a row", spent / gone, refit, "faster", refit * gone / spent, (0.0, 0.0))
+    what = f"{gone / spent:,.0f} {what}, {limit:.0f} s of 1 to 1,000 a request"
+    return Result(section, what, "a refit a row (paper)", spent / gone, refit, "faster", refit * gone / spent, (0, 0))

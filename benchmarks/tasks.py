@@ -11,6 +11,7 @@ from expunge import Code, CodedRegressor, RandomFourier
 from expunge.paper.data import read
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]  # their numbers
 
 
 @dataclass(frozen=True, eq=False)

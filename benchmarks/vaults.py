@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Receipt, Vault, files
 
+from .forgetting import mixed
 from .measure import Result, Times, compared, in_turns, peak_memory
-from .tasks import Floats, Task, protein
+from .methods import PaperProtocol, forgetting
+from .tasks import Floats, Rows, Task, protein, synthetic
 
 BIG_ROWS = 5_000_000
 
@@ -50,15 +52,42 @@ def durable(*, quick: bool = False) -> Iterator[Result]:
         what = "train a vault from Parquet, protein D=300, s=5, rate 5"
         yield compared("vault", what, mine, theirs, against="fit in memory", kind="of", goal=1.3)
         vault = train()
-        for size, factor in ((1, 5.0), (1_000, 3.0)):
-            yield _forgetting(vault, task, size, factor, quick)
+        for size in (1, 10, 100, 1_000, 10_000):
+            yield _forgetting(vault, task, size, {1: 5.0, 1_000: 3.0}.get(size), quick)
 
 
-def _forgetting(vault: Vault, task: Task, size: int, factor: float, quick: bool) -> Result:
+def features(*, quick: bool = False) -> Iterator[Result]:
+    """Growth with D: the moments that a request writes, hashes and wipes grow with its square."""
+    with tempfile.TemporaryDirectory() as name:
+        for D in (25, 1_000) if quick else (25, 1_000, 2_000):
+            task = synthetic(20_000, D)
+            vault = _vault(Path(name) / f"D{D}.vault", task)
+            yield _forgetting(vault, task, 1, None, quick, calls=20 if D == 25 else 3)
+
+
+def sustained(*, quick: bool = False) -> Iterator[Result]:
+    """Requests of mixed size for a minute, each durable and certified: ids forgotten a second."""
+    task, limit = protein(), 5.0 if quick else 60.0
+    refit = in_turns(forgetting(PaperProtocol(task, shards=5, rate=5)), rounds=3)[0].median
+    with tempfile.TemporaryDirectory() as name:
+        numbers = count()
+
+        def fresh() -> Callable[[Rows], object]:
+            return _vault(Path(name) / f"v{next(numbers)}.vault", task).unlearn
+
+        yield mixed("vault", "ids forgotten a second in a vault", fresh, len(task.X), refit, limit)
+
+
+def _vault(path: Path, task: Task) -> Vault:
+    model = task.model(shards=5, rate=5)
+    return Vault.create(path, _table(task.X, task.y), target="y", id="who", model=model)
+
+
+def _forgetting(vault: Vault, task: Task, size: int, goal: float | None, quick: bool, calls: int = 20) -> Result:
     model = task.model(shards=5, rate=5).fit(task.X, task.y)
-    first = 0 if size == 1 else 2_000
-    batches = [iter(np.arange(first, len(task.X) // size * size).reshape(-1, size)) for _ in range(2)]
-    counting, rounds, calls = Counting(), 4 if quick else 9, 20 if size == 1 else 1
+    batches = [iter(_batches(len(task.X), size)) for _ in range(2)]
+    counting, calls = Counting(), calls if size == 1 else 1
+    rounds = 2 if size == 10_000 else 4 if quick else 9  # there are not more rows
     synced: list[float] = []
 
     def forget() -> None:
@@ -73,9 +102,16 @@ def _forgetting(vault: Vault, task: Task, size: int, factor: float, quick: bool)
         files.system = before
     syncing = Times(tuple(np.median(np.reshape(synced[1:], (rounds, calls)), axis=1).tolist()))
     without = Times(tuple(a - b for a, b in zip(mine.rounds, syncing.rounds, strict=True)))
-    what = f"forget {size:,} {'id' if size == 1 else 'ids'} in a vault, less its {counting.syncs} syncs"
+    ids = f"{size:,} {'id' if size == 1 else 'ids'}"
+    what = f"forget {ids} in a vault, {task.name} D={task.D:,}, less its {counting.syncs} syncs"
     note = f"{mine.median * 1e3:.1f} ms with syncs, which took {syncing.median * 1e3:.1f} ms"
-    return compared("vault", what, without, theirs, against="in memory", kind="of", goal=factor, note=note)
+    return compared("vault", what, without, theirs, against="in memory", kind="of", goal=goal, note=note)
+
+
+def _batches(rows: int, size: int) -> Iterator[Rows]:
+    """Rows to forget, so many at once; those of each size are others, so that sizes can follow each other."""
+    first = {1: 0, 10: 400, 100: 600, 1_000: 2_000, 10_000: 12_000}[size]
+    return (np.arange(start, start + size) for start in range(first, rows - size + 1, size))
 
 
 def large(*, quick: bool = False) -> Iterator[Result]:

@@ -218,20 +218,22 @@ class Writer:
     @staticmethod
     def _rewrite_people(body: Mapping[str, Any], request: int, people: People) -> None:
         erased = np.array(body.get("erase", []), dtype=np.int64)
-        bury = from_text(body.get("bury", []))
-        by = np.array(body.get("by", [request] * len(bury)), dtype=np.int64)
         # What is so already is written again, too: it can be read, but if a sync failed it is not on the disk.
-        entries = people.find(bury, torn=True)
-        tombs = tombstone(by[entries.owner])
-        those = np.isin(entries.slot, erased) | (entries.slot == tombs) | entries.torn
-        people.overwrite(entries.where(those), tombs[those])
-        entries = people.find(from_text(body.get("drop", [])), torn=True)
-        entries = entries.where(np.isin(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
-        people.overwrite(entries, np.full(len(entries.slot), NOBODY))
-        entries = people.find(from_text(body.get("free", [])), torn=True)
-        last = tombstone(body.get("from", request))  # of requests up to that one
-        entries = entries.where((entries.slot >= last) & (entries.slot <= NOBODY) | entries.torn)
-        people.overwrite(entries, np.full(len(entries.slot), NOBODY))
+        if bury := body.get("bury"):
+            by = np.array(body.get("by", [request] * len(bury)), dtype=np.int64)
+            entries = people.find(from_text(bury), torn=True)
+            tombs = tombstone(by[entries.owner])
+            those = np.isin(entries.slot, erased) | (entries.slot == tombs) | entries.torn
+            people.overwrite(entries.where(those), tombs[those])
+        if drop := body.get("drop"):
+            entries = people.find(from_text(drop), torn=True)
+            entries = entries.where(np.isin(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
+            people.overwrite(entries, np.full(len(entries.slot), NOBODY))
+        if free := body.get("free"):
+            entries = people.find(from_text(free), torn=True)
+            last = tombstone(body.get("from", request))  # of requests up to that one
+            entries = entries.where((entries.slot >= last) & (entries.slot <= NOBODY) | entries.torn)
+            people.overwrite(entries, np.full(len(entries.slot), NOBODY))
 
     # Recovery
 
