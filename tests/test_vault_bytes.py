@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -77,10 +78,16 @@ def drawn(kind, ids, observed, seed):
 
 @pytest.fixture(autouse=True)
 def _same_bytes(tmp_path, monkeypatch):
-    """Random bytes that are the same in each run, so that four of them are never a float by chance."""
-    monkeypatch.setattr(secrets, "token_bytes", np.random.default_rng(99).bytes)
+    _draw_the_same(monkeypatch, 99)
     monkeypatch.setattr(files, "system", Unsynced())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+
+
+def _draw_the_same(patch, seed):
+    """Random bytes that are the same in each run, so that four of them are never a float by chance."""
+    draw = np.random.default_rng(seed).bytes
+    patch.setattr(secrets, "token_bytes", draw)
+    patch.setattr(uuid, "uuid4", lambda: uuid.UUID(bytes=draw(16), version=4))  # the checksums have it in them
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +98,7 @@ def scenes(tmp_path_factory):
 
 def _scene(root, observed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secrets, "token_bytes", np.random.default_rng(98).bytes)
+        _draw_the_same(patch, 98)
         patch.setattr(files, "system", Unsynced())
         (root / "tmp").mkdir(parents=True)
         scene = Scene(root, Shadow(observed))
