@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -351,8 +352,10 @@ def test_a_certificate_that_cannot_be_written_is_in_the_ledger(vault):
     assert vault.requests[-1].certificate == receipt.certificate
 
 
-def test_the_public_key_beside_the_certificates_is_found(vault, tmp_path):
-    beside = certificates.public_key_beside(vault.certificate_path(1))
-    assert beside == vault.places.public
+def test_the_public_key_beside_the_certificates_is_found(vault, tmp_path, monkeypatch):
+    path = vault.certificate_path(1)
+    assert certificates.public_key_beside(path) == vault.places.public
+    monkeypatch.chdir(path.parent)
+    assert certificates.public_key_beside(Path(path.name)).samefile(vault.places.public)
     with pytest.raises(InvalidSetting, match="--public-key"):
         certificates.public_key_beside(tmp_path / "elsewhere.jws")

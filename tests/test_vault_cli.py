@@ -109,11 +109,11 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
         "erased before, by request 2\nrequest 2, certificate: spend.certificates/000002.jws\n"
     )
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-4")
-    assert "erased 2 rows of 1 people" in out
+    assert "erased 2 rows of 1 person" in out
     assert "some were erased before, by requests 2\n" in out
-    assert ok("rectify", "corrected.csv", *V).startswith("corrected 1 rows of 1 people; 2 learners learned anew, in ")
-    assert ok("add", "more.parquet", *V).startswith("learned 2 more rows of 2 people; ")
-    assert ok("readmit", *V, "--id", "person-2").startswith("1 ids may be added again, in ")
+    assert ok("rectify", "corrected.csv", *V).startswith("corrected 1 row of 1 person; 2 learners learned anew, in ")
+    assert ok("add", "more.parquet", *V).startswith("added 2 rows of 2 people; ")
+    assert ok("readmit", *V, "--id", "person-2").startswith("1 person may be added again, in ")
     status = ok("status", *V)
     for line in (
         r"rows +27",

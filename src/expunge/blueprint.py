@@ -73,10 +73,12 @@ class Blueprint:
         """The key of the rows' fingerprints."""
         return self.key.astype("<u8").tobytes()
 
-    def admit(self, X: Floats, y: Floats, columns: Sequence[str] | None = None) -> tuple[Floats, Floats]:
-        """Rows as they will be kept (clipped, if so declared), or an error if they are outside the bounds."""
-        X = self.inputs.admit(X, clip=self.clip, name="X", columns=columns)
-        return X, self.targets.admit(y, clip=self.clip, name="y")
+    def admit(
+        self, X: Floats, y: Floats, inputs: Sequence[str] | None = None, targets: Sequence[str] | None = None
+    ) -> tuple[Floats, Floats]:
+        """Rows as they will be kept (clipped, if so declared), or an error that names columns if they are outside."""
+        X = self.inputs.admit(X, clip=self.clip, name="X", columns=inputs)
+        return X, self.targets.admit(y, clip=self.clip, name="y", columns=targets)
 
     def measured(self, store: Store | None = None, change: Change | None = None) -> Extents:
         """The extents of the rows that a store keeps, as they are or as they will be after a change."""

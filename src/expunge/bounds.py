@@ -103,12 +103,16 @@ class Bounds:
             inside = np.fmax(values, self.low)  # np.clip would make an observed column NaN
             return np.fmin(inside, self.high, out=inside)
         where = ", ".join(
-            f"{n} in column {columns[j] if columns is not None else j!r}" for j, n in enumerate(outside) if n
+            f"{n:,} in column {f'{j} of {name}' if columns is None else repr(columns[j])}"
+            for j, n in enumerate(outside)
+            if n
         )
         kind, way_out = (
-            ("unit", "declare bounds instead") if self.unit else ("declared", "widen the bounds or set clip=True")
+            ("unit", "declare bounds instead")
+            if self.unit
+            else ("declared", "widen the bounds, or train with clip=True (--clip)")
         )
-        raise InvalidInput(f"{name}: rows outside the {kind} bounds: {where}; {way_out}")
+        raise InvalidInput(f"rows outside the {kind} bounds: {where}; {way_out}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,7 +183,7 @@ class Ensemble:
         """Predict rows in their own units: (n, d) -> (n, t)."""
         models = [model for model in self.models if model is not None]
         if not models:
-            raise NothingLearned("every row was unlearned: there is nothing to predict from; add rows with partial_fit")
+            raise NothingLearned("every row was unlearned: there is nothing to predict from; add rows first")
         encoder, out = self.encoder, np.empty((len(X), self.encoder.n_targets))
         predict = self.rule.predictor(models, self.aggregate, encoder.intercept)
 

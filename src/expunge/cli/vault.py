@@ -84,7 +84,7 @@ def train(
             progress=told,
         )
     assert made.receipt is not None
-    _show(made.receipt, "learned {rows:,} rows of {people:,} people; {learners} learners", as_json)
+    _show(made.receipt, "learned {rows} of {people}; {learners}", as_json)
 
 
 @vault.command()
@@ -103,7 +103,7 @@ def predict(
         typer.echo(json.dumps({"predictions": opened.predict(data).tolist()}))
     else:
         rows = opened.predict_to(data, out)
-        _say({"rows": rows, "out": out}, f"{rows:,} predictions in {out}", as_json)
+        _say({"rows": rows, "out": out}, f"{_counted(rows, 'prediction', 'predictions')} in {out}", as_json)
 
 
 @vault.command()
@@ -114,7 +114,7 @@ def unlearn(
     wanted = _ids(ids, ids_from)
     receipt = _open(where, key, wait).unlearn(wanted)
     if receipt.seconds:
-        _show(receipt, "erased {rows:,} rows of {people:,} people; {learners} learners learned anew", as_json)
+        _show(receipt, "erased {rows} of {people}; {learners} learned anew", as_json)
     else:
         _show(receipt, "erased before, by request {request}", as_json)
 
@@ -123,7 +123,7 @@ def unlearn(
 def rectify(data: Data, where: Where, key: Key = None, wait: Wait = 10.0, as_json: Json = False) -> None:
     """Replace all rows of the ids in a table by right ones."""
     receipt = _open(where, key, wait).rectify(data)
-    _show(receipt, "corrected {rows:,} rows of {people:,} people; {learners} learners learned anew", as_json)
+    _show(receipt, "corrected {rows} of {people}; {learners} learned anew", as_json)
 
 
 @vault.command()
@@ -139,7 +139,7 @@ def add(
     opened = _open(where, key, wait)
     with _progress(as_json) as told:
         receipt = opened.add(data, skip_erased=skip_erased, progress=told)
-    _show(receipt, "learned {rows:,} more rows of {people:,} people; {learners} learners learned anew", as_json)
+    _show(receipt, "added {rows} of {people}; {learners} learned anew", as_json)
 
 
 @vault.command()
@@ -148,7 +148,7 @@ def readmit(
 ) -> None:
     """Let erased ids come again: the people consented."""
     wanted = _ids(ids, ids_from)
-    _show(_open(where, key, wait).readmit(wanted), "{people:,} ids may be added again", as_json)
+    _show(_open(where, key, wait).readmit(wanted), "{people} may be added again", as_json)
 
 
 @vault.command()
@@ -311,13 +311,24 @@ def _progress(quiet: bool) -> Iterator["Told"]:
 
 def _show(receipt: "Receipt", text: str, as_json: bool) -> None:
     fields = asdict(receipt)
-    said = text.format(**fields) + (f", in {receipt.seconds * 1e3:,.1f} ms" if receipt.seconds else "")
+    said = text.format(
+        request=receipt.request,
+        rows=_counted(receipt.rows, "row", "rows"),
+        people=_counted(receipt.people, "person", "people"),
+        learners=_counted(receipt.learners, "learner", "learners"),
+    )
+    if receipt.seconds:
+        said += f", in {receipt.seconds * 1e3:,.1f} ms"
     if receipt.seconds and receipt.earlier:
         said += f"\nsome were erased before, by requests {', '.join(map(str, receipt.earlier))}"
     where = receipt.path or ("in the ledger" if receipt.certificate else "not yet: the signing key is not there")
     _say(fields, f"{said}\nrequest {receipt.request}, certificate: {where}", as_json)
     for note in receipt.notes:
         typer.secho(f"note: {note}", err=True, fg="yellow")
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def _show_payload(payload: Mapping[str, Any], as_json: bool) -> None:

@@ -48,7 +48,7 @@ class Intake:
         with _open_for_writing(path) as fd:
             for block in blocks:
                 hashes, X, y = self._without_erased(block, people)
-                X, y = self.blueprint.admit(X, y, self.schema.inputs)
+                X, y = self.blueprint.admit(X, y, self.schema.inputs, self.schema.targets)
                 slots = draw_slots(self.blueprint.key, self.drawn, len(X), self.blueprint.code.shards)
                 for offset, data in pieces(slots, packed(slots, X, y, self.identity.seal)):
                     files.write_all(fd, data, offset)

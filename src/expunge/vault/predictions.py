@@ -1,5 +1,6 @@
 """Predictions of a whole table into a file, which appears only once all of them are known to be fresh."""
 
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -67,8 +68,9 @@ def written(out: str | Path | IO[bytes], schema: Schema, data: Any) -> Iterator[
     target = Path(out)
     if target.suffix not in _WRITERS:
         raise InvalidSetting(f"predictions are written to .csv or .parquet, got {target.name!r}")
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as named:
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    with beside.open("xb") as file:
         try:
-            yield Writing(target, schema, data, named)
+            yield Writing(target, schema, data, file)
         finally:
-            Path(named.name).unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)

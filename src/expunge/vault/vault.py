@@ -226,7 +226,7 @@ class Vault:
         started = time.perf_counter()
         with self._writing() as writer:
             owners, X, y = _whole(tables.blocks(data, writer.model.schema, targets=True, ids=True))
-            X, y = writer.model.blueprint.admit(X, y, writer.model.schema.inputs)
+            X, y = writer.model.blueprint.admit(X, y, writer.model.schema.inputs, writer.model.schema.targets)
             hashes, entries = self._find(owners)
             if len(buried := np.unique(entries.buried.owner)):
                 raise ErasedId(f"{len(buried)} ids in this table were erased before; nothing was changed")
