@@ -219,6 +219,23 @@ def test_a_bound_that_two_rows_share_stays_until_both_are_gone(table):
     assert model.unlearn(1).bounds_moved
 
 
+@pytest.mark.parametrize("keep", ["rows", "coded"])
+@pytest.mark.parametrize(("gone", "anew"), [(6, False), (40, True), (97, True)])
+def test_a_request_that_touches_most_coded_rows_learns_the_rest_anew(table, keep, gone, anew, monkeypatch):
+    X, y = table
+    model = CodedRegressor(shards=4, rate=4, keep=keep, **UNIT, random_state=0).fit(X, y)  # one learner, 25 coded rows
+    learned, learn = [], RidgeRule.learn
+    monkeypatch.setattr(RidgeRule, "learn", lambda *a, **k: learned.append(1) or learn(*a, **k))
+    brought = () if keep == "rows" else (X[:gone], y[:gone])
+    model.unlearn(np.arange(gone), *brought)
+    assert bool(learned) == anew
+    left = () if keep == "rows" else (X[gone:], y[gone:], np.arange(gone, 100))
+    assert model.digest() == model.retrained(*left).digest()
+    learned.clear()
+    model.partial_fit(np.tile(X, (3, 1)), np.tile(y, 3))  # new rows are no reason to learn the old ones again
+    assert not learned
+
+
 def test_a_learner_without_rows_leaves_the_aggregate(table):
     X, y = table
     model = CodedRegressor(code=Code.uncoded(2), random_state=0, **UNIT).fit(X, y)

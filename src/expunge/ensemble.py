@@ -69,6 +69,9 @@ class RidgeRule:
         return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
 
     def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
+        if _touches_most(store, change, encoder.code.shards, state.coded_rows):
+            return self.learn(encoder, store, learner, change)
+
         def part(k: int, n: int) -> Tally:
             tally = Tally(encoder.width)
             for before, after in store.touched(encoder, learner, change, part=(k, n)):
@@ -255,6 +258,13 @@ def coded_floats(encoder: Encoder, shard: Iterator[CodedBlock]) -> tuple[Floats,
     coded *= 2.0**-encoder.bits
     X, y = np.split(coded, [encoder.n_weights], axis=1)
     return X.copy(), y.copy()
+
+
+def _touches_most(store: Store, change: Change, shards: int, coded_rows: int) -> bool:
+    """Whether the coded rows in which rows go or are replaced, before and after, are more than all that there are."""
+    if 2 * len(change.slots) <= coded_rows:
+        return False
+    return 2 * len(np.unique(change.slots[store.live[change.slots]] // shards)) > coded_rows
 
 
 def _share(encoder: Encoder, learner: int, rows: int) -> int:
