@@ -1,56 +1,99 @@
-"""Drift: how far weights are from a retrain after many deletions and insertions. Ours must be at exactly zero."""
+"""Drift: how far weights are from a retrain after many deletions and insertions. Ours must be at exactly zero.
+
+Two experiments, the same rows in the same order for every method, one learner on everything. In *churn* a row leaves
+and comes back, again and again. In *leaving* rows leave for good. Each method is compared with its own retrain on the
+rows that are left, so that what is seen is what forgetting left behind and not how the methods differ.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from .methods import Downdate, ShermanMorrison
-from .tasks import Floats, Task, computer_activity
+from expunge import Code, CodedRegressor
 
-STEPS = (1, 100, 10_000, 1_000_000)
+from .methods import Downdate, ShermanMorrison
+from .tasks import Floats, Rows, Task, computer_activity
+
+CHURN = (0, 2, 100, 10_000, 1_000_000)  # changes: deletions and insertions
+LEAVING = (0, 1, 100, 1_000, 6_000)  # rows that leave for good, of 7,500
+_BATCH = 1_000  # how many of ours are asked for at once: by the invariant that does not show
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Relative error of the weights against a retrain, after so many deletions and insertions."""
+    """Relative error of the weights against a retrain, after so many changes."""
 
+    experiment: str
     method: str
     steps: int
     error: float
 
 
 def drifts(*, quick: bool = False, task: Task | None = None) -> Iterator[Drift]:
-    """A row leaves and comes back, again and again; in the end the rows are those of the beginning."""
+    """Both experiments, all methods."""
     task = task or computer_activity()
-    steps = STEPS[:-1] if quick else STEPS
-    for method in (Downdate(task), ShermanMorrison(task)):
-        retrained, done = method.weights.copy(), 0
-        for goal in steps:
-            for k in range(done // 2, -(-goal // 2)):
-                row = k * 7919 % len(task.X)
-                method.change(row, -1.0)
-                method.change(row, 1.0)
-            done = goal
-            weights = method._P @ method._b if isinstance(method, ShermanMorrison) else method._solved()
-            yield Drift(method.name, goal, _apart(weights, retrained))
-    yield from _ours(task, steps)
+    n = len(task.X)
+    order = np.random.default_rng(0).permutation(n)
+    leaving = [steps * n // 7_500 for steps in LEAVING]
+    for kind in (Downdate, ShermanMorrison):
+        yield from _churned(kind(task), order, CHURN[:-1] if quick else CHURN)
+        yield from _left(kind(task), order, leaving)
+    yield from _reordered(Downdate(task), order, leaving)
+    yield from _ours(task, order, CHURN[:-1] if quick else CHURN, leaving)
 
 
-def _ours(task: Task, steps: tuple[int, ...]) -> Iterator[Drift]:
-    """The same with batches: each row is replaced by another and then by itself again."""
-    model = task.model(shards=20, rate=5).fit(task.X, task.y)
-    retrained, done, digest = model.retrained().coef_, 0, model.digest()
+def _churned(method: Downdate, order: Rows, steps: tuple[int, ...]) -> Iterator[Drift]:
+    retrained, done = method.retrained(np.sort(order)), 0
     for goal in steps:
+        for k in range(done // 2, goal // 2):
+            row = int(order[k % len(order)])
+            method.change(row, -1.0)
+            method.change(row, 1.0)
+        done = goal
+        yield Drift("churn", method.name, goal, _apart(method.solved(), retrained))
+
+
+def _left(method: Downdate, order: Rows, steps: list[int]) -> Iterator[Drift]:
+    done = 0
+    for goal in steps:
+        for row in order[done:goal].tolist():
+            method.change(row, -1.0)
+        done, left = goal, np.sort(order[goal:])
+        yield Drift("leaving", method.name, goal, _apart(method.solved(), method.retrained(left)))
+
+
+def _reordered(method: Downdate, order: Rows, steps: list[int]) -> Iterator[Drift]:
+    """Retrains that add up the same rows in another order: so far apart are floats that never saw the other rows."""
+    for goal in steps:
+        left = order[goal:]
+        error = _apart(method.retrained(left), method.retrained(np.sort(left)))
+        yield Drift("leaving", "float retrain, reordered", goal, error)
+
+
+def _ours(task: Task, order: Rows, churn: tuple[int, ...], leaving: list[int]) -> Iterator[Drift]:
+    model, done = task.model(code=Code.single()).fit(task.X, task.y, ids=np.arange(len(task.X))), 0
+    for goal in churn:
         while done < goal:
-            size = min(1_000, len(task.X), -(-(goal - done) // 2))
-            ids = (np.arange(size) * 7919 + done) % len(task.X)
-            model.rectify(ids, task.X[ids[::-1]], task.y[ids[::-1]])
-            model.rectify(ids, task.X[ids], task.y[ids])
+            size = min(_BATCH, len(order), (goal - done) // 2)
+            ids = np.take(order, np.arange(done // 2, done // 2 + size), mode="wrap")
+            model.unlearn(ids)
+            model.partial_fit(task.X[ids], task.y[ids], ids=ids)
             done += 2 * size
-        if model.digest() != digest:
-            raise AssertionError("the digest moved: this must never happen")
-        yield Drift("expunge", goal, _apart(model.coef_, retrained))
+        yield Drift("churn", "expunge", goal, _exactly(model))
+    model, done = task.model(code=Code.single()).fit(task.X, task.y), 0
+    for goal in leaving:
+        if goal > done:
+            model.unlearn(order[done:goal])
+        done = goal
+        yield Drift("leaving", "expunge", goal, _exactly(model))
+
+
+def _exactly(model: CodedRegressor) -> float:
+    retrained = model.retrained()
+    if model.digest() != retrained.digest():
+        raise AssertionError("the digest is not that of a retrain: this must never happen")
+    return _apart(model.coef_, retrained.coef_)
 
 
 def _apart(weights: Floats, right: Floats) -> float:

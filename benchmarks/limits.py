@@ -20,9 +20,9 @@ def cholesky(size: int) -> Callable[[], Any]:
     return lambda: dpotrf(A, lower=1)
 
 
-def products(rows: int, width: int, slices: int) -> Callable[[], Any]:
-    """The dsyrk calls over coded rows of this width, in blocks as ours are."""
-    block = np.random.default_rng(0).integers(-(2**18), 2**18, (min(rows, 384), width)).astype(np.float64)
+def products(rows: int, width: int, slices: int = 1) -> Callable[[], Any]:
+    """The dsyrk calls over coded rows of this width, in blocks as ours are; exact integers take three of them."""
+    block = np.random.default_rng(0).integers(-(2**18), 2**18, (max(1, min(rows, 384)), width)).astype(np.float64)
     whole, rest = divmod(rows, len(block))
 
     def run() -> None:

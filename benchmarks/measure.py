@@ -5,15 +5,16 @@ the median over rounds, and its spread is their quartiles.
 """
 
 import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-Kind: TypeAlias = Literal["faster", "of", "plain"]
+Kind: TypeAlias = Literal["faster", "of"]
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,10 @@ class Times:
     def __add__(self, other: "Times") -> "Times":
         return Times(tuple(a + b for a, b in zip(self.rounds, other.rounds, strict=True)))
 
-    def __mul__(self, factor: float) -> "Times":
-        return Times(tuple(a * factor for a in self.rounds))
-
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the table: how many times faster than something, or how many times the time of a limit."""
+    """One line of the table: how many times faster than another method, or how many times the cost of a limit."""
 
     section: str
     what: str
@@ -45,9 +43,11 @@ class Result:
     theirs: float
     kind: Kind
     ratio: float
-    spread: tuple[float, float]
+    spread: tuple[float, float] | None = None  # None: measured once
     goal: float | None = None
+    why: str = ""  # what to know if the goal is missed
     note: str = ""
+    unit: Literal["s", "B"] = "s"
 
     @property
     def met(self) -> bool | None:
@@ -56,15 +56,21 @@ class Result:
             return None
         return self.ratio >= self.goal if self.kind == "faster" else self.ratio <= self.goal
 
+    @property
+    def close(self) -> bool:
+        """Whether the goal lies within the quartiles: another run may say otherwise."""
+        return self.goal is not None and self.spread is not None and self.spread[0] <= self.goal <= self.spread[1]
 
-def in_turns(*functions: Callable[[], Any], rounds: int = 7, calls: int = 1) -> list[Times]:
+
+def in_turns(*functions: Callable[[], Any], rounds: int = 7, calls: int | Sequence[int] = 1) -> list[Times]:
     """Time functions side by side: in each round each is called ``calls`` times, and the median call counts."""
+    each = [calls] * len(functions) if isinstance(calls, int) else calls
     for function in functions:
         function()
     seconds: list[list[float]] = [[] for _ in functions]
     for _ in range(rounds):
-        for function, taken in zip(functions, seconds, strict=True):
-            taken.append(float(np.median([_timed(function) for _ in range(calls)])))
+        for function, count, taken in zip(functions, each, seconds, strict=True):
+            taken.append(float(np.median([_timed(function) for _ in range(count)])))
     return [Times(tuple(taken)) for taken in seconds]
 
 
@@ -77,22 +83,36 @@ def compared(
     against: str,
     kind: Kind = "faster",
     goal: float | None = None,
+    why: str = "",
     note: str = "",
 ) -> Result:
     """Our time and another's as a ratio, round by round."""
     pairs = zip(ours.rounds, theirs.rounds, strict=True)
     ratios = [b / a if kind == "faster" else a / b for a, b in pairs]
     low, middle, high = np.percentile(ratios, (25, 50, 75)).tolist()
-    return Result(section, what, against, ours.median, theirs.median, kind, middle, (low, high), goal, note)
+    return Result(section, what, against, ours.median, theirs.median, kind, middle, (low, high), goal, why, note)
 
 
 def peak_memory() -> int:
     """The most memory that this program has held, in bytes."""
-    status = Path("/proc/self/status")  # getrusage would tell of the parent's, if that is more
-    if status.exists():
-        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if Path("/proc/self/status").exists():  # getrusage would tell of the parent's, if that is more
+        return _status("VmHWM")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def forget_peak() -> int:
+    """Begin to look for a new peak, where the system can do that; the memory that is held now, in bytes."""
+    clear = Path("/proc/self/clear_refs")
+    if not clear.exists():
+        return peak_memory()
+    clear.write_text("5")
+    return _status("VmRSS")
+
+
+def _status(field: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
 
 
 def _timed(function: Callable[[], Any]) -> float:
