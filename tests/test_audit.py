@@ -178,7 +178,14 @@ def test_requests_that_wait_for_the_key_are_counted(original, tmp_path):
     vault = Vault.open(path)
     vault.unlearn("person-1")
     details = {check.name: check.detail for check in vault.verify().checks}
-    assert details["certificates"] == "3 signatures fit, 1 requests wait for the signing key"
+    assert details["certificates"] == "3 signatures fit; waiting for the signing key: 1"
+
+
+def test_certificates_that_were_removed_or_changed_where_people_take_them_are_told(vault):
+    vault.certificate_path(1).unlink()
+    vault.certificate_path(2).write_text("another")
+    details = {check.name: check.detail for check in vault.verify().checks}
+    assert details["certificates"].startswith("3 signatures fit; 2 of them not, or not so, in ")
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1 + 1e-9, "differ by at most 1e-09"), (1.001, None)])

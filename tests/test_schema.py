@@ -448,7 +448,7 @@ def test_columns_that_lack_or_that_nobody_declared_are_named():
     schema.check(["x", "y", "i"], targets=True, ids=True)
     schema.check(["x", "y", "z", "i", "__index_level_0__"], targets=True)
     schema.check(["x", "new"], targets=False)
-    with pytest.raises(InvalidInput, match="no column 'y', 'i'; there are 'x', 'z'"):
+    with pytest.raises(InvalidInput, match="no columns 'y', 'i'; there are 'x', 'z'"):
         schema.check(["x", "z"], targets=True, ids=True)
     with pytest.raises(InvalidInput, match="does not mention: 'new', 'newer'; declare them; kind = \"ignore\" leaves"):
         schema.check(["x", "new", "y", "newer"], targets=True)
@@ -486,7 +486,7 @@ def test_without_a_schema_other_columns_are_named_and_the_way_out_too():
         Schema.plain(pa.schema(cells.items()), "y")
     with pytest.raises(InvalidInput, match="not numbers: 'text'"):
         Schema.plain(pa.schema([("a", pa.int8()), ("text", pa.string())]), "text")
-    with pytest.raises(InvalidInput, match="no column 'z', 'i'; there are 'a'"):
+    with pytest.raises(InvalidInput, match="no columns 'z', 'i'; there are 'a'"):
         Schema.plain(pa.schema([("a", pa.int8())]), "z", "i")
 
 

@@ -83,6 +83,12 @@ class InvalidCertificate(ExpungeError, ValueError):
     exit_code = 13
 
 
+class AnswerLost(ExpungeError):
+    """A request that was carried out, and whose answer could not be written."""
+
+    exit_code = 14
+
+
 def whole_number(name: str, value: object) -> int:
     """Return a setting that counts something as an int, or raise `InvalidSetting`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:

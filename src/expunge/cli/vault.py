@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..errors import InvalidInput, InvalidSetting, VerificationFailed
+from ..errors import AnswerLost, InvalidInput, InvalidSetting, VerificationFailed
 
 if TYPE_CHECKING:
     from ..features import FeatureMap
@@ -48,12 +48,12 @@ def train(
     target: Annotated[list[str] | None, typer.Option(help="The column to predict.", show_default=False)] = None,
     id_: Annotated[str | None, typer.Option("--id", help="The column of the ids.", show_default=False)] = None,
     schema: Annotated[Path | None, typer.Option(help="What each column is (TOML); see expunge schema.")] = None,
-    shards: Annotated[int, typer.Option(help="Lanes, s: rows of a coded stripe.")] = 20,
+    shards: Annotated[int, typer.Option(min=1, help="Lanes, s: rows of a coded stripe.")] = 20,
     rate: Annotated[float, typer.Option(help="Rows a coded row, tau; there are shards / rate learners.")] = 5,
     features: Annotated[str, typer.Option(help="fourier:D, powers:D or identity.")] = "fourier:300",
     alpha: Annotated[float, typer.Option(help="The ridge penalty.")] = 1e-4,
     clip: Annotated[bool, typer.Option("--clip", help="Clip values outside declared bounds, do not refuse.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Of the code, the features and the slots.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the code, the features and the slots.")] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Train an existing vault anew, on this table alone.")
     ] = False,
@@ -255,10 +255,10 @@ def check_certificate(
     """Check a certificate's signature, offline."""
     from ..vault import certificates
 
-    keys = certificates.load_public(public_key or certificates.public_key_beside(file))
-    _show_payload(certificates.checked(certificates.read(file), keys), as_json)
+    key = public_key or certificates.public_key_beside(file)
+    _show_payload(certificates.checked(certificates.read(file), certificates.load_public(key)), as_json)
     if not as_json:
-        typer.secho("the signature fits", fg="green")
+        typer.secho(f"the signature fits {key.name}", fg="green")
 
 
 def _open(where: Path, key: Path | None, wait: float) -> "Vault":
@@ -275,7 +275,7 @@ def _features(text: str) -> "FeatureMap | None":
     from .. import Powers, RandomFourier
 
     name, _, size = text.partition(":")
-    if name in ("fourier", "powers") and size.isdecimal():
+    if name in ("fourier", "powers") and size.isdecimal() and int(size):
         return RandomFourier(int(size)) if name == "fourier" else Powers(int(size))
     if text == "identity":
         return None
@@ -286,8 +286,8 @@ def _ids(ids: list[str] | None, ids_from: Path | None) -> list[str]:
     """The ids of options and of a file, one a line."""
     found = list(ids or ())
     if ids_from is not None:
-        text = sys.stdin.read() if str(ids_from) == "-" else ids_from.read_text(encoding="utf-8")
-        found += [line for line in text.splitlines() if line]
+        text = sys.stdin.read() if str(ids_from) == "-" else ids_from.read_text(encoding="utf-8-sig")
+        found += [line.strip() for line in text.splitlines() if line.strip()]
     if not found:
         raise InvalidInput("name at least one id, with --id or --ids-from")
     return found
@@ -321,8 +321,13 @@ def _show(receipt: "Receipt", text: str, as_json: bool) -> None:
         said += f", in {receipt.seconds * 1e3:,.1f} ms"
     if receipt.seconds and receipt.earlier:
         said += f"\nsome were erased before, by requests {', '.join(map(str, receipt.earlier))}"
-    where = receipt.path or ("in the ledger" if receipt.certificate else "not yet: the signing key is not there")
-    _say(fields, f"{said}\nrequest {receipt.request}, certificate: {where}", as_json)
+    where = receipt.path or ("in the ledger" if receipt.certificate else "not yet")
+    try:
+        _say(fields, f"{said}\nrequest {receipt.request}, certificate: {where}", as_json)
+    except OSError as error:  # a script must not take a lost answer for a refusal
+        raise AnswerLost(
+            f"request {receipt.request} was carried out, but the answer could not be written: {error.strerror}"
+        ) from error
     for note in receipt.notes:
         typer.secho(f"note: {note}", err=True, fg="yellow")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -89,8 +90,22 @@ def _certificates(writer: Writer) -> str:
             raise InvalidCertificate(f"the certificate of request {request} says something else than the ledger")
     for request, record in done.items():
         _payload_fits(record, accepted[request])
-    waiting = len(done) - len(signed)
-    return f"{len(signed)} signatures fit" + (f", {waiting} requests wait for the signing key" if waiting else "")
+    text, waiting = f"{len(signed)} signatures fit", len(done) - len(signed)
+    lost = sum(
+        not _exported(writer.notary.path(request), str(record.body["certificate"]))
+        for request, record in signed.items()
+    )
+    if lost:
+        text += f"; {lost} of them not, or not so, in {writer.places.certificates}"
+    return text + (f"; waiting for the signing key: {waiting}" if waiting else "")
+
+
+def _exported(path: Path, certificate: str) -> bool:
+    """Whether a certificate lies where people take it away."""
+    try:
+        return certificates.read(path) == certificate
+    except (OSError, ExpungeError):
+        return False
 
 
 def _payload_fits(done: Record, accepted: Record) -> None:

@@ -22,9 +22,13 @@ def wanted_schema(
             raise InvalidSetting("name the target and the id column, or give a schema that does")
         return Schema.plain(tables.types(data), [target] if isinstance(target, str) else target, id_)
     found = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    if found.id is None and id_ is not None:
+        found = found.owned_by(id_)
     targets = [target] if isinstance(target, str) else target
-    if (targets is not None and tuple(targets) != found.targets) or (id_ is not None and id_ != found.id):
-        raise InvalidSetting(f"the schema names target {', '.join(found.targets)} and id {found.id}: leave yours out")
+    if targets is not None and tuple(targets) != found.targets:
+        raise InvalidSetting(f"the schema names another target, {', '.join(found.targets)}: leave yours out")
+    if id_ is not None and id_ != found.id:
+        raise InvalidSetting(f"the schema names another column of ids, {found.id}: leave yours out")
     return found
 
 

@@ -12,15 +12,22 @@ class Keys:
 
     def __init__(self, private: Path, public: Path) -> None:
         self._private, self._public = private, public
+        self.problem = ""  # why there was no key to sign with, when it was last asked for
 
     def signing(self) -> SigningKey | None:
         """The private key, if it is there, can be read and is one of the vault's."""
         try:
             key = SigningKey.load(self._private)
             known = {public.name for public in load_public(self._public)}
-        except (OSError, InvalidFile):
-            return None
-        return key if key.public.name in known else None
+        except FileNotFoundError as missing:
+            self.problem = f"{missing.filename} is not there"
+        except (OSError, InvalidFile) as error:
+            self.problem = str(error)
+        else:
+            if key.public.name in known:
+                return key
+            self.problem = f"{self._private} is not a key of this vault"
+        return None
 
     def make(self, signing: SigningKey | None = None) -> SigningKey:
         """Write the pair, or the half that is not there; keys that were there before stay known."""

@@ -1,13 +1,14 @@
 """The notary: says in the ledger that a request is done, signs that, and keeps count of what waits for the key."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from .. import __version__
 from ..errors import InvalidFile
 from . import certificates, files
-from .certificates import NOT_COVERED, SigningKey
+from .certificates import NOT_COVERED
+from .keys import Keys
 from .ledger import REQUESTS, Ledger, Position, Record, compose
 from .manifest import Manifest
 
@@ -15,8 +16,8 @@ from .manifest import Manifest
 class Notary:
     """Certificates of one vault. A missing key never blocks a request: it is certified later."""
 
-    def __init__(self, ledger: Ledger, folder: Path, key: Callable[[], SigningKey | None]) -> None:
-        self._ledger, self._folder, self._key = ledger, folder, key
+    def __init__(self, ledger: Ledger, folder: Path, keys: Keys) -> None:
+        self._ledger, self._folder, self._keys = ledger, folder, keys
         self.notes: list[str] = []
         self.waiting: list[int] = []  # requests that are done and not certified
         self.last: tuple[str | None, Path | None] = (None, None)  # the last certificate, and where it lies
@@ -41,11 +42,11 @@ class Notary:
         payload = certificates.payload_text(fields)
         done = compose(self._ledger.tip, {"kind": "done", "request": record.request, "payload": payload})
         self.waiting = [*self.waiting, record.request]
-        key = self._key()
+        key = self._keys.signing()
         self.last = None, None
         if key is None:
             self._ledger.append(done)
-            self.notes.append("done, not certified: the signing key is not there")
+            self.notes.append(f"done, not certified: {self._keys.problem}; it will be once the signing key is there")
             return
         jws = key.sign(payload)
         self.last = jws, self._export(record.request, jws)  # first: nobody exports what the ledger says is done
@@ -55,7 +56,7 @@ class Notary:
 
     def sign_waiting(self) -> None:
         """Certify what was done while the key was away."""
-        key = self._key() if self.waiting else None
+        key = self._keys.signing() if self.waiting else None
         if key is None:
             return
         payloads = {r.request: r.body["payload"] for r in self._ledger.read()[0] if r.kind == "done"}

@@ -68,6 +68,8 @@ def written(out: str | Path | IO[bytes], schema: Schema, data: Any) -> Iterator[
     target = Path(out)
     if target.suffix not in _WRITERS:
         raise InvalidSetting(f"predictions are written to .csv or .parquet, got {target.name!r}")
+    if isinstance(data, str | Path) and target.exists() and target.samefile(data):
+        raise InvalidSetting(f"predictions would overwrite the table that they are made from, {target}")
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     with beside.open("xb") as file:
         try:

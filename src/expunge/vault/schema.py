@@ -9,7 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +56,10 @@ class Schema:
         if twice := repeated(self.inputs):
             raise InvalidSetting(f"inputs must have different names; there more than once: {listed(twice)}")
 
+    def owned_by(self, column: str) -> "Schema":
+        """The same schema with this column of ids, which is then no input."""
+        return replace(self, id=column, columns=tuple((name, kind) for name, kind in self.columns if name != column))
+
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
         """Read a TOML file."""
@@ -79,11 +83,14 @@ class Schema:
         targets = (target,) if isinstance(target, str) else tuple(target)
         check_there(types.names, targets if id is None else [*targets, id])
         cells = {field.name: unpacked_type(field.type) for field in types if not is_row_label(field.name)}
+        if all(map(pa.types.is_null, cells.values())):
+            raise InvalidInput("the table has no rows, or only empty cells")
         cells.pop(id, None)
         flags = [name for name in targets if pa.types.is_boolean(cells.get(name, pa.null()))]
         kinds: dict[str, Kind] = {name: Boolean() if name in flags else Number() for name in cells}
         if others := [name for name, kind in kinds.items() if not kind.takes(cells[name])]:
-            way_out = f"`expunge schema FILE --target {targets[0]}` writes a schema to edit"
+            whose = "" if id is None else f" --id {id}"
+            way_out = f"`expunge schema FILE --target {targets[0]}{whose}` writes a schema to edit"
             raise InvalidInput(f"columns that are not numbers: {listed(others)}; {way_out}")
         return cls(id, targets, tuple(kinds.items()))
 
@@ -211,7 +218,10 @@ def _check_target(target: str, kind: Any) -> None:
 def check_there(names: Sequence[str], wanted: Iterable[str]) -> None:
     """Refuse a table that lacks a column."""
     if missing := [name for name in wanted if name not in names]:
-        raise InvalidInput(f"no column {listed(missing)}; there are {listed(names)}")
+        columns = "column" if len(missing) == 1 else "columns"
+        odd = [mark for mark in ";\t|" if len(names) == 1 and mark in names[0]]
+        hint = f"; is the table separated by {odd[0]!r}? A CSV file has commas" if odd else ""
+        raise InvalidInput(f"no {columns} {listed(missing)}; there are {listed(names)}{hint}")
 
 
 def _encoded(batch: Arrow, kinds: Mapping[str, Kind], width: int) -> Floats:

@@ -96,6 +96,8 @@ def id_text(array: Arrow, name: str) -> Arrow:
     if not (whole or is_text(cells)):
         raise InvalidInput(f"{name} must hold ids, which are text or whole numbers, got {cells}")
     text = array.cast(pa.large_string())
+    if is_text(cells) and len(text) and pc.all(pc.match_substring_regex(text, r"^-?\d+\.0+$")).as_py():
+        raise InvalidInput(f"{name} holds whole numbers that were written as 1.0: nobody would be found by 1; write 1")
     if gaps := pc.sum(pc.equal(text.fill_null(""), "")).as_py():
         raise InvalidInput(f"{name} has {gaps} rows without an id; give each row the id of its person")
     return text

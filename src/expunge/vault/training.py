@@ -66,6 +66,8 @@ def train(
     if not skip_erased:
         intake.refuse_erased()
     n = intake.drawn
+    if n == 0:
+        raise InvalidInput("there are no rows left to learn from: everybody in this table was erased")
     if n < s:
         raise InvalidInput(f"training needs as many rows as shards, got {n} rows, shards={s}; use fewer shards")
     slots_there = room(n, s)

@@ -62,7 +62,7 @@ class Vault:
         self._wait = wait
         self._mutex = threading.RLock()
         self._keys = Keys(places.key if key is None else Path(key), places.public)
-        self._writer = Writer(places, identity, self._keys.signing)
+        self._writer = Writer(places, identity, self._keys)
         self.receipt: Receipt | None = None  # of the training, in a vault that was just made
         self._reader = Reader(self._writer.folder, Ledger(places.ledger), self._settle, wait)
 

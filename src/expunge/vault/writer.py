@@ -15,7 +15,7 @@ for it while it is computed, that a full disk refuses it whole, and that recover
 goes on with step 4. Only an old copy of the folder, put back, has to be computed anew (`_catch_up`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,9 +28,9 @@ from ..shards import Change
 from ..slots import draw_slots
 from ..state import State, room
 from . import files
-from .certificates import SigningKey
 from .files import SyncFailed
 from .folder import Folder, Identity, Places
+from .keys import Keys
 from .ledger import REQUESTS, START, Ledger, Record, compose
 from .lost import Lost
 from .manifest import Manifest
@@ -48,10 +48,10 @@ _SALT_BYTES = 32
 class Writer:
     """A vault of which this process can be the one writer. What it has loaded is valid while it holds the lock."""
 
-    def __init__(self, places: Places, identity: Identity, key: Callable[[], SigningKey | None]) -> None:
+    def __init__(self, places: Places, identity: Identity, keys: Keys) -> None:
         self.places, self.identity = places, identity
         self.folder, self.ledger = Folder(places.vault), Ledger(places.ledger)
-        self.notary = Notary(self.ledger, places.certificates, key)
+        self.notary = Notary(self.ledger, places.certificates, keys)
         self._loaded: Loaded | None = None
         self._stamp: object = None
         self._broken = False
