@@ -89,6 +89,25 @@ def test_faults_that_once_did_harm(world, name, kind, operation):
                 trial.run(Fault(kind, k, lasting)).check()
 
 
+@pytest.mark.parametrize("name", ["create", "replace", "add", "unlearn"])
+def test_an_acceptance_that_was_written_and_never_synced_is_synced_before_it_is_carried_out(world, name):
+    command = next(command for command in COMMANDS if command.name == name)
+    names = [str(operation) for operation in operations(world, command)]
+    accepted = max(k for k, what in enumerate(names[: _renamed(names)]) if what == "write small.ledger")
+    with Trial(world, command).run(Fault("stop", accepted + 1)).recover() as trial:
+        committed = _renamed([str(operation) for operation in trial.disk.log])
+        recovery = list(trial.disk.log)
+    for j in range(committed + 1, committed + 6):
+        for fault in (Fault("stop", j), fitting(recovery[j], j)):
+            with told(fault, recovery[j]), Trial(world, command) as trial:
+                trial.run(Fault("stop", accepted + 1)).recover(fault).check()
+
+
+def _renamed(names):
+    """Where a manifest was made the one that counts."""
+    return next(k for k, what in enumerate(names) if what.startswith("rename") and what.endswith("current"))
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_what_is_acknowledged_is_synced(world, command):
     with Trial(world, command).run() as trial:

@@ -149,13 +149,24 @@ class Ledger:
         """What comes after this is written again with the next record: it may never have reached the disk."""
         self._trusted = position
 
+    def settle(self) -> None:
+        """Write again what is not trusted, and sync: before anything is done that follows from it."""
+        assert self._fd is not None
+        if self._trusted != self.tip:
+            files.write_all(self._fd, self._untrusted(), self._trusted.offset)
+            files.sync(self._fd)
+            self._trusted = self.tip
+
+    def _untrusted(self) -> bytes:
+        assert self._fd is not None
+        return files.read_from(self._fd, self.path, offset=self._trusted.offset, stop=self.tip.offset)
+
     def append(self, *records: Record) -> None:
         """Add records that `compose` made, and sync. If that fails, what was written is taken back."""
         assert self._fd is not None
         lines = b"".join(record.line for record in records)
-        again = b"" if self._trusted == self.tip else files.read_from(self._fd, self.path, offset=self._trusted.offset)
         try:
-            files.write_all(self._fd, again + lines, self._trusted.offset)
+            files.write_all(self._fd, self._untrusted() + lines, self._trusted.offset)
         except BaseException:
             with suppress(OSError):  # if even that fails it is a torn record, which the next open cuts
                 files.system.truncate(self._fd, self.tip.offset)

@@ -255,6 +255,7 @@ class Writer:
         newest = next(record for record in requests if record.request == manifest.request)
         self.notary.waiting = waiting(records)
         if newest.request not in done:
+            self.ledger.settle()  # who wrote that it is accepted may have ended before it was synced
             self.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
             self._finish(newest, *load(self.folder, manifest, self._model()))
         else:
