@@ -286,21 +286,20 @@ def test_the_float_matrix_is_the_exact_one_within_its_roundings(rows, bits, doub
     for place, size in zip(places, sizes, strict=True):  # three limbs, a rounding each, and two sums
         error = abs(Fraction(got[place]) - Fraction(expected[place], 4**bits))
         assert error <= Fraction(3, 2**53) * Fraction(size, 4**bits)
-    assert not np.triu(got, 1).any()
     assert got.flags.f_contiguous
 
 
 def test_small_moments_are_exact_in_floats():
-    assert tally([[3, 5], [-7, 2**20]]).matrix(0).tolist() == [[58, 0], [15 - 7 * 2**20, 25 + 2**40]]
+    assert np.tril(tally([[3, 5], [-7, 2**20]]).matrix(0)).tolist() == [[58, 0], [15 - 7 * 2**20, 25 + 2**40]]
     assert tally([[2**33]]).matrix(33).tolist() == [[1.0]]
 
 
 def test_how_much_of_a_matrix_is_made_at_once_does_not_show(rng, monkeypatch):
     total = tally(rng.integers(-MOST, MOST, (9, 7)).tolist())
-    whole = total.matrix(33).tobytes()
+    whole = np.tril(total.matrix(33)).tobytes()
     for at_once in (1, 5, 28, 64):
         monkeypatch.setattr(moments, "_AT_ONCE", at_once)
-        assert total.matrix(33).tobytes() == whole
+        assert np.tril(total.matrix(33)).tobytes() == whole
 
 
 def test_triangles_are_packed_and_unpacked_in_place(rng):

@@ -110,7 +110,7 @@ class Moments:
         return counts.tobytes(), np.ascontiguousarray(self.limbs, dtype="<i8").data.cast("B")
 
     def matrix(self, bits: int) -> Floats:
-        """The lower triangle of Q'Q / 2^(2 bits) in float64, (w, w) in Fortran order; above it are zeros.
+        """The lower triangle of Q'Q / 2^(2 bits) in float64, (w, w) in Fortran order; what is above it means nothing.
 
         Each limb is rounded once and each sum once: the same bits on every machine.
         """
@@ -121,7 +121,7 @@ class Moments:
             high, middle, low = (limb[some] * scale for limb, scale in zip(self.limbs, scales, strict=True))
             middle += low
             np.add(high, middle, out=packed[some])
-        full = np.zeros((self.width, self.width))
+        full = np.empty((self.width, self.width))
         unpack(packed, full)
         return full.T
 
