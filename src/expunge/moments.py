@@ -18,6 +18,7 @@ there and back.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -77,7 +78,7 @@ class Moments:
     @property
     def width(self) -> int:
         """The number of columns of Q."""
-        return (int(np.sqrt(8 * self.limbs.shape[1] + 1)) - 1) // 2
+        return (math.isqrt(8 * self.limbs.shape[1] + 1) - 1) // 2
 
     def __add__(self, other: "Moments") -> "Moments":
         limbs = self.integers + other.integers

@@ -6,7 +6,7 @@ that neither a sorted table nor a stream of single rows puts like rows into one 
 tell who shares a coded row with whom.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,6 +48,8 @@ def draw_slots(key: Key, start: int, count: int, shards: int) -> Slots:
 
 def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
     """Read ids: whole numbers or text, one or many, as an array; ``rows`` is how many there must be."""
+    if type(ids) is int and abs(ids) < 2**63 - 1 and rows is None:
+        return np.array([ids])  # as below, at once
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         ids = [ids]
     array = np.atleast_1d(ids) if hasattr(ids, "__array__") else np.array(list(ids), dtype=object)
@@ -143,13 +145,11 @@ class IdIndex:
 
     def erase(self, found: "Found") -> None:
         """Forget the ids that were found. Doing it again changes nothing."""
-        places = found.places
+        places, ids = found.places, self._ids
         self._gone += int(np.count_nonzero(self._slots[places] != GONE))
         self._slots[places] = GONE
-        ends = np.flatnonzero(np.diff(places, append=-1) != 1)  # where a run of neighbours ends: who comes next stays
-        stays = np.repeat(places[ends] + 1, np.diff(ends, prepend=-1))
-        self._ids[places] = self._ids[np.minimum(stays, len(self._ids) - 1)]
-        self._ids[places[stays == len(self._ids)]] = _last(self._ids.dtype)
+        for first, last in _runs(places):
+            ids[first : last + 1] = ids[last + 1] if last + 1 < len(ids) else _last(ids.dtype)  # who comes next stays
 
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Where the entries of these ids begin and end."""
@@ -170,6 +170,13 @@ class Found:
     slots: Slots  # (k,)
     counts: NDArray[np.intp]  # rows an id
     places: NDArray[np.intp]  # of these ids' entries in the index, sorted
+
+
+def _runs(places: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
+    """The first and the last of each run of neighbours among sorted places."""
+    breaks = np.flatnonzero(places[1:] - places[:-1] != 1)
+    firsts, lasts = places[:1].tolist() + places[breaks + 1].tolist(), places[breaks].tolist() + places[-1:].tolist()
+    return zip(firsts, lasts, strict=True)
 
 
 def _same_kind(mine: Ids, theirs: Ids) -> None:
