@@ -46,7 +46,6 @@ class Result:
     spread: tuple[float, float] | None = None  # None: measured once
     goal: float | None = None
     why: str = ""  # what to know if the goal is missed
-    note: str = ""
     unit: Literal["s", "B"] = "s"
 
     @property
@@ -84,13 +83,12 @@ def compared(
     kind: Kind = "faster",
     goal: float | None = None,
     why: str = "",
-    note: str = "",
 ) -> Result:
     """Our time and another's as a ratio, round by round."""
     pairs = zip(ours.rounds, theirs.rounds, strict=True)
     ratios = [b / a if kind == "faster" else a / b for a, b in pairs]
     low, middle, high = np.percentile(ratios, (25, 50, 75)).tolist()
-    return Result(section, what, against, ours.median, theirs.median, kind, middle, (low, high), goal, why, note)
+    return Result(section, what, against, ours.median, theirs.median, kind, middle, (low, high), goal, why)
 
 
 def peak_memory() -> int:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import expunge.moments as moments
+from expunge import features
 from expunge.blas import pack, unpack
 from expunge.errors import CapacityExceeded
 from expunge.moments import FLOAT_ROWS, INT_ROWS, LIMB_ROWS, Moments, Tally, feature_bits
@@ -298,7 +299,7 @@ def test_how_much_of_a_matrix_is_made_at_once_does_not_show(rng, monkeypatch):
     total = tally(rng.integers(-MOST, MOST, (9, 7)).tolist())
     whole = np.tril(total.matrix(33)).tobytes()
     for at_once in (1, 5, 28, 64):
-        monkeypatch.setattr(moments, "_AT_ONCE", at_once)
+        monkeypatch.setattr(features, "BLOCK", at_once)
         assert np.tril(total.matrix(33)).tobytes() == whole
 
 

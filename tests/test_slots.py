@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import expunge.slots as slots_room
+from expunge import features
 from expunge.errors import InvalidInput, UnknownId
 from expunge.slots import GONE, IdIndex, as_ids, draw_slots
 
@@ -65,7 +65,7 @@ def test_slots_depend_on_key_start_count_and_shards_alone():
 def test_how_many_are_drawn_at_once_does_not_show(start, count, shards, monkeypatch):
     whole = draw_slots(KEY, start, count, shards)
     for at_once in (1, 7, 8, 64):
-        monkeypatch.setattr(slots_room, "_AT_ONCE", at_once)
+        monkeypatch.setattr(features, "BLOCK", at_once)
         np.testing.assert_array_equal(draw_slots(KEY, start, count, shards), whole)
 
 

@@ -22,7 +22,7 @@ from expunge.errors import InvalidFile, InvalidInput, InvalidSetting
 from expunge.vault import tables
 from expunge.vault.kinds import Category, Number
 from expunge.vault.schema import Schema
-from expunge.vault.tables import blocks, id_bytes, rows_in, types
+from expunge.vault.tables import blocks, id_bytes, types
 
 CANARY = "Xq7" + "canary"
 
@@ -261,15 +261,7 @@ def test_the_labels_of_rows_that_pandas_writes_are_no_column(tmp_path):
 def test_a_look_at_its_types_does_not_use_a_stream_up(frame):
     reader = arrow(frame).to_reader()
     assert types(reader).names == frame.columns.tolist()
-    assert rows_in(reader) is None
     assert len(whole(reader)[0]) == len(frame)
-
-
-def test_the_number_of_rows_is_known_where_the_source_knows_it(frame, tmp_path):
-    found = {form: rows_in(make(arrow(frame), tmp_path)) for form, make in FORMS.items()}
-    unknown = {"csv", "csv.gz", "tsv", "path as text", "arrow stream", "reader"}
-    assert found == {form: None if form in unknown else len(frame) for form in FORMS}
-    assert rows_in(np.zeros((7, 2))) == 7
 
 
 def test_a_row_group_as_large_as_the_file_is_not_read_at_once(tmp_path, rng):

@@ -29,6 +29,7 @@ from scipy.linalg.blas import dspr, dspr2
 from .blas import add_gram, pack, unpack
 from .bounds import Floats
 from .errors import CapacityExceeded
+from .features import blocks
 
 SLICE_BITS = 18
 CODED_BITS = 2 * SLICE_BITS  # |q| <= 2^36
@@ -40,7 +41,6 @@ Limbs: TypeAlias = NDArray[Any]  # float64, or int64 where that does not hold th
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
 _BUFFER_ROWS = 192  # rows a product, at least: fewer waste memory traffic
-_AT_ONCE = 2**16  # numbers of a limb, so that a step finds in cache what the step before it left
 
 
 def feature_bits(heaviest: int) -> int:
@@ -117,8 +117,7 @@ class Moments:
         """
         scales = [2.0 ** (SLICE_BITS * k - 2 * bits) for k in (2, 1, 0)]
         packed = np.empty(self.limbs.shape[1])
-        for start in range(0, len(packed), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
+        for some in blocks(len(packed), 1):
             high, middle, low = (limb[some] * scale for limb, scale in zip(self.limbs, scales, strict=True))
             middle += low
             np.add(high, middle, out=packed[some])

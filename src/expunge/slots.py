@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InvalidInput, UnknownId
+from .features import blocks
 from .randomness import Key, words
 
 Slots: TypeAlias = NDArray[np.int64]
@@ -23,8 +24,6 @@ _BATCH, _LANES, SEEDS = range(3)  # the streams of the key
 
 GONE = -1  # the slot of an erased row
 
-_AT_ONCE = 2**16  # rows whose slots are drawn at once: more take memory and no less time
-
 _TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
 
 
@@ -32,17 +31,14 @@ def draw_slots(key: Key, start: int, count: int, shards: int) -> Slots:
     """Slots for a batch of ``count`` rows that arrive after ``start`` others."""
     first, last = start // shards, -(-(start + count) // shards)
     lane = np.empty((last - first, shards), dtype=np.int32)  # a permutation of the lanes a stripe
-    step = max(1, _AT_ONCE // shards)
-    for begin in range(0, len(lane), step):
-        end = min(begin + step, len(lane))
-        order = words(key, _LANES, (first + begin) * shards, (end - begin) * shards).reshape(-1, shards)
-        lane[begin:end] = np.argsort(order, axis=1, kind="stable")
+    for block in blocks(len(lane), shards):  # at once it would all take six times the memory
+        order = words(key, _LANES, (first + block.start) * shards, (block.stop - block.start) * shards)
+        lane[block] = np.argsort(order.reshape(-1, shards), axis=1, kind="stable")
     slots = np.empty(count, dtype=np.int64)
     slots[np.argsort(words(key, _BATCH, start, count), kind="stable")] = np.arange(start, start + count)
-    for begin in range(0, count, _AT_ONCE):  # from a place among all that arrived to a slot, in place
-        some = slots[begin : begin + _AT_ONCE]
-        stripe, place = np.divmod(some, shards)
-        some[:] = stripe * shards + lane[stripe - first, place]
+    for block in blocks(count, 1):  # from a place among all that arrived to a slot, in place
+        stripe, place = np.divmod(slots[block], shards)
+        slots[block] = stripe * shards + lane[stripe - first, place]
     return slots
 
 

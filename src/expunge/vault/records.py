@@ -96,13 +96,8 @@ def _factors(seal: bytes, width: int) -> Words:
     return odd
 
 
-def pack_live(live: Bits) -> bytes:
-    """A bit a slot."""
-    return np.packbits(live).tobytes()
-
-
 def read_live(path: Path, slots: int) -> Bits:
-    """Which slots have a row."""
+    """Which slots have a row: a bit each."""
     bits = np.frombuffer(files.mapped(path, -(-slots // 8)), dtype=np.uint8)
     return np.unpackbits(bits, count=slots).astype(np.bool_)
 

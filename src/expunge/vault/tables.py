@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet
 
@@ -69,11 +68,6 @@ def types(source: Source) -> Arrow:
     return table.types
 
 
-def rows_in(source: Source) -> int | None:
-    """How many rows there are, if that is known before they are read."""
-    return len(source) if isinstance(source, np.ndarray) else _opened(source).rows()
-
-
 def id_bytes(ids: Any, *, name: str = "ids") -> list[bytes]:
     """Ids as UTF-8: one or many, text or whole numbers. 4711 and "4711" are the same."""
     if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
@@ -118,8 +112,6 @@ class _Table(Protocol):
     @property
     def types(self) -> Arrow: ...
 
-    def rows(self) -> int | None: ...
-
     def batches(self, columns: Mapping[str, Arrow]) -> Iterator[Arrow]: ...
 
 
@@ -133,9 +125,6 @@ class _Csv(_File):
     def types(self) -> Arrow:
         with self._unquoted(()), self._reader() as reader:
             return pa.schema(zip(reader.schema.names, reader.schema.types, strict=True))
-
-    def rows(self) -> int | None:
-        return None
 
     def batches(self, columns: Mapping[str, Arrow]) -> Iterator[Arrow]:
         with self._unquoted(self.types.names), self._reader(columns) as reader:
@@ -167,10 +156,6 @@ class _Parquet(_Binary):
         with self._unquoted(), self._file() as file:
             return file.schema_arrow
 
-    def rows(self) -> int | None:
-        with self._unquoted(), self._file() as file:
-            return int(file.metadata.num_rows)
-
     def batches(self, columns: Mapping[str, Arrow]) -> Iterator[Arrow]:
         with self._unquoted(), self._file() as file:
             yield from file.iter_batches(BLOCK_ROWS, columns=list(columns))
@@ -187,12 +172,6 @@ class _ArrowFile(_Binary):
     def types(self) -> Arrow:
         with self._unquoted(), self._reader() as reader:
             return reader.schema
-
-    def rows(self) -> int | None:
-        if not self._indexed:
-            return None
-        with self._unquoted():
-            return int(pyarrow.dataset.dataset(self.path, format="ipc").count_rows())
 
     def batches(self, columns: Mapping[str, Arrow]) -> Iterator[Arrow]:
         places = [self.types.names.index(name) for name in columns]
@@ -218,16 +197,12 @@ class _Stream:
     name = "the table"
 
     def __init__(self, source: Any) -> None:
-        self.source = source
         with self._unquoted():
             self.reader = pa.RecordBatchReader.from_stream(source)
 
     @property
     def types(self) -> Arrow:
         return self.reader.schema
-
-    def rows(self) -> int | None:
-        return len(self.source) if hasattr(self.source, "__len__") else None
 
     def batches(self, columns: Mapping[str, Arrow]) -> Iterator[Arrow]:
         with self._unquoted():

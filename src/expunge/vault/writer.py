@@ -42,8 +42,6 @@ from .records import StoredRows, write_live
 
 Loaded: TypeAlias = tuple[Model, State, People]
 
-_SALT_BYTES = 32
-
 
 class Writer:
     """A vault of which this process can be the one writer. What it has loaded is valid while it holds the lock."""
