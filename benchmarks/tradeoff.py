@@ -6,17 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .measure import in_turns
-from .methods import (
-    Boosting,
-    Downdate,
-    Method,
-    Ours,
-    PaperProtocol,
-    Sharded,
-    ShermanMorrison,
-    codes_of,
-    forgetting,
-)
+from .methods import Boosting, Downdate, Method, Ours, PaperProtocol, Sharded, ShermanMorrison, codes_of, forgetting
 from .tasks import Task, computer_activity, power_plant, protein
 
 SPLITS = 5

@@ -11,7 +11,7 @@ settings.load_profile("expunge")
 @pytest.fixture(scope="module")
 def unsynced():
     """Vaults without the wait for the disk: what these tests end is never the machine."""
-    from expunge.vault import files
+    from expunge.vault.disk import files
 
     class Unsynced(files.System):
         def sync(self, fd):

@@ -1,8 +1,8 @@
 """Regression models that can forget: train on coded shards, delete any row in about a millisecond, prove it."""
 
-from .codes import Code, random_code
+from .encoding.codes import Code, random_code
+from .encoding.features import Powers, RandomFourier
 from .errors import ExpungeError
-from .features import Powers, RandomFourier
 from .regressor import CodedRegressor, Report
 
 __version__ = "0.1.0"

@@ -18,18 +18,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .archive import Archive
-from .bounds import Bounds, BoundsLike, Floats, unsigned_zeros
-from .codes import Code
-from .ensemble import RidgeRule, coded_floats, mean_weights
+from .encoding.bounds import Bounds, BoundsLike
+from .encoding.codes import Code
+from .encoding.features import FeatureMap
+from .encoding.randomness import Seed
 from .errors import InvalidInput, InvalidSetting
-from .features import FeatureMap
-from .parameters import described, draw_blueprint, restored
-from .randomness import Seed
-from .saving import load_state, save_state
-from .shards import Change, Rows
-from .slots import Found, Ids, as_ids
-from .state import FirstRows, Outcome, State
+from .exact.arrays import Floats, unsigned_zeros
+from .learning.ensemble import RidgeRule, coded_floats, mean_weights
+from .learning.state import FirstRows, Outcome, State
+from .saving.archive import Archive
+from .saving.format import load_state, save_state
+from .saving.parameters import described, draw_blueprint, restored
+from .stores.shards import Change, Rows
+from .stores.slots import Found, Ids, as_ids
 
 Table: TypeAlias = Any  # an array, or a pandas or polars frame
 Column: TypeAlias = Any  # one or more columns of such

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from .bounds import Floats
-from .randomness import Seed, as_generator
+from .encoding.randomness import Seed, as_generator
+from .exact.arrays import Floats
 from .regressor import CodedRegressor
 
 #: scikit-learn regressors that give the same bytes whenever they are trained on the same bytes, on one thread and with

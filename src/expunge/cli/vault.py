@@ -17,9 +17,9 @@ from rich.table import Table
 from ..errors import AnswerLost, InvalidInput, InvalidSetting, VerificationFailed
 
 if TYPE_CHECKING:
-    from ..features import FeatureMap
+    from ..encoding.features import FeatureMap
     from ..vault import Receipt, Vault
-    from ..vault.intake import Progress as Told
+    from ..vault.tables.intake import Progress as Told
 
 vault = typer.Typer()
 certificate = typer.Typer(no_args_is_help=True, help="Show and check certificates, offline.")
@@ -213,7 +213,7 @@ def schema(
     as_json: Json = False,
 ) -> None:
     """Propose a schema for a table, to be edited: it was read from the data."""
-    from ..vault.proposal import propose
+    from ..vault.tables.proposal import propose
 
     text = propose(data, target=target, id=id_, people=people)
     typer.echo(json.dumps({"schema": text}) if as_json else text, nl=as_json)
@@ -237,7 +237,7 @@ def key(
 @certificate.command("show")
 def show_certificate(file: Annotated[Path, typer.Argument(help="A certificate.")], as_json: Json = False) -> None:
     """Show what a certificate says, without checking who signed it."""
-    from ..vault import certificates
+    from ..vault.certificates import jws as certificates
 
     _show_payload(certificates.payload_of(certificates.read(file)), as_json)
     if not as_json:
@@ -253,7 +253,7 @@ def check_certificate(
     as_json: Json = False,
 ) -> None:
     """Check a certificate's signature, offline."""
-    from ..vault import certificates
+    from ..vault.certificates import jws as certificates
 
     key = public_key or certificates.public_key_beside(file)
     _show_payload(certificates.checked(certificates.read(file), certificates.load_public(key)), as_json)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..bounds import Floats
+from ..exact.arrays import Floats
 from .runs import summary
 
 Tables = dict[str, pd.DataFrame]

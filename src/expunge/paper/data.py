@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..bounds import Floats
 from ..errors import MissingData
+from ..exact.arrays import Floats
 
 
 @dataclass(frozen=True, eq=False)

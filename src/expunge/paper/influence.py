@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from ..bounds import Floats
-from ..codes import Code
-from ..features import RandomFourier
+from ..encoding.codes import Code
+from ..encoding.features import RandomFourier
+from ..exact.arrays import Floats
 from ..regressor import CodedRegressor
 from .data import DATASETS
 from .experiments import Influence

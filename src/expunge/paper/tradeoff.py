@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LinearRegression, Ridge
 
-from ..bounds import Floats
-from ..codes import Code, random_code
-from ..ensemble import Ensemble, RidgeRule, coded_floats
-from ..features import RandomFourier
+from ..encoding.codes import Code, random_code
+from ..encoding.features import RandomFourier
+from ..exact.arrays import Floats
+from ..exact.threads import one_blas_thread
+from ..learning.ensemble import Ensemble, RidgeRule, coded_floats
 from ..regressor import CodedRegressor
-from ..threads import one_blas_thread
 from .data import DATASETS, Sample
 from .experiments import TradeOff
 

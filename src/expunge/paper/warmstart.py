@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import cg
 
-from ..bounds import Floats
-from ..codes import random_code
-from ..features import RandomFourier
+from ..encoding.codes import random_code
+from ..encoding.features import RandomFourier
+from ..exact.arrays import Floats
 from ..regressor import CodedRegressor
 from .data import DATASETS
 from .experiments import WarmStart

@@ -5,9 +5,9 @@ weights and digests are the rooms' below.
 """
 
 from .audit import Check, Verdict
-from .history import Request
+from .ledger.history import Request
 from .receipts import Receipt, Status
-from .schema import Schema
+from .tables.schema import Schema
 from .vault import Vault
 
 __all__ = ["Check", "Receipt", "Request", "Schema", "Status", "Vault", "Verdict"]

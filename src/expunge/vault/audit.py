@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ExpungeError, InvalidCertificate
-from ..features import blocks
-from ..slots import draw_slots
-from . import certificates
-from .history import history
-from .intake import Progress
-from .ledger import REQUESTS, Record
-from .model import load_moments
-from .records import read_live
+from ..exact.arrays import cut
+from ..stores.slots import draw_slots
+from .certificates import jws as certificates
+from .disk.rowfile import read_live
+from .disk.snapshot import load_moments
+from .ledger.history import history
+from .ledger.ledger import REQUESTS, Record
+from .tables.intake import Progress
 from .writer import Writer
 
 
@@ -126,7 +126,7 @@ def _rows(writer: Writer) -> str:
     free = draw_slots(blueprint.key, manifest.drawn, len(live) - manifest.drawn, s)
     if live[free].any():
         raise _Wrong("there are rows in slots that were never given out")
-    for block in blocks(len(live), rows.width):
+    for block in cut(len(live), rows.width):
         slots = np.arange(block.start, block.stop)
         rows.take(slots[live[block]])
         if not rows.empty(slots[~live[block]]):

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..errors import InvalidFile, Unfinished, VaultBusy
-from .folder import Folder
-from .ledger import REQUESTS, Ledger, Record
-from .manifest import Manifest
-from .model import Model, load_model
+from .disk.folder import Folder
+from .disk.manifest import Manifest
+from .disk.snapshot import Model, load_model
+from .ledger.ledger import REQUESTS, Ledger, Record
 
 _TRIES = 1000
 _POLL = 0.01  # seconds between two looks at what another has to finish

@@ -10,28 +10,30 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..bounds import Floats
 from ..errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, MissingData, UnknownId, VaultBusy
+from ..exact.arrays import Floats, Slots
 from ..regressor import CodedRegressor
-from ..shards import Change
-from ..slots import Slots
-from . import audit, predictions, tables, training
+from ..stores.shards import Change
+from . import audit
 from .audit import Verdict
-from .certificates import SigningKey, load_public
-from .folder import Folder, Identity, Places
-from .founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
-from .history import Request, history
-from .intake import Progress, silent
-from .keys import Keys
-from .ledger import Ledger
-from .model import Model
-from .notary import waiting
-from .people import Entries, Hashes, as_text, hashed, tombstone
-from .plans import Plan
+from .certificates.jws import SigningKey, load_public
+from .certificates.keys import Keys
+from .certificates.notary import waiting
+from .disk.folder import Folder, Identity, Places
+from .disk.founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
+from .disk.people import Entries, Hashes, as_text, hashed, tombstone
+from .disk.snapshot import Model
+from .ledger.history import Request, history
+from .ledger.ledger import Ledger
 from .reader import Reader, finished, pending
 from .receipts import Receipt, Status
-from .schema import Schema
-from .tables import Block
+from .requests import training
+from .requests.plans import Plan
+from .tables import predictions
+from .tables import reading as tables
+from .tables.intake import Progress, silent
+from .tables.reading import Block
+from .tables.schema import Schema
 from .writer import Writer
 
 

@@ -24,21 +24,21 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ExpungeError, InvalidFile, Unfinished
-from ..shards import Change
-from ..slots import draw_slots
-from ..state import State, room
-from . import files
-from .files import SyncFailed
-from .folder import Folder, Identity, Places
-from .keys import Keys
-from .ledger import REQUESTS, START, Ledger, Record, compose
-from .lost import Lost
-from .manifest import Manifest
-from .model import Model, array_of, load, load_people, with_moments
-from .notary import Notary, waiting
-from .people import NOBODY, People, from_text, tombstone
-from .plans import Plan, prepare
-from .records import StoredRows, write_live
+from ..learning.state import State, room
+from ..stores.shards import Change
+from ..stores.slots import draw_slots
+from .certificates.keys import Keys
+from .certificates.notary import Notary, waiting
+from .disk import files
+from .disk.files import SyncFailed
+from .disk.folder import Folder, Identity, Places
+from .disk.manifest import Manifest
+from .disk.people import NOBODY, People, from_text, tombstone
+from .disk.rowfile import StoredRows, write_live
+from .disk.snapshot import Model, array_of, load, load_people, with_moments
+from .ledger.ledger import REQUESTS, START, Ledger, Record, compose
+from .requests.lost import Lost
+from .requests.plans import Plan, prepare
 
 Loaded: TypeAlias = tuple[Model, State, People]
 

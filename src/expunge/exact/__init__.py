@@ -1,0 +1,1 @@
+"""Exact integers: moments by BLAS on one thread, and the ridge solve from them."""

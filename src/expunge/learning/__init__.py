@@ -1,0 +1,1 @@
+"""Learners, their ensemble and its digest; what a fit draws, and the state that it leads to."""

@@ -1,0 +1,185 @@
+"""Slots: where a row lives, and whose row it is.
+
+A slot is a row's place for ever: slot k is in stripe k // s, lane k % s, and is never refilled. Slots are drawn from a
+key and the order of arrival alone, never from values: each batch is permuted, and so are the lanes of each stripe, so
+that neither a sorted table nor a stream of single rows puts like rows into one lane, and nobody without the key can
+tell who shares a coded row with whom.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..encoding.randomness import Key, words
+from ..errors import InvalidInput, UnknownId
+from ..exact.arrays import Slots, cut
+
+Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
+
+_BATCH, _LANES, SEEDS = range(3)  # the streams of the key
+
+GONE = -1  # the slot of an erased row
+
+_TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
+
+
+def draw_slots(key: Key, start: int, count: int, shards: int) -> Slots:
+    """Slots for a batch of ``count`` rows that arrive after ``start`` others."""
+    first, last = start // shards, -(-(start + count) // shards)
+    lane = np.empty((last - first, shards), dtype=np.int32)  # a permutation of the lanes a stripe
+    for block in cut(len(lane), shards):  # at once it would all take six times the memory
+        order = words(key, _LANES, (first + block.start) * shards, (block.stop - block.start) * shards)
+        lane[block] = np.argsort(order.reshape(-1, shards), axis=1, kind="stable")
+    slots = np.empty(count, dtype=np.int64)
+    slots[np.argsort(words(key, _BATCH, start, count), kind="stable")] = np.arange(start, start + count)
+    for block in cut(count, 1):  # from a place among all that arrived to a slot, in place
+        stripe, place = np.divmod(slots[block], shards)
+        slots[block] = stripe * shards + lane[stripe - first, place]
+    return slots
+
+
+def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
+    """Read ids: whole numbers or text, one or many, as an array; ``rows`` is how many there must be."""
+    if type(ids) is int and abs(ids) < 2**63 - 1 and rows is None:
+        return np.array([ids])  # as below, at once
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        ids = [ids]
+    array = np.atleast_1d(ids) if hasattr(ids, "__array__") else np.array(list(ids), dtype=object)
+    if array.ndim != 1:
+        raise InvalidInput(f"ids must be one-dimensional, got shape {array.shape}")
+    if not len(array):
+        array = array.astype(np.int64)
+    if rows is not None and len(array) != rows:
+        raise InvalidInput(f"ids must be one a row, got {len(array)} ids for {rows} rows")
+    if array.dtype.kind in "OT":
+        array = _from_objects(array)
+    if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
+            raise InvalidInput(_TOO_LARGE)
+        array = array.astype(np.int64)
+    elif array.dtype.kind != "U":
+        raise InvalidInput(f"ids must be whole numbers or text, got {array.dtype}")
+    if (array == _last(array.dtype)).any():  # it overwrites ids that are erased, so it can be nobody's
+        raise InvalidInput("ids must not be 2**63 - 1, nor text of U+10FFFF alone")
+    return array
+
+
+def _from_objects(array: Ids) -> Ids:
+    values = array.tolist()
+    kinds = set(map(type, values))
+    if all(issubclass(kind, str) for kind in kinds):
+        if any(v.endswith("\0") for v in values):
+            raise InvalidInput("ids must not end in a NUL character")  # NumPy's text drops it: two ids would be one
+        return np.array(values, dtype=np.str_)
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            raise InvalidInput(_TOO_LARGE) from None
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise InvalidInput(f"ids must be all whole numbers or all text, without gaps, got {names}; str(id) may do")
+
+
+class IdIndex:
+    """Finds a person's slots, in the order in which the rows came.
+
+    Two arrays, sorted by id. Erasing overwrites entries in place (the slot by `GONE`, the id by its right neighbour's,
+    which keeps the order), so its cost does not grow with the number of rows and the id is nowhere afterwards. Once
+    half of the entries are gone, the next search drops them.
+    """
+
+    def __init__(self, ids: Ids | None, slots: Slots) -> None:
+        """Whose rows are in these slots; None: those of 0, 1, 2, ..."""
+        if ids is None:
+            self._ids, self._slots = np.arange(len(slots)), slots.copy()
+        else:
+            order = np.argsort(ids, kind="stable")
+            self._ids, self._slots = ids[order], slots[order]
+        self._gone = 0
+
+    def entries(self) -> tuple[Ids, Slots]:
+        """Ids and slots of all rows there are; text is no wider than the longest id."""
+        live = self._slots != GONE
+        ids = self._ids[live]
+        if ids.dtype.kind == "U":
+            ids = ids.astype(f"<U{max(1, np.char.str_len(ids).max(initial=0))}")
+        return ids, self._slots[live]
+
+    def with_rows(self, ids: Ids, slots: Slots) -> "IdIndex":
+        """A new index that has these rows too; an id's earlier rows stay first."""
+        mine, mine_slots = self.entries()
+        _same_kind(mine, ids)
+        if len(mine) and len(ids):
+            ids = np.concatenate([mine, ids])
+        return IdIndex(ids if len(ids) else mine, np.concatenate([mine_slots, slots]))
+
+    def find(self, wanted: Ids) -> "Found":
+        """All rows of these ids; an id that has none is an error."""
+        if 2 * self._gone > len(self._ids):
+            self._ids, self._slots = self.entries()
+            self._gone = 0
+        low, high = self._ranges(wanted)
+        spans = high - low
+        owner, place = np.arange(len(wanted)), low
+        if (spans != 1).any():  # an id with several rows, or none
+            owner = np.repeat(owner, spans)
+            place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
+        slots = self._slots[place]
+        live = slots != GONE
+        counts = np.bincount(owner[live], minlength=len(wanted))
+        if counts.min(initial=1) == 0:
+            unknown = np.flatnonzero(counts == 0)
+            raise UnknownId(
+                f"{len(unknown)} of {len(wanted)} ids are not in the model (unknown, or unlearned before), "
+                f"the first at position {unknown[0]}; nothing was changed"
+            )
+        return Found(slots[live], counts, np.sort(place))
+
+    def erase(self, found: "Found") -> None:
+        """Forget the ids that were found. Doing it again changes nothing."""
+        places, ids = found.places, self._ids
+        self._gone += int(np.count_nonzero(self._slots[places] != GONE))
+        self._slots[places] = GONE
+        for first, last in _runs(places):
+            ids[first : last + 1] = ids[last + 1] if last + 1 < len(ids) else _last(ids.dtype)  # who comes next stays
+
+    def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Where the entries of these ids begin and end."""
+        _same_kind(self._ids, wanted)
+        if not len(self._ids):
+            return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=np.intp)
+        cut = wanted.astype(self._ids.dtype, copy=False)
+        low, high = self._ids.searchsorted(cut, "left"), self._ids.searchsorted(cut, "right")
+        if wanted.dtype.itemsize > self._ids.dtype.itemsize:  # text that may be longer than any here was cut: no match
+            high[cut != wanted] = low[cut != wanted]
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Rows that were looked up: their slots, grouped in the order asked for, each id's in order of arrival."""
+
+    slots: Slots  # (k,)
+    counts: NDArray[np.intp]  # rows an id
+    places: NDArray[np.intp]  # of these ids' entries in the index, sorted
+
+
+def _runs(places: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
+    """The first and the last of each run of neighbours among sorted places."""
+    breaks = np.flatnonzero(places[1:] - places[:-1] != 1)
+    firsts, lasts = places[:1].tolist() + places[breaks + 1].tolist(), places[breaks].tolist() + places[-1:].tolist()
+    return zip(firsts, lasts, strict=True)
+
+
+def _same_kind(mine: Ids, theirs: Ids) -> None:
+    if len(mine) and len(theirs) and mine.dtype.kind != theirs.dtype.kind:
+        kinds = {"i": "whole numbers", "U": "text"}
+        raise InvalidInput(f"this model's ids are {kinds[mine.dtype.kind]}, got {kinds[theirs.dtype.kind]}")
+
+
+def _last(dtype: np.dtype[Any]) -> Any:
+    """A value that sorts after every id."""
+    return np.iinfo(np.int64).max if dtype.kind == "i" else "\U0010ffff" * (dtype.itemsize // 4)

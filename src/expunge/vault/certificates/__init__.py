@@ -1,0 +1,1 @@
+"""Certificates: keys, signatures, and what is signed."""

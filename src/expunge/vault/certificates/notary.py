@@ -1,0 +1,102 @@
+"""The notary: says in the ledger that a request is done, signs that, and keeps count of what waits for the key."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from ... import __version__
+from ...errors import InvalidFile
+from ..disk import files
+from ..disk.manifest import Manifest
+from ..ledger.ledger import REQUESTS, Ledger, Position, Record, compose
+from . import jws as certificates
+from .jws import NOT_COVERED
+from .keys import Keys
+
+
+class Notary:
+    """Certificates of one vault. A missing key never blocks a request: it is certified later."""
+
+    def __init__(self, ledger: Ledger, folder: Path, keys: Keys) -> None:
+        self._ledger, self._folder, self._keys = ledger, folder, keys
+        self.notes: list[str] = []
+        self.waiting: list[int] = []  # requests that are done and not certified
+        self.last: tuple[str | None, Path | None] = (None, None)  # the last certificate, and where it lies
+
+    def certify(self, record: Record, manifest: Manifest, digest: str) -> None:
+        """Write into the ledger that a request is done, and its certificate."""
+        fields = {
+            "iss": f"expunge vault {manifest.vault}",
+            "jti": f"{manifest.vault}/{manifest.request}",
+            "iat": int(datetime.fromisoformat(record.body["time"]).timestamp()),
+            "kind": record.kind,
+            "request": record.request,
+            "rows": record.body.get("rows", 0),
+            "people": record.body.get("people", 0),
+            "epoch": manifest.request,
+            "commitment": certificates.commitment(manifest.salt, digest),
+            "previous": record.end.hash,
+            "schema": manifest.schema.sum,
+            "software": f"expunge {__version__}",
+            "not_covered": list(NOT_COVERED),
+        }
+        payload = certificates.payload_text(fields)
+        done = compose(self._ledger.tip, {"kind": "done", "request": record.request, "payload": payload})
+        self.waiting = [*self.waiting, record.request]
+        key = self._keys.signing()
+        self.last = None, None
+        if key is None:
+            self._ledger.append(done)
+            self.notes.append(f"done, not certified: {self._keys.problem}; it will be once the signing key is there")
+            return
+        jws = key.sign(payload)
+        self.last = jws, self._export(record.request, jws)  # first: nobody exports what the ledger says is done
+        self._ledger.append(done, _signature(done.end, record.request, jws))
+        self.waiting.remove(record.request)
+        self.sign_waiting()
+
+    def sign_waiting(self) -> None:
+        """Certify what was done while the key was away."""
+        key = self._keys.signing() if self.waiting else None
+        if key is None:
+            return
+        payloads = {r.request: r.body["payload"] for r in self._ledger.read()[0] if r.kind == "done"}
+        for request in list(self.waiting):
+            jws = key.sign(payloads[request])
+            self._export(request, jws)
+            self._ledger.append(_signature(self._ledger.tip, request, jws))
+            self.waiting.remove(request)
+
+    def path(self, request: int) -> Path:
+        """Where the certificate of a request is, for people to take away; the ledger has it too."""
+        return self._folder / f"{request:06}.jws"
+
+    def _export(self, request: int, jws: str) -> Path | None:
+        """Write a certificate where people can take it away."""
+        path = self.path(request)
+        try:
+            if not self._folder.is_dir():
+                files.system.mkdir(self._folder)
+                files.sync_folder(self._folder.parent)
+            files.put(path, jws.encode() + b"\n")
+        except (OSError, InvalidFile) as error:  # the ledger gets it: the request is done
+            self.notes.append(f"the certificate could not be written to {self._folder}: {error}")
+            return None
+        return path
+
+
+def _signature(after: Position, request: int, jws: str) -> Record:
+    return compose(after, {"kind": "signature", "request": request, "certificate": jws})
+
+
+def waiting(records: Sequence[Record]) -> list[int]:
+    """Requests that are done and not certified, from the record of a request on."""
+    open_: list[int] = []
+    for record in records:
+        if record.kind in REQUESTS:
+            open_ = list(record.body["waiting"])
+        elif record.kind == "done":
+            open_.append(record.request)
+        elif record.kind == "signature" and record.request in open_:
+            open_.remove(record.request)
+    return open_

@@ -1,0 +1,199 @@
+"""Files: every operation on the disk that a vault makes, and what it takes to make one last.
+
+All of them go through `system`, a handful of thin methods, so that a test can put another in its place: one that fails,
+or forgets what was not synced, or keeps count. Nothing here follows a symbolic link or opens anything but plain files.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from ...errors import InvalidFile
+
+Data: TypeAlias = bytes | memoryview
+
+_WIPE_BYTES = 2**20  # zeros written at once
+
+
+class SyncFailed(OSError):
+    """What was written may be lost although it can still be read back: trust nothing, open the vault anew."""
+
+
+class System:
+    """The operations themselves."""
+
+    def open(self, path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+    def read(self, fd: int, count: int, offset: int) -> bytes:
+        return os.pread(fd, count, offset)
+
+    def write(self, fd: int, data: Data, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.replace(new)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def mkdir(self, path: Path) -> None:
+        path.mkdir(mode=0o700)
+
+    def rmdir(self, path: Path) -> None:
+        path.rmdir()
+
+    def names(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+
+    def lock(self, fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+system = System()
+
+
+@contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """Open a plain file for a while."""
+    try:
+        fd = system.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise InvalidFile(f"{path} is not a plain file")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def size_of(fd: int) -> int:
+    """The length of an open file."""
+    return os.fstat(fd).st_size
+
+
+def read(path: Path, *, offset: int = 0, most: int | None = None) -> bytes:
+    """A file's bytes from ``offset`` on; more than ``most`` of them are refused."""
+    with opened(path) as fd:
+        return read_from(fd, path, offset=offset, most=most)
+
+
+def read_from(fd: int, path: Path, *, offset: int = 0, most: int | None = None, stop: int | None = None) -> bytes:
+    """The same of a file that is open, or less: up to ``stop``."""
+    left = (size_of(fd) if stop is None else min(stop, size_of(fd))) - offset
+    if most is not None and left > most:
+        raise InvalidFile(f"{path} has {left:,} bytes where at most {most:,} are expected")
+    parts = []
+    while left > 0 and (part := system.read(fd, left, offset)):
+        parts.append(part)
+        offset, left = offset + len(part), left - len(part)
+    return b"".join(parts)
+
+
+def mapped(path: Path, size: int) -> memoryview:
+    """The first ``size`` bytes of a file, which must have them, as memory that cannot be written to."""
+    with opened(path) as fd:
+        if size_of(fd) < size:
+            raise InvalidFile(f"{path} is cut short: {size_of(fd):,} bytes where {size:,} are expected")
+        return memoryview(system.map(fd, size)) if size else memoryview(b"")
+
+
+def write_all(fd: int, data: Data, offset: int) -> None:
+    """Write, however many calls it takes."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        written = system.write(fd, view, offset)
+        offset, view = offset + written, view[written:]
+
+
+def sync(fd: int) -> None:
+    """Make what was written to a file or folder last."""
+    try:
+        system.sync(fd)
+    except OSError as error:
+        raise SyncFailed(error.errno, f"could not be synced: {error.strerror}") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Make new, renamed and removed names last."""
+    fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
+def create(path: Path, *parts: Data) -> None:
+    """Write a new file, synced; its name lasts from the next `sync_folder` on."""
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        offset = 0
+        for part in parts:
+            write_all(fd, part, offset)
+            offset += memoryview(part).nbytes
+        sync(fd)
+
+
+def put(path: Path, *parts: Data) -> None:
+    """Write a file in one step, for good: it is there whole, or as it was."""
+    new = path.with_name(f"{path.name}.new")
+    wipe(new)
+    try:
+        create(new, *parts)
+        system.rename(new, path)
+    except BaseException:
+        with suppress(OSError):
+            wipe(new)
+        raise
+    sync_folder(path.parent)
+
+
+def overwrite(path: Path, pieces: Iterable[tuple[int, Data]]) -> None:
+    """Write pieces into a file, each at its offset, and sync."""
+    with opened(path, os.O_WRONLY) as fd:
+        for offset, data in pieces:
+            write_all(fd, data, offset)
+        sync(fd)
+
+
+def resize(path: Path, size: int) -> None:
+    """Cut a file or lengthen it by zeros, and sync. What is cut off is overwritten first."""
+    with opened(path, os.O_WRONLY) as fd:
+        if size < (had := size_of(fd)):
+            _zero(fd, size, had)
+            sync(fd)
+        system.truncate(fd, size)
+        sync(fd)
+
+
+def wipe(path: Path) -> None:
+    """Overwrite a file with zeros, sync, and remove it; no file is fine. `sync_folder` makes that last."""
+    with suppress(FileNotFoundError):
+        with opened(path, os.O_WRONLY) as fd:
+            if size := size_of(fd):
+                _zero(fd, 0, size)
+                sync(fd)
+        system.unlink(path)
+
+
+def _zero(fd: int, start: int, stop: int) -> None:
+    zeros = bytes(min(_WIPE_BYTES, stop - start))
+    for offset in range(start, stop, _WIPE_BYTES):
+        write_all(fd, memoryview(zeros)[: stop - offset], offset)

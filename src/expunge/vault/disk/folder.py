@@ -1,0 +1,176 @@
+"""The folder: where a vault's files are, which of them count, and how the rest is removed."""
+
+import hashlib
+import json
+import re
+import secrets
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import InvalidFile, InvalidSetting
+from . import files
+from .files import Data
+from .manifest import MOST_BYTES, File, Manifest, manifest_name
+
+_OURS = re.compile(r"(rows|live|people|schema|blueprint|weights|moments|stage|adding|manifest)(\.\d+)+|current\.new")
+_CURRENT = re.compile(rb"(manifest\.[1-9]\d*)\n")
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folder of a vault, and what lies beside it so that an old copy of the folder cannot roll it back."""
+
+    vault: Path
+    ledger: Path
+    key: Path
+    public: Path
+    certificates: Path
+
+    @classmethod
+    def of(cls, path: str | Path) -> "Places":
+        """The places that belong to a path, which ends in ``.vault``."""
+        vault = Path(path)
+        if vault.suffix != ".vault" or vault.name == ".vault":
+            raise InvalidSetting(f"a vault is a folder whose name ends in .vault, got {vault.name!r}")
+        if vault.is_symlink():
+            raise InvalidFile(f"{vault} is a symbolic link: name the folder itself, its ledger lies beside it")
+        if vault.exists() and not vault.is_dir():
+            raise InvalidFile(f"{vault} is there and is not a folder")
+        beside = (vault.with_suffix(suffix) for suffix in (".ledger", ".key", ".pub", ".certificates"))
+        return cls(vault, *beside)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which vault it is, and the key of the hashes of ids."""
+
+    vault: str
+    key: bytes
+
+    @classmethod
+    def new(cls) -> "Identity":
+        """A vault that did not exist before."""
+        return cls(str(uuid.uuid4()), secrets.token_bytes(_KEY_BYTES))
+
+    @property
+    def seal(self) -> bytes:
+        """As `Manifest.seal`."""
+        return uuid.UUID(self.vault).bytes
+
+    @property
+    def sum(self) -> str:
+        """A checksum: with another key nobody would be found, and the erased could come back."""
+        return hashlib.sha256(self.vault.encode() + self.key).hexdigest()
+
+
+class Folder:
+    """The files of one vault."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def identity(self) -> Identity:
+        """Read which vault it is."""
+        path = self.path / "identity.json"
+        try:
+            content = json.loads(files.read(path, most=MOST_BYTES))
+            found = Identity(str(uuid.UUID(content["vault"])), bytes.fromhex(content["key"]))
+            if content["sum"] != found.sum or len(found.key) != _KEY_BYTES:
+                raise ValueError("it fails its checksum")
+        except FileNotFoundError:
+            raise InvalidFile(f"{path} is not there: {self.path} is not a vault, or incomplete") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InvalidFile(f"{path} is damaged, or not of a vault") from error
+        return found
+
+    def identify(self, identity: Identity) -> None:
+        """Write which vault it is, once."""
+        content = {"vault": identity.vault, "key": identity.key.hex(), "sum": identity.sum}
+        files.wipe(self.path / "identity.json")
+        files.create(self.path / "identity.json", json.dumps(content).encode())
+        files.sync_folder(self.path)
+
+    def current(self) -> Manifest | None:
+        """The manifest that counts; None if no training was ever finished."""
+        while (name := self._current()) is not None:
+            try:
+                return self._manifest(name)
+            except InvalidFile:
+                if self._current() == name:  # else a writer went on, and wiped what was being read
+                    raise
+        return None
+
+    def _current(self) -> str | None:
+        path = self.path / "current"
+        try:
+            found = _CURRENT.fullmatch(files.read(path, most=100))
+        except FileNotFoundError:
+            return None
+        if found is None:
+            raise InvalidFile(f"{path} is damaged")
+        return found[1].decode()
+
+    def _manifest(self, name: str) -> Manifest:
+        try:
+            data = files.read(self.path / name, most=MOST_BYTES)
+        except FileNotFoundError:
+            raise InvalidFile(f"{self.path} is incomplete: current names {name}, which is not there") from None
+        manifest = Manifest.from_bytes(data, self.path / name)
+        if manifest.name != name:
+            raise InvalidFile(f"{self.path / name} is the manifest of another request")
+        return manifest
+
+    def prepared(self, request: int) -> Manifest | None:
+        """The manifest of a request that was accepted and has yet to be committed, if it is there and whole."""
+        path = self.path / manifest_name(request)
+        try:
+            return Manifest.from_bytes(files.read(path, most=MOST_BYTES), path)
+        except (FileNotFoundError, InvalidFile):
+            return None
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make a manifest the one that counts."""
+        files.put(self.path / "current", manifest.name.encode() + b"\n")
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, for good."""
+        files.system.rename(self.path / old, self.path / new)
+        files.sync_folder(self.path)
+
+    def write(self, name: str, *parts: Data) -> File:
+        """A new file that will never change, synced."""
+        files.create(self.path / name, *parts)
+        hashed = hashlib.sha256()
+        for part in parts:
+            hashed.update(part)
+        return File(name, hashed.hexdigest())
+
+    def read(self, file: File) -> bytes:
+        """The content of a file that never changes, checked."""
+        data = self.read_unchecked(file.name)
+        if hashlib.sha256(data).hexdigest() != file.sum:
+            raise InvalidFile(f"{self.path / file.name} is damaged: it fails its checksum")
+        return data
+
+    def read_unchecked(self, name: str) -> bytes:
+        """The content of a file that the state needs."""
+        try:
+            return files.read(self.path / name)
+        except FileNotFoundError:
+            raise InvalidFile(f"{self.path / name} is not there: the folder is incomplete") from None
+
+    def wipe_all_but(self, keep: Iterable[str]) -> None:
+        """Wipe and remove every file of ours that is not to be kept; other people's files are left alone."""
+        leftovers = self.leftovers(keep)
+        for name in leftovers:
+            files.wipe(self.path / name)
+        if leftovers:
+            files.sync_folder(self.path)
+
+    def leftovers(self, keep: Iterable[str]) -> list[str]:
+        """The files of ours that are not to be kept."""
+        names = set(files.system.names(self.path)) - set(keep)
+        return sorted(name for name in names if _OURS.fullmatch(name))

@@ -1,0 +1,181 @@
+"""The manifest: which files are the vault's state, as of which request.
+
+Every request writes a manifest of its own, `manifest.<request>`. The tiny file `current` says which one counts, and is
+replaced in one step, by a rename: that is the commit. (Were the manifest itself renamed over, the old one would go
+without being wiped, and it holds fingerprints of the old state.) Everything else in the folder is a leftover. The salt
+makes the commitment in a certificate worthless to whoever does not have this manifest, and goes with it.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...encoding.bounds import Bounds, Extent
+from ...errors import InvalidFile
+from ...learning.blueprint import Extents
+from ..ledger.ledger import Position
+
+VERSION = 1
+MOST_BYTES = 2**26  # more than any manifest has
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that never changes, and the SHA-256 of its content."""
+
+    name: str
+    sum: str
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A learner's moments; ``sum`` is their digest."""
+
+    name: str
+    sum: str
+    rows: int
+    coded_rows: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """The bounds in force of inputs or targets, and how many rows lie on each."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    at_low: tuple[int, ...]
+    at_high: tuple[int, ...]
+    unit: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A segment of people, and the number of its entries."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The state of a vault after a request."""
+
+    vault: str
+    request: int  # the newest that is carried out
+    training: int  # the request that trained the model
+    before: Position  # where the ledger's record of that request begins
+    record: str  # that record's hash
+    drawn: int  # slots given out so far
+    rows: int
+    salt: str
+    schema: File
+    blueprint: File
+    weights: File
+    learners: tuple[Learner, ...]
+    people: tuple[Batch, ...]
+    inputs: Side
+    targets: Side
+    stage: File | None  # corrected rows, until they are in their slots
+
+    @property
+    def seal(self) -> bytes:
+        """What is mixed into the checksums of this vault's rows and people."""
+        return uuid.UUID(self.vault).bytes
+
+    @property
+    def name(self) -> str:
+        """The file that it is in."""
+        return manifest_name(self.request)
+
+    @property
+    def rows_file(self) -> str:
+        """The file of the rows."""
+        return f"rows.{self.training}"
+
+    @property
+    def live_file(self) -> str:
+        """The file that says which slots have a row."""
+        return f"live.{self.training}"
+
+    @property
+    def names(self) -> set[str]:
+        """Every file that is part of the state, but for the stage, which is not once the rows are in their slots."""
+        files = (self.schema, self.blueprint, self.weights)
+        batches = {part.name for part in self.learners} | {part.name for part in self.people}
+        return {file.name for file in files} | batches | {self.rows_file, self.live_file, self.name}
+
+    @property
+    def extents(self) -> Extents:
+        """The bounds in force."""
+        return Extents(_extent(self.inputs), _extent(self.targets))
+
+    def to_bytes(self) -> bytes:
+        """As JSON, with a checksum."""
+        content = {"format": "expunge vault", "version": VERSION, **vars(self)}
+        return _canonical({**content, "sum": hashlib.sha256(_canonical(content)).hexdigest()})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: Path) -> "Manifest":
+        """Read a manifest; anything that is not one is refused."""
+        try:
+            content = json.loads(data)
+            found = content.pop("sum")
+            if content.pop("format") != "expunge vault":
+                raise InvalidFile(f"{path} is not the manifest of a vault")
+            if (version := content.pop("version")) != VERSION:
+                raise InvalidFile(f"{path} has version {version!r}; this release reads version {VERSION}")
+            manifest = _decoded(content)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if isinstance(error, InvalidFile):
+                raise
+            raise InvalidFile(f"{path} is damaged, or not the manifest of a vault") from error
+        if manifest.to_bytes() != data or found != json.loads(data)["sum"]:
+            raise InvalidFile(f"{path} is damaged: it fails its checksum")
+        return manifest
+
+
+def manifest_name(request: int) -> str:
+    """The file of a request's manifest."""
+    return f"manifest.{request}"
+
+
+def side(extent: Extent) -> Side:
+    """An extent, for the manifest."""
+    bounds = extent.bounds
+    low, high, at_low, at_high = (
+        tuple(array.tolist()) for array in (bounds.low, bounds.high, extent.at_low, extent.at_high)
+    )
+    return Side(low, high, at_low, at_high, bounds.unit)
+
+
+def _extent(found: Side) -> Extent:
+    bounds = Bounds(np.array(found.low, dtype=np.float64), np.array(found.high, dtype=np.float64), found.unit)
+    return Extent(bounds, np.array(found.at_low, dtype=np.int64), np.array(found.at_high, dtype=np.int64))
+
+
+def _decoded(content: Mapping[str, Any]) -> Manifest:
+    fields = dict(content)
+    fields["vault"] = str(uuid.UUID(fields["vault"]))
+    fields["before"] = Position(**fields["before"])
+    for name in ("schema", "blueprint", "weights", "stage"):
+        fields[name] = None if fields[name] is None else File(**fields[name])
+    fields["learners"] = tuple(Learner(**learner) for learner in fields["learners"])
+    fields["people"] = tuple(Batch(**batch) for batch in fields["people"])
+    for name in ("inputs", "targets"):
+        unit = fields[name].pop("unit")
+        fields[name] = Side(**{k: tuple(v) for k, v in fields[name].items()}, unit=unit)
+    manifest = Manifest(**fields)
+    staged = {manifest.stage.name} if manifest.stage else set()
+    if any(Path(name).name != name for name in manifest.names | staged):
+        raise ValueError("a name is a file in the folder, never a path out of it")
+    return manifest
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars).encode()

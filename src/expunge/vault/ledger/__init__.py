@@ -1,0 +1,1 @@
+"""The ledger: which requests were accepted, in order, for ever."""

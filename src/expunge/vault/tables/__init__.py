@@ -1,0 +1,1 @@
+"""Tables: schemas, the reading of rows, proposals, and predictions into files."""

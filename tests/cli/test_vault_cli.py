@@ -1,0 +1,606 @@
+"""The command expunge on a vault: what it prints, where, how it ends; it tells programs and people the same."""
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from expunge import __version__, cli, errors
+from expunge.vault import Vault
+from expunge.vault.certificates.jws import SigningKey
+
+from support.vaults import everything, people, put_back, random_table, table
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("train", "predict", "unlearn", "rectify", "add", "readmit", "status", "log", "verify", "schema", "key")
+TRAIN = (
+    "--target",
+    "spend",
+    "--id",
+    "customer_id",
+    "--shards",
+    "4",
+    "--rate",
+    "2",
+    "--features",
+    "fourier:5",
+    "--seed",
+    "0",
+)
+
+
+def customers(ids, seed=0):
+    return random_table(ids, seed).rename_columns(["customer_id", "age", "visits", "spend"])
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with tables, in which commands are run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("EXPUNGE_KEY", raising=False)
+    pyarrow.parquet.write_table(customers(people()), "customers.parquet")
+    pyarrow.csv.write_csv(customers(["person-3", "nobody"], 1).drop(["spend"]), "new.csv")
+    pyarrow.csv.write_csv(customers(["person-5"], 2), "corrected.csv")
+    pyarrow.parquet.write_table(customers(["new-1", "new-2"], 3), "more.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command as a shell does: how it ended, and what it printed where."""
+
+    def ran(*args, stdin=""):
+        monkeypatch.setattr(sys, "argv", ["expunge", *map(str, args)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.entry()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return ran
+
+
+@pytest.fixture
+def ok(run):
+    """Run a command that must succeed: what it printed."""
+
+    def ran(*args, **options):
+        code, out, err = run(*args, **options)
+        assert (code, err) == (0, ""), (args, out, err)
+        return out
+
+    return ran
+
+
+@pytest.fixture
+def spend(here, ok):
+    """A vault made by the command."""
+    ok("train", "customers.parquet", "--vault", "spend.vault", *TRAIN)
+    return here / "spend.vault"
+
+
+V = ("--vault", "spend.vault")
+
+# --- every command of the issue, for people and for programs
+
+
+def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
+    out = ok("train", "customers.parquet", *V, *TRAIN)
+    assert re.fullmatch(r"learned 30 rows of 20 people; 2 learners, in [\d.,]+ ms\nrequest 1, certificate: .+\n", out)
+    assert out.endswith("certificate: spend.certificates/000001.jws\n")
+    assert ok("predict", "new.csv", *V, "--out", "predictions.csv") == "2 predictions in predictions.csv\n"
+    out = ok("unlearn", *V, "--id", "person-2", "--id", "person-3")
+    assert re.match(r"erased 3 rows of 2 people; 2 learners learned anew, in [\d.,]+ ms\nrequest 2, certificate: ", out)
+    assert ok("unlearn", *V, "--id", "person-2") == (
+        "erased before, by request 2\nrequest 2, certificate: spend.certificates/000002.jws\n"
+    )
+    out = ok("unlearn", *V, "--id", "person-2", "--id", "person-4")
+    assert "erased 2 rows of 1 person" in out
+    assert "some were erased before, by requests 2\n" in out
+    assert ok("rectify", "corrected.csv", *V).startswith("corrected 1 row of 1 person; 2 learners learned anew, in ")
+    assert ok("add", "more.parquet", *V).startswith("added 2 rows of 2 people; ")
+    assert ok("readmit", *V, "--id", "person-2").startswith("1 person may be added again, in ")
+    status = ok("status", *V)
+    for line in (
+        r"rows +27",
+        r"erased ids +2",
+        r"requests +6",
+        r"uncertified +0",
+        r"targets +spend",
+        r"inputs +age, visits",
+    ):
+        assert re.search(rf"^ ?{line} *$", status, re.MULTILINE), line
+    log = ok("log", *V)
+    assert [re.findall(r"\w+", line)[0] for line in log.splitlines() if "certified" in line] == list("123456")
+    assert "000006.jws" in log
+    assert log.endswith("certificates: spend.certificates\n")
+    verified = ok("verify", *V)
+    assert [line.split()[:2] for line in verified.splitlines()] == [
+        ["ok", name] for name in ("ledger", "certificates", "rows", "people", "model")
+    ]
+    shown = ok("certificate", "show", "spend.certificates/000002.jws")
+    assert re.search(r"^ ?rows +3 *$", shown, re.MULTILINE)
+    assert shown.endswith("not checked: expunge certificate check tells whether the signature fits\n")
+    checked = ok("certificate", "check", "spend.certificates/000002.jws", "--public-key", "spend.pub")
+    assert checked.endswith("the signature fits spend.pub\n")
+    assert ok("certificate", "check", "spend.certificates/000002.jws") == checked
+    assert re.fullmatch(r"spend.pub: [\w-]{43}\n", ok("key", *V))
+
+
+def test_the_same_commands_for_programs(here, ok):
+    def said(*args):
+        return json.loads(ok(*args, "--json"))
+
+    keys = {"request", "kind", "rows", "people", "learners", "seconds", "certificate", "path", "earlier", "notes"}
+    trained = said("train", "customers.parquet", *V, *TRAIN)
+    assert trained.keys() == keys
+    assert (trained["request"], trained["kind"], trained["rows"], trained["people"]) == (1, "train", 30, 20)
+    assert said("predict", "new.csv", *V, "--out", "p.csv") == {"rows": 2, "out": "p.csv"}
+    predicted = said("predict", "new.csv", *V)["predictions"]
+    np.testing.assert_array_equal(predicted, Vault.open("spend.vault").predict("new.csv"))
+    erased = said("unlearn", *V, "--id", "person-2", "--id", "person-3")
+    assert (erased["request"], erased["rows"], erased["people"], erased["earlier"]) == (2, 3, 2, [])
+    again = said("unlearn", *V, "--id", "person-2")
+    assert (again["request"], again["certificate"], again["earlier"]) == (2, erased["certificate"], [2])
+    assert said("rectify", "corrected.csv", *V).keys() == keys
+    assert said("add", "more.parquet", *V)["rows"] == 2
+    assert said("readmit", *V, "--id", "person-2")["people"] == 1
+    status = said("status", *V)
+    assert (status["rows"], status["erased_ids"], status["requests"], status["inputs"]) == (29, 1, 5, ["age", "visits"])
+    log = said("log", *V)
+    assert [(r["number"], r["kind"], r["state"]) for r in log] == [
+        (k, kind, "certified") for k, kind in enumerate(["train", "unlearn", "rectify", "add", "readmit"], 1)
+    ]
+    assert log[1]["certificate"] == erased["certificate"] == Path(erased["path"]).read_text().strip()
+    verified = said("verify", *V)
+    assert verified["ok"]
+    assert [check["name"] for check in verified["checks"]] == ["ledger", "certificates", "rows", "people", "model"]
+    payload = said("certificate", "show", erased["path"])
+    assert payload == said("certificate", "check", erased["path"], "--public-key", "spend.pub")
+    assert (payload["request"], payload["rows"]) == (2, 3)
+    assert said("key", *V) == {"keys": Vault.open("spend.vault").public_keys(), "file": "spend.pub"}
+    assert "schema" in said("schema", "customers.parquet", "--target", "spend")
+
+
+def test_no_command_prints_a_digest(spend, ok):
+    digests, printed = [Vault.open(spend).digest()], []
+    for as_json in ((), ("--json",)):
+        for args in (
+            ("unlearn", *V, "--id", f"person-{len(as_json)}"),
+            ("unlearn", *V, "--id", f"person-{len(as_json)}"),
+            ("rectify", "corrected.csv", *V),
+            ("status", *V),
+            ("log", *V),
+            ("verify", *V),
+            ("key", *V),
+            ("predict", "new.csv", *V),
+            ("certificate", "show", "spend.certificates/000002.jws"),
+            ("certificate", "check", "spend.certificates/000002.jws"),
+        ):
+            printed.append(ok(*args, *as_json))
+            digests.append(Vault.open(spend).digest())
+    assert len(set(digests)) == 4
+    assert not [digest for digest in digests for out in printed if digest in out]
+    assert len(ok("key", *V)) < 80
+
+
+# --- options
+
+
+def test_ids_come_from_options_from_a_file_and_from_standard_input(spend, ok, run):
+    Path("ids.txt").write_text("person-1\n\nperson-2\r\nperson-2\n", encoding="utf-8")
+    assert json.loads(ok("unlearn", *V, "--ids-from", "ids.txt", "--id", "person-3", "--json"))["people"] == 3
+    assert json.loads(ok("unlearn", *V, "--ids-from", "-", "--json", stdin="person-4\nperson-5"))["people"] == 2
+    assert json.loads(ok("readmit", *V, "--ids-from", "-", "--json", stdin="person-4\n"))["people"] == 1
+    before = everything(spend)
+    for args, stdin in ((("--ids-from", "-"), "\n\n"), ((), ""), (("--id", ""), "")):
+        code, out, err = run("unlearn", *V, *args, stdin=stdin)
+        assert (code, out) == (3, "")
+        assert err.startswith("error: ")
+    code, _, err = run("unlearn", *V, "--ids-from", "no.txt")
+    assert code == 1
+    assert "no.txt" in err
+    assert everything(spend) == before
+
+
+def test_predictions_go_to_csv_to_parquet_and_to_standard_output(spend, ok):
+    expected = Vault.open(spend).predict("new.csv")
+    ok("predict", "new.csv", *V, "--out", "p.csv")
+    ok("predict", "new.csv", *V, "--out", "p.parquet")
+    out = ok("predict", "new.csv", *V)
+    assert out == Path("p.csv").read_text()
+    for found in (pyarrow.csv.read_csv("p.csv"), pyarrow.parquet.read_table("p.parquet")):
+        assert found["customer_id"].to_pylist() == ["person-3", "nobody"]
+        np.testing.assert_array_equal(found["predicted_spend"], expected)
+
+
+def test_a_file_with_erased_people_is_refused_or_skipped(spend, ok, run):
+    ok("unlearn", *V, "--id", "person-3")
+    pyarrow.csv.write_csv(customers(["person-3", "new-9"], 5), "again.csv")
+    before = everything(spend)
+    code, out, err = run("add", "again.csv", *V)
+    assert (code, out) == (10, "")
+    assert err.startswith("error: 1 ids in this table were erased before; nothing was changed")
+    code, out, err = run("train", "customers.parquet", *V, *TRAIN, "--replace")
+    assert (code, out) == (10, "")
+    assert everything(spend) == before
+    assert json.loads(ok("add", "again.csv", *V, "--skip-erased", "--json"))["rows"] == 1
+    out = ok("train", "customers.parquet", *V, *TRAIN, "--replace", "--skip-erased")
+    assert out.startswith("learned 29 rows of 19 people")
+    ok("readmit", *V, "--id", "person-3")
+    assert json.loads(ok("add", "again.csv", *V, "--json"))["rows"] == 2
+
+
+def test_a_schema_is_proposed_edited_and_used(here, ok, run):
+    text = ok("schema", "customers.parquet", "--target", "spend", "--id", "customer_id")
+    assert (
+        json.loads(ok("schema", "customers.parquet", "--target", "spend", "--id", "customer_id", "--json"))["schema"]
+        == text
+    )
+    Path("schema.toml").write_text(text)
+    out = ok("train", "customers.parquet", *V, *TRAIN, "--schema", "schema.toml")
+    assert out.startswith("learned 30 rows of 20 people")
+    assert not json.loads(ok("status", *V, "--json"))["observed_bounds"]
+    code, _, err = run("train", "customers.parquet", "--vault", "w.vault", "--schema", "schema.toml", "--target", "age")
+    assert code == 2
+    assert "the schema names another" in err
+    pyarrow.csv.write_csv(
+        table(["new-1"], [[9e9, 0.0]], [0.0]).rename_columns(["customer_id", "age", "visits", "spend"]), "far.csv"
+    )
+    before = everything(here / "spend.vault")
+    code, out, err = run("add", "far.csv", *V)
+    assert (code, out) == (3, "")
+    assert "outside the declared bounds: 1 in column 'age'" in err
+    assert "9000000000" not in err
+    assert everything(here / "spend.vault") == before
+    assert ok("train", "customers.parquet", *V, *TRAIN, "--schema", "schema.toml", "--clip", "--replace")
+    assert ok("add", "far.csv", *V)
+
+
+@pytest.mark.parametrize("features", ["identity", "powers:2", "fourier:7"])
+def test_features_are_named_on_the_command_line(here, ok, features):
+    options = [*TRAIN[:8], "--features", features, "--alpha", "1e-4", "--seed", "1"]
+    ok("train", "customers.parquet", *V, *options)
+    named = {"identity": "Identity()", "powers:2": "Powers", "fourier:7": "RandomFourier(n_features=7)"}
+    assert named[features] in json.loads(ok("status", *V, "--json"))["features"]
+    assert ok("verify", *V)
+
+
+def test_the_seed_decides_the_model(here, ok):
+    for name in ("a", "b"):
+        ok("train", "customers.parquet", "--vault", f"{name}.vault", *TRAIN)
+    ok("train", "customers.parquet", "--vault", "c.vault", *TRAIN[:-1], "1")
+    digests = [Vault.open(f"{name}.vault").digest() for name in "abc"]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_key_may_lie_elsewhere(here, ok, monkeypatch):
+    Path("own.pem").write_bytes(SigningKey.generate().pem())
+    ok("train", "customers.parquet", *V, *TRAIN, "--key", "own.pem")
+    assert not Path("spend.key").exists()
+    assert json.loads(ok("unlearn", *V, "--id", "person-1", "--key", "own.pem", "--json"))["certificate"]
+    monkeypatch.setenv("EXPUNGE_KEY", "own.pem")
+    assert json.loads(ok("unlearn", *V, "--id", "person-2", "--json"))["certificate"]
+    ok("certificate", "check", "spend.certificates/000003.jws")
+
+
+def test_a_lost_key_is_told_and_renewed(spend, ok, run):
+    Path("spend.key").unlink()
+    code, out, err = run("unlearn", *V, "--id", "person-1")
+    assert code == 0
+    assert out.endswith("request 2, certificate: not yet\n")
+    assert err.startswith("note: done, not certified: spend.key is not there; ")
+    assert re.search(r"\bdone\b", ok("log", *V))
+    old = ok("key", *V)
+    new = ok("key", *V, "--new")
+    assert new.endswith(", " + old.removeprefix("spend.pub: "))
+    assert [r["state"] for r in json.loads(ok("log", *V, "--json"))] == ["certified"] * 2
+    ok("certificate", "check", "spend.certificates/000001.jws")
+    ok("certificate", "check", "spend.certificates/000002.jws")
+    code, out, err = run("key", *V, "--new")
+    assert (code, out) == (2, "")
+    assert "nothing to renew" in err
+
+
+def test_an_old_copy_is_told(spend, ok, run, here):
+    shutil.copytree(spend, here / "copy")
+    ok("add", "more.parquet", *V)
+    ok("unlearn", *V, "--id", "person-1")
+    put_back(here / "copy", spend)
+    code, out, err = run("status", *V, "--json")
+    assert code == 0
+    assert json.loads(out)["rows"] == 29
+    assert err == (
+        "note: this folder was a copy from request 1: 1 rows that were erased or corrected since are erased, "
+        "2 rows that were added since are missing; add them again\n"
+    )
+    assert ok("verify", *V)
+
+
+# --- what goes wrong
+
+CODES = {
+    kind.__name__: kind.exit_code
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and hasattr(kind, "exit_code")
+}
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("train", "customers.parquet", *V, *TRAIN), 2),
+        (("train", "customers.parquet", "--vault", "no-ending", *TRAIN), 2),
+        (("train", "customers.parquet", "--vault", "w.vault", *TRAIN[2:]), 2),
+        (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--features", "cubes:3"), 2),
+        (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--features", "fourier:0"), 2),
+        (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--shards", "7"), 2),
+        (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--schema", "no.toml"), 2),
+        (("train", "customers.parquet", "--vault", "w.vault", "--target", "no", "--id", "customer_id"), 3),
+        (("train", "no.parquet", "--vault", "w.vault", *TRAIN), 3),
+        (("train", "more.parquet", "--vault", "w.vault", *TRAIN), 3),
+        (("train", "empty.csv", "--vault", "w.vault", *TRAIN), 3),
+        (("train", "torn.parquet", "--vault", "w.vault", *TRAIN), 7),
+        (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--key", "spend.pub"), 7),
+        (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--key", "no.pem"), 1),
+        (("add", "no.csv", *V), 3),
+        (("add", "empty.csv", *V), 3),
+        (("add", "new.csv", *V), 3),
+        (("rectify", "more.parquet", *V), 4),
+        (("unlearn", *V, "--id", "secret-person-77"), 4),
+        (("readmit", *V, "--id", "person-1"), 4),
+        (("predict", "corrected.csv", *V, "--out", "p.json"), 2),
+        (("predict", "ids.csv", *V), 3),
+        (("status", "--vault", "none.vault"), 8),
+        (("status", "--vault", "damaged.vault"), 7),
+        (("certificate", "check", "spend.certificates/000001.jws", "--public-key", "other.pub"), 13),
+        (("certificate", "check", "torn.jws", "--public-key", "spend.pub"), 13),
+        (("certificate", "check", "torn.jws"), 2),
+        (("certificate", "check", "spend.certificates/000001.jws", "--public-key", "new.csv"), 7),
+        (("certificate", "show", "new.csv"), 13),
+        (("certificate", "show", "no.jws"), 1),
+    ],
+)
+def test_an_error_is_one_line_on_standard_error_and_an_exit_code(spend, run, args, code):
+    Path("empty.csv").touch()
+    Path("torn.parquet").write_bytes(Path("customers.parquet").read_bytes()[:-9])
+    Path("ids.csv").write_text("customer_id\n1\n")
+    Path("damaged.vault").mkdir()
+    Path("damaged.ledger").touch()
+    Path("other.pub").write_bytes(SigningKey.generate().public.pem())
+    Path("torn.jws").write_text(Path("spend.certificates/000001.jws").read_text()[:-9])
+    before = everything(spend)
+    found, out, err = run(*args)
+    assert (found, out) == (code, ""), err
+    assert re.fullmatch(r"error: .+\n", err)
+    assert "person-" not in err
+    assert everything(spend) == before
+    assert not Path("w.vault").exists()
+    assert not Path("w.ledger").exists()
+
+
+def test_a_vault_that_another_process_writes_to_is_busy(spend, run, ok):
+    with Vault.open(spend)._writer.locked(0.0):
+        code, out, err = run("unlearn", *V, "--id", "person-1", "--wait", "0")
+        assert (code, out) == (9, "")
+        assert "another process is writing to this vault" in err
+        assert ok("predict", "new.csv", *V, "--wait", "0")
+    assert ok("unlearn", *V, "--id", "person-1", "--wait", "0")
+
+
+def test_a_vault_without_rows_says_so(spend, run, ok):
+    ok("unlearn", *V, *(word for one in dict.fromkeys(people()) for word in ("--id", one)))
+    code, out, err = run("predict", "new.csv", *V)
+    assert (code, out) == (5, "")
+    assert err.startswith("error: every row was unlearned")
+
+
+def test_verify_ends_with_its_own_code_and_says_what_does_not_fit(spend, run):
+    rows = next(spend.glob("rows.*"))
+    data = bytearray(rows.read_bytes())
+    data[40] ^= 1
+    rows.write_bytes(data)
+    code, out, err = run("verify", *V)
+    assert code == 11
+    assert re.search(r"^WRONG  rows ", out, re.MULTILINE)
+    assert err.startswith("error: this vault does not fit: rows")
+    code, out, _ = run("verify", *V, "--json")
+    assert code == 11
+    assert not json.loads(out)["ok"]
+
+
+def test_every_exit_code_is_another_and_documented():
+    own = {name: code for name, code in CODES.items() if name != "ExpungeError"}
+    assert len(set(own.values())) == len(own)
+    documented = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "vault.md").read_text(), re.MULTILINE)
+    assert sorted({0, 130, *CODES.values()}) == sorted(map(int, documented))
+
+
+# --- help and documents
+
+
+def commands(command=None, path=()):
+    """Every command of the program, by its words."""
+    command = typer.main.get_command(cli.app) if command is None else command
+    below = getattr(command, "commands", {})
+    return [path] if not below else [found for name, sub in below.items() for found in commands(sub, (*path, name))]
+
+
+def test_there_are_the_commands_of_the_issue():
+    assert {words for words in commands() if words[0] != "paper"} == {
+        *((name,) for name in COMMANDS),
+        ("certificate", "show"),
+        ("certificate", "check"),
+    }
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_helps(words):
+    result = CliRunner().invoke(cli.app, [*words, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+    for option in ("--vault", "--json") if words[0] in COMMANDS and words[0] != "schema" else ():
+        assert option in result.output
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_is_in_the_documents(words):
+    documents = "".join((ROOT / name).read_text() for name in ("README.md", "docs/vault.md", "docs/paper.md"))
+    assert f"expunge {' '.join(words)}" in documents
+
+
+def test_every_option_of_the_vault_is_for_something():
+    for words in commands():
+        command = typer.main.get_command(cli.app)
+        for word in words:
+            command = command.commands[word]
+        assert command.help
+        assert not [option.name for option in command.params if not getattr(option, "help", "")]
+
+
+def test_the_programs_that_a_shell_runs(here):
+    script = Path(sys.executable).with_name("expunge")
+
+    def shell(*args, **options):
+        return subprocess.run([script, *args], capture_output=True, text=True, check=False, **options)
+
+    trained = shell("train", "customers.parquet", *V, *TRAIN, "--json")
+    assert (trained.returncode, trained.stderr) == (0, "")
+    assert json.loads(trained.stdout)["rows"] == 30
+    erased = shell("unlearn", *V, "--ids-from", "-", input="person-1\nperson-2\n")
+    assert erased.returncode == 0
+    assert erased.stdout.startswith("erased 3 rows of 2 people")
+    unknown = shell("unlearn", *V, "--id", "secret-person-77")
+    assert (unknown.returncode, unknown.stdout) == (4, "")
+    assert unknown.stderr.startswith("error: 1 of 1 ids are not in the vault")
+    assert shell("verify", *V).returncode == 0
+    checked = shell("certificate", "check", "000002.jws", cwd="spend.certificates")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.endswith("the signature fits spend.pub\n")
+
+
+# --- what first users tripped over
+
+
+def shell(command, **options):
+    """The command in a shell of its own, with a real standard output."""
+    words = command.replace("expunge ", f"{sys.executable} -m expunge ", 1)
+    return subprocess.run(["/bin/bash", "-c", words], capture_output=True, text=True, check=False, **options)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_lost_answer_is_not_taken_for_a_refusal(spend):
+    done = shell("expunge unlearn --vault spend.vault --id person-1 > /dev/full")
+    assert done.returncode == 14
+    assert done.stderr.startswith("error: request 2 was carried out, but the answer could not be written: No space")
+    assert [r.state for r in Vault.open(spend).requests] == ["certified", "certified"]
+
+
+def test_whoever_stops_reading_gets_no_traceback(spend):
+    done = shell("expunge log --vault spend.vault | head -c 1; exit ${PIPESTATUS[0]}")
+    assert done.returncode in (0, 1)  # it may have been faster than head
+    assert done.stderr == ""
+
+
+def test_the_version_is_told(run):
+    code, out, _ = run("--version")
+    assert (code, out) == (0, f"expunge {__version__}\n")
+
+
+def test_a_file_that_is_not_there_is_named_without_a_number_of_the_system(spend, run):
+    code, _, err = run("unlearn", *V, "--ids-from", "nowhere.txt")
+    assert (code, err) == (1, "error: nowhere.txt: No such file or directory\n")
+
+
+def test_predictions_do_not_overwrite_their_own_table(spend, run):
+    before = Path("new.csv").read_bytes()
+    code, _, err = run("predict", "new.csv", *V, "--out", spend.parent / "new.csv")
+    assert code == 2
+    assert "predictions would overwrite the table that they are made from" in err
+    assert Path("new.csv").read_bytes() == before
+
+
+def test_predictions_have_the_mode_of_any_new_file(spend, ok):
+    ok("predict", "new.csv", *V, "--out", "predicted.csv")
+    Path("other").touch()
+    assert Path("predicted.csv").stat().st_mode == Path("other").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"none", "wrong.pem is not a private key"), (None, "wrong.pem is not a key of this vault")]
+)
+def test_a_key_that_is_no_key_of_the_vault_is_told_by_its_name(spend, run, content, reason):
+    Path("wrong.pem").write_bytes(content or SigningKey.generate().pem())
+    code, out, err = run("unlearn", *V, "--id", "person-1", "--key", "wrong.pem")
+    assert code == 0
+    assert out.endswith("certificate: not yet\n")
+    assert f"note: done, not certified: {reason}" in err
+
+
+def test_an_id_completes_a_schema_that_names_none(here, ok, run):
+    Path("schema.toml").write_text(ok("schema", "customers.parquet", "--target", "spend", "--people", "1"))
+    code, _, err = run("train", "customers.parquet", *V, "--schema", "schema.toml")
+    assert (code, "does not say whose a row is" in err) == (2, True)
+    shape = ("--shards", "4", "--rate", "2", "--features", "identity")
+    ok("train", "customers.parquet", *V, "--schema", "schema.toml", "--id", "customer_id", *shape)
+    assert json.loads(ok("status", *V, "--json"))["inputs"] == ["age", "visits"]
+    other = ("--replace", "--schema", "schema.toml", "--id", "customer_id")
+    code, _, err = run("train", "customers.parquet", *V, *other, "--target", "age")
+    assert (code, "another target, spend: leave yours out" in err) == (2, True)
+
+
+def test_whole_numbers_that_were_written_with_a_point_are_no_ids(here, run):
+    rows = "\n".join(f"{k}.0,{k},{k % 3}" for k in range(30))
+    Path("floats.csv").write_text(f"customer_id,age,spend\n{rows}\n")
+    code, _, err = run("train", "floats.csv", *V, *TRAIN)
+    assert code == 3
+    assert "column 'customer_id' holds whole numbers that were written as 1.0" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("customer_id,age,spend\n", "the table has no rows, or only empty cells"),
+        ("customer_id;age;spend\na;1;2\n", "is the table separated by ';'? A CSV file has commas"),
+        ("customer_id,age\na,1\n", "no column 'spend'; there are"),
+        ("age,visits\n1,2\n", "no columns 'spend', 'customer_id'; there are"),
+    ],
+)
+def test_a_table_that_is_not_what_it_should_be_is_told_why(here, run, content, reason):
+    Path("odd.csv").write_text(content)
+    code, _, err = run("train", "odd.csv", *V, *TRAIN)
+    assert code == 3
+    assert reason in err
+
+
+def test_a_table_of_which_everybody_was_erased_is_told_so(spend, ok, run):
+    for k in range(20):
+        ok("unlearn", *V, "--id", f"person-{k}")
+    code, _, err = run("train", "customers.parquet", *V, *TRAIN, "--replace", "--skip-erased")
+    assert (code, "everybody in this table was erased" in err) == (3, True)
+
+
+def test_ids_in_a_file_may_have_a_mark_at_the_front_and_blanks(spend, ok):
+    Path("ids.txt").write_text("\ufeffperson-1  \n\n  person-2\n", encoding="utf-8")
+    assert ok("unlearn", *V, "--ids-from", "ids.txt").startswith("erased 3 rows of 2 people; ")
+
+
+@pytest.mark.parametrize("option", [("--seed", "-1"), ("--shards", "0"), ("--features", "fourier:0")])
+def test_options_out_of_range_are_refused_as_options(here, run, option):
+    code, _, err = run("train", "customers.parquet", *V, *TRAIN, *option)
+    assert code == 2
+    assert not any(word in err for word in ("random_state", "n_features", "Traceback"))

@@ -1,0 +1,357 @@
+"""Saving and loading: the same model comes back, and a bad file is refused without being run."""
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import Lasso, LinearRegression
+
+from expunge import Code, CodedRegressor, Powers, RandomFourier
+from expunge.encoding.features import FeatureMap
+from expunge.errors import InvalidFile, InvalidSetting
+from expunge.learning.state import FirstRows, State
+from expunge.saving.archive import Archive, dump
+from expunge.saving.format import blueprint_parts, load_blueprint
+
+from support.strategies import regressors, tables
+
+UNIT = {"bounds": "unit", "target_bounds": "unit"}
+
+
+@settings(max_examples=60)
+@given(regressors(), tables(), st.sampled_from(["numbers", "text"]))
+def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_factory, estimator, table, kind):
+    X, y = table
+    ids = np.arange(len(X)) if kind == "numbers" else np.array([f"no. {k}" for k in range(len(X))])
+    model = estimator.fit(X, y, ids=ids)
+
+    def forget(m, k):
+        m.unlearn(ids[k]) if m.keep == "rows" else m.unlearn(ids[k], X[k : k + 1], y[k : k + 1])
+
+    forget(model, 2)
+    path = tmp_path_factory.mktemp("saved") / "m.expunge"
+    model.save(path)
+    learner = {} if isinstance(model.learner, str) else {"learner": model.learner}
+    again = CodedRegressor.load(path, **learner)
+    assert again.digest() == model.digest()
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    for m in (model, again):
+        forget(m, 5)
+        m.partial_fit(X[:5], y[:5], ids=ids[:5])
+    assert again.digest() == model.digest()
+    assert again.get_params()["alpha"] == model.alpha or learner
+    for mine, its in ((model.bounds_, again.bounds_), (model._state.blueprint.inputs, again._state.blueprint.inputs)):
+        np.testing.assert_array_equal((mine.low, mine.high), (its.low, its.high))
+    assert os.listdir(path.parent) == ["m.expunge"]
+
+
+@pytest.fixture
+def saved(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
+    path = tmp_path / "m.expunge"
+    CodedRegressor(shards=4, rate=2, features=RandomFourier(4), random_state=0).fit(X, y).save(path)
+    return path
+
+
+def test_feature_names_come_back(tmp_path, rng):
+    import pandas as pd
+
+    frame = pd.DataFrame(rng.random((20, 2)), columns=["age", "income"])
+    CodedRegressor(random_state=0).fit(frame, frame["age"]).save(tmp_path / "m")
+    assert CodedRegressor.load(tmp_path / "m").feature_names_in_.tolist() == ["age", "income"]
+
+
+def test_an_estimator_is_asked_for_because_code_never_comes_from_a_file(tmp_path, rng):
+    X, y = rng.random((30, 2)), rng.random(30)
+    lasso = Lasso(1e-3, fit_intercept=False)
+    CodedRegressor(learner=lasso, random_state=0).fit(X, y).save(tmp_path / "m")
+    with pytest.raises(InvalidSetting, match="code never comes from a file"):
+        CodedRegressor.load(tmp_path / "m")
+    for other in (Lasso(), Lasso(1e-2, fit_intercept=False), LinearRegression(fit_intercept=False)):
+        with pytest.raises(InvalidSetting, match="another learner"):
+            CodedRegressor.load(tmp_path / "m", learner=other)
+    assert CodedRegressor.load(tmp_path / "m", learner=lasso)._state.blueprint.rule.estimator is not lasso
+    CodedRegressor(random_state=0).fit(X, y).save(tmp_path / "m")
+    with pytest.raises(InvalidSetting, match="without a learner"):
+        CodedRegressor.load(tmp_path / "m", learner=lasso)
+
+
+def test_features_of_your_own_cannot_be_saved(tmp_path, rng):
+    class Mine(Powers):
+        pass
+
+    model = CodedRegressor(features=Mine(2)).fit(rng.random((10, 1)), rng.random(10))
+    assert isinstance(model.features_, FeatureMap)
+    with pytest.raises(InvalidSetting, match="Mine cannot be saved"):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        CodedRegressor.load(tmp_path / "nowhere")
+
+
+def test_every_truncation_is_refused(saved):
+    whole = saved.read_bytes()
+    for length in [*range(0, 200, 7), *range(200, len(whole), 997), len(whole) - 1]:
+        saved.write_bytes(whole[:length])
+        with pytest.raises(InvalidFile, match="m.expunge"):
+            CodedRegressor.load(saved)
+
+
+def test_every_flipped_bit_is_refused_or_makes_no_difference(saved):
+    whole, digest = saved.read_bytes(), CodedRegressor.load(saved).digest()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 300):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        saved.write_bytes(damaged)
+        with contextlib.suppress(InvalidFile):
+            assert CodedRegressor.load(saved).digest() == digest
+
+
+class Bomb:
+    def __reduce__(self):
+        return os._exit, (42,)
+
+
+def rewritten(path, **members):
+    """The same archive with some members replaced (None removes one)."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    content |= {name.replace("__", "."): data for name, data in members.items()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            if data is not None:
+                archive.writestr(name, data)
+
+
+def npy(array, **options):
+    buffer = io.BytesIO()
+    np.save(buffer, array, **options)
+    return buffer.getvalue()
+
+
+def test_pickles_are_refused_and_never_run(saved):
+    bomb = np.empty(1, dtype=object)
+    bomb[0] = Bomb()
+    for payload in (npy(bomb, allow_pickle=True), pickle.dumps(Bomb())):
+        rewritten(saved, X__npy=payload)
+        with pytest.raises(InvalidFile, match="'X'"):
+            CodedRegressor.load(saved)
+    saved.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(InvalidFile, match="not a saved model"):
+        CodedRegressor.load(saved)
+
+
+def header(path, **changes):
+    with zipfile.ZipFile(path) as archive:
+        return json.dumps(json.loads(archive.read("model.json")) | changes)
+
+
+def huge(shape):
+    """A member that claims more numbers than the file has bytes."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<i8", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+PARAMETERS = ("shards", "rate", "density", "balanced", "alpha", "fit_intercept", "random_state")
+
+HOSTILE = {
+    "another format": lambda p: {"model__json": header(p, format="other")},
+    "no JSON": lambda p: {"model__json": b"\xff\xfe"},
+    "JSON that is no object": lambda p: {"model__json": b"[1]"},
+    "deep JSON": lambda p: {"model__json": b"[" * 100_000},
+    "a newer version": lambda p: {"model__json": header(p, version=2)},
+    "no header": lambda p: {"model__json": None},
+    "no rows": lambda p: {"X__npy": None},
+    "too few rows": lambda p: {"X__npy": npy(np.zeros((3, 2)))},
+    "rows as text": lambda p: {"X__npy": npy(np.full((40, 2), "x"))},
+    "rows in Fortran order": lambda p: {"X__npy": npy(np.zeros((40, 2), order="F"))},
+    "rows with NaN": lambda p: {"X__npy": npy(np.full((40, 2), np.nan))},
+    "rows that are not there": lambda p: {"X__npy": npy(np.zeros((40, 2)))[:-8]},
+    "rows and more": lambda p: {"X__npy": npy(np.zeros((40, 2))) + b"more"},
+    "other bounds than observed": lambda p: {"X__npy": npy(np.zeros((40, 2)))},
+    "a huge array": lambda p: {"G__npy": huge((2**40, 2))},
+    "G without rank": lambda p: {"G__npy": npy(np.ones((4, 2), dtype=np.int64))},
+    "values too far apart": lambda p: {"X__npy": npy(np.repeat([[-1.5e308], [1.5e308]], 40).reshape(40, 2))},
+    "bounds reversed": lambda p: {"inputs__declared__npy": npy(np.array([[1.0, 1.0], [-1.0, -1.0]]))},
+    "bounds without end": lambda p: {"inputs__declared__npy": npy(np.array([[0.0, 0.0], [np.inf, 1.0]]))},
+    "half of the bounds": lambda p: {"inputs__declared__npy": npy(np.array([[0.0, np.nan], [np.nan, np.nan]]))},
+    "bounds of nothing": lambda p: {"inputs__declared__npy": npy(np.zeros((2, 0)))},
+    "bounds that others declared": lambda p: {"inputs__declared__npy": npy(np.array([[-9.0, np.nan], [9.0, np.nan]]))},
+    "bounds in force of NaN": lambda p: {"inputs__in_force__npy": npy(np.full((2, 2), np.nan))},
+    "other targets than observed": lambda p: {"targets__in_force__npy": npy(np.array([[-1.0], [1.0]]))},
+    "unit bounds of rows that were scaled": lambda p: {"model__json": header(p, **{"inputs.unit": True})},
+    "unit bounds perhaps": lambda p: {"model__json": header(p, **{"inputs.unit": "yes"})},
+    "projection out of range": lambda p: {"features__projection__npy": npy(np.full((2, 4), 2**60))},
+    "exponents out of range": lambda p: {"features__exponents__npy": npy(np.full(4, -(2**63)))},
+    "moments out of range": lambda p: {"moments__npy": npy(np.full((2, 3, 21), 2**62))},
+    "moments of another width": lambda p: {"moments__npy": npy(np.zeros((2, 3, 20), dtype=np.int64))},
+    "slots of nobody": lambda p: {"slots__npy": npy(np.zeros(40, dtype=np.int64))},
+    "too many slots": lambda p: {"model__json": header(p, drawn=10**15)},
+    "negative slots": lambda p: {"model__json": header(p, drawn=-5)},
+    "alpha of text": lambda p: {"model__json": header(p, alpha="1")},
+    "negative alpha": lambda p: {"model__json": header(p, alpha=-1.0)},
+    "unknown features": lambda p: {"model__json": header(p, features={"name": "os.system", "params": {}})},
+    "unknown parameters": lambda p: {"model__json": header(p, features={"name": "Powers", "params": {"command": 1}})},
+    "features that cannot be": lambda p: {
+        "model__json": header(p, features={"name": "Powers", "params": {"degree": -1}})
+    },
+    "keep": lambda p: {"model__json": header(p, keep="everything")},
+    "parameters": lambda p: {"model__json": header(p, parameters={"learner": "x"})},
+    "parameters of text": lambda p: {"model__json": header(p, parameters=dict.fromkeys(PARAMETERS, "x"))},
+    "feature names": lambda p: {"model__json": header(p, feature_names=["a"])},
+    "coded without bounds": lambda p: {"model__json": header(p, keep="coded")},
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_is_refused(saved, what):
+    rewritten(saved, **HOSTILE[what](saved))
+    with pytest.raises(InvalidFile, match="m.expunge"):
+        CodedRegressor.load(saved)
+
+
+def test_rows_where_none_can_be_are_refused(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (39, 2)), rng.uniform(-1, 1, 39)
+    path = tmp_path / "m.expunge"
+    for keep, member in (("rows", "X"), ("coded", "prints")):
+        model = CodedRegressor(shards=4, rate=2, keep=keep, random_state=0, **UNIT).fit(X, y)
+        model.save(path)
+        rewritten(path, model__json=header(path, drawn=38))
+        with pytest.raises(InvalidFile, match="never given out"):
+            CodedRegressor.load(path)
+        model.save(path)
+        with zipfile.ZipFile(path) as archive:
+            kept = np.load(io.BytesIO(archive.read(f"{member}.npy")))
+        kept[~model._state.ensemble.store.live] = 1
+        rewritten(path, **{f"{member}__npy": npy(kept)})
+        with pytest.raises(InvalidFile, match="where there is no row"):
+            CodedRegressor.load(path)
+
+
+def test_clipping_lets_no_file_past_the_bounds(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
+    path = tmp_path / "m.expunge"
+    CodedRegressor(bounds=(-1, 1), target_bounds=(-1, 1), clip=True, random_state=0).fit(X, y).save(path)
+    rewritten(path, X__npy=npy(np.full((40, 2), 1e6)))
+    with pytest.raises(InvalidFile, match="outside the bounds"):
+        CodedRegressor.load(path)
+
+
+MIXED = {"bounds": ([-1, None], [1, None]), "target_bounds": ([np.nan, -1], [np.nan, 2])}
+
+
+def test_mixed_bounds_come_back(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (40, 2))
+    model = CodedRegressor(random_state=0, **MIXED).fit(X, y)
+    model.save(tmp_path / "m")
+    again = clone(CodedRegressor.load(tmp_path / "m"))
+    assert again.bounds == ([-1, None], [1, None])
+    assert again.target_bounds == ([None, -1], [None, 2])
+    assert again.fit(X, y).digest() == model.digest()
+
+
+def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (40, 2))
+    path = tmp_path / "m.expunge"
+    model = CodedRegressor(random_state=0, **MIXED).fit(X, y)
+    kept = model._state.ensemble.store.X
+    for column, value, reason in ((0, 1.5, "outside the bounds"), (1, 1.5, "not those declared or those of the rows")):
+        model.save(path)
+        moved = kept.copy()
+        moved[7, column] = value
+        rewritten(path, X__npy=npy(moved))
+        with pytest.raises(InvalidFile, match=reason):
+            CodedRegressor.load(path)
+
+
+@settings(max_examples=60)
+@given(regressors(), tables())
+def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, table):
+    X, y = table
+    model = estimator.fit(X, y)
+    learner = None if isinstance(model.learner, str) else model.learner
+    blueprint, file = model._state.blueprint, io.BytesIO()
+    dump(file, *blueprint_parts(blueprint))
+    with Archive(file) as archive:
+        again = load_blueprint(archive, learner)
+    X, y = again.admit(X, y.reshape(len(X), -1))
+    assert State.learn(again, FirstRows.placed(again, X, y), None, flat=False).ensemble.digest() == model.digest()
+    assert (again.clip, again.keep, again.print_key) == (blueprint.clip, blueprint.keep, blueprint.print_key)
+
+
+@pytest.mark.parametrize("part", [{"G": np.ones((4, 2), dtype=np.int64)}, {"targets.declared": np.zeros((2, 0))}])
+def test_a_hostile_blueprint_is_refused(part):
+    file = io.BytesIO()
+    header, arrays = blueprint_parts(CodedRegressor(random_state=0).fit(np.eye(5), np.ones(5))._state.blueprint)
+    dump(file, header, arrays | part)
+    with Archive(file, name="blueprint 7") as archive, pytest.raises(InvalidFile, match="blueprint 7 is inconsistent"):
+        load_blueprint(archive)
+
+
+def test_a_file_says_nothing_of_how_long_an_erased_id_was(tmp_path, rng):
+    X, y = rng.random((20, 2)), rng.random(20)
+    model = CodedRegressor(random_state=0).fit(X, y, ids=[f"{k}" * (50 if k == 7 else 1) for k in range(20)])
+    model.unlearn("7" * 50)
+    model.save(tmp_path / "m")
+    with zipfile.ZipFile(tmp_path / "m") as archive:
+        assert np.load(io.BytesIO(archive.read("ids.npy"))).dtype == "<U2"
+
+
+def test_parameters_come_back(tmp_path, rng):
+    X, y = rng.random((20, 2)), rng.random(20)
+    lasso = Lasso(1e-3, fit_intercept=False)
+    model = CodedRegressor(code=Code.single(), shards=None, alpha=7.0, learner=lasso, random_state=5).fit(X, y)
+    model.save(tmp_path / "m")
+    again = CodedRegressor.load(tmp_path / "m", learner=lasso)
+    assert (again.alpha, again.random_state, again.shards) == (7.0, 5, None)
+
+
+def test_compressed_members_are_refused(saved):
+    with zipfile.ZipFile(saved) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    with pytest.raises(InvalidFile, match="compressed"):
+        CodedRegressor.load(saved)
+
+
+def test_hostile_coded_rows_and_rows_out_of_declared_bounds_are_refused(tmp_path, rng):
+    X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
+    path = tmp_path / "m.expunge"
+    CodedRegressor(shards=4, rate=2, keep="coded", random_state=0, **UNIT).fit(X, y).save(path)
+    rewritten(path, q__npy=npy(np.full((2, 10, 4), 2**40)))
+    with pytest.raises(InvalidFile, match="coded rows exceed"):
+        CodedRegressor.load(path)
+    CodedRegressor(code=Code.uncoded(4), random_state=0, **UNIT).fit(X, y).save(path)
+    rewritten(path, X__npy=npy(np.full((40, 2), 5.0)))
+    with pytest.raises(InvalidFile, match="outside the bounds"):
+        CodedRegressor.load(path)
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_other(saved, monkeypatch):
+    before = saved.read_bytes()
+    model = CodedRegressor.load(saved)
+    model.unlearn(3)
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        model.save(saved)
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == ["m.expunge"]

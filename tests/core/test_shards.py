@@ -1,0 +1,148 @@
+"""Stores: a change is seen as carried out before it is, and every row that is read is read in one place."""
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression
+from threadpoolctl import threadpool_limits
+
+from expunge import CodedRegressor, Powers
+from expunge.encoding.bounds import parse_bounds
+from expunge.learning.blueprint import Blueprint
+from expunge.learning.ensemble import EstimatorRule, RidgeRule
+from expunge.learning.state import FirstRows, State
+from expunge.stores.shards import Change, Rows
+
+from support.strategies import SIGNED
+
+KEY = np.array([1, 2], dtype=np.uint64)
+BOUNDS = [None, ([None, -9, None], [None, 9, None]), (-9, 9)]
+RULES = [RidgeRule(1e-3), EstimatorRule(LinearRegression(fit_intercept=False), KEY)]
+
+
+class Elsewhere(Rows):
+    """Rows that only `take` can see, and only those that are there."""
+
+    def __init__(self, rows):
+        super().__init__(np.full_like(rows.X, np.nan), np.full_like(rows.y, np.nan), rows.live)
+        self.rows, self.read = rows, []
+
+    def take(self, slots):
+        assert self.live[slots].all()
+        self.read += slots.tolist()
+        return self.rows.take(slots)
+
+    def commit(self, change):
+        self.rows.commit(change)
+
+
+def blueprint(bounds=None, columns=3, rule=RULES[0]):
+    return Blueprint(
+        key=KEY,
+        code=SIGNED,
+        features=Powers(2).restore(columns, {}),
+        inputs=parse_bounds(bounds, columns, name="bounds"),
+        targets=parse_bounds(None, 1, name="target_bounds"),
+        intercept=False,
+        clip=False,
+        keep="rows",
+        rule=rule,
+        aggregate="mean",
+    )
+
+
+@st.composite
+def stores(draw):
+    """Rows in some of 24 slots, and a change that erases, adds or corrects."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**20)))
+    live = rng.random(24) < draw(st.sampled_from([0.3, 0.9, 1.0]))
+    X, y = (rng.integers(-3, 4, (24, width)) * live[:, None] / 2 for width in (3, 1))
+    slots = rng.choice(24, draw(st.integers(1, 8)), replace=False)
+    if draw(st.booleans()):
+        return Rows(X, y, live), Change(slots)
+    new_X, new_y = rng.integers(-4, 5, (len(slots), 3)) / 2, rng.uniform(-2, 2, (len(slots), 1))
+    return Rows(X, y, live), Change(slots, new_X, new_y)
+
+
+def carried_out(rows, change):
+    copy = rows.grown(len(rows.live))
+    copy.commit(change)
+    return copy
+
+
+@settings(max_examples=100)
+@given(stores(), st.sampled_from([1, 20, 2**16]))
+def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
+    rows, change = store
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("expunge.exact.arrays.AT_ONCE", block)
+        swept = [np.concatenate(side) for side in zip(*Elsewhere(rows).sweep(change), strict=True)]
+    after = carried_out(rows, change)
+    expected = np.column_stack([after.X, after.y])[after.live].tolist()
+    assert sorted(np.column_stack(swept).tolist()) == sorted(expected)
+
+
+@settings(max_examples=100)
+@given(stores(), st.sampled_from(BOUNDS), st.sampled_from(RULES), st.sampled_from([1, 20, 2**16]))
+def test_training_as_after_a_change_is_training_after_it_and_overwrites_nothing(store, bounds, rule, block):
+    rows, change = store
+    plan = blueprint(bounds, rule=rule)
+    expected, expected_extents = plan.build(carried_out(rows, change))
+    before = rows.X.tobytes(), rows.y.tobytes(), rows.live.tobytes()
+    elsewhere = Elsewhere(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("expunge.exact.arrays.AT_ONCE", block)
+        ensemble, extents = plan.build(elsewhere, change)
+    assert (rows.X.tobytes(), rows.y.tobytes(), rows.live.tobytes()) == before
+    assert not set(elsewhere.read) & set(change.slots.tolist())
+    assert ensemble.store is elsewhere
+    rows.commit(change)
+    assert ensemble.digest() == expected.digest()
+    for mine, its in ((extents.inputs, expected_extents.inputs), (extents.targets, expected_extents.targets)):
+        np.testing.assert_array_equal((mine.at_low, mine.at_high), (its.at_low, its.at_high))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_no_request_reads_a_row_but_by_take(rule, rng):
+    X, y = rng.uniform(-1, 1, (40, 3)), rng.uniform(-1, 1, (40, 1))
+    X[0], X[5:10], y[5:10] = 2, 0, 0
+    draft = blueprint(rule=rule)
+    plain = State.learn(draft, FirstRows.placed(draft, X, y), None, flat=True)
+    rows = carried_out(plain.ensemble.store, Change(np.empty(0, dtype=np.int64)))
+    unseen = replace(plain, ensemble=replace(plain.ensemble, store=Elsewhere(rows)))
+    moved = []
+    for who, new in ((5, None), (0, None), (7, X[:1]), (8, X[9:10])):
+        slots = plain.index.find(np.array([who])).slots
+        change = Change(slots) if new is None else Change(slots, new, y[:1])
+        outcomes = [state.after(change) for state in (plain, unseen)]
+        moved.append(outcomes[0].bounds_moved)
+        plain, unseen = (outcome.commit() for outcome in outcomes)
+        assert plain.ensemble.digest() == unseen.ensemble.digest()
+    assert moved == [False, True, True, False]
+
+
+def test_a_row_that_goes_is_not_encoded_with_the_bounds_that_it_moved(rng):
+    X, y = rng.random((30, 2)), rng.random(30)
+    X[3, 0] = 1e200  # its cube, in the bounds of the others, is no float
+    model = CodedRegressor(features=Powers(3), random_state=0).fit(X, y)
+    assert model.unlearn(3).bounds_moved
+    assert model.digest() == model.retrained().digest()
+
+
+def test_refitting_takes_no_memory_for_the_rows(rng):
+    def peak(n):
+        rows = Rows(rng.random((n, 8)), rng.random((n, 1)), np.ones(n, dtype=bool))
+        change = Change(rows.X[:, :1].argmax(axis=0))
+        tracemalloc.start()
+        try:
+            with threadpool_limits(1):  # the peaks of two threads may or may not fall together
+                blueprint(columns=8).build(rows, change)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(200_000) - peak(40_000) < 160_000 * 8  # less than one of nine columns

@@ -1,0 +1,407 @@
+"""Kill a process that works on a vault, at random instants, again and again, and look at what it left.
+
+    python tests/killing.py --kills 10000 --seed 1
+
+A worker trains, unlearns, adds, rectifies, readmits and predicts, and says so in a pipe: before each request and once
+the vault has acknowledged it. It is killed at an instant drawn uniformly over the time that such a request takes; then
+so may be the processes that recover the vault. What is found in the end must be what a plain dictionary and a model in
+memory say, with or without the one request that was in flight: as its record in the ledger was whole, or not.
+
+This process imports everything once and forks: to start Python takes longer than a hundred requests.
+"""
+
+import argparse
+import copy
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from expunge import CodedRegressor, RandomFourier
+from expunge.errors import ErasedId, InvalidFile, MissingData
+from expunge.vault import Vault
+from expunge.vault.disk import files
+from expunge.vault.disk.people import hashed
+from expunge.vault.ledger.ledger import REQUESTS, Ledger
+from expunge.vault.requests import plans
+
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+KILLS_A_LIFE = 25  # then comes another vault: ledgers grow, and a first training is worth a few kills, too
+SHARDS = 4
+STARTED, DONE = b">", b"."
+
+Row = tuple[float, float, float]
+
+
+class Unsynced(files.System):
+    """A disk that nobody waits for: what was written outlives its process, synced or not."""
+
+    def sync(self, fd: int) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a worker asks for; `refuse` is an add that must fail, `again` an erasure that was done before."""
+
+    kind: str
+    ids: tuple[int, ...] = ()  # one a row, where there are rows
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def table(self) -> Any:
+        return pa.table({"who": self.ids, **dict(zip("aby", zip(*self.rows, strict=True), strict=True))})
+
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray]:
+        table = np.array(self.rows)
+        return table[:, :2], table[:, 2]
+
+
+@dataclass(eq=False)
+class Shadow:
+    """What a vault must hold: a plain dictionary, and a model in memory that was asked the same."""
+
+    observed: bool  # whether the bounds are observed
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    erased: set[int] = field(default_factory=set)
+    kinds: list[str] = field(default_factory=list)  # of the requests that were carried out
+    model: CodedRegressor | None = None
+
+    @property
+    def estimator(self) -> CodedRegressor:
+        bounds = {} if self.observed else {"bounds": (-1.0, 2.0), "target_bounds": (-1.0, 2.0)}
+        return CodedRegressor(shards=SHARDS, rate=2, features=RandomFourier(6), random_state=0, **bounds)
+
+    def name(self, request: Request) -> str:
+        """What a request is to be called, in this state."""
+        return request.kind if self.kinds else f"first {request.kind}"
+
+    def after(self, request: Request) -> "Shadow":
+        """What a vault must hold once a request is carried out."""
+        new = copy.deepcopy(self)
+        if request.kind in REQUESTS:
+            new.kinds.append(request.kind)
+        getattr(new, f"_{request.kind}", lambda _: None)(request)
+        return new
+
+    def _train(self, request: Request) -> None:
+        self.rows, self.model = {}, self.estimator.fit(*request.columns, ids=np.array(request.ids))
+        self._keep(request)
+
+    def _add(self, request: Request) -> None:
+        self.model.partial_fit(*request.columns, ids=np.array(request.ids))
+        self._keep(request)
+
+    def _rectify(self, request: Request) -> None:
+        self.model.rectify(np.array(request.ids), *request.columns)
+        for one in request.ids:
+            self.rows[one] = []
+        self._keep(request)
+
+    def _unlearn(self, request: Request) -> None:
+        there = [one for one in request.ids if one in self.rows]
+        self.model.unlearn(there)
+        for one in there:
+            del self.rows[one]
+        self.erased.update(there)
+
+    def _readmit(self, request: Request) -> None:
+        self.erased.difference_update(request.ids)
+
+    def _keep(self, request: Request) -> None:
+        for one, row in zip(request.ids, request.rows, strict=True):
+            self.rows.setdefault(one, []).append(row)
+
+
+def die(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - not a secret
+
+
+def draw(shadow: Shadow, rng: random.Random) -> Request:
+    """A request that makes sense."""
+
+    def some(ids: Any, most: int) -> tuple[int, ...]:
+        return tuple(rng.sample(sorted(ids), rng.randint(1, min(most, len(ids)))))
+
+    def rows(ids: tuple[int, ...]) -> tuple[Row, ...]:
+        return tuple((rng.random(), rng.random(), rng.uniform(-1.0, 2.0)) for _ in ids)
+
+    free = set(range(40)) - shadow.erased
+    weights = {"train": 1.0}
+    if shadow.rows:
+        weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(shadow.rows) / 3, "predict": 1.0}
+    if shadow.rows and shadow.erased:
+        weights |= {"readmit": 1.5, "refuse": 1.0, "again": 0.5}
+    kind = rng.choices(list(weights), list(weights.values()))[0]
+    if kind == "train":
+        ids = some(free, 8) + tuple(rng.choices(sorted(free), k=rng.randint(SHARDS, 8)))
+    elif kind == "add":
+        ids = some(free, 6)
+    elif kind == "refuse":
+        ids = some(free, 5) + some(shadow.erased, 1)
+    elif kind == "rectify":
+        ids = tuple(one for one in some(shadow.rows, 3) for _ in shadow.rows[one])
+    elif kind == "unlearn":
+        ids = some(shadow.rows, 3) + (some(shadow.erased, 1) if shadow.erased and rng.random() < 0.3 else ())
+    elif kind == "predict":
+        ids = some(range(20), 9)
+    else:
+        ids = some(shadow.erased, 2)
+    return Request(kind, ids, () if kind in ("unlearn", "readmit", "again") else rows(ids))
+
+
+@dataclass
+class Life:
+    """One vault, from its first training on."""
+
+    path: Path
+    shadow: Shadow
+
+    def ask(self, vault: Vault | None, request: Request) -> Vault:
+        """Ask the vault for what the request says, and look at the answer."""
+        kind = request.kind
+        if vault is None or kind == "train":
+            described = {"target": "y", "id": "who", "model": self.shadow.estimator}
+            return Vault.create(self.path, request.table, **described, replace=vault is not None)
+        if kind == "predict":
+            X = request.columns[0]
+            check(np.array_equal(vault.predict(X), self.shadow.model.predict(X)), "a prediction is another model's")
+        elif kind == "refuse":
+            try:
+                vault.add(request.table)
+            except ErasedId:
+                return vault
+            fail("rows of an erased id were added")
+        elif kind == "again":
+            check(vault.unlearn(request.ids).kind in ("unlearn", "restore"), "an erasure has another answer")
+        else:
+            getattr(vault, kind)(request.table if request.rows else request.ids)
+        return vault
+
+    def work(self, seed: int, tell: Callable[[bytes], Any]) -> None:
+        """What a worker does until it is killed. Some have no key to sign with."""
+        rng = die(seed)
+        key = self.path.with_suffix(".nowhere") if rng.random() < 0.2 else None
+        vault = Vault.open(self.path, key=key) if self.shadow.kinds else None
+        while True:
+            request = draw(self.shadow, rng)
+            tell(STARTED)
+            vault = self.ask(vault, request)
+            tell(DONE)
+            self.shadow = self.shadow.after(request)
+
+    def requests(self, seed: int, count: int) -> tuple["Shadow", list[Request]]:
+        """What a worker did: the state before its last request, and its requests."""
+        rng, shadow, requests = die(seed), self.shadow, []
+        rng.random()
+        for k in range(count):
+            requests.append(draw(shadow, rng))
+            if k < count - 1:
+                shadow = shadow.after(requests[-1])
+        return shadow, requests
+
+    def reopen(self, tell: Callable[[bytes], Any]) -> None:
+        """What a reader does that comes upon what a killed process left."""
+        tell(STARTED)
+        Vault.open(self.path).predict(np.zeros((1, 2)))
+
+    def in_ledger(self) -> tuple[list[str], set[int]]:
+        """The requests that are accepted, and which of them are done, as plain reading says."""
+        ledger = self.path.with_suffix(".ledger")
+        records = Ledger(ledger).read()[0] if ledger.exists() else []
+        return [r.kind for r in records if r.kind in REQUESTS], {r.request for r in records if r.kind == "done"}
+
+    def look(self) -> None:
+        """The vault is what the shadow says, to the last row and bit."""
+        shadow = self.shadow
+        if not shadow.kinds:
+            return self._look_unborn()
+        vault = Vault.open(self.path)
+        check([r.kind for r in vault.requests] == shadow.kinds, "requests were lost, or done twice")
+        verdict = vault.verify()
+        check(verdict.ok, f"verify: {verdict}")
+        check({r.state for r in vault.requests} == {"certified"}, "requests are not done and certified")
+        check(all(vault.certificate_path(r.number).exists() for r in vault.requests), "a certificate is not there")
+        check(vault.digest() == shadow.model.digest(), "the model is another than the requests lead to")
+        mine = vault._writer
+        check(not mine.folder.leftovers(mine.model.manifest.names), "there are leftovers")
+        ids = sorted(shadow.rows.keys() | shadow.erased | set(range(40)))
+        found = mine.people.find(hashed(mine.identity.key, [str(one).encode() for one in ids]))
+        X, y = mine.rows.take(found.live.slot)
+        rows = defaultdict(list)
+        for owner, row in zip(found.live.owner.tolist(), np.column_stack([X, y]).tolist(), strict=True):
+            rows[ids[owner]].append(tuple(row))
+        check(rows == shadow.rows, "the rows are others")
+        check({ids[k] for k in found.buried.owner} == shadow.erased, "other ids are erased")
+        check(mine.model.manifest.rows == sum(map(len, shadow.rows.values())), "there are rows of nobody")
+        return None
+
+    def _look_unborn(self) -> None:
+        """A first training that was not accepted: nothing was promised, and it can be done again."""
+        try:
+            Vault.open(self.path)
+        except (MissingData, InvalidFile):
+            return
+        fail("a vault opens that was never trained")
+
+
+class Child:
+    """A forked process that tells how far it is, a byte a time."""
+
+    def __init__(self, task: Callable[[Callable[[bytes], Any]], None]) -> None:
+        self._pipe, theirs = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            try:
+                task(lambda mark: os.write(theirs, mark))
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        os.close(theirs)
+
+    def hear(self) -> bytes:
+        """The next mark; nothing if there is none to come."""
+        return os.read(self._pipe, 1)
+
+    def kill(self, delay: float) -> tuple[bytes, bool]:
+        """Kill it after a while. What else it had told, and whether it was alive until then."""
+        time.sleep(delay)
+        os.kill(self._pid, signal.SIGKILL)
+        rest = b""
+        while mark := self.hear():
+            rest += mark
+        os.close(self._pipe)
+        status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        check(status in (0, -signal.SIGKILL), "the process failed before it was killed; its error is above")
+        return rest, status != 0
+
+
+class Torture:
+    """Lives of vaults, one after another, and what was seen."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.rng = folder, die(seed)
+        self.hit: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+        self.acknowledged = 0
+        self._seconds: dict[str, float] = defaultdict(lambda: 0.02)  # that a request of this kind takes
+        self._lives = 0
+
+    @property
+    def kills(self) -> int:
+        return sum(self.hit.values())
+
+    def run(self, kills: int) -> None:
+        while self.kills < kills:
+            self._lives += 1
+            path = self.folder / str(self._lives) / "t.vault"
+            path.parent.mkdir()
+            life = Life(path, Shadow(observed=self._lives % 2 == 0))
+            until = min(kills, self.kills + KILLS_A_LIFE)
+            while self.kills < until:
+                self.strike(life)
+            shutil.rmtree(path.parent)
+
+    def strike(self, life: Life) -> None:
+        """Let a worker work, kill it, kill who recovers, and look."""
+        seed = self.rng.getrandbits(32)
+        spared = self.rng.choice([0, 0, 1, 2, 4] if life.shadow.kinds else [0, 0, 0, 0, 1])
+        started, done, alive = self._work(life, seed, spared)
+        before, requests = life.requests(seed, max(started, 1))
+        in_flight = requests[-1] if started > done else None
+        life.shadow = before if in_flight or not started else before.after(requests[-1])
+        self.acknowledged += done
+        if alive:
+            self.hit[before.name(in_flight) if in_flight else "between requests"] += 1
+        accepted, finished = life.in_ledger()
+        if in_flight and len(accepted) > len(life.shadow.kinds):
+            life.shadow = life.shadow.after(in_flight)
+            self.left["accepted, finished by the next" if len(accepted) not in finished else "done"] += 1
+        elif in_flight and in_flight.kind in REQUESTS:
+            self.left["not accepted, nothing changed"] += 1
+        check(accepted == life.shadow.kinds, "the ledger has other requests than were asked for")
+        unfinished = len(accepted) not in finished
+        while life.shadow.kinds and self.rng.random() < (0.7 if unfinished else 0.1):
+            self._recover(life, unfinished=unfinished)
+        life.look()
+
+    def _work(self, life: Life, seed: int, spared: int) -> tuple[int, int, bool]:
+        """How many requests a worker started, how many were acknowledged, and whether it lived until it was killed."""
+        child = Child(lambda tell: life.work(seed, tell))
+        first, *others = life.requests(seed, spared + 1)[1]
+        names = [life.shadow.name(first), *(request.kind for request in others)]
+        for name in names[:-1]:
+            check(child.hear() == STARTED, "the worker failed; its error is above")
+            clock = time.perf_counter()
+            check(child.hear() == DONE, "the worker failed; its error is above")
+            self._seconds[name] += (time.perf_counter() - clock - self._seconds[name]) / 4
+        check(child.hear() == STARTED, "the worker failed; its error is above")
+        rest, alive = child.kill(self.rng.uniform(0.0, 1.05 * self._seconds[names[-1]]))
+        return spared + 1 + rest.count(STARTED), spared + rest.count(DONE), alive
+
+    def _recover(self, life: Life, *, unfinished: bool) -> None:
+        child = Child(life.reopen)
+        check(child.hear() == STARTED, "the reader failed; its error is above")
+        _, alive = child.kill(self.rng.uniform(0.0, self._seconds["unlearn"]))
+        if alive:
+            self.hit["recovery of an accepted request" if unfinished else "opening"] += 1
+
+    def __str__(self) -> str:
+        def counts(of: Counter[str]) -> str:
+            return "".join(f"\n  {n:6,} {what}" for what, n in of.most_common())
+
+        return (
+            f"{self.kills:,} kills in {self._lives} vaults, {self.acknowledged:,} requests acknowledged; during"
+            f"{counts(self.hit)}\nthe request in flight was{counts(self.left)}"
+        )
+
+
+class Wrong(Exception):
+    """A vault broke a promise."""
+
+
+def check(ok: object, otherwise: str) -> None:
+    if not ok:
+        fail(otherwise)
+
+
+def fail(why: str) -> NoReturn:
+    raise Wrong(why)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where the vaults go; the one that broke a promise is left there")
+    asked = parser.parse_args()
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):  # a fork copies one thread only
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ONE_THREAD)  # noqa: S606 - ourselves
+    files.system = Unsynced()
+    plans.MOST_SEGMENTS = 3  # to merge people often
+    torture = Torture(asked.folder or Path(tempfile.mkdtemp(prefix="expunge-killing-")), asked.seed)
+    try:
+        torture.run(asked.kills)
+    finally:
+        sys.stdout.write(f"{torture}\n")
+    if not asked.folder:
+        shutil.rmtree(torture.folder)
+
+
+if __name__ == "__main__":
+    main()

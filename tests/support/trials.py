@@ -1,0 +1,437 @@
+"""Trials: a tiny vault, every command that it knows, and what must be true of it after something went wrong.
+
+What a vault must hold is computed by an in-memory model that carries out the same requests (`Mirror`). Whatever went
+wrong, a vault is as it was before a request or as it is after it. Nothing here knows how a vault does that.
+"""
+
+import copy
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expunge import CodedRegressor, Powers
+from expunge.errors import ExpungeError, InvalidFile, InvalidSetting, MissingData, Unfinished
+from expunge.vault import Vault
+from expunge.vault.disk.files import SyncFailed
+from expunge.vault.disk.people import hashed
+from expunge.vault.requests import plans
+
+from support.disks import Crash, Fault, Faulty, Operation, plant
+
+NAME = "small.vault"
+EVERYBODY = range(60)  # no id is outside
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows, whose they are, and the same as a table."""
+
+    ids: list[int]
+    X: np.ndarray  # (n, 2)
+    y: np.ndarray  # (n,)
+
+    @classmethod
+    def draw(cls, seed: int, ids: Iterable[int], width: float = 1.0) -> "Table":
+        rng, ids = np.random.default_rng(seed), list(ids)
+        return cls(ids, rng.random((len(ids), 2)) * width, rng.random(len(ids)) * width)
+
+    def without(self, gone: Iterable[int]) -> "Table":
+        keep = ~np.isin(self.ids, list(gone))
+        return Table(np.array(self.ids)[keep].tolist(), self.X[keep], self.y[keep])
+
+    @property
+    def arrow(self) -> pa.Table:
+        return pa.table({"who": self.ids, "a": self.X[:, 0], "b": self.X[:, 1], "y": self.y})
+
+
+@dataclass(frozen=True)
+class State:
+    """What a vault holds, as far as it can be told from outside."""
+
+    digest: str
+    rows: frozenset[tuple[int, int]]  # an id, and how many rows it has
+    erased: frozenset[int]
+    answer: tuple[float, ...]  # to a question
+
+
+NOTHING = State("", frozenset(), frozenset(), ())  # no vault yet
+QUESTION = np.array([[0.25, 0.5], [0.75, 0.5]])
+
+
+class Mirror:
+    """The same requests, carried out in memory."""
+
+    def __init__(self, model: CodedRegressor, table: Table) -> None:
+        self.model = model.fit(table.X, table.y, ids=table.ids)
+        self.rows, self.erased = Counter(table.ids), set()
+
+    def add(self, table: Table) -> None:
+        self.model.partial_fit(table.X, table.y, ids=table.ids)
+        self.rows.update(table.ids)
+
+    def rectify(self, table: Table) -> None:
+        self.model.rectify(table.ids, table.X, table.y)
+
+    def unlearn(self, ids: list[int]) -> None:
+        self.drop(ids)
+        self.erased.update(ids)
+
+    def drop(self, ids: list[int]) -> None:
+        self.model.unlearn(ids)
+        for one in ids:
+            del self.rows[one]
+
+    def readmit(self, ids: list[int]) -> None:
+        self.erased.difference_update(ids)
+
+    @property
+    def state(self) -> State:
+        answer = tuple(self.model.predict(QUESTION).tolist())
+        return State(self.model.digest(), frozenset(self.rows.items()), frozenset(self.erased), answer)
+
+
+def state_of(vault: Vault) -> State:
+    """The same of a vault."""
+    digest, identity, people = vault.digest(), vault._writer.identity, vault._writer.people
+    entries = people.find(hashed(identity.key, [str(one).encode() for one in EVERYBODY]))
+    rows = Counter(entries.live.owner.tolist())
+    answer = tuple(vault.predict(QUESTION).tolist())
+    return State(digest, frozenset(rows.items()), frozenset(entries.buried.owner.tolist()), answer)
+
+
+BOUNDS = ["declared", "observed"]
+
+
+class World:
+    """The vaults that commands are tried on, made once and copied for each trial.
+
+    With declared bounds a request touches the learners of its rows; with observed ones a bound may move, and then all
+    of them are learned anew.
+    """
+
+    def __init__(self, bounds: str, place: Path) -> None:
+        self.place, self.bounds = place, bounds
+        self._fresh, self._states = count(), {}
+        self.looked: dict[object, State] = {}
+        (self.place / "nothing").mkdir()
+        self._make()
+
+    def model(self, seed: int) -> CodedRegressor:
+        given = {"bounds": "unit", "target_bounds": "unit", "features": Powers(2)} if self.bounds == "declared" else {}
+        return CodedRegressor(shards=4, rate=2, random_state=seed, **given)
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        wide = 1.0 if self.bounds == "declared" else 2.0  # what comes later moves the bounds, where they may
+        return {
+            "first": Table.draw(0, [k % 20 for k in range(24)]),
+            "second": Table.draw(1, [20, 21], wide),
+            "right": Table.draw(2, [6]),
+            "more": Table.draw(3, [30, 31, 31], wide),
+            "righter": Table.draw(4, [1, 7, 1], wide),
+            "new": Table.draw(5, [*range(12), 3, 40, 41, 40], wide),
+        }
+
+    def _make(self) -> None:
+        """Four requests, then copies: with the folder as of the first request, and with the key lost."""
+        trained, old, keyless = (self.place / name for name in ("trained", "old copy", "keyless"))
+        trained.mkdir()
+        vault, mirror = self.create(trained), Mirror(self.model(0), self.tables["first"])
+        shutil.copytree(trained / NAME, self.place / "first")
+        for asked in (vault, mirror):
+            asked.unlearn([5])
+            asked.add(self._as(asked, "second"))
+            asked.rectify(self._as(asked, "right"))
+        shutil.copytree(trained, old)
+        shutil.rmtree(old / NAME)
+        (self.place / "first").rename(old / NAME)
+        shutil.copytree(trained, keyless)
+        (keyless / NAME).with_suffix(".key").unlink()
+        Vault.open(keyless / NAME).unlearn([8])
+        self.mirrors = {name: copy.deepcopy(mirror) for name in ("trained", "old copy", "keyless")}
+        self.mirrors["keyless"].unlearn([8])
+
+    def _as(self, asked: Vault | Mirror, name: str) -> Any:
+        return self.tables[name].arrow if isinstance(asked, Vault) else self.tables[name]
+
+    def create(self, root: Path, table: str = "first", *, seed: int = 0, **options: Any) -> Vault:
+        data = self.tables[table].arrow
+        return Vault.create(root / NAME, data, target="y", id="who", model=self.model(seed), **options)
+
+    def copy(self, scene: str) -> Path:
+        """A scene in a folder of its own."""
+        return Path(shutil.copytree(self.place / scene, self.fresh()))
+
+    def states(self, command: "Command") -> tuple[State, State]:
+        """Before a command and after it."""
+        if command.name not in self._states:
+            self._states[command.name] = command.before(self), command.after(self)
+        return self._states[command.name]
+
+    def fresh(self) -> Path:
+        """A name that is free."""
+        return self.place / f"trial {next(self._fresh)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Command:
+    """Something to ask of a vault."""
+
+    name: str
+    run: Callable[[World, Path, Any], Any]  # in this folder, with this open vault if `opens`
+    mirror: Callable[[World, Mirror], Any] = lambda world, mirror: None
+    scene: str = "trained"
+    opens: bool = True  # whether it is asked of a vault that is open
+    meanwhile: Callable[[Path], Any] | None = None  # what another does once it is open
+    repeats: bool = True  # whether to ask again for what was done is fine, and changes nothing
+
+    def before(self, world: World) -> State:
+        if self.scene == "nothing":
+            return NOTHING
+        if self.scene == "old copy" or self.meanwhile:  # that copy, or what is open, never counts again
+            return self.after(world)
+        return world.mirrors[self.scene].state
+
+    def after(self, world: World) -> State:
+        if self.scene == "nothing":
+            return Mirror(world.model(0), world.tables["first"]).state
+        mirror = copy.deepcopy(world.mirrors[self.scene])
+        return (self.mirror(world, mirror) or mirror).state
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _replaced(world: World, mirror: Mirror) -> Mirror:
+    """A new training is of its own rows alone, without those of who was erased."""
+    new = Mirror(world.model(1), world.tables["new"].without(mirror.erased))
+    new.erased = mirror.erased
+    return new
+
+
+def _renewed(world: World, root: Path, vault: Vault) -> None:
+    with suppress(InvalidSetting):  # the key is there already
+        vault.renew_key()
+
+
+def _merged(world: World, root: Path, vault: Vault) -> None:
+    """As many segments as there may be: the next batch makes one of all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "MOST_SEGMENTS", 2)
+        vault.add(world.tables["more"].arrow)
+
+
+COMMANDS = [
+    Command("create", lambda world, root, _: world.create(root), scene="nothing", opens=False, repeats=False),
+    Command(
+        "replace",
+        lambda world, root, _: world.create(root, "new", seed=1, replace=True, skip_erased=True),
+        _replaced,
+        opens=False,
+    ),
+    Command(
+        "add",
+        lambda world, _, vault: vault.add(world.tables["more"].arrow),
+        lambda world, mirror: mirror.add(world.tables["more"]),
+        repeats=False,
+    ),
+    Command("add and merge", _merged, lambda world, mirror: mirror.add(world.tables["more"]), repeats=False),
+    Command(
+        "rectify",
+        lambda world, _, vault: vault.rectify(world.tables["righter"].arrow),
+        lambda world, mirror: mirror.rectify(world.tables["righter"]),
+    ),
+    Command("unlearn", lambda _, __, vault: vault.unlearn([0, 9]), lambda _, mirror: mirror.unlearn([0, 9])),
+    Command("readmit", lambda _, __, vault: vault.readmit([5]), lambda _, mirror: mirror.readmit([5]), repeats=False),
+    # Erased since the copy was made: 5. Corrected since, so gone: 6. Added since, so missing: 20 and 21.
+    Command(
+        "restore",
+        lambda _, root, __: Vault.open(root / NAME),
+        lambda _, mirror: mirror.drop([6, 20, 21]),
+        scene="old copy",
+        opens=False,
+    ),
+    Command("renew_key", _renewed, scene="keyless"),
+    Command("open", lambda _, root, __: Vault.open(root / NAME), opens=False),
+    Command(
+        "predict",
+        lambda world, _, vault: vault.predict(QUESTION),
+        lambda _, mirror: mirror.unlearn([0, 9]),
+        meanwhile=lambda root: Vault.open(root / NAME).unlearn([0, 9]),
+    ),
+    Command("verify", lambda _, __, vault: vault.verify()),
+]
+REQUESTS = [command for command in COMMANDS if command.name not in ("open", "predict", "verify")]
+
+
+class Trial:
+    """A command on a disk that may fail, and what must be true whatever happened."""
+
+    def __init__(self, world: World, command: Command, root: Path | None = None) -> None:
+        self.world, self.command = world, command
+        self.root = world.copy(command.scene) if root is None else root
+        self.disk = Faulty(self.root)
+        self.before, self.after = world.states(command)
+        self.vault: Vault | None = None
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> "Trial":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.root)
+
+    def run(self, fault: Fault | None = None) -> "Trial":
+        """Open the vault, if that is not the command itself, then carry the command out on a disk with a fault."""
+        with self.disk.used():
+            self.vault = Vault.open(self.root / NAME) if self.command.opens else None
+            if self.command.meanwhile:
+                self.command.meanwhile(self.root)
+            self.disk.arm(fault)
+            try:
+                self.command.run(self.world, self.root, self.vault)
+            except (Exception, Crash) as error:
+                self.error = error
+        return self
+
+    def recover(self, fault: Fault | None = None) -> "Trial":
+        """Once the process is gone, another takes up the vault, on a disk with a fault."""
+        self.vault, self.error = None, Crash()
+        with self.disk.used(), suppress(ExpungeError, OSError, Crash):
+            self.disk.arm(fault)
+            self.world.create(self.root) if self.command.scene == "nothing" else Vault.open(self.root / NAME)
+        return self
+
+    def power_cut(self, seed: int | None = None) -> "Trial":
+        """What a power cut leaves, on another disk."""
+        cut = Trial(self.world, self.command, plant(self.disk.left(seed), self.world.fresh()))
+        cut.error = Crash()
+        return cut
+
+    @property
+    def lost_a_sync(self) -> bool:
+        return any(isinstance(error, SyncFailed) for error in (self.error, getattr(self.error, "__cause__", None)))
+
+    @property
+    def allowed(self) -> set[State]:
+        """The states that are right after what the command answered."""
+        if self.error is None or isinstance(self.error, Unfinished):
+            return {self.after}
+        return {self.before, self.after} if isinstance(self.error, Crash | SyncFailed) else {self.before}
+
+    def check(self, seeds: Iterable[int] = ()) -> None:
+        """All that must be true after a fault, also if the power fails at once (with each seed, by another chance)."""
+        assert isinstance(self.error, ExpungeError | OSError | Crash | None), repr(self.error)
+        assert self.error is None or str(self.error)
+        with self.disk.used():
+            self.check_prediction()
+            self.disk.heal()
+            self.check_handle()
+        for seed in (None, *seeds):
+            self.check_power_cut(self.allowed, seed=seed)
+        with self.disk.used():
+            state = settled(self.root, self.allowed)
+        self.check_power_cut({state})
+        with self.disk.used():
+            self.ask_again(state)
+            settled(self.root, {self.after}, certified=True)
+        self.check_power_cut({self.after}, certified=True)
+
+    def check_prediction(self) -> None:
+        """Whatever is wrong with the disk: no answer, or one from a state that counts. If it is full, an answer."""
+        if self.vault is None or isinstance(self.error, Crash):
+            return
+        full = self.disk.fault is not None and self.disk.fault.kind == "full"
+        try:
+            answer = tuple(self.vault.predict(QUESTION).tolist())
+        except (ExpungeError, OSError):
+            assert not full or self.allowed != {self.before}
+        else:
+            assert answer in {state.answer for state in self.allowed}
+
+    def check_handle(self) -> None:
+        """Whoever saw a sync fail writes no more; else the same vault goes on, as if nothing had happened."""
+        if self.vault is None or isinstance(self.error, Crash):
+            return
+        if self.lost_a_sync:
+            with pytest.raises(Unfinished, match="open the vault anew"):
+                self.vault.unlearn([2])
+        else:
+            assert state_of(self.vault) in self.allowed
+
+    def check_power_cut(self, allowed: set[State], *, certified: bool = False, seed: int | None = None) -> None:
+        """What a power cut at this moment leaves is one of these states, too. (Many leave the same: one look does.)"""
+        if self.disk.lasts:
+            return
+        looked = sha256(repr(self.disk.left(seed)).encode()).digest(), certified
+        if looked not in self.world.looked:
+            with self.power_cut(seed) as cut, cut.disk.used():
+                self.world.looked[looked] = settled(cut.root, allowed, certified=certified)
+        assert self.world.looked[looked] in allowed
+
+    def ask_again(self, state: State) -> None:
+        """Ask for what was not done; what was done and may be repeated changes nothing."""
+        if state != self.after or self.command.repeats:
+            vault = Vault.open(self.root / NAME) if self.command.opens else None
+            self.command.run(self.world, self.root, vault)
+
+
+def settled(root: Path, allowed: set[State], *, certified: bool = False) -> State:
+    """Take up the vault that is there and look at everything."""
+    try:
+        vault = Vault.open(root / NAME)
+    except (MissingData, InvalidFile):
+        if NOTHING not in allowed:
+            raise
+        return NOTHING
+    verdict = vault.verify()
+    assert verdict.ok, verdict
+    state = state_of(vault)
+    assert state in allowed
+    assert not certified or not vault.status().uncertified
+    assert set(os.listdir(root / NAME)) == vault._writer.model.manifest.names | {"identity.json", "current"}
+    return state
+
+
+def operations(world: World, command: Command) -> list[Operation]:
+    """What a command does to a disk if all goes well."""
+    with Trial(world, command).run() as trial:
+        assert trial.error is None
+        return list(trial.disk.log)
+
+
+def steps(log: list[Operation]) -> list[int]:
+    """One operation of each kind: what is done to which of a vault's files, whatever its number; and every record."""
+    kinds = {re.sub(r"\d+", "", str(operation)): k for k, operation in reversed(list(enumerate(log)))}
+    records = [k for k, operation in enumerate(log) if str(operation) in ("write small.ledger", "sync small.ledger")]
+    return sorted({*kinds.values(), *records})
+
+
+def fitting(operation: Operation, k: int) -> Fault:
+    """A fault that an operation is prone to; one in three is lasting."""
+    kinds = {"sync": ["sync"], "write": ["short", "full", "error"]}.get(operation.name, ["full", "error"])
+    kind = next(kind for kind in [*kinds[k % len(kinds) :], "error"] if Fault(kind).concerns(operation))
+    return Fault(kind, k, lasting=k % 3 == 0)
+
+
+@contextmanager
+def told(*what: object) -> Iterator[None]:
+    """Say with a failure what was being tried."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(", ".join(map(str, what)))
+        raise

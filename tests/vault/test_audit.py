@@ -1,0 +1,210 @@
+"""The audit finds what an opened vault would not: everything here passes its checksums, and yet does not fit."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from expunge.errors import InvalidFile
+from expunge.vault import Vault, audit
+from expunge.vault.certificates import jws as certificates
+from expunge.vault.disk.people import NOBODY
+from expunge.vault.disk.rowfile import write_live
+from expunge.vault.ledger.ledger import START, compose
+
+from support.vaults import duplicate, made
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    vault = made(tmp_path_factory.mktemp("audit") / "v.vault")
+    vault.unlearn("person-3")
+    vault.unlearn("person-7")
+    return vault.places.vault
+
+
+@pytest.fixture
+def vault(original, tmp_path):
+    vault = Vault.open(duplicate(original, tmp_path / "copy"))
+    assert vault.verify().ok  # and all of it is in memory
+    return vault
+
+
+def found(vault):
+    """What is wrong, by the name of the check."""
+    writer = vault._writer
+    with writer.ledger.locked(0):  # the checks alone: to look at the folder anew would refuse some of this at once
+        return {check.name: check.detail for check in audit.verify(writer, lambda *_: None).checks if not check.ok}
+
+
+def changed(vault, **fields):
+    """Another manifest, in memory."""
+    writer = vault._writer
+    model, state, people = writer._now()
+    writer._loaded = replace(model, manifest=replace(model.manifest, **fields)), state, people
+
+
+def rewritten(vault, change):
+    """Another ledger, whose hashes all fit."""
+    records, after, lines = vault._writer.ledger.read()[0], START, []
+    for body in change([dict(record.body) for record in records]):
+        record = compose(after, body)
+        lines.append(record.line)
+        after = record.end
+    vault.places.ledger.write_bytes(b"".join(lines))
+
+
+def test_a_row_that_was_exchanged_with_its_checksum(vault):
+    rows = vault._writer.rows
+    slots = np.flatnonzero(rows.live)[:1]
+    X, y = rows.take(slots)
+    rows.put(slots, X * 0.5, y)
+    assert found(vault) == {"model": "the model is not the one that training on the surviving rows gives"}
+
+
+def test_bytes_where_a_row_was_erased(vault):
+    rows = vault._writer.rows
+    slot = int(np.flatnonzero(~rows.live)[0])
+    with rows.path.open("r+b") as file:
+        os.pwrite(file.fileno(), b"\1", slot * rows.record_bytes)
+    assert found(vault) == {"rows": "there are bytes left where a row was erased"}
+
+
+def test_a_row_that_fails_its_checksum(vault):
+    rows = vault._writer.rows
+    with rows.path.open("r+b") as file:
+        os.pwrite(file.fileno(), b"\1", int(np.flatnonzero(rows.live)[0]) * rows.record_bytes)
+    assert set(found(vault)) == {"rows", "model"}
+    assert "checksum" in found(vault)["rows"]
+
+
+def test_bits_of_slots_that_are_not_those_of_the_manifest(vault):
+    writer = vault._writer
+    live = writer.rows.live
+    slots = np.array([np.flatnonzero(live)[0], np.flatnonzero(~live)[0]])  # one more, one less: the number fits
+    exchanged = live.copy()
+    exchanged[slots] = ~live[slots]
+    write_live(writer.folder.path / writer.model.manifest.live_file, exchanged, slots)
+    assert found(vault)["rows"] == "the slots in use are not those of the manifest"
+
+
+def test_another_number_of_rows_than_the_manifest_says(vault):
+    changed(vault, rows=vault._writer.model.manifest.rows - 1)
+    assert found(vault) == {"rows": "the slots in use are not those of the manifest"}
+
+
+def test_rows_in_slots_that_were_never_given_out(vault):
+    changed(vault, drawn=vault._writer.model.manifest.drawn - 1)  # so the last slot that was given out never was
+    assert found(vault) == {"rows": "there are rows in slots that were never given out"}
+
+
+def test_a_row_without_an_owner(vault):
+    people = vault._writer.people
+    slot = int(np.flatnonzero(vault._writer.rows.live)[0])
+    place = np.flatnonzero(people.segments[0].records()["slot"] == slot)
+    entries = people.find(people.segments[0].hashes()[place])
+    people.overwrite(entries.where(entries.slot == slot), np.array([NOBODY]))
+    assert found(vault) == {"people": "rows and their owners do not match"}
+
+
+def test_moments_on_the_disk_that_are_not_those_of_the_manifest(vault):
+    folder, learner = vault._writer.folder, vault._writer.model.manifest.learners[0]
+    content = bytearray((folder.path / learner.name).read_bytes())
+    content[-8] ^= 1
+    (folder.path / learner.name).write_bytes(content)
+    assert set(found(vault)) == {"model"}
+
+
+def test_a_certificate_that_commits_to_another_state(vault):
+    changed(vault, salt="00" * 32)
+    assert found(vault) == {"model": "the newest certificate commits to another state"}
+
+
+def test_requests_that_are_missing_or_doubled(vault):
+    def renumbered(bodies):
+        return [body | ({"request": 4} if body.get("request") == 3 else {}) for body in bodies]
+
+    rewritten(vault, renumbered)
+    assert found(vault)["ledger"] == "requests are missing, doubled or out of order"
+
+
+def test_a_newest_request_that_the_folder_does_not_know(vault):
+    changed(vault, request=2)
+    assert found(vault)["ledger"] == "requests are missing, doubled or out of order"
+
+
+def test_a_request_that_is_not_done(vault):
+    rewritten(vault, lambda bodies: bodies[:-2])
+    assert found(vault)["ledger"] == "requests [3] are not done"
+
+
+def test_a_torn_record_at_the_end(vault):
+    with vault.places.ledger.open("ab") as file:
+        file.write(b'{"kind":')
+    assert found(vault) == {"ledger": "the last record is torn"}
+
+
+@pytest.mark.parametrize("field", ["request", "kind", "rows", "people", "previous"])
+def test_a_payload_that_says_something_else_than_its_request(vault, field):
+    def lied(bodies):
+        payload = json.loads(bodies[-2]["payload"])
+        payload[field] = payload[field] + 1 if isinstance(payload[field], int) else "other"
+        bodies[-2]["payload"] = certificates.payload_text(payload)
+        return bodies[:-1]  # nobody signed it
+
+    rewritten(vault, lied)
+    assert found(vault)["certificates"] == "the certificate of request 3 does not fit the request"
+
+
+def test_a_certificate_that_says_something_else_than_the_ledger(vault):
+    def swapped(bodies):
+        signed = [body for body in bodies if body["kind"] == "signature"]
+        signed[-1]["certificate"] = signed[-2]["certificate"]
+        return bodies
+
+    rewritten(vault, swapped)
+    assert found(vault)["certificates"] == "the certificate of request 3 says something else than the ledger"
+
+
+def test_a_record_that_lacks_what_belongs_to_it(vault):
+    rewritten(vault, lambda bodies: [body for body in bodies if body["kind"] != "done"])
+    assert found(vault)["certificates"] == "records that belong together do not fit"
+
+
+def test_requests_that_wait_for_the_key_are_counted(original, tmp_path):
+    path = duplicate(original, tmp_path / "copy")
+    path.with_suffix(".key").unlink()
+    vault = Vault.open(path)
+    vault.unlearn("person-1")
+    details = {check.name: check.detail for check in vault.verify().checks}
+    assert details["certificates"] == "3 signatures fit; waiting for the signing key: 1"
+
+
+def test_certificates_that_were_removed_or_changed_where_people_take_them_are_told(vault):
+    vault.certificate_path(1).unlink()
+    vault.certificate_path(2).write_text("another")
+    details = {check.name: check.detail for check in vault.verify().checks}
+    assert details["certificates"].startswith("3 signatures fit; 2 of them not, or not so, in ")
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1 + 1e-9, "differ by at most 1e-09"), (1.001, None)])
+def test_weights_of_another_machine_may_differ_in_their_last_digits_only(vault, factor, expected):
+    writer = vault._writer
+    model, state, people = writer._now()
+    models = [None if W is None else W * factor for W in state.ensemble.models]
+    writer._loaded = model, replace(state, ensemble=replace(state.ensemble, models=models)), people
+    if expected is None:
+        assert found(vault) == {"model": "the weights are not those of the moments"}
+        return
+    with writer.ledger.locked(0):
+        details = {check.name: check.detail for check in audit.verify(writer, lambda *_: None).checks}
+    assert expected in details["model"]
+
+
+def test_an_older_ledger_is_refused_by_what_it_is(vault):
+    lines = vault.places.ledger.read_bytes().splitlines(keepends=True)
+    vault.places.ledger.write_bytes(b"".join(lines[:3]))
+    with pytest.raises(InvalidFile, match="is older than the vault beside it, or cut short"):
+        Vault.open(vault.places.vault)

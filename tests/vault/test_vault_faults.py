@@ -1,0 +1,327 @@
+"""A vault on a disk that fails, stops or forgets is as it was before a request, or as it is after it.
+
+These tests try one operation of each kind; `torture_faults.py` tries every one, and every fault of the recovery.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from expunge.vault import Vault
+from expunge.vault.disk import files
+from expunge.vault.ledger import ledger
+
+from support.disks import Crash, Fault, Faulty, Forgetful, Operation
+from support.trials import (
+    BOUNDS,
+    COMMANDS,
+    NAME,
+    NOTHING,
+    REQUESTS,
+    Trial,
+    World,
+    fitting,
+    operations,
+    settled,
+    steps,
+    told,
+)
+
+
+@pytest.fixture(scope="module", params=BOUNDS)
+def world(tmp_path_factory, request, unsynced):
+    return World(request.param, tmp_path_factory.mktemp("world"))
+
+
+def some(world: World, log: list[Operation]) -> list[int]:
+    """Half of the kinds of operations that change something, the other world has the other half; a few that read."""
+    writing = [k for k in steps(log) if log[k].changes or log[k].name == "sync"]
+    reading = sorted({*steps(log)} - {*writing})
+    half = BOUNDS.index(world.bounds)
+    return writing[half::2] + reading[half::6]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_after_a_fault_all_is_as_before_or_as_after_and_goes_on(world, command):
+    log = operations(world, command)
+    for k in some(world, log):
+        fault = fitting(log[k], k)
+        with told(command, fault, log[k]), Trial(world, command) as trial:
+            trial.run(fault)
+            assert trial.disk.struck
+            trial.check()
+
+
+@pytest.mark.parametrize("command", REQUESTS, ids=str)
+def test_a_process_that_ends_or_a_power_cut_leaves_all_as_before_or_as_after(world, command):
+    log = operations(world, command)
+    for k in some(world, log):
+        if log[k].changes or log[k].name == "sync":
+            fault = Fault("torn" if log[k].size > 1 and k % 2 else "stop", k)
+            with told(command, fault, log[k]), Trial(world, command) as trial:
+                trial.run(fault)
+                assert isinstance(trial.error, Crash)
+                trial.check(seeds=(k,))
+
+
+@pytest.mark.parametrize("command", REQUESTS, ids=str)
+def test_a_recovery_that_fails_is_recovered_from(world, command):
+    log = operations(world, command)
+    changing = [k for k, operation in enumerate(log) if operation.changes]
+    k = changing[(2 if world.bounds == "declared" else 3) * len(changing) // 4]
+    with Trial(world, command).run(Fault("stop", k)).recover() as trial:
+        recovery = list(trial.disk.log)
+    for j in steps(recovery)[k % 6 :: 6]:
+        fault = fitting(recovery[j], j) if j % 2 else Fault("stop", j)
+        with told(command, log[k], fault, recovery[j]), Trial(world, command) as trial:
+            trial.run(Fault("stop", k)).recover(fault)
+            assert trial.disk.struck
+            trial.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "operation"),
+    [
+        ("unlearn", "sync", "sync people.1"),  # the tombstone could be read, so it was not written again
+        ("unlearn", "torn", "write people.1"),  # a torn entry failed its checksum for ever
+        ("readmit", "torn", "write people.1"),
+        ("create", "stop", "sync identity.json"),  # it could be read, so it was not synced again
+        ("create", "sync", "sync small.ledger"),  # cleaning up left a ledger whose folder had no identity
+        ("create", "error", "sync small.ledger"),  # an error of cleaning up hid that a sync had failed
+        ("renew_key", "stop", "sync trial"),  # a certificate was signed before the public key's name was synced
+        ("renew_key", "error", "read small.key"),  # a key that was just made had to be readable
+    ],
+)
+def test_faults_that_once_did_harm(world, name, kind, operation):
+    command = next(command for command in COMMANDS if command.name == name)
+    places = [k for k, found in enumerate(operations(world, command)) if str(found).startswith(operation)]
+    assert places
+    for k in places:
+        for lasting in (False, True):
+            with told(k), Trial(world, command) as trial:
+                trial.run(Fault(kind, k, lasting)).check()
+
+
+@pytest.mark.parametrize("name", ["create", "replace", "add", "unlearn"])
+def test_an_acceptance_that_was_written_and_never_synced_is_synced_before_it_is_carried_out(world, name):
+    command = next(command for command in COMMANDS if command.name == name)
+    names = [str(operation) for operation in operations(world, command)]
+    accepted = max(k for k, what in enumerate(names[: _renamed(names)]) if what == "write small.ledger")
+    with Trial(world, command).run(Fault("stop", accepted + 1)).recover() as trial:
+        committed = _renamed([str(operation) for operation in trial.disk.log])
+        recovery = list(trial.disk.log)
+    for j in range(committed + 1, committed + 6):
+        for fault in (Fault("stop", j), fitting(recovery[j], j)):
+            with told(fault, recovery[j]), Trial(world, command) as trial:
+                trial.run(Fault("stop", accepted + 1)).recover(fault).check()
+
+
+def _renamed(names):
+    """Where a manifest was made the one that counts."""
+    return next(k for k, what in enumerate(names) if what.startswith("rename") and what.endswith("current"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_what_is_acknowledged_is_synced(world, command):
+    with Trial(world, command).run() as trial:
+        assert trial.error is None
+        assert trial.disk.unsynced() == []
+        assert trial.disk.lasts
+
+
+class Watched(Forgetful):
+    """A disk that notes what comes too early, or goes with something still in it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.before = self._requests()
+        self.old = list(getattr(self.node(root / NAME), "names", {}).values())
+        self.accepted = self.renamed = self.committed = False
+        self.wrong: list[str] = []
+
+    def _requests(self) -> int:
+        node = self.node((self.root / NAME).with_suffix(".ledger"))
+        lines = bytes(node.durable).splitlines() if node else []
+        return sum(json.loads(line)["kind"] in ledger.REQUESTS for line in lines)
+
+    def _expect(self, right: bool, what: str) -> None:
+        self.wrong += [] if right else [what]
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        path, _ = self._opened[fd]
+        if not self.accepted and self._requests() > self.before:
+            self.accepted = True
+            self._expect(not self.unsynced(), f"accepted before it is prepared: {self.unsynced()}")
+        self.committed = self.committed or (self.renamed and path == self.root / NAME)
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        if new.name == "current":
+            self._expect(self.accepted, "committed before it is accepted")
+            self.renamed = True
+
+    def put(self, fd: int, data: files.Data, offset: int) -> int:
+        path, node = self._opened[fd]
+        was = bytes(node.durable[offset : offset + len(data)])
+        same = was == bytes(data)[: len(was)]
+        if path.suffix == ".ledger":
+            self._expect(same, "a record is overwritten")
+        elif node in self.old and not self.committed:
+            self._expect(same or not any(was), f"{path.name} is overwritten before the commit is synced")
+        return super().put(fd, data, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        path, node = self._opened[fd]
+        if path.suffix == ".ledger" or (node in self.old and not self.committed):
+            self._expect(size >= len(node.durable), f"{path.name} is cut")
+        super().truncate(fd, size)
+
+    def unlink(self, path: Path) -> None:
+        node = self.node(path)
+        self._expect(node not in self.old or self.committed, f"{path.name} is removed before the commit is synced")
+        self._expect(not node.unsynced and not any(node.durable), f"{path.name} is removed before it is wiped")
+        super().unlink(path)
+
+
+RECORDED = [command for command in REQUESTS if command.name != "renew_key"]  # that asks for nothing in the ledger
+
+
+@pytest.mark.parametrize("command", RECORDED, ids=str)
+def test_the_steps_of_a_request_come_in_order(world, command):
+    root = world.copy(command.scene)
+    disk = Watched(root)
+    with disk.used():
+        command.run(world, root, Vault.open(root / NAME) if command.opens else None)
+    assert disk.accepted
+    assert disk.committed
+    assert disk.wrong == []
+
+
+@pytest.mark.parametrize("command", [command for command in RECORDED if command.name != "restore"], ids=str)
+def test_the_steps_come_in_order_in_a_recovery_too(world, command):
+    """(But for a restore: if it is cut short, another is made in its place.)"""
+    log = [str(operation) for operation in operations(world, command)]
+    accepted = max(k for k in range(log.index("rename current")) if log[k] == "sync small.ledger")
+    with Trial(world, command).run(Fault("stop", accepted + 1)) as trial:
+        disk = Watched(trial.root)
+        disk.accepted = True
+        with disk.used():
+            settled(trial.root, {trial.after})
+        assert disk.wrong == []
+
+
+def test_a_first_training_that_fails_leaves_nothing_unless_it_was_accepted(world):
+    command = next(command for command in COMMANDS if command.name == "create")
+    log = operations(world, command)
+    for k in steps(log):
+        with told(log[k]), Trial(world, command).run(Fault("error", k)) as trial:
+            if trial.error is not None and trial.allowed == {NOTHING}:
+                assert os.listdir(trial.root) == []
+
+
+class Dribbling(Forgetful):
+    """A disk that never does all that it is asked to at once."""
+
+    def read(self, fd, count, offset):
+        return super().read(fd, min(count, 7), offset)
+
+    def write(self, fd, data, offset):
+        return super().write(fd, data[:5], offset)
+
+
+@pytest.mark.parametrize("command", REQUESTS, ids=str)
+def test_reads_and_writes_in_small_pieces_make_no_difference(world, command):
+    root = world.copy(command.scene)
+    with Dribbling(root).used():
+        command.run(world, root, Vault.open(root / NAME) if command.opens else None)
+        settled(root, {world.states(command)[1]}, certified=True)
+
+
+# The disks themselves
+
+
+@pytest.fixture
+def disk(tmp_path):
+    root = tmp_path / "disk"
+    root.mkdir()
+    (root / "old").write_bytes(b"old")
+    disk = Faulty(root)
+    with disk.used():
+        yield disk
+
+
+def test_a_power_cut_takes_what_was_not_synced(disk):
+    with files.opened(disk.root / "old", os.O_WRONLY) as fd:
+        files.write_all(fd, b"new", 0)
+        assert (disk.root / "old").read_bytes() == b"new"
+        assert disk.left() == {"old": b"old"}
+        assert disk.unsynced()
+        files.sync(fd)
+        assert disk.left() == {"old": b"new"}
+        files.system.truncate(fd, 1)
+        assert disk.left() == {"old": b"new"}
+        assert not disk.lasts
+        files.sync(fd)
+    assert disk.left() == {"old": b"n"}
+    assert disk.lasts
+
+
+def test_a_power_cut_takes_names_that_were_not_synced(disk):
+    files.create(disk.root / "new", b"new")
+    assert disk.left() == {"old": b"old"}
+    files.sync_folder(disk.root)
+    assert disk.left() == {"old": b"old", "new": b"new"}
+    files.system.rename(disk.root / "new", disk.root / "old")
+    assert disk.left() == {"old": b"old", "new": b"new"}
+    files.sync_folder(disk.root)
+    assert disk.left() == {"old": b"new"}
+    files.system.unlink(disk.root / "old")
+    assert disk.left() == {"old": b"new"}
+    files.sync_folder(disk.root)
+    assert disk.left() == {}
+
+
+def test_a_name_may_last_without_its_content(disk):
+    with files.opened(disk.root / "new", os.O_WRONLY | os.O_CREAT) as fd:
+        files.write_all(fd, b"new", 0)
+    files.sync_folder(disk.root)
+    assert disk.left()["new"] == b""
+
+
+def test_by_chance_some_of_what_was_not_synced_is_there_in_any_order(disk):
+    with files.opened(disk.root / "old", os.O_WRONLY) as fd:
+        for k, letter in enumerate((b"a", b"b")):
+            files.write_all(fd, letter, k)
+    found = {disk.left(seed)["old"] for seed in range(50)}
+    assert found == {b"old", b"ald", b"obd", b"abd"}
+
+
+def test_what_a_failed_sync_lost_can_be_read_and_never_lasts(disk):
+    with files.opened(disk.root / "old", os.O_WRONLY) as fd:
+        files.write_all(fd, b"n", 0)
+        disk.arm(Fault("sync"))
+        with pytest.raises(files.SyncFailed, match="could not be synced: Input/output error"):
+            files.sync(fd)
+        files.write_all(fd, b"w", 2)
+        files.sync(fd)
+    assert (disk.root / "old").read_bytes() == b"nlw"
+    assert disk.left() == {"old": b"olw"}
+
+
+def test_a_short_write_writes_half_and_then_the_disk_is_full(disk):
+    disk.arm(Fault("short", 1))
+    with pytest.raises(OSError, match="No space left on device"):
+        files.create(disk.root / "new", b"1234")
+    assert (disk.root / "new").read_bytes() == b"12"
+
+
+def test_a_process_that_has_ended_does_nothing_more(disk):
+    disk.arm(Fault("torn", 1))
+    with pytest.raises(Crash):
+        files.create(disk.root / "new", b"1234")
+    with pytest.raises(Crash):
+        files.system.unlink(disk.root / "new")
+    assert (disk.root / "new").read_bytes() == b"12"

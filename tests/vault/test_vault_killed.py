@@ -1,0 +1,22 @@
+"""A vault whose process is killed at any instant: nothing that was acknowledged is lost, half done or done twice."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from support.killing import ONE_THREAD
+
+KILLING = Path(__file__).parents[1] / "support" / "killing.py"
+
+
+def test_a_vault_that_is_killed_again_and_again_holds_what_was_acknowledged_and_nothing_else(tmp_path):
+    command = [sys.executable, KILLING, "--kills", "200", "--seed", "1", "--folder", tmp_path]
+    ran = subprocess.run(command, env=os.environ | ONE_THREAD, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert int(re.match(r"(\d+) kills", ran.stdout)[1]) >= 200
+    for what in ("first train", "unlearn", "add", "rectify", "recovery of an accepted request"):
+        assert re.search(rf"[1-9]\d* {what}\n", ran.stdout), ran.stdout
+    for left in ("accepted, finished by the next", "not accepted, nothing changed"):
+        assert left in ran.stdout

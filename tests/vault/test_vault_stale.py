@@ -1,0 +1,411 @@
+"""No stale prediction: an answer stems from a model that has carried out all that its last look at the ledger found.
+
+Whose answer it is shows in its value: each request changes what is predicted for one row, and a model in memory that is
+asked the same says to what. Where two processes meet at an instant, one is stopped there and the other let run.
+"""
+
+import multiprocessing
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from expunge.errors import Unfinished, VaultBusy
+from expunge.vault import Vault
+from expunge.vault.disk import files
+from expunge.vault.ledger.ledger import REQUESTS, Ledger
+
+from support.killing import Unsynced
+from support.vaults import random_table, small
+
+PEOPLE = list(range(24))
+PROBE = np.array([[0.3, -0.2]])
+PATIENCE = 60  # seconds after which a process that says nothing is taken for dead
+
+process = multiprocessing.get_context("forkserver")  # pytest itself has threads, and must not be forked
+process.set_forkserver_preload(["expunge.vault", "pytest"])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A vault, and what it predicts after each number of requests: request k + 1 erases person k."""
+
+    path: Path
+    values: list[float]
+
+    def copy(self, root):
+        """The same vault somewhere else."""
+        return Scene(Path(shutil.copytree(self.path.parent, root)) / self.path.name, self.values)
+
+    def epoch(self, answer):
+        """How many people were erased in the model that gave this answer."""
+        return self.values.index(float(answer[0]))
+
+    def accepted(self, size=None):
+        """How many erasures are accepted in the ledger, or in so many bytes of it."""
+        records = Ledger(self.path.with_suffix(".ledger")).read()[0]
+        return sum(r.kind in REQUESTS and (size is None or r.end.offset <= size) for r in records) - 1
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    root, data = tmp_path_factory.mktemp("trained"), random_table(PEOPLE, seed=5)
+    Vault.create(root / "t.vault", data, target="y", id="who", model=small())
+    X, y = np.column_stack([data["x0"], data["x1"]]), data["y"].to_numpy()
+    model, values = small().fit(X, y, ids=np.array(PEOPLE)), []
+    for one in PEOPLE[:13]:
+        values.append(float(model.predict(PROBE)[0]))
+        model.unlearn(one)
+    assert len(set(values)) == 13
+    return Scene(root / "t.vault", values)
+
+
+@pytest.fixture
+def scene(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "system", Unsynced())
+    return trained.copy(tmp_path / "copy")
+
+
+# One after another, at every instant
+
+
+class Stopped(Unsynced):
+    """A disk that lets somebody else go first, before every operation. What that one does is not stopped."""
+
+    def __init__(self, meanwhile):
+        self._meanwhile, self._busy = meanwhile, False
+
+    @classmethod
+    @contextmanager
+    def used(cls, meanwhile):
+        before, files.system = files.system, cls(meanwhile)
+        try:
+            yield files.system
+        finally:
+            files.system = before
+
+    def stop(self):
+        if not self._busy:
+            self._busy = True
+            try:
+                self._meanwhile()
+            finally:
+                self._busy = False
+
+
+def _stopping(name):
+    def operation(self, *args):
+        self.stop()
+        return getattr(Unsynced, name)(self, *args)
+
+    return operation
+
+
+for _name in ("open", "read", "write", "truncate", "sync", "rename", "unlink", "mkdir", "names", "map", "lock"):
+    setattr(Stopped, _name, _stopping(_name))
+
+
+def test_whatever_a_writer_is_doing_a_reader_answers_from_the_model_that_counts_or_refuses(scene):
+    writer, old = Vault.open(scene.path), Vault.open(scene.path, wait=0.0)
+    seen = set()
+
+    def ask():
+        for ask_whom in (lambda: old, lambda: Vault.open(scene.path, wait=0.0)):
+            before = scene.accepted()
+            try:
+                answer = ask_whom().predict(PROBE)
+            except VaultBusy:
+                assert before == 1  # only with a request pending
+                seen.add("refused")
+            else:
+                assert scene.epoch(answer) == before
+                seen.add(before)
+
+    with Stopped.used(ask):
+        writer.unlearn([0])
+    assert seen == {0, 1, "refused"}
+    assert scene.epoch(old.predict(PROBE)) == 1
+
+
+@pytest.mark.parametrize("opens", [False, True], ids=["open already", "opening"])
+def test_whatever_a_reader_is_doing_a_request_that_comes_in_between_is_in_its_answer(scene, opens, monkeypatch):
+    """Before each of its operations on the disk, and before each look at the ledger, which is none."""
+    stamp = Ledger.stamp
+    for k in count():
+        mine = scene.copy(scene.path.parent.parent / f"{k}")
+        vault, other = Vault.open(mine.path), Vault.open(mine.path, wait=0.0)
+        other.unlearn([0])  # so that there is something to load
+        left = k
+
+        def meanwhile(other=other):
+            nonlocal left
+            left -= 1
+            if left == -1:
+                try:
+                    other.unlearn([1])
+                except VaultBusy:  # the reader is just the writer: a moment later
+                    left += 1
+
+        with Stopped.used(meanwhile) as disk:
+            monkeypatch.setattr(Ledger, "stamp", lambda self, disk=disk: (disk.stop(), stamp(self))[1])
+            answer = (Vault.open(mine.path) if opens else vault).predict(PROBE)
+        monkeypatch.setattr(Ledger, "stamp", stamp)
+        if left >= 0:
+            assert mine.epoch(answer) == 1
+            break
+        assert mine.epoch(answer) == 2
+    assert k > 5
+
+
+@pytest.mark.parametrize("to", ["array", "file", "stream"])
+def test_a_request_that_is_carried_out_while_an_answer_is_computed_is_in_the_answer(scene, tmp_path, to, monkeypatch):
+    vault, other, computed = Vault.open(scene.path), Vault.open(scene.path), Vault._predicted
+
+    def slow(model, block):
+        answer = computed(model, block)
+        if scene.accepted() < 3:
+            other.unlearn([scene.accepted()])
+        return answer
+
+    monkeypatch.setattr(Vault, "_predicted", staticmethod(slow))
+    if to == "array":
+        answer = vault.predict(PROBE)
+    else:
+        out = tmp_path / "answers.csv"
+        with out.open("wb") as stream:
+            vault.predict_to(pa.table(dict(zip(["x0", "x1"], PROBE.T, strict=True))), out if to == "file" else stream)
+        answer = [float(line) for line in out.read_text().splitlines()[1:]]
+    assert scene.epoch(answer) == 3
+
+
+# A writer that dies between accepting a request and carrying it out
+
+
+class Deadly(Unsynced):
+    """A disk that kills its process once the ledger has one more record: as it was written, or as it was synced."""
+
+    def __init__(self, ledger, operation):
+        self._ledger, self._operation = ledger, operation
+
+    def write(self, fd, data, offset):
+        written = super().write(fd, data, offset)
+        self._after("write", fd)
+        return written
+
+    def sync(self, fd):
+        super().sync(fd)
+        self._after("sync", fd)
+
+    def _after(self, operation, fd):
+        if operation == self._operation and os.path.samestat(os.fstat(fd), os.stat(self._ledger)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def unlearn_and_die(path, operation):
+    """The first thing that a request writes to the ledger is that it is accepted."""
+    vault = Vault.open(path)
+    files.system = Deadly(path.with_suffix(".ledger"), operation)
+    vault.unlearn([0])
+
+
+def bereave(scene, operation="sync"):
+    """Accept a request that nobody carries out."""
+    writer = process.Process(target=unlearn_and_die, args=(scene.path, operation))
+    writer.start()
+    writer.join()
+    assert writer.exitcode == -signal.SIGKILL
+    assert scene.accepted() == 1
+    assert (scene.path / "current").read_text() == "manifest.1\n"
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_reader_finishes_what_a_dead_writer_accepted_before_it_answers(scene, operation):
+    vault = Vault.open(scene.path)
+    assert scene.epoch(vault.predict(PROBE)) == 0
+    bereave(scene, operation)
+    assert scene.epoch(vault.predict(PROBE)) == 1
+    assert [request.state for request in vault.requests] == ["certified", "certified"]
+    assert vault.verify().ok
+
+
+def test_who_opens_a_vault_finishes_what_a_dead_writer_accepted(scene):
+    bereave(scene)
+    assert scene.epoch(Vault.open(scene.path).predict(PROBE)) == 1
+
+
+class ReadOnly(Unsynced):
+    """A disk of which this process may only read."""
+
+    def __init__(self, denied=lambda: None):
+        self._denied = denied
+
+    def open(self, path, flags):
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self._denied()
+            raise PermissionError(13, "Permission denied", str(path))
+        return super().open(path, flags)
+
+
+def test_a_reader_that_may_not_write_refuses_while_a_request_is_pending(scene, monkeypatch):
+    vault = Vault.open(scene.path, wait=0.0)
+    vault.predict(PROBE)
+    bereave(scene)
+    monkeypatch.setattr(files, "system", ReadOnly())
+    with pytest.raises(Unfinished, match="may not write"):
+        vault.predict(PROBE)
+    with pytest.raises(Unfinished, match="may not write"):
+        Vault.open(scene.path, wait=0.0)
+    monkeypatch.setattr(files, "system", Unsynced())
+    Vault.open(scene.path)
+    monkeypatch.setattr(files, "system", ReadOnly())
+    for one in (vault, Vault.open(scene.path, wait=0.0)):
+        assert scene.epoch(one.predict(PROBE)) == 1
+
+
+def test_a_reader_that_may_not_write_waits_for_who_may(scene, monkeypatch):
+    vault, calls = Vault.open(scene.path), []
+    vault.predict(PROBE)
+    bereave(scene)
+
+    def denied():
+        calls.append(None)
+        if len(calls) == 3:
+            with monkeypatch.context() as patch:
+                patch.setattr(files, "system", Unsynced())
+                Vault.open(scene.path)
+
+    monkeypatch.setattr(files, "system", ReadOnly(denied))
+    assert scene.epoch(vault.predict(PROBE)) == 1
+    assert len(calls) == 3
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="no permission binds root")
+def test_a_reader_whom_the_system_forbids_to_write_refuses_while_a_request_is_pending(scene):
+    vault = Vault.open(scene.path, wait=0.0)
+    bereave(scene)
+    scene.path.with_suffix(".ledger").chmod(0o400)
+    with pytest.raises(Unfinished, match="may not write"):
+        vault.predict(PROBE)
+    scene.path.with_suffix(".ledger").chmod(0o600)
+    assert scene.epoch(vault.predict(PROBE)) == 1
+
+
+# All at once
+
+
+def watch(vault):
+    """How long the ledger was when each thread last looked at it through this vault."""
+    stamp, mine = vault._reader._ledger.stamp, threading.local()
+
+    def look():
+        found = stamp()
+        mine.size = found[1]
+        return found
+
+    vault._reader._ledger.stamp = look
+    return mine
+
+
+def read_on(vault, look, last, tell):
+    """Predict until the last value comes; tell of each new value. All answers, each with its last look."""
+    answers, told = set(), None
+    while told != last:
+        value = float(vault.predict(PROBE)[0])
+        answers.add((look.size, value))
+        if value != told:
+            told = value
+            tell(value)
+    return answers
+
+
+def read_in_a_process(path, last, pipe):
+    vault = Vault.open(path)
+    pipe.send(read_on(vault, watch(vault), last, pipe.send))
+
+
+def check(scene, answers):
+    """No answer is older than what its last look found; and the answers are of all ages."""
+    for size, value in answers:
+        assert scene.values.index(value) >= scene.accepted(size)
+    assert {value for _, value in answers} == set(scene.values)
+
+
+def heard(pipe):
+    assert pipe.poll(PATIENCE), "a reader is dead"
+    return pipe.recv()
+
+
+def test_no_process_answers_from_an_older_model_than_its_last_look_at_the_ledger_allows(scene):
+    pipes = []
+    for _ in range(2):
+        ours, theirs = process.Pipe()
+        process.Process(target=read_in_a_process, args=(scene.path, scene.values[-1], theirs), daemon=True).start()
+        theirs.close()
+        pipes.append(ours)
+    writer = Vault.open(scene.path)
+    for person, value in enumerate(scene.values):
+        assert [heard(pipe) for pipe in pipes] == [value, value]
+        if person < len(scene.values) - 1:
+            writer.unlearn([person])
+    for pipe in pipes:
+        check(scene, heard(pipe))
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["of the same vault", "of their own"])
+def test_no_thread_answers_from_an_older_model_than_its_last_look_at_the_ledger_allows(scene, same):
+    writer = Vault.open(scene.path)
+    answers, told = [], [queue.Queue() for _ in range(3)]
+    shared = writer if same else Vault.open(scene.path)
+    look = watch(shared)
+
+    def read(q):
+        answers.append(read_on(shared, look, scene.values[-1], q.put))
+
+    threads = [threading.Thread(target=read, args=(q,), daemon=True) for q in told]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for person, value in enumerate(scene.values):
+            assert [q.get(timeout=PATIENCE) for q in told] == [value] * 3
+            if person < len(scene.values) - 1:
+                writer.unlearn([person])
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(answers) == 3
+    for some in answers:
+        check(scene, some)
+
+
+def test_a_thread_that_comes_late_with_an_old_model_does_not_pass_it_on_as_the_new_one(scene):
+    vault, other = Vault.open(scene.path), Vault.open(scene.path)
+    mine = vault._reader
+    old_stamp, old = mine._stamp(), mine.current()
+    other.unlearn([0])
+    new = mine.current()
+    assert new is not old
+
+    class Late(tuple):
+        """A stamp that, while it is compared, sees another thread put back what it had loaded before."""
+
+        def __eq__(self, other):
+            mine._seen = old_stamp, old
+            return tuple(self) == other
+
+        __hash__ = tuple.__hash__
+
+    mine._seen = Late(mine._stamp()), new
+    assert mine.current() is new
