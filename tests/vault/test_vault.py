@@ -32,6 +32,8 @@ from expunge.vault.disk.folder import Folder
 from expunge.vault.tables.reading import BLOCK_ROWS
 from expunge.vault.writer import Writer
 
+from support.disks import ended_at
+from support.oracle import Oracle, Request
 from support.strategies import regressors, tables
 from support.vaults import everything, made, people, put_back, random_table, slots_of, small, table, targets, weights
 
@@ -42,80 +44,71 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 
 def bits(model):
     """All that a fit leads to: the digest and the bytes of the weights."""
-    models = weights(model) if isinstance(model, Vault) else [_bytes(W) for W in model._state.ensemble.models]
-    return model.digest(), models
-
-
-def _bytes(W):
-    return None if W is None else W.tobytes()
+    if isinstance(model, CodedRegressor):
+        return model.digest(), [None if W is None else W.tobytes() for W in model._state.ensemble.models]
+    return model.digest(), model.weights if isinstance(model, Oracle) else weights(model)
 
 
 class Pair:
-    """A vault and a model in memory that are asked the same."""
+    """A vault and a model in memory that are asked the same, and what both must hold."""
 
     def __init__(self, path, model, X, y, rng):
         self.X, self.y, self.rng, self.path = X, y, rng, path
-        first = np.arange(len(X) // 2)
-        ids = rng.integers(0, 10, len(first))
-        self.rows = {}
+        first, ids = np.arange(len(X) // 2), rng.integers(0, 10, len(X) // 2)
         self.memory = CodedRegressor(**model.get_params(deep=False)).fit(X[first], y[first], ids=ids)
-        self.vault = Vault.create(
-            path, table(ids, X[first], y[first]), target=targets(y), id="who", model=model, wait=0.0
-        )
-        self.keep(ids)
-        self.erased = set()
+        data = table(ids, X[first], y[first])
+        self.vault = Vault.create(path, data, target=targets(y), id="who", model=model, wait=0.0)
+        self.oracle = Oracle.of(model, X.shape[1], 1 if y.ndim == 1 else y.shape[1])
+        self.note("train", ids, first)
 
-    def keep(self, ids):
-        for one in ids.tolist():
-            self.rows[one] = self.rows.get(one, 0) + 1
+    def note(self, kind, ids, picked=()):
+        rows = np.column_stack([self.X, self.y])[list(picked)].tolist()
+        self.oracle = self.oracle.after(Request(kind, tuple(np.array(ids).tolist()), tuple(map(tuple, rows))))
 
     def some(self, ids):
         ids = sorted(ids)
         return self.rng.permutation(ids)[: self.rng.integers(1, max(2, len(ids) // 2))].tolist()
 
     def step(self):
-        kinds = ["add"] + ["unlearn", "rectify", "reopen"] * bool(self.rows) + ["readmit"] * bool(self.erased)
-        getattr(self, self.rng.choice(kinds))()
+        rows, erased = bool(self.oracle.rows), bool(self.oracle.erased)
+        getattr(self, self.rng.choice(["add"] + ["unlearn", "rectify", "reopen"] * rows + ["readmit"] * erased))()
 
     def add(self):
-        ids = self.rng.choice(sorted(set(range(40)) - self.erased), size=self.rng.integers(1, 9))
+        ids = self.rng.choice(sorted(set(range(40)) - set(self.oracle.erased)), size=self.rng.integers(1, 9))
         picked = self.rng.integers(0, len(self.X), len(ids))
         self.vault.add(table(ids, self.X[picked], self.y[picked]))
         self.memory.partial_fit(self.X[picked], self.y[picked], ids=ids)
-        self.keep(ids)
+        self.note("add", ids, picked)
 
     def unlearn(self):
-        ids = self.some(self.rows)
-        assert self.vault.unlearn(ids).rows == self.memory.unlearn(ids).rows == sum(self.rows.pop(one) for one in ids)
-        self.erased.update(ids)
+        ids = self.some(self.oracle.rows)
+        expected = sum(self.oracle.counts[one] for one in ids)
+        assert self.vault.unlearn(ids).rows == self.memory.unlearn(ids).rows == expected
+        self.note("unlearn", ids)
 
     def rectify(self):
-        ids = self.rng.permutation([one for one in self.some(self.rows) for _ in range(self.rows[one])])
+        people = self.some(self.oracle.rows)
+        ids = self.rng.permutation([one for one in people for _ in range(self.oracle.counts[one])])
         picked = self.rng.integers(0, len(self.X), len(ids))
         receipt = self.vault.rectify(table(ids, self.X[picked], self.y[picked]))
         report = self.memory.rectify(ids, self.X[picked], self.y[picked])
         assert (receipt.rows, receipt.learners) == (report.rows, report.learners)
+        self.note("rectify", ids, picked)
 
     def readmit(self):
-        ids = self.some(self.erased)
+        ids = self.some(self.oracle.erased)
         self.vault.readmit(ids)
-        self.erased.difference_update(ids)
+        self.note("readmit", ids)
 
     def reopen(self):
         self.vault = Vault.open(self.path, wait=0.0)
 
     def compare(self):
-        assert bits(self.vault) == bits(self.memory)
-        assert self.vault.status().rows == self.memory.n_rows_ == sum(self.rows.values())
-        if self.rows:
-            expected = self.memory.predict(self.X)
-            np.testing.assert_array_equal(
-                self.vault.predict(self.X), np.squeeze(expected, 1) if flat(expected) else expected
-            )
-
-
-def flat(predicted):
-    return predicted.ndim == 2 and predicted.shape[1] == 1
+        assert bits(self.vault) == bits(self.memory) == bits(self.oracle)
+        assert self.vault.status().rows == self.memory.n_rows_ == self.oracle.counts.total()
+        if self.oracle.rows:
+            np.testing.assert_array_equal(self.vault.predict(self.X), self.oracle.predict(self.X))
+            np.testing.assert_array_equal(np.squeeze(self.memory.predict(self.X)), self.oracle.predict(self.X))
 
 
 @settings(max_examples=80)
@@ -741,23 +734,8 @@ def test_rows_that_were_added_again_after_an_old_copy_are_counted_once(vault, tm
         assert vault.verify().ok
 
 
-class Crash(BaseException):
-    """The end of a process."""
-
-
-def ended(monkeypatch, kind, method, ask):
-    """Ask for something; the process ends where it would call this."""
-
-    def end(*_):
-        raise Crash
-
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(kind, method, end)
-        ask()
-
-
 @pytest.mark.parametrize("kind", ["unlearn", "rectify", "add", "train"])
-def test_a_copy_that_was_made_half_way_through_its_newest_request_is_finished(vault, tmp_path, monkeypatch, kind):
+def test_a_copy_that_was_made_half_way_through_its_newest_request_is_finished(vault, tmp_path, kind):
     path, copy = vault.places.vault, tmp_path / "copy"
     asks = {
         "unlearn": lambda: vault.unlearn(["person-1", "person-2"]),
@@ -766,7 +744,7 @@ def test_a_copy_that_was_made_half_way_through_its_newest_request_is_finished(va
         "train": lambda: made(path, random_table(people(), seed=1), replace=True),
     }
     vault.unlearn(["person-3"]) if kind != "train" else None
-    ended(monkeypatch, Writer, "_overwrite", asks[kind])  # committed, and nothing is overwritten yet
+    ended_at(Writer, "_overwrite", asks[kind])  # committed, and nothing is overwritten yet
     shutil.copytree(path, copy)
     Vault.open(path)  # does it
     expected, requests = bits(vault), len(vault.requests)
@@ -779,13 +757,13 @@ def test_a_copy_that_was_made_half_way_through_its_newest_request_is_finished(va
     assert Vault.open(path).verify().ok
 
 
-def test_what_is_missing_is_told_although_the_process_that_caught_up_ended(vault, tmp_path, monkeypatch):
+def test_what_is_missing_is_told_although_the_process_that_caught_up_ended(vault, tmp_path):
     path = vault.places.vault
     shutil.copytree(path, tmp_path / "copy")
     vault.add(random_table(["new-1", "new-2"], seed=1))
     for method in ("commit", "wipe_all_but"):
         put_back(tmp_path / "copy", path)
-        ended(monkeypatch, Folder, method, lambda: Vault.open(path))
+        ended_at(Folder, method, lambda: Vault.open(path))
         assert " 2 rows that were added since are missing" in Vault.open(path).notes[0]
         Vault.open(path).add(random_table(["new-1", "new-2"], seed=1))
 
