@@ -112,11 +112,6 @@ class Oracle:
         predicted = self.ensemble.predict(X)
         return predicted[:, 0] if predicted.shape[1] == 1 else predicted
 
-    @property
-    def weights(self) -> list[bytes | None]:
-        """The bytes of every learner's weights."""
-        return [None if W is None else W.tobytes() for W in self.ensemble.models]
-
     # Requests
 
     def after(self, request: Request) -> "Oracle":
