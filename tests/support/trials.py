@@ -27,7 +27,9 @@ from expunge.vault.disk.files import SyncFailed
 from expunge.vault.disk.people import hashed
 from expunge.vault.requests import plans
 
-from support.disks import Crash, Fault, Faulty, Operation, plant, used
+from support.disks import Crash, used
+from support.faulty import Fault, Faulty
+from support.forgetful import Operation, plant
 from support.oracle import Oracle, Request
 
 NAME = "small.vault"

@@ -13,7 +13,9 @@ from expunge.vault import Vault
 from expunge.vault.disk import files
 from expunge.vault.ledger import ledger
 
-from support.disks import Crash, Fault, Faulty, Forgetful, Operation, used
+from support.disks import Crash, used
+from support.faulty import Fault, Faulty
+from support.forgetful import Forgetful, Operation
 from support.trials import (
     BOUNDS,
     COMMANDS,

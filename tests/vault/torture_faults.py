@@ -7,7 +7,7 @@ It takes about half an hour on two cores, so a plain run of the tests leaves it 
 
 import pytest
 
-from support.disks import Fault
+from support.faulty import Fault
 from support.trials import BOUNDS, COMMANDS, REQUESTS, Trial, World, fitting, operations, told
 
 SEEDS = range(4)
