@@ -14,7 +14,7 @@ from ..errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, Missin
 from ..exact.arrays import Floats, Slots
 from ..regressor import CodedRegressor
 from ..stores.shards import Change
-from . import audit
+from . import audit, tables
 from .audit import Verdict
 from .certificates.jws import SigningKey, load_public
 from .certificates.keys import Keys
@@ -29,10 +29,8 @@ from .reader import Reader, finished, pending
 from .receipts import Receipt, Status
 from .requests import training
 from .requests.plans import Plan
-from .tables import predictions
-from .tables import reading as tables
+from .tables.blocks import Block
 from .tables.intake import Progress, silent
-from .tables.reading import Block
 from .tables.schema import Schema
 from .writer import Writer
 
@@ -123,7 +121,7 @@ class Vault:
                     vault._keys.make(signing)
                 started = time.perf_counter()
                 with writer.preparing():
-                    blocks = tables.blocks(data, wanted, targets=True, ids=True)
+                    blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
                     plan = training.train(writer, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress)
                 vault.receipt = vault._done(plan, blueprint.code.learners, started)
         return vault
@@ -227,7 +225,7 @@ class Vault:
         """
         started = time.perf_counter()
         with self._writing() as writer:
-            owners, X, y = _whole(tables.blocks(data, writer.model.schema, targets=True, ids=True))
+            owners, X, y = _whole(tables.read_blocks(data, writer.model.schema, targets=True, ids=True))
             X, y = writer.model.blueprint.admit(X, y, writer.model.schema.inputs, writer.model.schema.targets)
             hashes, entries = self._find(owners)
             if len(buried := np.unique(entries.buried.owner)):
@@ -259,7 +257,7 @@ class Vault:
         started = time.perf_counter()
         with self._writing() as writer:
             with writer.preparing():
-                blocks = tables.blocks(data, writer.model.schema, targets=True, ids=True)
+                blocks = tables.read_blocks(data, writer.model.schema, targets=True, ids=True)
                 plan, learners = training.add(writer, blocks, skip_erased=skip_erased, progress=progress)
             return self._done(plan, learners, started)
 
@@ -291,9 +289,8 @@ class Vault:
         """
         while True:
             model = self._reader.current()
-            parts = [
-                self._predicted(model, block) for block in tables.blocks(data, model.schema, targets=False, ids=False)
-            ]
+            blocks = tables.read_blocks(data, model.schema, targets=False, ids=False)
+            parts = [self._predicted(model, block) for block in blocks]
             if self._reader.current() is model:
                 return np.concatenate([np.empty((0, *parts[0].shape[1:])), *parts]) if parts else np.empty(0)
 
@@ -309,7 +306,7 @@ class Vault:
         """
         while True:
             model = self._reader.current()
-            with predictions.written(out, model.schema, data) as write:
+            with tables.written_predictions(out, model.schema, data) as write:
                 for block in write.blocks():
                     write(block, self._predicted(model, block))
                 if self._reader.current() is model:
