@@ -13,7 +13,7 @@ from ..encoding.extents import Extents
 from ..encoding.features import FeatureMap, IdentityMap
 from ..encoding.randomness import Key, as_generator, draw_key
 from ..encoding.values import as_float
-from ..errors import InvalidSetting
+from ..errors import CountedInput, InvalidSetting
 from ..exact.arrays import Floats
 from ..stores.change import Change
 from ..stores.store import Store
@@ -63,8 +63,19 @@ class Blueprint:
         self, X: Floats, y: Floats, inputs: Sequence[str] | None = None, targets: Sequence[str] | None = None
     ) -> tuple[Floats, Floats]:
         """Rows as they will be kept (clipped, if so declared), or an error that names columns if they are outside."""
-        X = self.inputs.admit(X, clip=self.clip, name="X", columns=inputs)
+        try:
+            X = self.inputs.admit(X, clip=self.clip, name="X", columns=inputs)
+        except CountedInput as refusal:
+            raise refusal.beside(self._outside(y, targets) or refusal) from None
         return X, self.targets.admit(y, clip=self.clip, name="y", columns=targets)
+
+    def _outside(self, y: Floats, columns: Sequence[str] | None) -> CountedInput | None:
+        """Return the refusal of targets, or None if they are admitted."""
+        try:
+            self.targets.admit(y, clip=self.clip, name="y", columns=columns)
+        except CountedInput as refusal:
+            return refusal
+        return None
 
     def measured(self, store: Store | None = None, change: Change | None = None) -> Extents:
         """The extents of the rows that a store keeps, as they are or as they will be after a change."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ExpungeError, InvalidFile, InvalidSetting, Unfinished, VaultBusy
+from .. import tables
 from ..ledger.history import history
 from ..ledger.ledger import Ledger, header
-from ..tables import reading as tables
 from ..tables.schema import Schema
 from . import files
 from .folder import Folder, Identity, Places
@@ -21,7 +21,7 @@ def wanted_schema(
     if schema is None:
         if target is None or id_ is None:
             raise InvalidSetting("name the target and the id column, or give a schema that does")
-        return Schema.plain(tables.types(data), [target] if isinstance(target, str) else target, id_)
+        return tables.plain_schema(data, target, id_)
     found = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
     if found.id is None and id_ is not None:
         found = found.owned_by(id_)

@@ -18,8 +18,8 @@ from ...stores.change import Change
 from ..disk import files
 from ..disk.people import NOBODY, People, distinct
 from ..disk.rowfile import StoredRows
+from ..tables.blocks import Block
 from ..tables.intake import Intake, Progress
-from ..tables.reading import Block
 from ..tables.schema import Schema
 from ..writer import Writer
 from .plans import Plan, Training

@@ -21,7 +21,7 @@ from ..disk import files
 from ..disk.folder import Identity
 from ..disk.people import Hashes, People, hashed
 from ..disk.rowfile import packed, pieces
-from .reading import Block
+from .blocks import Block
 from .schema import Schema
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # what, how many rows more, of how many
