@@ -21,6 +21,9 @@ class Block:
     y: Floats | None  # (n, t)
     ids: list[bytes] | None
 
+    def __len__(self) -> int:
+        return len(self.X)
+
 
 def checked(
     parts: Iterable[Any], check: Callable[[Any], Made], row: Callable[[int], str] = "row {}".format
