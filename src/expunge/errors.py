@@ -1,9 +1,5 @@
 """Every exception of the package. Each carries the exit code that a command line should end with."""
 
-from numbers import Integral
-
-from sklearn.exceptions import NotFittedError
-
 
 class ExpungeError(Exception):
     """Base class: catch this to catch everything that expunge raises on purpose."""
@@ -29,7 +25,7 @@ class UnknownId(ExpungeError, LookupError):
     exit_code = 4
 
 
-class NothingLearned(NotFittedError, ExpungeError):  # type: ignore[misc]  # scikit-learn has no types
+class NothingLearned(ExpungeError):
     """Every row was unlearned: there is nothing to predict from."""
 
     exit_code = 5
@@ -87,10 +83,3 @@ class AnswerLost(ExpungeError):
     """A request that was carried out, and whose answer could not be written."""
 
     exit_code = 14
-
-
-def whole_number(name: str, value: object) -> int:
-    """Return a setting that counts something as an int, or raise `InvalidSetting`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InvalidSetting(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)

@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from expunge import CodedRegressor, RandomFourier
 from expunge.errors import ErasedId, InvalidFile, InvalidInput, NothingLearned, UnknownId
-from expunge.learning.state import room
-from expunge.saving.parameters import draw_blueprint
-from expunge.stores.shards import Rows
-from expunge.stores.slots import draw_slots
+from expunge.encoding.placement import draw_slots, room
+from expunge.learning.blueprint import draw_blueprint
+from expunge.learning.settings import Settings
+from expunge.learning.state import State
+from expunge.stores.rows import Rows
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import checked, load_public
 from expunge.vault.disk import files
@@ -90,7 +91,7 @@ class Holding:
     request: int = 0
 
     def __post_init__(self):
-        self.blueprint = draw_blueprint(self.model, 2, 1)
+        self.blueprint = draw_blueprint(Settings.of(self.model), 2, 1)
 
     def after(self, kind, ids, values):
         """What it must hold after a request; ids are one a row where there are rows."""
@@ -140,7 +141,7 @@ class Holding:
         values = np.array([row for _, row in parts]).reshape(-1, 3)
         slots = np.array([slot for slot, _ in parts], dtype=np.int64)
         placed = Rows.place(values[:, :2], values[:, 2:], slots, room(self.drawn, SHARDS))
-        return self.blueprint.build(placed)[0]
+        return State.learn(self.blueprint, placed, self.drawn).ensemble
 
 
 @dataclass

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidFile
+from .npy import array_parts, read_header
 
 FORMAT = "expunge model"
-VERSION = 1
+VERSION = 2
 
 _HEADER_BYTES = 2**24  # more than any model.json has
 
@@ -37,8 +38,8 @@ def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArra
         archive.writestr("model.json", json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1))
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                portable = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))  # any machine will read it
-                np.lib.format.write_array(member, portable, allow_pickle=False)
+                for part in array_parts(array):
+                    member.write(part)
 
 
 def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -108,22 +109,21 @@ class Archive:
         """The array of this name, type (one of NumPy's letters and sizes) and shape; None is any length."""
         try:
             with self._member(f"{name}.npy") as member:
-                found = np.lib.format.read_magic(member)
-                have, fortran, kind = np.lib.format.read_array_header_1_0(member)
-                fits = len(have) == len(shape) and all(w in (None, h) for w, h in zip(shape, have, strict=True))
-                typed = kind.str == dtype or (dtype == "<U" and kind.str.startswith("<U"))
-                if found != (1, 0) or (fortran and len(have) > 1) or not fits or not typed:
-                    raise self._invalid(f"has {name!r} of the wrong shape or type")
+                have, kind = read_header(member, dtype, *shape)
                 size = math.prod(have) * kind.itemsize
                 if size > self._size:
-                    raise self._invalid(f"has {name!r} cut short")
+                    raise ValueError("is cut short")
                 data = bytearray(size)
                 if member.readinto(data) != size or member.read(1):  # reading to the end checks the checksum
-                    raise self._invalid(f"has {name!r} cut short or too long")
+                    raise ValueError("is cut short or too long")
         except InvalidFile:
             raise
+        except KeyError:
+            raise self._invalid(f"lacks {name!r}") from None
+        except ValueError as error:
+            raise self._invalid(f"has {name!r}, which {error}") from error
         except _DAMAGE as error:
-            raise self._invalid(f"lacks {name!r}, or it is damaged") from error
+            raise self._invalid(f"has {name!r}, which is damaged") from error
         return np.frombuffer(data, dtype=kind).reshape(have)
 
     def refuse(self, reason: str) -> InvalidFile:

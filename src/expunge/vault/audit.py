@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ..encoding.placement import free_slots
 from ..errors import ExpungeError, InvalidCertificate
 from ..exact.arrays import cut
-from ..stores.slots import draw_slots
+from ..learning.state import State
 from .certificates import jws as certificates
 from .disk.rowfile import read_live
 from .disk.snapshot import load_moments
@@ -122,9 +123,7 @@ def _rows(writer: Writer) -> str:
     live = read_live(writer.folder.path / manifest.live_file, len(rows.live))
     if not np.array_equal(live, rows.live) or int(live.sum()) != manifest.rows:
         raise _Wrong("the slots in use are not those of the manifest")
-    s = blueprint.code.shards
-    free = draw_slots(blueprint.key, manifest.drawn, len(live) - manifest.drawn, s)
-    if live[free].any():
+    if live[free_slots(blueprint.key, manifest.drawn, blueprint.code.shards)].any():
         raise _Wrong("there are rows in slots that were never given out")
     for block in cut(len(live), rows.width):
         slots = np.arange(block.start, block.stop)
@@ -148,7 +147,7 @@ def _model(writer: Writer, progress: Progress) -> str:
     passes = 1 + model.blueprint.observed
     rows.seen = lambda k: progress("retraining", k, passes * model.manifest.rows)
     try:
-        retrained, _ = model.blueprint.build(rows)
+        retrained = State.learn(model.blueprint, rows, state.drawn).ensemble
     finally:
         del rows.seen
     for learner in model.manifest.learners:

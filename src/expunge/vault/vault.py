@@ -12,8 +12,9 @@ import numpy as np
 
 from ..errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, MissingData, UnknownId, VaultBusy
 from ..exact.arrays import Floats, Slots
-from ..regressor import CodedRegressor
-from ..stores.shards import Change
+from ..learning.settings import Settings
+from ..stores.change import Change
+from ..stores.ids import slots_of_mentions
 from . import audit
 from .audit import Verdict
 from .certificates.jws import SigningKey, load_public
@@ -76,7 +77,7 @@ class Vault:
         *,
         target: str | list[str] | None = None,
         id: str | None = None,  # noqa: A002 - the word that a user looks for
-        model: CodedRegressor | None = None,
+        model: Any = None,
         schema: Schema | str | Path | None = None,
         key: str | Path | None = None,
         replace: bool = False,
@@ -111,7 +112,7 @@ class Vault:
         """
         places = Places.of(path)
         wanted = wanted_schema(data, schema, target, id)
-        blueprint = training.blueprint_of(CodedRegressor() if model is None else model, wanted)
+        blueprint = training.blueprint_of(Settings() if model is None else model, wanted)
         signing = None if key is None else SigningKey.load(Path(key))
         with undone_if_it_fails(places):
             vault = cls(places, found_identity(places, wait), key=key, wait=wait)
@@ -435,12 +436,6 @@ def _slots_in_order(owners: list[bytes], live: Entries) -> Slots:
     """The slot of each row of a table: the k-th time that an id is named is its k-th row."""
     place = {owner: k for k, owner in enumerate(dict.fromkeys(owners))}
     group = np.array([place[owner] for owner in owners], dtype=np.intp)
-    named, have = np.bincount(group), np.bincount(live.owner, minlength=len(place))
-    if other := int((named != have).sum()):
-        raise InvalidInput(
-            f"{other} ids have another number of rows in the vault than in this table: give all rows of an id; "
-            "to remove or add some, unlearn the id, readmit it and add its rows"
-        )
-    slots = np.empty_like(live.slot)
-    slots[np.argsort(group, kind="stable")] = live.slot
-    return slots
+    have = np.bincount(live.owner, minlength=len(place))
+    where, way_out = "in the vault than in this table", "unlearn the id, readmit it and add its rows"
+    return slots_of_mentions(group, live.slot, have, where=where, way_out=way_out)

@@ -17,16 +17,15 @@ goes on with step 4. Only an old copy of the folder, put back, has to be compute
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..encoding.placement import free_slots, room
 from ..errors import ExpungeError, InvalidFile, Unfinished
-from ..learning.state import State, room
-from ..stores.shards import Change
-from ..stores.slots import draw_slots
+from ..learning.state import State
+from ..stores.change import Change
 from .certificates.keys import Keys
 from .certificates.notary import Notary, waiting
 from .disk import files
@@ -305,12 +304,11 @@ class Writer:
             files.resize(self.folder.path / self.model.manifest.live_file, -(-slots // 8))
             live = np.concatenate([rows.live, np.zeros(slots - len(rows.live), dtype=np.bool_)])
             rows = StoredRows(rows.path, live, rows.X.shape[1], rows.y.shape[1], rows.seal)
-        return replace(state, ensemble=replace(state.ensemble, store=rows), drawn=drawn)
+        return state.with_store(rows, drawn)
 
     def touching(self, state: State, change: Change) -> State:
         """The state with the moments read that a change touches."""
-        code = state.blueprint.code
-        touched = np.flatnonzero(code.G[change.slots % code.shards].any(axis=0)).tolist()
+        touched = state.blueprint.code.learners_of(change.slots)
         return with_moments(state, touched, self.folder, self.model.manifest)
 
     def _model(self) -> Model | None:
@@ -338,8 +336,7 @@ class Writer:
     def _tidy(self) -> None:
         """Wipe rows beyond those that count, which were being added when something failed, then all leftovers."""
         state, rows = self.state, self.rows
-        s = state.blueprint.code.shards
-        free = draw_slots(state.blueprint.key, state.drawn, room(state.drawn, s) - state.drawn, s)
+        free = free_slots(state.blueprint.key, state.drawn, state.blueprint.code.shards)
         if not rows.empty(free):
             rows.erase(free)
         slots = len(rows.live)

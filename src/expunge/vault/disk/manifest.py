@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ...encoding.bounds import Bounds, Extent
+from ...encoding.bounds import Bounds
+from ...encoding.extents import Extent, Extents
 from ...errors import InvalidFile
-from ...learning.blueprint import Extents
 from ..ledger.ledger import Position
 
 VERSION = 1

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...encoding.randomness import words
 from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots
-from ...stores.shards import Rows
+from ...stores.rows import Rows
 from . import files
 
 Words = NDArray[np.uint64]

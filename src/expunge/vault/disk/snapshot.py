@@ -1,22 +1,22 @@
 """A vault's model in memory, from the files that a manifest names."""
 
 import io
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...encoding.placement import room
 from ...errors import InvalidFile
 from ...exact.moments import Moments
 from ...learning.blueprint import Blueprint
 from ...learning.ensemble import Ensemble
-from ...learning.state import State, room
+from ...learning.state import State
 from ...saving.archive import Archive
-from ...saving.format import load_blueprint
-from ...stores.shards import Rows
-from ...stores.slots import IdIndex
+from ...saving.blueprints import load_blueprint
+from ...saving.npy import array_from
+from ...stores.rows import Rows
 from ..tables.schema import Schema
 from .folder import Folder
 from .manifest import Learner, Manifest
@@ -76,17 +76,7 @@ def load(folder: Folder, manifest: Manifest, known: Model | None) -> tuple[Model
         people = load_people(folder, manifest)
     except FileNotFoundError as error:
         raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
-    nobody = IdIndex(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-    state = State(
-        blueprint,
-        replace(model.ensemble, store=rows),
-        manifest.extents,
-        nobody,  # whose rows they are is in people
-        manifest.drawn,
-        manifest.rows,
-        default_ids=False,
-        flat=len(model.schema.targets) == 1,
-    )
+    state = State(blueprint, replace(model.ensemble, store=rows), manifest.extents, manifest.drawn, manifest.rows)
     return model, state, people
 
 
@@ -117,21 +107,7 @@ def load_moments(folder: Folder, learner: Learner, width: int) -> Moments:
 
 def array_of(data: bytes, dtype: str, shape: tuple[int, ...], folder: Folder, name: str) -> NDArray[Any]:
     """An array that must be of this type and shape. Nothing is unpickled."""
-    stream = io.BytesIO(data)
     try:
-        version = np.lib.format.read_magic(stream)
-        have, fortran, kind = np.lib.format.read_array_header_1_0(stream)
-    except Exception as error:  # which ones NumPy raises at a header that is damaged is its own affair
-        raise InvalidFile(f"{folder.path / name} is damaged, or not a plain array") from error
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if version != (1, 0) or have != shape or fortran or kind.str != dtype or len(data) != stream.tell() + size:
-        raise InvalidFile(f"{folder.path / name} has the wrong shape or type")
-    return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape)
-
-
-def array_parts(array: NDArray[Any]) -> tuple[bytes, memoryview]:
-    """The parts of a plain ``.npy`` file."""
-    header = io.BytesIO()
-    array = np.ascontiguousarray(array)
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    return header.getvalue(), array.data.cast("B")
+        return array_from(data, dtype, *shape)
+    except ValueError as error:
+        raise InvalidFile(f"{folder.path / name} {error}") from error

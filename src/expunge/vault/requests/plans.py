@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from ...exact.arrays import Slots
 from ...learning.state import State
+from ...saving.npy import array_parts
 from ..disk import files
 from ..disk.folder import Folder, Identity
 from ..disk.manifest import Batch, File, Learner, Manifest, side
 from ..disk.people import MOST_SEGMENTS, Hashes, People, segment_bytes
-from ..disk.snapshot import array_parts
 from ..ledger.ledger import Position, Record
 from ..tables.schema import Schema
 

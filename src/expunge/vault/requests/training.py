@@ -6,17 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
+from ...encoding.placement import room
 from ...errors import InvalidInput, InvalidSetting
-from ...learning.blueprint import Blueprint
-from ...learning.state import State, room
-from ...regressor import CodedRegressor
+from ...learning.blueprint import Blueprint, draw_blueprint
+from ...learning.settings import Settings
+from ...learning.state import State
 from ...saving.archive import dump
-from ...saving.format import blueprint_parts
-from ...saving.parameters import draw_blueprint
-from ...stores.shards import Change
-from ...stores.slots import IdIndex
+from ...saving.blueprints import blueprint_parts
+from ...stores.change import Change
 from ..disk import files
 from ..disk.people import NOBODY, People, distinct
 from ..disk.rowfile import StoredRows
@@ -27,19 +25,19 @@ from ..writer import Writer
 from .plans import Plan, Training
 
 
-def blueprint_of(model: CodedRegressor, schema: Schema) -> Blueprint:
+def blueprint_of(model: object, schema: Schema) -> Blueprint:
     """What a model is before it has seen a row, with the bounds that a schema declares."""
-    if not (isinstance(model.learner, str) and model.learner == "ridge") or model.keep != "rows":
+    settings = Settings.of(model)
+    if not isinstance(settings.learner, str) or settings.keep != "rows":
         raise InvalidSetting("a vault holds models with learner='ridge' and keep='rows' only")
     bounds: dict[str, Any] = {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
     for name, (low, _) in bounds.items():
-        given = getattr(model, name)
+        given = getattr(settings, name)
         if given is not None and not np.isnan(low).all():
             raise InvalidSetting(f"the schema declares bounds, and so does {name}: leave one of them out")
         if given is not None:
             bounds[name] = given
-    fresh = clone(model).set_params(**bounds)
-    return draw_blueprint(fresh, len(schema.inputs), len(schema.targets))
+    return draw_blueprint(replace(settings, **bounds), len(schema.inputs), len(schema.targets))
 
 
 def train(
@@ -78,10 +76,8 @@ def train(
     files.resize(path, slots_there * 8 * (len(schema.inputs) + len(schema.targets) + 1))
     rows = StoredRows(path, live, len(schema.inputs), len(schema.targets), writer.identity.seal)
     rows.seen = lambda k: progress("learning", k, n * (1 + blueprint.observed))
-    ensemble, extents = blueprint.build(rows)
+    state = State.learn(blueprint, rows, n)
     del rows.seen
-    nobody = IdIndex(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-    state = State(blueprint, ensemble, extents, nobody, n, n, default_ids=False, flat=len(schema.targets) == 1)
     old_hashes, old = before.merged(hashes[:0], slots[:0])
     brings = np.concatenate([old_hashes[old < NOBODY], hashes]), np.concatenate([old[old < NOBODY], slots])
     body = {"rows": n, "people": distinct(hashes), "drawn": n}
@@ -111,8 +107,7 @@ def add(writer: Writer, blocks: Iterable[Block], *, skip_erased: bool, progress:
     if moved:  # once, at the end: a bound may move with every block
         store = state.ensemble.store
         assert isinstance(store, StoredRows)
-        ensemble, extents = state.blueprint.build(store)
-        state = replace(state, ensemble=ensemble, extents=extents, rows=int(np.count_nonzero(store.live)))
+        state = State.learn(state.blueprint, store, state.drawn)
         touched[:] = True
     hashes, slots = intake.entries()
     body = {"rows": len(slots), "people": distinct(hashes), "drawn": intake.drawn}

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...encoding.placement import draw_slots
 from ...errors import ErasedId
 from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
-from ...stores.slots import draw_slots
 from ..disk import files
 from ..disk.folder import Identity
 from ..disk.people import Hashes, People, hashed

@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import InvalidInput, whole_number
+from ...encoding.values import whole_number
+from ...errors import InvalidInput
 from . import reading as tables
 from .kinds import (
     OTHER,
