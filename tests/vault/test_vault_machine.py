@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from expunge import CodedRegressor, RandomFourier
-from expunge.errors import ErasedId, InvalidFile, InvalidInput, NothingLearned, UnknownId
 from expunge.encoding.placement import draw_slots, room
+from expunge.errors import ErasedId, InvalidFile, InvalidInput, NothingLearned, UnknownId
 from expunge.learning.blueprint import draw_blueprint
 from expunge.learning.settings import Settings
 from expunge.learning.state import State
