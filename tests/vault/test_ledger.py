@@ -40,9 +40,9 @@ def test_a_ledger_of_another_vault_is_refused(other, copies, expected):
 def test_a_newer_version_is_refused_by_name(copies):
     path = copies()
     bodies = [dict(record.body) for record in records(path)]
-    bodies[0]["version"] = 2
+    bodies[0]["version"] = 3
     rewrite(path, bodies)
-    with pytest.raises(InvalidFile, match="v.ledger has version 2; this release reads 1"):
+    with pytest.raises(InvalidFile, match="v.ledger has version 3; this release reads version 2 only: use the release"):
         Vault.open(path)
     path = copies()
     (manifest,) = of_kind(path, "manifest")
