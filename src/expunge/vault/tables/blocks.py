@@ -21,6 +21,9 @@ class Block:
     y: Floats | None  # (n, t)
     ids: list[bytes] | None
 
+    def __len__(self) -> int:
+        return len(self.X)
+
 
 def checked(
     parts: Iterable[Any], check: Callable[[Any], Made], row: Callable[[int], str] = "row {}".format
@@ -49,9 +52,9 @@ def _total(refusal: CountedInput, rest: Iterator[Sized], check: Callable[[Any], 
             try:
                 check(part)
             except CountedInput as more:
-                if more.problem != refusal.problem:
-                    return refusal.at_least()
                 refusal = refusal.plus(more)
+                if not refusal.complete:
+                    return refusal
             else:
                 refusal = refusal.with_rows(len(part))
     except Exception:  # whatever it is: the refusal is certain, and the user hears of the next one afterwards

@@ -48,7 +48,7 @@ def read_blocks(
     rows = 0
     wanted = schema.wanted(targets=targets, ids=ids)
     for made in checked(_regular(table.batches(wanted), wanted), block, table.row):
-        rows += len(made.X)
+        rows += len(made)
         yield made
     if targets and not rows:
         raise InvalidInput(f"{table.name} has no rows")
