@@ -6,7 +6,7 @@ from itertools import count
 
 import numpy as np
 
-from expunge.stores.slots import draw_slots
+from expunge.encoding.placement import draw_slots
 
 from .limits import cholesky, moments_pass, products
 from .measure import Result, compared, in_turns

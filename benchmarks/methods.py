@@ -16,7 +16,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from expunge import Code
-from expunge.stores.slots import draw_slots
+from expunge.encoding.placement import draw_slots
 
 from .tasks import Floats, Rows, Task
 

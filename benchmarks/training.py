@@ -11,7 +11,7 @@ from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
 from expunge import Code
-from expunge.stores.slots import draw_slots
+from expunge.encoding.placement import draw_slots
 
 from .limits import products
 from .measure import Result, compared, forget_peak, in_turns, peak_memory

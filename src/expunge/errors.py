@@ -1,9 +1,6 @@
 """Every exception of the package. Each carries the exit code that a command line should end with."""
 
-from collections.abc import Mapping
-from numbers import Integral
-
-from sklearn.exceptions import NotFittedError
+from collections.abc import Mapping, Sequence
 
 
 class ExpungeError(Exception):
@@ -85,7 +82,7 @@ class UnknownId(ExpungeError, LookupError):
     exit_code = 4
 
 
-class NothingLearned(NotFittedError, ExpungeError):  # type: ignore[misc]  # scikit-learn has no types
+class NothingLearned(ExpungeError):
     """Every row was unlearned: there is nothing to predict from."""
 
     exit_code = 5
@@ -145,8 +142,8 @@ class AnswerLost(ExpungeError):
     exit_code = 14
 
 
-def whole_number(name: str, value: object) -> int:
-    """Return a setting that counts something as an int, or raise `InvalidSetting`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InvalidSetting(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
+def positions(places: Sequence[int]) -> str:
+    """Name places in a list, counted from one: up to ten of them."""
+    shown = ", ".join(str(place + 1) for place in places[:10])
+    more = f" and {len(places) - 10:,} more" if len(places) > 10 else ""
+    return f"at position{'s' if len(places) > 1 else ''} {shown}{more}"

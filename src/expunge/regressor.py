@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -22,15 +23,22 @@ from .encoding.bounds import Bounds, BoundsLike
 from .encoding.codes import Code
 from .encoding.features import FeatureMap
 from .encoding.randomness import Seed
-from .errors import InvalidInput, InvalidSetting
+from .errors import InvalidInput, InvalidSetting, NothingLearned
 from .exact.arrays import Floats, unsigned_zeros
-from .learning.ensemble import RidgeRule, coded_floats, mean_weights
-from .learning.state import FirstRows, Outcome, State
-from .saving.archive import Archive
-from .saving.format import load_state, save_state
-from .saving.parameters import described, draw_blueprint, restored
-from .stores.shards import Change, Rows
-from .stores.slots import Found, Ids, as_ids
+from .fitted import Fitted, distinct, placed, row_ids
+from .learners import EstimatorRule
+from .learning.blueprint import draw_blueprint
+from .learning.rules import RidgeRule, RuleOf, mean_weights
+from .learning.settings import Aggregate, Keep, Settings
+from .learning.state import Outcome, State
+from .saving.archive import Archive, write
+from .saving.blueprints import load_blueprint
+from .saving.parameters import load_settings, settings_parts
+from .stores.change import Change
+from .stores.ids import Found, as_ids
+from .stores.rows import Rows
+from .stores.store import coded_floats
+from .transformers import MAPS, Identity
 
 Table: TypeAlias = Any  # an array, or a pandas or polars frame
 Column: TypeAlias = Any  # one or more columns of such
@@ -75,8 +83,12 @@ class Report:
     seconds: float
 
 
+class NothingToPredictFrom(NotFittedError, NothingLearned):  # type: ignore[misc]  # scikit-learn has no types
+    """Every row was unlearned: to scikit-learn, the model is not fitted."""
+
+
 class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A regression model that can forget: coded shards, exact integers, one weak learner a shard.
+    """A regression model that can forget: coded shards, exact integers, one weak learner per shard.
 
     Unlearning a row gives, bit for bit, the model that never saw it: ``fit(all).unlearn(some)`` and training on the
     other rows in their slots have the same digest, and the same weights on one machine. Threads may share a model:
@@ -108,7 +120,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         How the learners' predictions become one.
     bounds, target_bounds : None, "unit" or (low, high)
         The range of the inputs and of the target. None observes it (a row that moves it makes everything refit); a
-        pair of scalars, or of one value a column, declares it, except in columns where both are None or NaN: these
+        pair of scalars, or of one value per column, declares it, except in columns where both are None or NaN: these
         are observed; "unit" says that the values are in [-1, 1] and taken as they are.
     clip : bool
         Whether training rows outside declared bounds are clipped instead of refused.
@@ -157,11 +169,11 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         alpha: float = 1e-3,
         fit_intercept: bool = True,
         learner: Any = "ridge",
-        aggregate: Literal["mean", "median"] = "mean",
+        aggregate: Aggregate = "mean",
         bounds: BoundsLike = None,
         target_bounds: BoundsLike = None,
         clip: bool = False,
-        keep: Literal["rows", "coded"] = "rows",
+        keep: Keep = "rows",
         random_state: Seed = None,
     ) -> None:
         self.shards = shards
@@ -196,11 +208,14 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         before = self.__dict__.copy()
         try:
             X, y, flat = self._read(X, y, reset=True)
-            row_ids = None if ids is None else as_ids(ids, rows=len(X))
-            blueprint = draw_blueprint(self, X.shape[1], y.shape[1])
-            rows = FirstRows.placed(blueprint, *blueprint.admit(X, y, self._column_names()))
+            named = None if ids is None else as_ids(ids, rows=len(X))
+            settings = Settings.of(self)
+            if settings.features is None:
+                settings = replace(settings, features=Identity())
+            blueprint = draw_blueprint(settings, X.shape[1], y.shape[1], rule=_rule_of(self.learner))
+            rows, slots = placed(blueprint, *blueprint.admit(X, y, self._column_names()))
             del X, y  # where they had to be converted, they are copies: free them
-            self._take(State.learn(blueprint, rows, row_ids, flat=flat))
+            self._take(Fitted.learn(blueprint, rows, slots, named, flat=flat))
         except BaseException:
             self.__dict__ = before  # a failed fit leaves the model that there was
             raise
@@ -219,11 +234,11 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         ids : array of int or str, shape (n,), optional
             As in `fit`. Default ids go on counting; a model that was given ids wants ids.
         """
-        if not hasattr(self, "_state"):
+        if "_held" not in self.__dict__:
             return self.fit(X, y, ids)
         X, y = self._rows(X, y)
-        roomy, change = self._state.adding(X, y, None if ids is None else as_ids(ids, rows=len(X)))
-        self._commit(roomy.after(change))
+        roomy, change = self._held.adding(X, y, None if ids is None else as_ids(ids, rows=len(X)))
+        self._commit(roomy, roomy.state.after(change))
         return self
 
     @_exclusive
@@ -238,13 +253,13 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             The rows of these ids, ``ids`` then naming each row's. They are checked against their fingerprints.
         """
         started = time.perf_counter()
-        state = self._fitted()
+        held = self._fitted()
         if self._wants_rows(X, y, "unlearn"):
             change, found = self._brought(ids, X, y)
         else:
-            found = state.index.find(_distinct(as_ids(ids)))
+            found = held.index.find(distinct(as_ids(ids)))
             change = Change(found.slots)
-        return self._commit(state.after(change, forget=found), started)
+        return self._commit(held, held.state.after(change), forget=found, started=started)
 
     @_exclusive
     def rectify(self, ids: Any, X: Table, y: Column, *, old_X: Table = None, old_y: Column = None) -> Report:
@@ -260,22 +275,25 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             The rows as they were learned, row by row.
         """
         started = time.perf_counter()
-        state = self._fitted()
+        held = self._fitted()
         if self._wants_rows(old_X, old_y, "rectify"):
             change, _ = self._brought(ids, old_X, old_y)
         else:
-            change = Change(state.slots_of(_row_ids(ids, X))[0])
+            change = Change(held.slots_of(row_ids(ids, X))[0])
         X, y = self._rows(X, y)
         if len(X) != len(change.slots):
-            raise InvalidInput(f"rectify needs one id a row, got {len(change.slots)} ids for {len(X)} rows")
-        return self._commit(state.after(replace(change, X=X, y=y)), started)
+            raise InvalidInput(f"rectify needs one id per row, got {len(change.slots)} ids for {len(X)} rows")
+        return self._commit(held, held.state.after(replace(change, X=X, y=y)), started=started)
 
     def predict(self, X: Table) -> Floats:
         """Predict the target of rows: (n, d) -> (n,) or (n, t). Rows outside the bounds are extrapolated."""
-        check_is_fitted(self)
+        held = self._fitted()
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)  # BLAS rounds other orders otherwise
-        predicted = self._state.ensemble.predict(X)
-        return predicted[:, 0] if self._state.flat else predicted
+        try:
+            predicted = held.state.ensemble.predict(X)
+        except NothingLearned as error:
+            raise NothingToPredictFrom(str(error)) from None
+        return predicted[:, 0] if held.flat else predicted
 
     @_exclusive
     def digest(self) -> str:
@@ -286,7 +304,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         It is the same on every machine. Keep the digest of an *earlier* state as secret as the rows that were unlearned
         since: whoever also has the other rows can test guesses against it.
         """
-        return self._fitted().ensemble.digest()
+        return self._fitted().state.ensemble.digest()
 
     @_exclusive
     def retrained(self, X: Table = None, y: Column = None, ids: Column = None) -> "CodedRegressor":
@@ -297,14 +315,11 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         X, y, ids : array, only with ``keep="coded"``
             All surviving rows and their ids, in any order.
         """
-        state = self._fitted()
-        store = state.ensemble.store
-        if self._wants_rows(X, y, "retrained"):
-            rows = self._surviving(X, y, ids)
-        else:
-            assert isinstance(store, Rows)
-            rows = store.grown(len(store.live))
-        return self._like(state.retrained(rows))
+        held = self._fitted()
+        store = held.state.ensemble.store
+        own = not self._wants_rows(X, y, "retrained")
+        rows = store.as_rows().grown(len(store.live)) if own else self._surviving(X, y, ids)
+        return self._like(held.retrained(rows))
 
     def _surviving(self, X: Table, y: Column, ids: Column) -> Rows:
         """All surviving rows, brought along, in their slots."""
@@ -326,6 +341,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         state.pop("_lock", None)
         return state
 
+    @_exclusive
     def coded_shard(self, learner: int) -> tuple[Floats, Floats]:
         """What one weak learner sees: its coded rows and their targets, as floats (the paper's output of Algorithm 1).
 
@@ -341,11 +357,12 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         y : array, shape (m,) or (m, t)
             Coded targets, scaled.
         """
-        ensemble = self._fitted().ensemble
+        held = self._fitted()
+        ensemble = held.state.ensemble
         if not 0 <= learner < ensemble.encoder.code.learners:
             raise InvalidSetting(f"learner must be from 0 to {ensemble.encoder.code.learners - 1}, got {learner!r}")
         X, y = coded_floats(ensemble.encoder, ensemble.store.shard(ensemble.encoder, learner))
-        return X, y[:, 0] if self._state.flat else y
+        return X, y[:, 0] if held.flat else y
 
     @_exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -355,10 +372,15 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         readable by its owner alone. It is written beside the old one first (``.name.xxxxxxxx``): whoever kills the
         process at that moment has that file to delete.
         """
-        save_state(path, self._fitted(), described(self))
+        header, arrays = self._fitted().parts()
+        names = getattr(self, "feature_names_in_", None)
+        header["feature_names"] = None if names is None else names.tolist()
+        write(path, header | settings_parts(Settings.of(self)), arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, learner: Any = None) -> "CodedRegressor":
+    def load(
+        cls, path: str | os.PathLike[str], *, learner: Any = None, features: FeatureMap | None = None
+    ) -> "CodedRegressor":
         """Read a model that was saved; a file that is damaged or cannot be is refused, and nothing in it is run.
 
         The learners' moments are taken from the file as they are: compare digests with `retrained` if you doubt them.
@@ -369,47 +391,54 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             The file.
         learner : estimator, optional
             The estimator of a model that was saved with one: code never comes from a file. It is fitted anew.
+        features : FeatureMap, optional
+            The feature map of a model that was saved with one of your own, with the same parameters. What it drew
+            comes from the file.
         """
         with Archive(path) as archive:
-            state = load_state(archive, learner)
-            parameters, names = restored(archive, state, learner)
-        model = cls(**parameters)
-        model.n_features_in_ = state.blueprint.features.n_features_in_
+            blueprint = load_blueprint(archive, rule=_rule_of(learner), features=features, maps=MAPS)
+            held = Fitted.load(archive, blueprint)
+            settings = load_settings(archive, blueprint, "ridge" if learner is None else learner)
+            names, inputs = archive.header.get("feature_names"), blueprint.features.n_features_in_
+            if names is not None and not (isinstance(names, list) and len(names) == inputs):
+                raise archive.refuse("the names of the columns are not as many as the columns")
+        model = cls(**vars(settings))
+        model.n_features_in_ = inputs
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
-        return model._take(state)
+        return model._take(held)
 
     @property
     def bounds_(self) -> Bounds:
         """The bounds of the inputs in force."""
-        return self._fitted().ensemble.encoder.inputs
+        return self._fitted().state.ensemble.encoder.inputs
 
     @property
     def target_bounds_(self) -> Bounds:
         """The bounds of the target in force."""
-        return self._fitted().ensemble.encoder.targets
+        return self._fitted().state.ensemble.encoder.targets
 
     @property
     def n_rows_(self) -> int:
         """Rows learned and not unlearned."""
-        return self._fitted().rows
+        return self._fitted().state.rows
 
     @property
     def coef_(self) -> Floats:
         """Mean weights of the ridge learners, for the features of a scaled row and the scaled target."""
         W = self._mean_weights()
         W = W[: self._state.ensemble.encoder.features.n_out].T
-        return W[0] if self._state.flat else W
+        return W[0] if self._held.flat else W
 
     @property
     def intercept_(self) -> Any:
         """Mean intercept of the ridge learners, for the scaled target."""
         W = self._mean_weights()
         constant = W[-1] if self._state.ensemble.encoder.intercept else np.zeros(W.shape[1])
-        return float(constant[0]) if self._state.flat else constant
+        return float(constant[0]) if self._held.flat else constant
 
     def _mean_weights(self) -> Floats:
-        if not isinstance(self._fitted().blueprint.rule, RidgeRule):
+        if not isinstance(self._fitted().state.blueprint.rule, RidgeRule):
             raise AttributeError("only a model with learner='ridge' has coef_ and intercept_")
         models = [W for W in self._state.ensemble.models if W is not None]
         if not models:
@@ -421,30 +450,42 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         tags.target_tags.multi_output = True
         return tags
 
-    def _fitted(self) -> State:
-        if "_state" not in self.__dict__:
+    def _fitted(self) -> Fitted:
+        if "_held" not in self.__dict__:
             check_is_fitted(self)
-        return self._state
+        return self._held
 
-    def _like(self, state: State) -> "CodedRegressor":
-        """Another model with the same parameters, and this state."""
+    @property
+    def _state(self) -> State:
+        return self._held.state
+
+    def _like(self, held: Fitted) -> "CodedRegressor":
+        """Another model with the same parameters, which holds this."""
         twin = type(self)(**self.get_params(deep=False))
         for name in ("n_features_in_", "feature_names_in_"):
             if name in self.__dict__:
                 setattr(twin, name, self.__dict__[name])
-        return twin._take(state)
+        return twin._take(held)
 
-    def _take(self, state: State) -> Self:
-        self.code_, self.features_ = state.blueprint.code, state.blueprint.features
-        self._state = state
+    def _take(self, held: Fitted) -> Self:
+        blueprint = held.state.blueprint
+        self.code_, self.features_ = blueprint.code, blueprint.features
+        self._held = held
         return self
 
-    def _commit(self, outcome: Outcome, started: float = 0.0) -> Report:
-        """Make an outcome the model's state."""
+    def _commit(self, held: Fitted, outcome: Outcome, *, forget: Found | None = None, started: float = 0.0) -> Report:
+        """Make an outcome what the model holds."""
+
+        def overwrite() -> None:
+            after = replace(held, state=outcome.commit())
+            if forget is not None:
+                held.index.erase(forget)
+            self._held = after
+
         try:
-            self._state = outcome.commit()
+            overwrite()
         except BaseException:  # Ctrl-C within these few microseconds: finish what was begun
-            self._state = outcome.commit()
+            overwrite()
             raise
         return Report(outcome.rows, outcome.learners, outcome.bounds_moved, time.perf_counter() - started)
 
@@ -476,26 +517,13 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         if ids is None:
             raise InvalidInput("ids are missing: name each row's")
         X, y = self._rows(X, y)
-        return self._state.brought(_row_ids(ids, X), X, y)
+        return self._held.brought(row_ids(ids, X), X, y)
 
     def _column_names(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
 
-def _row_ids(ids: Any, X: Table) -> Ids:
-    """Each row's id; one id alone is that of all rows."""
-    array = as_ids(ids)
-    return np.repeat(array, len(X)) if len(array) == 1 and hasattr(X, "__len__") else array
-
-
-def _distinct(ids: Ids) -> Ids:
-    if not len(ids):
-        raise InvalidInput("ids is empty: name at least one id")
-    if len(ids) == 1:
-        return ids
-    values, first = np.unique(ids, return_index=True)
-    if len(values) < len(ids):
-        twice = np.setdiff1d(np.arange(len(ids)), first)[0]
-        raise InvalidInput(f"ids names {len(ids) - len(values)} ids twice, the first again at position {twice}")
-    return ids
+def _rule_of(learner: Any) -> RuleOf | None:
+    """What brings the rule of an estimator; None for our own."""
+    return None if learner is None or isinstance(learner, str) else partial(EstimatorRule.of, learner)

@@ -1,100 +1,25 @@
 """The command expunge on a vault: what it prints, where, how it ends; it tells programs and people the same."""
 
-import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-import typer.main
-from typer.testing import CliRunner
 
-from expunge import __version__, cli, errors
+from expunge import __version__, errors
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
 
-from support.vaults import everything, people, put_back, random_table, table
+from support.commands import TRAIN, V, customers
+from support.vaults import everything, people, put_back, table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("train", "predict", "unlearn", "rectify", "add", "readmit", "status", "log", "verify", "schema", "key")
-TRAIN = (
-    "--target",
-    "spend",
-    "--id",
-    "customer_id",
-    "--shards",
-    "4",
-    "--rate",
-    "2",
-    "--features",
-    "fourier:5",
-    "--seed",
-    "0",
-)
-
-
-def customers(ids, seed=0):
-    return random_table(ids, seed).rename_columns(["customer_id", "age", "visits", "spend"])
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with tables, in which commands are run."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("EXPUNGE_KEY", raising=False)
-    pyarrow.parquet.write_table(customers(people()), "customers.parquet")
-    pyarrow.csv.write_csv(customers(["person-3", "nobody"], 1).drop(["spend"]), "new.csv")
-    pyarrow.csv.write_csv(customers(["person-5"], 2), "corrected.csv")
-    pyarrow.parquet.write_table(customers(["new-1", "new-2"], 3), "more.parquet")
-    return tmp_path
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run the command as a shell does: how it ended, and what it printed where."""
-
-    def ran(*args, stdin=""):
-        monkeypatch.setattr(sys, "argv", ["expunge", *map(str, args)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.entry()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return ran
-
-
-@pytest.fixture
-def ok(run):
-    """Run a command that must succeed: what it printed."""
-
-    def ran(*args, **options):
-        code, out, err = run(*args, **options)
-        assert (code, err) == (0, ""), (args, out, err)
-        return out
-
-    return ran
-
-
-@pytest.fixture
-def spend(here, ok):
-    """A vault made by the command."""
-    ok("train", "customers.parquet", "--vault", "spend.vault", *TRAIN)
-    return here / "spend.vault"
-
-
-V = ("--vault", "spend.vault")
-
 # --- every command of the issue, for people and for programs
 
 
@@ -110,20 +35,25 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     )
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-4")
     assert "erased 2 rows of 1 person" in out
-    assert "some were erased before, by requests 2\n" in out
+    assert "some were erased before, by request 2\n" in out
     assert ok("rectify", "corrected.csv", *V).startswith("corrected 1 row of 1 person; 2 learners learned anew, in ")
     assert ok("add", "more.parquet", *V).startswith("added 2 rows of 2 people; ")
     assert ok("readmit", *V, "--id", "person-2").startswith("1 person may be added again, in ")
     status = ok("status", *V)
     for line in (
         r"rows +27",
+        r"people +19",
         r"erased ids +2",
         r"requests +6",
         r"uncertified +0",
         r"targets +spend",
         r"inputs +age, visits",
+        r"shards +4",
+        r"rate +2(\.0)?",
+        r"alpha +0\.0001",
+        r"observed bounds +yes",
     ):
-        assert re.search(rf"^ ?{line} *$", status, re.MULTILINE), line
+        assert re.search(rf"^{line}$", status, re.MULTILINE), line
     log = ok("log", *V)
     assert [re.findall(r"\w+", line)[0] for line in log.splitlines() if "certified" in line] == list("123456")
     assert "000006.jws" in log
@@ -133,7 +63,7 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
         ["ok", name] for name in ("ledger", "certificates", "rows", "people", "model")
     ]
     shown = ok("certificate", "show", "spend.certificates/000002.jws")
-    assert re.search(r"^ ?rows +3 *$", shown, re.MULTILINE)
+    assert re.search(r"^rows +3$", shown, re.MULTILINE)
     assert shown.endswith("not checked: expunge certificate check tells whether the signature fits\n")
     checked = ok("certificate", "check", "spend.certificates/000002.jws", "--public-key", "spend.pub")
     assert checked.endswith("the signature fits spend.pub\n")
@@ -146,12 +76,15 @@ def test_the_same_commands_for_programs(here, ok):
         return json.loads(ok(*args, "--json"))
 
     keys = {"request", "kind", "rows", "people", "learners", "seconds", "certificate", "path", "earlier", "notes"}
+    keys |= {"skipped", "known"}
     trained = said("train", "customers.parquet", *V, *TRAIN)
     assert trained.keys() == keys
     assert (trained["request"], trained["kind"], trained["rows"], trained["people"]) == (1, "train", 30, 20)
     assert said("predict", "new.csv", *V, "--out", "p.csv") == {"rows": 2, "out": "p.csv"}
-    predicted = said("predict", "new.csv", *V)["predictions"]
-    np.testing.assert_array_equal(predicted, Vault.open("spend.vault").predict("new.csv"))
+    predicted = said("predict", "new.csv", *V)
+    assert predicted.keys() == {"ids", "predictions"}
+    assert predicted["ids"] == ["person-3", "nobody"]
+    np.testing.assert_array_equal(predicted["predictions"], Vault.open("spend.vault").predict("new.csv"))
     erased = said("unlearn", *V, "--id", "person-2", "--id", "person-3")
     assert (erased["request"], erased["rows"], erased["people"], erased["earlier"]) == (2, 3, 2, [])
     again = said("unlearn", *V, "--id", "person-2")
@@ -234,23 +167,24 @@ def test_a_file_with_erased_people_is_refused_or_skipped(spend, ok, run):
     before = everything(spend)
     code, out, err = run("add", "again.csv", *V)
     assert (code, out) == (10, "")
-    assert err.startswith("error: 1 ids in this table were erased before; nothing was changed")
+    assert re.match(r"error: 1 .*erased before.*nothing was changed", err)
     code, out, err = run("train", "customers.parquet", *V, *TRAIN, "--replace")
     assert (code, out) == (10, "")
     assert everything(spend) == before
-    assert json.loads(ok("add", "again.csv", *V, "--skip-erased", "--json"))["rows"] == 1
+    added = json.loads(ok("add", "again.csv", *V, "--skip-erased", "--json"))
+    assert (added["rows"], added["skipped"]) == (1, 1)
+    assert "\n1 erased id was left out\n" in ok("add", "again.csv", *V, "--skip-erased")
     out = ok("train", "customers.parquet", *V, *TRAIN, "--replace", "--skip-erased")
     assert out.startswith("learned 29 rows of 19 people")
+    assert "\n1 erased id was left out\n" in out
     ok("readmit", *V, "--id", "person-3")
     assert json.loads(ok("add", "again.csv", *V, "--json"))["rows"] == 2
 
 
 def test_a_schema_is_proposed_edited_and_used(here, ok, run):
-    text = ok("schema", "customers.parquet", "--target", "spend", "--id", "customer_id")
-    assert (
-        json.loads(ok("schema", "customers.parquet", "--target", "spend", "--id", "customer_id", "--json"))["schema"]
-        == text
-    )
+    asked = ("schema", "customers.parquet", "--target", "spend", "--id-column", "customer_id")
+    text = ok(*asked)
+    assert json.loads(ok(*asked, "--json"))["schema"] == text
     Path("schema.toml").write_text(text)
     out = ok("train", "customers.parquet", *V, *TRAIN, "--schema", "schema.toml")
     assert out.startswith("learned 30 rows of 20 people")
@@ -267,6 +201,7 @@ def test_a_schema_is_proposed_edited_and_used(here, ok, run):
     assert "outside the declared bounds: 1 in column 'age'" in err
     assert "9000000000" not in err
     assert everything(here / "spend.vault") == before
+    assert ok("add", "far.csv", *V, "--clip").startswith("added 1 row of 1 person; ")
     assert ok("train", "customers.parquet", *V, *TRAIN, "--schema", "schema.toml", "--clip", "--replace")
     assert ok("add", "far.csv", *V)
 
@@ -324,10 +259,7 @@ def test_an_old_copy_is_told(spend, ok, run, here):
     code, out, err = run("status", *V, "--json")
     assert code == 0
     assert json.loads(out)["rows"] == 29
-    assert err == (
-        "note: this folder was a copy from request 1: 1 rows that were erased or corrected since are erased, "
-        "2 rows that were added since are missing; add them again\n"
-    )
+    assert re.fullmatch(r"note: this folder was a copy from request 1: 1 row.* 2 rows .*add them again\n", err)
     assert ok("verify", *V)
 
 
@@ -350,7 +282,7 @@ CODES = {
         (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--features", "fourier:0"), 2),
         (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--shards", "7"), 2),
         (("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--schema", "no.toml"), 2),
-        (("train", "customers.parquet", "--vault", "w.vault", "--target", "no", "--id", "customer_id"), 3),
+        (("train", "customers.parquet", "--vault", "w.vault", "--target", "no", "--id-column", "customer_id"), 3),
         (("train", "no.parquet", "--vault", "w.vault", *TRAIN), 3),
         (("train", "more.parquet", "--vault", "w.vault", *TRAIN), 3),
         (("train", "empty.csv", "--vault", "w.vault", *TRAIN), 3),
@@ -416,7 +348,7 @@ def test_verify_ends_with_its_own_code_and_says_what_does_not_fit(spend, run):
     rows.write_bytes(data)
     code, out, err = run("verify", *V)
     assert code == 11
-    assert re.search(r"^WRONG  rows ", out, re.MULTILINE)
+    assert re.search(r"^WRONG +rows ", out, re.MULTILINE)
     assert err.startswith("error: this vault does not fit: rows")
     code, out, _ = run("verify", *V, "--json")
     assert code == 11
@@ -430,90 +362,7 @@ def test_every_exit_code_is_another_and_documented():
     assert sorted({0, 130, *CODES.values()}) == sorted(map(int, documented))
 
 
-# --- help and documents
-
-
-def commands(command=None, path=()):
-    """Every command of the program, by its words."""
-    command = typer.main.get_command(cli.app) if command is None else command
-    below = getattr(command, "commands", {})
-    return [path] if not below else [found for name, sub in below.items() for found in commands(sub, (*path, name))]
-
-
-def test_there_are_the_commands_of_the_issue():
-    assert {words for words in commands() if words[0] != "paper"} == {
-        *((name,) for name in COMMANDS),
-        ("certificate", "show"),
-        ("certificate", "check"),
-    }
-
-
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_command_helps(words):
-    result = CliRunner().invoke(cli.app, [*words, "--help"])
-    assert result.exit_code == 0
-    assert "Usage" in result.output
-    for option in ("--vault", "--json") if words[0] in COMMANDS and words[0] != "schema" else ():
-        assert option in result.output
-
-
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_command_is_in_the_documents(words):
-    documents = "".join((ROOT / name).read_text() for name in ("README.md", "docs/vault.md", "docs/paper.md"))
-    assert f"expunge {' '.join(words)}" in documents
-
-
-def test_every_option_of_the_vault_is_for_something():
-    for words in commands():
-        command = typer.main.get_command(cli.app)
-        for word in words:
-            command = command.commands[word]
-        assert command.help
-        assert not [option.name for option in command.params if not getattr(option, "help", "")]
-
-
-def test_the_programs_that_a_shell_runs(here):
-    script = Path(sys.executable).with_name("expunge")
-
-    def shell(*args, **options):
-        return subprocess.run([script, *args], capture_output=True, text=True, check=False, **options)
-
-    trained = shell("train", "customers.parquet", *V, *TRAIN, "--json")
-    assert (trained.returncode, trained.stderr) == (0, "")
-    assert json.loads(trained.stdout)["rows"] == 30
-    erased = shell("unlearn", *V, "--ids-from", "-", input="person-1\nperson-2\n")
-    assert erased.returncode == 0
-    assert erased.stdout.startswith("erased 3 rows of 2 people")
-    unknown = shell("unlearn", *V, "--id", "secret-person-77")
-    assert (unknown.returncode, unknown.stdout) == (4, "")
-    assert unknown.stderr.startswith("error: 1 of 1 ids are not in the vault")
-    assert shell("verify", *V).returncode == 0
-    checked = shell("certificate", "check", "000002.jws", cwd="spend.certificates")
-    assert (checked.returncode, checked.stderr) == (0, "")
-    assert checked.stdout.endswith("the signature fits spend.pub\n")
-
-
 # --- what first users tripped over
-
-
-def shell(command, **options):
-    """The command in a shell of its own, with a real standard output."""
-    words = command.replace("expunge ", f"{sys.executable} -m expunge ", 1)
-    return subprocess.run(["/bin/bash", "-c", words], capture_output=True, text=True, check=False, **options)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_lost_answer_is_not_taken_for_a_refusal(spend):
-    done = shell("expunge unlearn --vault spend.vault --id person-1 > /dev/full")
-    assert done.returncode == 14
-    assert done.stderr.startswith("error: request 2 was carried out, but the answer could not be written: No space")
-    assert [r.state for r in Vault.open(spend).requests] == ["certified", "certified"]
-
-
-def test_whoever_stops_reading_gets_no_traceback(spend):
-    done = shell("expunge log --vault spend.vault | head -c 1; exit ${PIPESTATUS[0]}")
-    assert done.returncode in (0, 1)  # it may have been faster than head
-    assert done.stderr == ""
 
 
 def test_the_version_is_told(run):
@@ -556,9 +405,9 @@ def test_an_id_completes_a_schema_that_names_none(here, ok, run):
     code, _, err = run("train", "customers.parquet", *V, "--schema", "schema.toml")
     assert (code, "does not say whose row it is" in err) == (2, True)
     shape = ("--shards", "4", "--rate", "2", "--features", "identity")
-    ok("train", "customers.parquet", *V, "--schema", "schema.toml", "--id", "customer_id", *shape)
+    ok("train", "customers.parquet", *V, "--schema", "schema.toml", "--id-column", "customer_id", *shape)
     assert json.loads(ok("status", *V, "--json"))["inputs"] == ["age", "visits"]
-    other = ("--replace", "--schema", "schema.toml", "--id", "customer_id")
+    other = ("--replace", "--schema", "schema.toml", "--id-column", "customer_id")
     code, _, err = run("train", "customers.parquet", *V, *other, "--target", "age")
     assert (code, "another target, spend: leave yours out" in err) == (2, True)
 

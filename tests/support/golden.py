@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from expunge import Code, RandomFourier, random_code
+from expunge import Code, random_code
 from expunge.encoding.bounds import parse_bounds
-from expunge.encoding.features import Powers
+from expunge.encoding.features import PowersMap
+from expunge.encoding.fourier import RandomFourierMap
+from expunge.encoding.placement import draw_slots, room
 from expunge.learning.blueprint import Blueprint
-from expunge.learning.ensemble import RidgeRule
-from expunge.learning.state import FirstRows, State
-from expunge.stores.shards import Change
-from expunge.stores.slots import draw_slots
+from expunge.learning.rules import RidgeRule
+from expunge.learning.state import State
+from expunge.stores.change import Change
+from expunge.stores.rows import Rows
 
 PATH = Path(__file__).with_name("golden.json")
 
@@ -25,18 +27,17 @@ def digests() -> dict[str, str]:
     """The digests of two models, before and after unlearning; every number comes from the file."""
     golden = json.loads(PATH.read_text())
     found = {}
-    for name, features in (("fourier", fourier(golden)), ("powers", Powers(3).restore(3, {}))):
+    for name, features in (("fourier", fourier(golden)), ("powers", PowersMap(3).restore(3, {}))):
         state = learned(golden, features)
         found[name] = state.ensemble.digest()
-        gone = state.index.find(np.array(golden["unlearned"]))
-        outcome = state.after(Change(gone.slots), forget=gone)
-        found[f"{name}, unlearned"] = outcome.commit().ensemble.digest()
+        gone = draw_slots(state.blueprint.key, 0, 64, 6)[golden["unlearned"]]
+        found[f"{name}, unlearned"] = state.after(Change(gone)).commit().ensemble.digest()
     return found
 
 
-def fourier(golden) -> RandomFourier:
+def fourier(golden) -> RandomFourierMap:
     drawn = {name: np.array(golden[name]) for name in ("projection", "phases", "exponents")}
-    return RandomFourier(len(drawn["phases"])).restore(3, drawn)
+    return RandomFourierMap(len(drawn["phases"])).restore(3, drawn)
 
 
 def learned(golden, features) -> State:
@@ -53,12 +54,13 @@ def learned(golden, features) -> State:
         aggregate="mean",
     )
     X, y = np.array(golden["X"]) / 1024, np.array(golden["y"])[:, None] / 1024
-    return State.learn(blueprint, FirstRows.placed(blueprint, X, y), None, flat=True)
+    slots = draw_slots(blueprint.key, 0, len(X), blueprint.code.shards)
+    return State.learn(blueprint, Rows.place(X, y, slots, room(len(X), blueprint.code.shards)), len(X))
 
 
 def write() -> None:
     rng = np.random.default_rng(20210101)
-    features = RandomFourier(16).drawn(3, rng)
+    features = RandomFourierMap(16).drawn(3, rng)
     golden = {
         "key": rng.integers(0, 2**63, 2).tolist(),
         "G": random_code(6, 2, density=0.6, random_state=rng).G.tolist(),

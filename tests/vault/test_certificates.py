@@ -20,9 +20,11 @@ import expunge
 from expunge.errors import InvalidCertificate, InvalidFile, InvalidSetting
 from expunge.vault import Vault
 from expunge.vault.certificates import jws as certificates
-from expunge.vault.certificates.jws import SigningKey, checked, commitment, load_public, payload_of
-from expunge.vault.ledger.ledger import REQUESTS, Ledger
+from expunge.vault.certificates.jws import SigningKey, checked, load_public, unchecked
+from expunge.vault.certificates.payload import commitment, payload_text
+from expunge.vault.ledger.ledger import Ledger
 
+from support.tampering import DEEP
 from support.vaults import everything, made, people, put_back, random_table
 
 # RFC 9864 has a new name, Ed25519, for what every library reads as EdDSA.
@@ -30,11 +32,6 @@ pytestmark = [
     pytest.mark.usefixtures("unsynced"),
     pytest.mark.filterwarnings("ignore:EdDSA is deprecated via RFC 9864"),
 ]
-
-
-@pytest.fixture
-def vault(tmp_path):
-    return made(tmp_path / "v.vault")
 
 
 @pytest.fixture
@@ -72,7 +69,7 @@ def parts(certificate):
 def test_another_library_reads_every_certificate_and_it_says_what_was_done(busy):
     vault, _ = busy
     pem = vault.places.public.read_bytes()
-    records = {r.request: r for r in Ledger(vault.places.ledger).read()[0] if r.kind in REQUESTS}
+    records = {r.request: r for r in Ledger(vault.places.ledger).read()[0] if r.is_request}
     previous = None
     kinds = ["train", "unlearn", "add", "rectify", "readmit", "train", "unlearn", "restore"]
     assert [r.kind for r in vault.requests] == kinds
@@ -92,7 +89,7 @@ def test_another_library_reads_every_certificate_and_it_says_what_was_done(busy)
         assert payload["software"] == f"expunge {expunge.__version__}"
         assert len(payload["not_covered"]) >= 3
         assert (
-            payload == checked(request.certificate, load_public(vault.places.public)) == payload_of(request.certificate)
+            payload == checked(request.certificate, load_public(vault.places.public)) == unchecked(request.certificate)
         )
         assert vault.certificate_path(request.number).read_text() == request.certificate + "\n"
 
@@ -105,8 +102,8 @@ def test_the_key_is_named_by_its_thumbprint(vault):
 def test_only_the_newest_certificate_fits_the_state_and_the_older_fit_nothing_that_is_left(busy):
     vault, digests = busy
     with vault._writing() as writer:
-        salt = writer.model.manifest.salt
-    commitments = [payload_of(r.certificate)["commitment"] for r in vault.requests]
+        salt = writer.now.manifest.salt
+    commitments = [unchecked(r.certificate)["commitment"] for r in vault.requests]
     assert len(set(commitments)) == len(commitments)
     expected = hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(vault.digest())).hexdigest()
     assert commitments[-1] == expected == commitment(salt, vault.digest())
@@ -117,9 +114,9 @@ def test_only_the_newest_certificate_fits_the_state_and_the_older_fit_nothing_th
 def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
     vault, digests = busy
     told = {name: content for name, content in everything(vault.places.vault).items() if not name.startswith("v.vault")}
-    payloads = [json.dumps(payload_of(r.certificate)).encode() for r in vault.requests]
+    payloads = [json.dumps(unchecked(r.certificate)).encode() for r in vault.requests]
     with vault._writing() as writer:
-        manifest, X = writer.model.manifest, writer.rows.X
+        manifest, X = writer.now.manifest, writer.now.rows.X
     values = {repr(value) for column in X.T for value in column.tolist() if value} | {
         repr(bound) for side in (manifest.inputs, manifest.targets) for bound in (*side.low, *side.high)
     }
@@ -131,7 +128,7 @@ def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
 
 def test_signing_again_gives_the_same_bytes(vault):
     key = SigningKey.load(vault.places.key)
-    text = certificates.payload_text(payload_of(vault.receipt.certificate))
+    text = payload_text(unchecked(vault.receipt.certificate))
     assert key.sign(text) == key.sign(text) == vault.receipt.certificate
 
 
@@ -142,7 +139,7 @@ def test_what_was_changed_is_refused_by_us_and_by_another_library(vault):
         vault.places.public.read_bytes(),
     )
     header, payload, signature = certificate.split(".")
-    other = payload_of(certificate) | {"rows": 29}
+    other = unchecked(certificate) | {"rows": 29}
     changed = base64.urlsafe_b64encode(json.dumps(other).encode()).rstrip(b"=").decode()
     for forged in (
         f"{header}.{changed}.{signature}",
@@ -183,7 +180,7 @@ def test_a_signature_of_another_kind_or_key_is_refused(vault, algorithm):
 def test_a_signature_of_the_key_on_something_else_is_no_certificate(vault):
     key = SigningKey.load(vault.places.key)
     private = OKPKey.import_key(key.pem())
-    text = certificates.payload_text(payload_of(vault.receipt.certificate))
+    text = payload_text(unchecked(vault.receipt.certificate))
     registry = jose.JWSRegistry(algorithms=["EdDSA"])
     token = jose.serialize_compact(
         {"alg": "EdDSA", "typ": "JWT"}, text, private, algorithms=["EdDSA"], registry=registry
@@ -361,3 +358,17 @@ def test_the_public_key_beside_the_certificates_is_found(vault, tmp_path, monkey
     assert certificates.public_key_beside(Path(path.name)).samefile(vault.places.public)
     with pytest.raises(InvalidSetting, match="--public-key"):
         certificates.public_key_beside(tmp_path / "elsewhere.jws")
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP.decode(), "a.b.c", "..", "", "a.b", "\u00e9.b.c", "[].[].[]", *(["x" * 5000])], ids=range(8)
+)
+def test_a_certificate_of_any_other_text_is_refused(text, tmp_path):
+    (tmp_path / "c.jws").write_text(text)
+    deep = base64.urlsafe_b64encode(DEEP).rstrip(b"=").decode()
+    header = base64.urlsafe_b64encode(b'{"alg":"EdDSA"}').rstrip(b"=").decode()
+    for one in (text, f"{header}.{deep}.aaaa", f"{deep}.{deep}.aaaa"):
+        with pytest.raises(InvalidCertificate):
+            certificates.unchecked(one)
+    with pytest.raises(InvalidCertificate):
+        certificates.unchecked(certificates.read(tmp_path / "c.jws"))

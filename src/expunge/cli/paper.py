@@ -4,119 +4,131 @@ What reads and draws tables is loaded by the command that needs it: an erasure d
 """
 
 import os
-import textwrap
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-
-from ..errors import InvalidSetting, MissingData
+from . import terminal
+from .arguments import Parser, UsageError, command, group, whole
+from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..paper.claims import Tables
-
-paper = typer.Typer(no_args_is_help=True, help="Reproduce the paper Coded Machine Unlearning.")
-
-OUT, QUICK = Path("paper-results"), Path("paper-results-quick")
-Out = Annotated[Path, typer.Option("--out", help="Folder for tables and figures.")]
+    from ..paper.runs import Job
+    from .arguments import Commands
 
 
-@paper.command("list")
-def list_() -> None:
+def register(commands: "Commands") -> None:
+    """Add the commands of this room."""
+    text = "Reproduce the paper Coded Machine Unlearning."
+    below = group(commands.add_parser("paper", help=text, description=text))
+    command(below, list_, "list")
+    _add_run(command(below, run))
+    added = command(below, check)
+    added.add_argument("names", metavar="CLAIM", nargs="*", help="Claims; all by default.")
+    _add_results(added)
+    _add_results(command(below, report))
+
+
+def _add_run(added: Parser) -> None:
+    added.add_argument("names", metavar="EXPERIMENT", nargs="*", help="Experiments; all of the mode's by default.")
+    added.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        help="Folder for results (default: paper-results; with --quick, paper-results-quick).",
+    )
+    added.add_argument("--runs", metavar="NUMBER", type=whole(1), help="Runs of each experiment.")
+    added.add_argument("--quick", action="store_true", help="One run of each on a part of the rows.")
+    added.add_argument("--full", action="store_true", help="The large-scale experiment too, at its full size.")
+    added.add_argument(
+        "--processes",
+        metavar="NUMBER",
+        type=whole(1),
+        default=os.cpu_count() or 1,
+        help="Runs at once (default: one per processor).",
+    )
+
+
+def _add_results(added: Parser) -> None:
+    added.add_argument(
+        "--out",
+        metavar="FOLDER",
+        type=Path,
+        help="Folder with results (default: paper-results, or paper-results-quick if that is all there is).",
+    )
+
+
+def list_(args: Namespace) -> None:
     """Show the experiments."""
     from ..paper.experiments import EXPERIMENTS, TradeOff
 
-    table = Table("name", "what", "kind", "runs")
-    table.columns[0].no_wrap = True
+    lines = [("name", "what", "kind", "runs")]
     for name, experiment in EXPERIMENTS.items():
         only = " (--full)" if isinstance(experiment, TradeOff) and experiment.full_only else ""
-        table.add_row(name, experiment.title, type(experiment).__name__, f"{experiment.runs}{only}")
-    Console().print(table)
+        lines.append((name, experiment.title, type(experiment).__name__, f"{experiment.runs}{only}"))
+    terminal.say(terminal.table(lines))
 
 
-@paper.command()
-def run(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments; all of the mode's by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help=f"Folder for results; {OUT}, or {QUICK} with --quick.")] = None,
-    runs_: Annotated[int | None, typer.Option("--runs", min=1, help="Runs of each experiment.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One run of each on a part of the rows.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The large-scale experiment too, at its full size.")] = False,
-    processes: Annotated[int, typer.Option(min=1, help="Runs at once.")] = os.cpu_count() or 1,
-) -> None:
+def run(args: Namespace) -> None:
     """Run experiments; what an interrupted run had finished is not done again."""
+    from ..paper import runs
+
+    if args.quick and args.full:
+        raise UsageError("choose one of --quick and --full")
+    settings = runs.Settings("quick" if args.quick else "full" if args.full else "default", args.runs)
+    out = args.out or settings.folder
+    todo = runs.jobs(runs.known(args.names) or settings.names(), settings, out)
+    line, done = terminal.Line(), sum(job.done for job in todo)
+    try:
+        for job in runs.execute(todo, processes=args.processes):
+            done += 1
+            line.show(f"{done} of {len(todo)} runs, the last was {job.name} {job.number}")
+    finally:  # what is finished can be looked at, also after Ctrl-C
+        line.clear()
+        _collect(todo, out)
+
+
+def _collect(todo: "list[Job]", out: Path) -> None:
+    """Write tables and figures of what is finished, and name them."""
     from ..paper import figures, runs
     from ..paper.experiments import EXPERIMENTS
 
-    if quick and full:
-        raise InvalidSetting("choose one of --quick and --full")
-    out = out or (QUICK if quick else OUT)
-    settings = runs.Settings("quick" if quick else "full" if full else "default", runs_)
-    todo = runs.jobs(_known(names) or settings.names(), settings, out)
-    done = sum(job.done for job in todo)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("running", total=len(todo), completed=done)
-        try:
-            for job in runs.execute(todo, processes=processes):
-                progress.update(bar, advance=1, description=f"{job.name} {job.number}")
-        finally:  # what is finished can be looked at, also after Ctrl-C
-            for name, table in runs.collect(todo, out).items():
-                drawn = figures.draw(name, EXPERIMENTS[name], table, out)
-                typer.echo(f"{name}: {len(table)} measurements, {out / name}.csv, {', '.join(map(str, drawn))}")
-            if not all(job.done for job in todo):
-                typer.echo("not all runs are done: the same command goes on where this one stopped")
+    for name, table in runs.collect(todo, out).items():
+        drawn = figures.draw(name, EXPERIMENTS[name], table, out)
+        files = terminal.escaped(", ".join(map(str, (out / f"{name}.csv", *drawn))))
+        terminal.say(f"{name}: {counted(len(table), 'measurement', 'measurements')}, {files}")
+    if not all(job.done for job in todo):
+        terminal.say("not all runs are done: the same command goes on where this one stopped")
 
 
-@paper.command()
-def check(
-    names: Annotated[list[str] | None, typer.Argument(help="Claims; all by default.")] = None, out: Out = OUT
-) -> None:
+def check(args: Namespace) -> None:
     """Judge the paper's claims on the results, with the numbers behind each."""
-    import pandas as pd
+    import textwrap
 
-    from ..paper import claims
+    from ..paper import claims, runs
 
-    if unknown := sorted(set(names or ()) - set(claims.CLAIMS)):
-        raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(claims.CLAIMS)}")
-    tables = _results(out)
-    if any(table.get("share", pd.Series([1.0])).min() < 1 for table in tables.values()):
-        typer.echo("These are quick results, of one run on a part of the rows: a first look, not a verdict.\n")
-    verdicts = claims.check(tables, names or None)
+    names = claims.known(args.names) or list(claims.CLAIMS)
+    out, tables = runs.results(args.out)
+    terminal.say(f"results: {terminal.escaped(str(out))}")
+    if runs.quick(tables):
+        terminal.say(f"{runs.NO_VERDICT}\n")
+    verdicts = claims.check(tables, names)
     for name, verdict in verdicts.items():
-        typer.secho(f"{'holds        ' if verdict.holds else 'does not hold'}  [{name}]", bold=True)
-        typer.echo(f"               {claims.CLAIMS[name].sentence}")
-        typer.echo(textwrap.fill(verdict.numbers, 110, initial_indent=" " * 15, subsequent_indent=" " * 15))
-    missing = [name for name in names or claims.CLAIMS if name not in verdicts]
-    typer.echo(f"\n{sum(v.holds for v in verdicts.values())} of {len(verdicts)} claims hold")
+        terminal.say(f"{'holds        ' if verdict.holds else 'does not hold'}  [{name}]")
+        terminal.say(f"               {claims.CLAIMS[name].sentence}")
+        terminal.say(textwrap.fill(verdict.numbers, 110, initial_indent=" " * 15, subsequent_indent=" " * 15))
+    missing = [name for name in names if name not in verdicts]
+    terminal.say(f"\n{sum(v.holds for v in verdicts.values())} of {len(verdicts)} claims hold")
     if missing:
-        typer.echo(f"not judged, because there are no results to judge: {', '.join(missing)}")
+        terminal.say(f"not judged, because there are no results to judge: {', '.join(missing)}")
 
 
-@paper.command("report")
-def report_(out: Out = OUT) -> None:
+def report(args: Namespace) -> None:
     """Write one HTML page with all figures, claims and settings."""
-    from ..paper import claims, report
+    from ..paper import claims, runs
+    from ..paper.report import page
 
-    tables = _results(out)
-    (out / "report.html").write_text(report.page(tables, claims.check(tables), out), encoding="utf-8")
-    typer.echo(str(out / "report.html"))
-
-
-def _known(names: list[str] | None) -> list[str]:
-    from ..paper.experiments import EXPERIMENTS
-
-    if unknown := sorted(set(names or ()) - set(EXPERIMENTS)):
-        raise InvalidSetting(f"unknown experiments: {', '.join(unknown)}; expunge paper list shows them")
-    return list(names or ())
-
-
-def _results(out: Path) -> "Tables":
-    from ..paper import runs
-
-    tables = runs.load(out)
-    if not tables:
-        raise MissingData(f"no results in {out}; make some with: expunge paper run --out {out}")
-    return tables
+    out, tables = runs.results(args.out)
+    path = out / "report.html"
+    path.write_text(page(tables, claims.check(tables), out), encoding="utf-8")
+    terminal.say(terminal.escaped(str(path)))

@@ -1,7 +1,7 @@
 """Bounds: where the columns of a table begin and end, and the map of their values to [0, 1].
 
 Declared bounds are public facts. Observed bounds are the least and the largest value of the rows there are, so they
-belong to the rows: whoever removes or adds one asks `Extent` whether a bound moved. Each column has one or the other.
+belong to the rows: see `extents`. Each column has one or the other.
 Unit bounds take values in [-1, 1] as they are. Prediction uses the same map and never refuses a row: outside the bounds
 it extrapolates.
 """
@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CountedInput, InvalidInput, InvalidSetting
-from ..exact.arrays import Floats, unsigned_zeros
+from ..errors import CountedInput, InvalidSetting
+from ..exact.arrays import Floats
 
 BoundsLike: TypeAlias = Any  # None, "unit" or a pair (low, high)
-
 
 _AT_ONCE = 2**13  # rows that are looked at at once: what is computed of them then stays small
 
@@ -34,7 +33,7 @@ class Bounds:
 
     @classmethod
     def declared(cls, pair: Any, columns: int, *, name: str) -> "Bounds":
-        """A pair (low, high): two scalars or one of each a column, NaN or None in both to observe it."""
+        """A pair (low, high): two scalars or one of each per column, NaN or None in both to observe it."""
         try:
             low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), (columns,)) + 0.0 for side in pair)
         except (TypeError, ValueError):
@@ -107,55 +106,6 @@ class Bounds:
             else ("declared", "widen the bounds, or train with clip=True (--clip)")
         )
         raise CountedInput(f"rows outside the {kind} bounds", counts, len(values), way_out)
-
-
-@dataclass(frozen=True, eq=False)
-class Extent:
-    """The bounds in force, and how many rows lie on each: only the last one to leave moves an observed bound."""
-
-    bounds: Bounds
-    at_low: NDArray[np.int64]  # (d,), one more where declared: as if a row lay there that never leaves
-    at_high: NDArray[np.int64]  # (d,)
-
-    @classmethod
-    def none(cls, declared: Bounds) -> "Extent":
-        """The extent of no rows: zero where it is observed."""
-        observed = np.isnan(declared.low)
-        low, high = np.where(observed, 0.0, declared.low), np.where(observed, 0.0, declared.high)
-        rows = (~observed).astype(np.int64)
-        return cls(Bounds(low, high, declared.unit), rows, rows)
-
-    def widened(self, values: Floats) -> "Extent":
-        """The extent with more rows; in declared columns they lie inside."""
-        if not len(values):
-            return self
-        values = np.asfortranarray(values)  # what follows goes down the columns: many times faster where they lie whole
-        least, largest, first = values.min(axis=0), values.max(axis=0), self.at_low == 0
-        low = unsigned_zeros(np.where(first, least, np.minimum(self.bounds.low, least)))
-        high = unsigned_zeros(np.where(first, largest, np.maximum(self.bounds.high, largest)))
-        with np.errstate(over="ignore"):
-            if wide := np.flatnonzero(~np.isfinite(high - low)).tolist():
-                raise InvalidInput(f"the values of columns {wide} are too far apart for float64; rescale them")
-        at_low, at_high = _attained(values, low, high)
-        at_low += np.where(low == self.bounds.low, self.at_low, 0)
-        at_high += np.where(high == self.bounds.high, self.at_high, 0)
-        return Extent(Bounds(low, high, self.bounds.unit), at_low, at_high)
-
-    def replaced(self, old: Floats, new: Floats) -> "Extent | None":
-        """The extent with rows ``old`` gone and ``new`` there, or None if a bound may have moved: measure again."""
-        low, high = self.bounds.low, self.bounds.high
-        if len(new) and ((new < low) | (new > high)).any():
-            return None
-        (old_low, old_high), (new_low, new_high) = _attained(old, low, high), _attained(new, low, high)
-        at_low, at_high = self.at_low - old_low + new_low, self.at_high - old_high + new_high
-        if not (at_low.all() and at_high.all()):
-            return None
-        return Extent(self.bounds, at_low, at_high)
-
-
-def _attained(values: Floats, low: Floats, high: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many rows lie on each bound."""
-    return (values == low).sum(axis=0), (values == high).sum(axis=0)
 
 
 def parse_bounds(spec: BoundsLike, columns: int, *, name: str) -> Bounds:

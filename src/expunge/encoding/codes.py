@@ -5,15 +5,15 @@ a row. It keeps the paper's two conditions: no lane is left out (no all-zero row
 the others' (full column rank).
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidSetting, whole_number
-from .randomness import Seed, as_generator
+from ..errors import InvalidSetting
+from ..exact.arrays import Slots
+from .values import whole_number
 
 # A coded row must fit in 36 bits and a feature needs 20 of them (see moments.py), so a column of G may sum to 2^16.
 HEAVIEST = 2**16
@@ -66,8 +66,8 @@ class Code:
     Code(shards=4, learners=2, density=0.5)
     >>> code.rate, code.heaviest
     (2.0, 2)
-    >>> code.learners_of(2), code.lanes_of(0)
-    (array([1]), array([0, 1]))
+    >>> code.learners_of(np.array([2, 7])), code.lanes_of(0)
+    ([1], array([0, 1]))
     """
 
     G: NDArray[np.int64]  # (s, r)
@@ -120,9 +120,10 @@ class Code:
         """Share of nonzero entries, rho."""
         return float(np.count_nonzero(self.G) / self.G.size)
 
-    def learners_of(self, lane: int) -> NDArray[np.intp]:
-        """Learners that a lane feeds: those to update when one of its rows changes."""
-        return np.flatnonzero(self.G[lane])
+    def learners_of(self, slots: Slots) -> list[int]:
+        """Learners that the rows in these slots feed: those that learn anew when one changes (Algorithm 3, line 17)."""
+        learners: list[int] = np.flatnonzero(self.G[slots % len(self.G)].any(axis=0)).tolist()
+        return learners
 
     def lanes_of(self, learner: int) -> NDArray[np.intp]:
         """Lanes that feed a learner."""
@@ -139,7 +140,7 @@ class Code:
         Returns
         -------
         array, shape (r, m, D)
-            One contiguous coded shard a learner.
+            One contiguous coded shard per learner.
 
         Examples
         --------
@@ -156,141 +157,7 @@ class Code:
         return f"Code(shards={self.shards}, learners={self.learners}, density={self.density:.3g})"
 
 
-def random_code(
-    shards: int, learners: int, *, density: float | None = None, balanced: bool = True, random_state: Seed = None
-) -> Code:
-    """Draw a random binary code (the paper's RandMatrix, given its two conditions).
-
-    Parameters
-    ----------
-    shards : int
-        Lanes, s.
-    learners : int
-        Weak learners, r <= s.
-    density : float, optional
-        Share of ones, rho: exactly ``round(density * s * r)`` of them. None is the minimum 1/r, one a lane, which makes
-        unlearning cheapest: a row is then in one learner only.
-    balanced : bool
-        Whether all columns have the same number of ones (or one more): learners see equally much. If False and
-        ``density`` is None, the code has the distribution of the paper's own draw (each row of G a random unit vector,
-        redrawn until the rank is full) without the redrawing, which never ends for large s.
-    random_state : int, Generator, RandomState or None
-        The seed.
-
-    Examples
-    --------
-    >>> random_code(20, 4, random_state=0)
-    Code(shards=20, learners=4, density=0.25)
-    >>> random_code(20, 4, density=0.5, random_state=0).G.sum(axis=0)
-    array([10, 10, 10, 10])
-    """
-    s, r = whole_number("shards", shards), whole_number("learners", learners)
-    if r > s:
-        raise InvalidSetting(f"learners must be at most shards, got learners={r}, shards={s}: G would lack full rank")
-    ones = s if density is None else _ones(s, r, density)
-    rng = as_generator(random_state)
-    for attempt in range(1000):
-        # Above the minimum density a draw of column sums may allow no full rank (two columns of ones): draw again, and
-        # after many times with balanced sums, which do.
-        even = balanced or attempt >= 10
-        G = _cover(s, _even_sizes(s, r, rng) if even else _surjection_sizes(s, r, rng), rng)
-        if ones == s:
-            return Code(G)
-        extra = _even_extra(G, ones, rng) if even else rng.multivariate_hypergeometric(s - G.sum(axis=0), ones - s)
-        if (dense := _fill(G, extra, rng)) is not None:
-            return Code(dense)
-    raise InvalidSetting(  # pragma: no cover - not reached for any s <= 6 (tested exhaustively) nor seen above
-        f"no code with shards={s}, learners={r}, density={density} was found; change the density a little"
-    )
-
-
-def _ones(s: int, r: int, density: float) -> int:
-    if not (isinstance(density, int | float | np.number) and 0 < density <= 1):
-        raise InvalidSetting(f"density must be a number in (0, 1], got {density!r}")
-    ones = round(density * s * r)
-    if ones < s:
-        raise InvalidSetting(
-            f"density must be at least 1/learners = {1 / r:.4g}, one 1 for each of the {s} lanes, got {density}"
-        )
-    if ones > (most := s * r - (r - 1)):
-        raise InvalidSetting(
-            f"density must be at most {most / (s * r):.4g}, or G cannot have full column rank, got {density}"
-        )
-    return ones
-
-
-def _even_sizes(s: int, r: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Column sums that differ by at most one, the larger ones in random places."""
-    return s // r + (rng.permutation(r) < s % r).astype(np.int64)
-
-
-def _surjection_sizes(s: int, r: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Column sums of a uniform map of s rows onto all of r columns.
-
-    Given that no column is empty, they are independent zero-truncated Poisson variables given that they sum to s
-    (whatever the Poisson mean; the best one makes the expected sum s). That sum is hit about once in sqrt(2 pi s)
-    draws, where redrawing rows until no column is empty succeeds with probability 3e-12 at s=300, r=150.
-    """
-    if s == r:
-        return np.ones(r, dtype=np.int64)
-    mean = _truncated_poisson_mean(s / r)
-    while True:
-        # A Poisson count given that it is not zero: the first event's time, given that there is one, then the rest.
-        first = -np.log1p(rng.random(r) * np.expm1(-mean))
-        sizes: NDArray[np.int64] = 1 + rng.poisson(np.maximum(mean - first, 0.0))
-        if sizes.sum() == s:
-            return sizes
-
-
-def _truncated_poisson_mean(target: float) -> float:
-    """Solve mean / (1 - exp(-mean)) = target by bisection: the left side grows with the mean."""
-    low, high = 0.0, target
-    for _ in range(80):
-        mean = (low + high) / 2
-        low, high = (mean, high) if mean < -target * math.expm1(-mean) else (low, mean)
-    return high
-
-
-def _cover(s: int, sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """One 1 a row, in random rows, with these column sums. Disjoint nonempty columns have full rank."""
-    G = np.zeros((s, len(sizes)), dtype=np.int64)
-    G[np.arange(s), rng.permutation(np.repeat(np.arange(len(sizes)), sizes))] = 1
-    return G
-
-
-def _even_extra(G: NDArray[np.int64], ones: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """How many ones each column gets on top of G so that the sums differ by at most one in the end."""
-    base = G.sum(axis=0)
-    total = np.full(G.shape[1], ones // G.shape[1])
-    order = np.lexsort((rng.random(G.shape[1]), -base))  # larger columns first, ties at random
-    total[order[: ones % G.shape[1]]] += 1
-    extra: NDArray[np.int64] = total - base
-    return extra
-
-
-def _fill(G: NDArray[np.int64], extra: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64] | None:
-    """Add ``extra[j]`` ones to column j, each column redrawn until it does not depend on those before it.
-
-    The vectors of one weight span the whole space, so a column that depends on the others is the exception; where no
-    choice is left (nearly square G) the caller starts again.
-    """
-    G = G.copy()
-    basis = _Echelon()
-    for j in rng.permutation(G.shape[1]):
-        free = np.flatnonzero(G[:, j] == 0)
-        choices = 1 if extra[j] in (0, len(free)) else 20 * len(G)
-        for _ in range(choices):
-            column = G[:, j].copy()
-            column[rng.choice(free, extra[j], replace=False)] = 1
-            if basis.add(column):
-                break
-        else:
-            return None
-        G[:, j] = column
-    return G
-
-
-class _Echelon:
+class Echelon:
     """Vectors in echelon form modulo a prime: tells whether one more is independent of those there are."""
 
     def __init__(self, prime: int = _PRIMES[0]) -> None:
@@ -311,7 +178,7 @@ class _Echelon:
 
 
 def _full_rank(G: NDArray[np.int64]) -> bool:
-    return any(all(echelon.add(column) for column in G.T) for echelon in map(_Echelon, _PRIMES))
+    return any(all(echelon.add(column) for column in G.T) for echelon in map(Echelon, _PRIMES))
 
 
 def _checked(G: ArrayLike) -> NDArray[np.int64]:

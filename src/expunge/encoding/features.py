@@ -5,55 +5,36 @@ to the last bit (+, -, *, rint) and matrix products whose every partial sum is e
 the processor shows in a feature.
 """
 
+import copy
+import inspect
 from abc import ABC, abstractmethod
-from functools import cache
-from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
-from ..errors import InvalidSetting, whole_number
-from ..exact.arrays import Floats, cut
-from .randomness import Seed, as_generator
-
-# Inputs are put on a grid of 2^-32: with 22 bits predictions on real data move by 2e-5, with 32 by less than 1e-6.
-INPUT_BITS = 32
-
-# sin(pi/2 v) = v * P(v^2) on [-1, 1], minimax by Remez' algorithm: within 9e-17, and within 2.5e-15 in float64.
-_SINE = (
-    1.570796326794895,
-    -0.6459640975061731,
-    0.07969262624514287,
-    -0.004681754128873882,
-    0.00016044116327436667,
-    -3.5988024751542696e-06,
-    5.687769397448236e-08,
-    -6.43484189759962e-10,
-)
+from ..errors import InvalidSetting
+from ..exact.arrays import Floats
+from .randomness import as_generator
+from .values import plain_value, whole_number
 
 
-class FeatureMap(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
-    """What every feature map does: a scikit-learn transformer that also knows how to map one block."""
+class FeatureMap(ABC):
+    """What every feature map does. Subclass it to write your own: see ``docs/feature-maps.md``.
 
-    n_features_in_: int
+    As in scikit-learn, ``__init__`` stores its parameters under their names and does nothing else; so a map can be
+    copied, searched (``features__degree``) and described. A parameter ``random_state`` is a seed and is not described:
+    what it drew is.
+    """
 
-    def fit(self, X: Any, y: object = None) -> Self:
-        """Draw the map for as many inputs as X has columns; their values do not matter."""
-        self._check()
-        X = validate_data(self, X, dtype=np.float64)
-        return self._draw(X.shape[1], as_generator(getattr(self, "random_state", None)))
+    n_features_in_: int  # d, from `drawn` or `restore`
 
-    def transform(self, X: Any) -> Floats:
-        """Map rows of scaled inputs, (n, d) -> (n, D). Any finite input; exact inside [-1, 1]."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        out = np.empty((len(X), self.n_out))
-        for block in cut(len(X), self.n_out):
-            out[block] = self.map_block(X[block])
-        return out
+    map_name: ClassVar[str]  # in digests and files
+    is_own: ClassVar[bool]  # whether it is the user's: code that no file can bring
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.map_name, cls.is_own = name or cls.__name__, name is None  # a subclass of one of ours is not ours
 
     @property
     @abstractmethod
@@ -64,33 +45,73 @@ class FeatureMap(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
     def map_block(self, scaled: Floats, unit: float = 1.0) -> Floats:
         """Features of a few rows times ``unit``, a power of two: (b, d) -> (b, D), a new array."""
 
-    def drawn(self, n_inputs: int, rng: np.random.Generator) -> Self:
-        """Draw the map for ``n_inputs`` columns; the model's generator is used where the map has no seed."""
-        self._check()
-        seed = getattr(self, "random_state", None)
-        return self._draw(n_inputs, rng if seed is None else as_generator(seed))
+    def check(self) -> None:  # noqa: B027 - most maps have nothing to refuse
+        """Refuse parameters that cannot work."""
+
+    def draw(self, n_inputs: int, rng: np.random.Generator) -> None:  # noqa: B027 - nor to draw
+        """Draw what is random, for ``n_inputs`` columns, as integers; `arrays` returns it."""
 
     def arrays(self) -> dict[str, NDArray[np.int64]]:
         """What was drawn, as integers: enough to build the same map again with `restore`."""
         return {}
 
     def restore(self, n_inputs: int, arrays: dict[str, NDArray[np.int64]]) -> Self:
-        """Take up a map that was drawn before."""
+        """Take up what was drawn before; refuse arrays that this map cannot have drawn."""
         if arrays:
-            raise InvalidSetting(f"{type(self).__name__} draws nothing, got {sorted(arrays)}")
-        self._check()
+            raise InvalidSetting(f"{self.map_name} draws nothing, got {sorted(arrays)}")
+        self.check()
         self.n_features_in_ = n_inputs
         return self
 
-    def _check(self) -> None:
-        """Refuse parameters that cannot work."""
+    def drawn(self, n_inputs: int, rng: np.random.Generator) -> Self:
+        """A new map with these parameters, drawn; the generator given is used if the map has no seed of its own."""
+        fresh = self.copy()
+        fresh.check()
+        fresh.n_features_in_ = n_inputs
+        seed = getattr(fresh, "random_state", None)
+        fresh.draw(n_inputs, rng if seed is None else as_generator(seed))
+        return fresh
 
-    def _draw(self, n_inputs: int, rng: np.random.Generator) -> Self:
-        self.n_features_in_ = n_inputs
+    def copy(self) -> Self:
+        """A new map with the same parameters, not drawn."""
+        return type(self)(**copy.deepcopy(self.get_params(deep=False)))
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters without the seed, as plain JSON values."""
+        params = {
+            name: plain_value(f"the parameter {name} of {self.map_name}", value)
+            for name, value in FeatureMap.get_params(self).items()
+            if name != "random_state"
+        }
+        return {"name": self.map_name, "params": params}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters of ``__init__``, by name."""
+        return {name: getattr(self, name) for name in _defaults(type(self))}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name."""
+        for name, value in params.items():
+            if name not in (known := _defaults(type(self))):
+                raise InvalidSetting(f"{self.map_name} has no parameter {name!r}; it has {', '.join(known) or 'none'}")
+            setattr(self, name, value)
         return self
 
+    def __repr__(self) -> str:
+        defaults = _defaults(type(self))
+        changed = [f"{n}={v!r}" for n, v in FeatureMap.get_params(self).items() if repr(v) != repr(defaults[n])]
+        return f"{self.map_name}({', '.join(changed)})"
 
-class Identity(FeatureMap):
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """The parameters of a class, with their defaults."""
+    parameters = inspect.signature(kind).parameters.values()
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        raise InvalidSetting(f"{kind.__name__}.__init__ must name its parameters, without * or **")
+    return {p.name: p.default for p in parameters}
+
+
+class IdentityMap(FeatureMap, name="Identity"):
     """The scaled inputs as they are: a linear model."""
 
     @property
@@ -100,25 +121,9 @@ class Identity(FeatureMap):
     def map_block(self, scaled: Floats, unit: float = 1.0) -> Floats:
         return scaled * unit
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """The inputs' own names."""
-        names: NDArray[np.object_] = _check_feature_names_in(self, input_features)
-        return names
 
-
-class Powers(FeatureMap):
-    """Element-wise powers X, X^2, ..., X^degree without interactions, as in the paper's polynomials.
-
-    Parameters
-    ----------
-    degree : int
-        The highest power.
-
-    Examples
-    --------
-    >>> Powers(3).fit_transform([[0.5, -1.0]])
-    array([[ 0.5  , -1.   ,  0.25 ,  1.   ,  0.125, -1.   ]])
-    """
+class PowersMap(FeatureMap, name="Powers"):
+    """Element-wise powers X, X^2, ..., X^degree without interactions, as in the paper's polynomials."""
 
     def __init__(self, degree: int = 2) -> None:
         self.degree = degree
@@ -135,170 +140,5 @@ class Powers(FeatureMap):
             np.multiply(out[:, (k - 1) * d : k * d], scaled, out=out[:, k * d : (k + 1) * d])
         return out
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names such as ``x0`` and ``x0^2``."""
-        names = _check_feature_names_in(self, input_features)
-        powers = ["" if k == 1 else f"^{k}" for k in range(1, self.degree + 1)]
-        return np.array([f"{name}{power}" for power in powers for name in names], dtype=object)
-
-    def _check(self) -> None:
+    def check(self) -> None:
         whole_number("degree", self.degree)
-
-
-class RandomFourier(FeatureMap):
-    """Random cosine features, cos(x . theta + b) with random theta and b (Rahimi and Recht 2007; the paper's eq. 7).
-
-    Parameters
-    ----------
-    n_features : int
-        The number of features, D.
-    kernel : {"gaussian", "laplacian"}
-        theta is normal or Cauchy. The paper uses normal; Cauchy is often better on tables with sharp edges.
-    scale : float, optional
-        Standard deviation of theta's entries ("laplacian": their scale). None is 1 / sqrt(2 d), the paper's choice.
-    random_state : int, Generator, RandomState or None
-        The seed. Inside a `CodedRegressor`, None means that the model's own seed decides.
-
-    Attributes
-    ----------
-    projection_ : array of int, shape (d, D)
-        theta in turns, as integers: column j counts in units of ``2**(32 - exponents_[j])``.
-    phases_ : array of int, shape (D,)
-        b in turns, in units of ``2**-exponents_[j]``.
-    exponents_ : array of int, shape (D,)
-        One a column, because a Cauchy column can be thousands of turns.
-
-    Examples
-    --------
-    >>> RandomFourier(300, random_state=0).fit_transform([[0.2, 0.8], [0.5, 0.5]]).shape
-    (2, 300)
-    """
-
-    projection_: NDArray[np.int64]
-    phases_: NDArray[np.int64]
-    exponents_: NDArray[np.int64]
-
-    def __init__(
-        self,
-        n_features: int = 100,
-        *,
-        kernel: Literal["gaussian", "laplacian"] = "gaussian",
-        scale: float | None = None,
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features = n_features
-        self.kernel = kernel
-        self.scale = scale
-        self.random_state = random_state
-
-    @property
-    def n_out(self) -> int:
-        return int(self.n_features)
-
-    @property
-    def theta_(self) -> Floats:
-        """The projection in radians, (d, D): what a float implementation would use."""
-        return 2 * np.pi * np.ldexp(self.projection_.astype(np.float64), INPUT_BITS - self.exponents_)
-
-    @property
-    def offset_(self) -> Floats:
-        """The phases b in radians, (D,)."""
-        return 2 * np.pi * np.ldexp(self.phases_.astype(np.float64), -self.exponents_)
-
-    def map_block(self, scaled: Floats, unit: float = 1.0) -> Floats:
-        """cos, by exact phases.
-
-        With x on a grid of 2^-32, ``x . theta + b`` is an integer times 2^-k, and `_rounded` keeps the sum of the
-        sizes of its terms below 2^53 of them. Every partial sum is then exact, whatever order or fused operation the
-        BLAS uses, and so are the fraction of a turn and its distance from a quarter turn.
-        """
-        inputs = np.ones((len(scaled), self.n_features_in_ + 1))  # the last column brings b in
-        grid = inputs[:, :-1]
-        np.minimum(scaled, 2.0**64, out=grid)  # so that any finite input has a finite phase
-        np.maximum(grid, -(2.0**64), out=grid)
-        grid *= 2.0**INPUT_BITS
-        np.rint(grid, out=grid)
-        return _cosine_of_turns(inputs @ self._turns, unit)
-
-    def arrays(self) -> dict[str, NDArray[np.int64]]:
-        return {"projection": self.projection_, "phases": self.phases_, "exponents": self.exponents_}
-
-    def restore(self, n_inputs: int, arrays: dict[str, NDArray[np.int64]]) -> Self:
-        self._check()
-        shapes = {name: array.shape for name, array in arrays.items()}
-        D = self.n_features
-        if shapes != {"projection": (n_inputs, D), "phases": (D,), "exponents": (D,)}:
-            raise InvalidSetting(f"RandomFourier({D}) on {n_inputs} inputs cannot have arrays of shapes {shapes}")
-        if any(array.dtype.kind != "i" for array in arrays.values()):
-            raise InvalidSetting("RandomFourier: what was drawn is kept as integers")
-        theta, b, k = arrays["projection"], arrays["phases"], arrays["exponents"]
-        if ((k < -200) | (k > 53)).any() or not _is_exact(theta.astype(np.float64), b.astype(np.float64)).all():
-            raise InvalidSetting("RandomFourier: projection or phases exceed the exact range")
-        self.n_features_in_ = n_inputs
-        return self._keep(theta, b, k)
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names ``randomfourier0``, ``randomfourier1``, ..."""
-        check_is_fitted(self)
-        _check_feature_names_in(self, input_features)
-        return np.array([f"randomfourier{j}" for j in range(self.n_features)], dtype=object)
-
-    def _check(self) -> None:
-        whole_number("n_features", self.n_features)
-        if self.kernel not in ("gaussian", "laplacian"):
-            raise InvalidSetting(f"kernel must be 'gaussian' or 'laplacian', got {self.kernel!r}")
-        if self.scale is not None and not (isinstance(self.scale, Real) and 0 < self.scale < 1e9):
-            raise InvalidSetting(f"scale must be None or a number between 0 and 1e9, got {self.scale!r}")
-
-    def _draw(self, n_inputs: int, rng: np.random.Generator) -> Self:
-        scale = 1 / np.sqrt(2 * n_inputs) if self.scale is None else self.scale
-        draw = rng.standard_normal if self.kernel == "gaussian" else rng.standard_cauchy
-        theta = draw((n_inputs, self.n_features)) * (scale / (2 * np.pi))  # in turns
-        b = rng.uniform(-0.5, 0.5, self.n_features)
-        self.n_features_in_ = n_inputs
-        return self._keep(*_rounded(theta, b))
-
-    def _keep(self, theta: NDArray[np.int64], b: NDArray[np.int64], k: NDArray[np.int64]) -> Self:
-        self.projection_, self.phases_, self.exponents_ = theta, b, k
-        self._turns = np.ldexp(np.vstack([theta, b]).astype(np.float64), -k)  # (d + 1, D)
-        return self
-
-
-def _rounded(theta: Floats, b: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Round a projection (in turns) to the finest grid on which every phase is exact; the exponents k with it."""
-    k = 53 - np.frexp(np.abs(theta).sum(axis=0) + 0.5)[1]
-    while True:
-        grid_theta, grid_b = np.rint(np.ldexp(theta, k - INPUT_BITS)), np.rint(np.ldexp(b, k))
-        exact = _is_exact(grid_theta, grid_b)
-        if exact.all():
-            return grid_theta.astype(np.int64), grid_b.astype(np.int64), k.astype(np.int64)
-        k = k - ~exact  # rounding up can exceed the bound by a little: one bit less there
-
-
-def _is_exact(theta: Floats, b: Floats) -> NDArray[np.bool_]:
-    """Whether every partial sum of a phase stays below 2^53, for any inputs of absolute values up to 2^32."""
-    bounded: NDArray[np.bool_] = np.abs(theta).sum(axis=0) * 2.0**INPUT_BITS + np.abs(b) < 2.0**53
-    return bounded
-
-
-def _cosine_of_turns(turns: Floats, unit: float) -> Floats:
-    """Return unit * cos(2 pi t), overwriting t. Around a quarter turn, cos is odd: one polynomial does for all."""
-    nearest = np.rint(turns)
-    turns -= nearest  # exact, in [-1/2, 1/2]
-    np.abs(turns, out=turns)
-    turns -= 0.25  # exact, in [-1/4, 1/4]: cos(2 pi t) = -sin(2 pi (|t| - 1/4))
-    square = np.multiply(turns, turns, out=nearest)
-    *rest, last = _coefficients(unit)
-    value = square * last
-    for coefficient in rest[:0:-1]:
-        value += coefficient
-        value *= square
-    value += rest[0]
-    value *= turns
-    return value
-
-
-@cache
-def _coefficients(unit: float) -> tuple[float, ...]:
-    """Of -unit * sin(2 pi t), from those of sin(pi/2 v), v = 4 t: powers of two scale them without any rounding."""
-    return tuple(-c * unit * 4.0 ** (2 * k + 1) for k, c in enumerate(_SINE))

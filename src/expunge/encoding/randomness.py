@@ -15,6 +15,8 @@ from ..errors import InvalidSetting
 Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.RandomState | None
 Key: TypeAlias = NDArray[np.uint64]  # (2,)
 
+BATCH, LANES, SEEDS = range(3)  # the streams of a model's key: who comes when, lanes of a stripe, learners' seeds
+
 
 def as_generator(seed: Seed) -> np.random.Generator:
     """Turn what scikit-learn calls a ``random_state`` into a Generator."""
@@ -35,7 +37,7 @@ def draw_key(rng: np.random.Generator) -> Key:
 
 def words(key: Key, stream: int, start: int, count: int) -> NDArray[np.uint64]:
     """Words ``start .. start + count - 1`` of an endless keyed sequence: any part of it at the cost of that part."""
-    first, skip = divmod(start, 4)  # Philox makes four words a counter
+    first, skip = divmod(start, 4)  # Philox makes four words per counter
     philox = np.random.Philox(key=key, counter=[first, 0, 0, stream])
     return philox.random_raw(skip + count)[skip:]
 

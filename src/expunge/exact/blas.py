@@ -1,33 +1,51 @@
-"""BLAS and LAPACK: routines that work in place, without the interpreter's lock.
+"""BLAS and LAPACK: routines that work in place, most of them without the interpreter's lock.
 
 SciPy's own wrapper of ``dsyrk`` holds the lock, so that no other thread can run meanwhile, and ``A.T @ A`` in NumPy
 fills in both triangles of a new matrix each time. Its wrappers that pack and unpack triangles return new arrays, and to
 touch tens of megabytes for the first time takes longer than to copy them. SciPy publishes the routines themselves for
 callers such as this one (`scipy.linalg.cython_blas` and `cython_lapack`); ctypes calls them on the arrays that we have.
+
+This is the only module that imports SciPy, and it does so when a routine is first called: what only reads a model's
+files need not wait for the import.
 """
 
 import ctypes
 from functools import cache
-from types import ModuleType
 from typing import Any
-
-from scipy import LowLevelCallable
-from scipy.linalg import cython_blas, cython_lapack
 
 from .arrays import Floats
 
 
 @cache
-def _routine(module: ModuleType, name: str, kinds: str) -> Any:
-    """A routine whose arguments are, one letter each, references to (c)har, (i)nt and (d)ouble."""
-    signature = LowLevelCallable.from_cython(module, name).signature
+def scipy_linalg() -> Any:
+    """The module `scipy.linalg`; importing it loads SciPy's own BLAS library."""
+    import scipy.linalg
+
+    return scipy.linalg
+
+
+@cache
+def _published(module: str, name: str, kinds: str) -> Any:
+    """A routine of SciPy's whose arguments are, one letter each, references to (c)har, (i)nt and (d)ouble."""
+    from importlib import import_module
+
+    from scipy import LowLevelCallable
+
+    published = import_module(f"scipy.linalg.{module}")
+    signature = LowLevelCallable.from_cython(published, name).signature
     arguments = signature.removeprefix("void (").split(", ")
     if "".join(a[0] if a.startswith(("char *", "int *")) else "d" for a in arguments) != kinds:
         raise ImportError(f"SciPy's {name} has an unknown signature: {signature}")
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    address = pointer(module.__pyx_capi__[name], signature.encode())
+    address = pointer(published.__pyx_capi__[name], signature.encode())
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(kinds))(address)
+
+
+@cache
+def _wrapped(module: str, name: str) -> Any:
+    """SciPy's own wrapper of a routine."""
+    return getattr(getattr(scipy_linalg(), module), name)
 
 
 def add_gram(total: Floats, rows: Floats, sign: float) -> None:
@@ -36,22 +54,46 @@ def add_gram(total: Floats, rows: Floats, sign: float) -> None:
     m, w = rows.shape
     n, k = _int(w), _int(m)
     # Fortran sees both transposed: rows as (w, m), and the lower triangle of total.
-    dsyrk = _routine(cython_blas, "dsyrk", "cciiddiddi")
+    dsyrk = _published("cython_blas", "dsyrk", "cciiddiddi")
     dsyrk(b"L", b"N", n, k, _double(sign), rows.ctypes.data, n, _double(1.0), total.ctypes.data, n)
+
+
+def add_outer(packed: Floats, x: Floats, sign: float) -> None:
+    """Add sign * x x' to a packed triangle, in place: (w (w + 1) / 2,), (w,)."""
+    _wrapped("blas", "dspr")(len(x), sign, x, packed, lower=1, overwrite_ap=1)
+
+
+def add_outer_pair(packed: Floats, x: Floats, y: Floats, sign: float) -> None:
+    """Add sign * (x y' + y x') to a packed triangle, in place: (w (w + 1) / 2,), (w,), (w,)."""
+    _wrapped("blas", "dspr2")(len(x), sign, x, y, packed, lower=1, overwrite_ap=1)
 
 
 def pack(square: Floats, packed: Floats) -> None:
     """Copy the upper triangle of a matrix, (w, w) in C order, row by row to (w (w + 1) / 2,)."""
     _check(square, packed)
-    n = _int(len(square))
-    _routine(cython_lapack, "dtrttp", "cididi")(b"L", n, square.ctypes.data, n, packed.ctypes.data, _int(0))
+    n, dtrttp = _int(len(square)), _published("cython_lapack", "dtrttp", "cididi")
+    dtrttp(b"L", n, square.ctypes.data, n, packed.ctypes.data, _int(0))
 
 
 def unpack(packed: Floats, square: Floats) -> None:
-    """The way back; what is below the diagonal stays."""
+    """Copy a packed triangle back into a matrix; what is below the diagonal stays."""
     _check(square, packed)
-    n = _int(len(square))
-    _routine(cython_lapack, "dtpttr", "ciddii")(b"L", n, packed.ctypes.data, square.ctypes.data, n, _int(0))
+    n, dtpttr = _int(len(square)), _published("cython_lapack", "dtpttr", "ciddii")
+    dtpttr(b"L", n, packed.ctypes.data, square.ctypes.data, n, _int(0))
+
+
+def factorise(lower: Floats) -> tuple[Floats, int]:
+    """The Cholesky factor of a symmetric matrix, in place of its lower triangle, (w, w) in Fortran order; 0 if it is
+    positive definite, else the number of the pivot that is not.
+    """
+    factor, failed = _wrapped("lapack", "dpotrf")(lower, lower=1, clean=0, overwrite_a=1)
+    return factor, failed
+
+
+def solve_transposed(factor: Floats, right: Floats) -> Floats:
+    """Solve L' W = right with a lower triangle L, in place of ``right``: (w, w), (w, t) in Fortran order -> (w, t)."""
+    solution: Floats = _wrapped("lapack", "dtrtrs")(factor, right, lower=1, trans=1, overwrite_b=1)[0]
+    return solution
 
 
 def _check(*arrays: Floats) -> None:

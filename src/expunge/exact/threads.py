@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
-from threadpoolctl import ThreadpoolController
+from .blas import scipy_linalg
 
 T = TypeVar("T")
 
@@ -25,6 +25,9 @@ _before: list[int] = []  # what the process had when the first holder came
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
     """The BLAS libraries whose limit is the process's, and those (built with OpenMP) where each thread has its own."""
+    from threadpoolctl import ThreadpoolController  # not at import: who only reads a model's files does without
+
+    scipy_linalg()  # NumPy and SciPy each bring a BLAS of their own; only libraries that are loaded already are found
     found = ThreadpoolController().select(user_api="blas").lib_controllers  # takes a millisecond: do it once
     own = [library for library in found if getattr(library, "threading_layer", "") == "openmp"]
     return [library for library in found if library not in own], own

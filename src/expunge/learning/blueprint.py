@@ -1,40 +1,24 @@
 """The blueprint: everything that a fit fixes before it looks at a value.
 
-The key of the slots, the code, the feature map and the rules are drawn or set once and never depend on a row. What
-does depend on rows, the observed bounds, is measured in `build`, which is training from scratch.
+The key of the slots, the code, the feature map and the rules are drawn or set once and never depend on a row.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from ..encoding.bounds import Bounds, Extent
+from ..encoding.bounds import Bounds, parse_bounds
 from ..encoding.codes import Code
-from ..encoding.features import FeatureMap
-from ..encoding.randomness import Key
+from ..encoding.encoder import Encoder
+from ..encoding.extents import Extents
+from ..encoding.features import FeatureMap, IdentityMap
+from ..encoding.randomness import Key, as_generator, draw_key
+from ..encoding.values import as_float
 from ..errors import CountedInput, InvalidSetting
 from ..exact.arrays import Floats
-from ..stores.shards import Change, Coded, Encoder, Rows, Store
-from .ensemble import Aggregate, Ensemble, Rule
-
-Keep: TypeAlias = Literal["rows", "coded"]
-
-
-@dataclass(frozen=True, eq=False)
-class Extents:
-    """The extents of inputs and targets."""
-
-    inputs: Extent
-    targets: Extent
-
-    def widened(self, X: Floats, y: Floats) -> "Extents":
-        """The extents with more rows."""
-        return Extents(self.inputs.widened(X), self.targets.widened(y))
-
-    def replaced(self, old: tuple[Floats, Floats], new: tuple[Floats, Floats]) -> "Extents | None":
-        """The extents after a change of rows (X, y), or None if a bound moved."""
-        inputs, targets = self.inputs.replaced(old[0], new[0]), self.targets.replaced(old[1], new[1])
-        return Extents(inputs, targets) if inputs and targets else None
+from ..stores.change import Change
+from ..stores.store import Store
+from .rules import RidgeRule, Rule, RuleOf
+from .settings import Aggregate, Keep, Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +42,7 @@ class Blueprint:
                 "keep='coded' needs bounds and target_bounds that are declared in every column or 'unit': "
                 "observed ones move with a row, and without the rows nothing could be fitted again"
             )
+        self.features.describe(), self.rule.describe()  # refuse what no digest could describe
         if self.intercept and not (sums := self.code.G.sum(axis=0)).all():
             raise InvalidSetting(
                 f"fit_intercept=True needs a code whose columns do not sum to zero, but {int((sums == 0).sum())} do: "
@@ -75,38 +60,65 @@ class Blueprint:
         return self.key.astype("<u8").tobytes()
 
     def admit(
-        self, X: Floats, y: Floats, inputs: Sequence[str] | None = None, targets: Sequence[str] | None = None
+        self,
+        X: Floats,
+        y: Floats,
+        inputs: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
+        *,
+        clip: bool | None = None,
     ) -> tuple[Floats, Floats]:
-        """Rows as they will be kept (clipped, if so declared), or an error that names columns if they are outside."""
+        """Rows as they will be kept (clipped, if so declared or asked), or an error that names columns."""
+        clip = self.clip if clip is None else clip
         try:
-            X = self.inputs.admit(X, clip=self.clip, name="X", columns=inputs)
+            X = self.inputs.admit(X, clip=clip, name="X", columns=inputs)
         except CountedInput as refusal:
-            raise refusal.beside(self._outside(y, targets) or refusal) from None
-        return X, self.targets.admit(y, clip=self.clip, name="y", columns=targets)
-
-    def _outside(self, y: Floats, columns: Sequence[str] | None) -> CountedInput | None:
-        """Return the refusal of targets, or None if they are admitted."""
-        try:
-            self.targets.admit(y, clip=self.clip, name="y", columns=columns)
-        except CountedInput as refusal:
-            return refusal
-        return None
+            try:
+                self.targets.admit(y, clip=clip, name="y", columns=targets)
+            except CountedInput as more:
+                raise refusal.beside(more) from None
+            raise
+        return X, self.targets.admit(y, clip=clip, name="y", columns=targets)
 
     def measured(self, store: Store | None = None, change: Change | None = None) -> Extents:
         """The extents of the rows that a store keeps, as they are or as they will be after a change."""
-        extents = Extents(Extent.none(self.inputs), Extent.none(self.targets))
-        if self.observed and isinstance(store, Rows):  # declared bounds do not depend on rows
-            for X, y in store.sweep(change):
-                extents = extents.widened(X, y)
-        return extents
+        look = self.observed and store is not None  # declared bounds do not depend on rows
+        return Extents.of(self.inputs, self.targets, store.as_rows().sweep(change) if look and store else ())
 
     def encoder(self, extents: Extents) -> Encoder:
         """What turns rows into integers, with the bounds in force."""
         return Encoder(self.code, self.features, extents.inputs.bounds, extents.targets.bounds, self.intercept)
 
-    def build(self, rows: Rows, change: Change | None = None) -> tuple[Ensemble, Extents]:
-        """Train from scratch on rows in their slots, as they are or as they will be after a change."""
-        extents = self.measured(rows, change)
-        encoder = self.encoder(extents)
-        store: Store = rows if self.keep == "rows" else Coded.of(encoder, rows, self.print_key)
-        return Ensemble.learn(encoder, store, self.rule, self.aggregate, change), extents
+
+def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleOf | None = None) -> Blueprint:
+    """Check settings for tables of so many inputs and targets, and draw what is drawn once.
+
+    ``rule`` brings the rule of a learner that is not "ridge".
+    """
+    settings.check()
+    rng = as_generator(settings.random_state)
+    code = settings.drawn_code(rng)
+    key = draw_key(rng)
+    features = IdentityMap() if settings.features is None else settings.features
+    made = _rule(settings, key, rule)
+    made.check(code)
+    return Blueprint(
+        key=key,
+        code=code,
+        features=features.drawn(inputs, rng),
+        inputs=parse_bounds(settings.bounds, inputs, name="bounds"),
+        targets=parse_bounds(settings.target_bounds, targets, name="target_bounds"),
+        intercept=bool(settings.fit_intercept) and made.wants_ones(code),
+        clip=bool(settings.clip),
+        keep=settings.keep,
+        rule=made,
+        aggregate=settings.aggregate,
+    )
+
+
+def _rule(settings: Settings, key: Key, rule: RuleOf | None) -> Rule:
+    if isinstance(settings.learner, str):
+        return RidgeRule(as_float(settings.alpha))
+    if rule is None:
+        raise InvalidSetting(f"learner must be 'ridge' here, got {type(settings.learner).__name__}")
+    return rule(key)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..errors import InvalidSetting
 from ..exact.arrays import Floats
 from .runs import summary
 
@@ -308,6 +309,13 @@ CLAIMS: dict[str, Claim] = {
         "A solver restarted from the old weights ends at the retrained ones, on Protein, D=300 (rtol 1e-8: under 1 %).",
         ("warm-start-protein",), warm_start_forgets("warm-start-protein")),
 }  # fmt: skip
+
+
+def known(names: list[str]) -> list[str]:
+    """Return names of claims; one that is none is refused."""
+    if unknown := sorted(set(names) - set(CLAIMS)):
+        raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(CLAIMS)}")
+    return names
 
 
 def check(tables: Tables, names: list[str] | None = None) -> dict[str, Verdict]:

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ..encoding.codes import Code
-from ..encoding.features import RandomFourier
 from ..exact.arrays import Floats
 from ..regressor import CodedRegressor
+from ..transformers import RandomFourier
 from .data import DATASETS
 from .experiments import Influence
 

@@ -9,6 +9,7 @@ import pandas as pd
 from .. import __version__
 from .claims import CLAIMS, Verdict
 from .experiments import EXPERIMENTS
+from .runs import NO_VERDICT, quick
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Coded Machine Unlearning, reproduced</title><style>
@@ -17,7 +18,7 @@ table {{ border-collapse: collapse }} td, th {{ padding: .4rem .7rem; border-bot
 vertical-align: top }} .yes {{ color: #006b3c }} .no {{ color: #b00020 }} img {{ max-width: 100% }}
 code {{ color: #555; font-size: .8em; overflow-wrap: anywhere }}
 </style></head><body>
-<h1>Coded Machine Unlearning, reproduced</h1>
+<h1>Coded Machine Unlearning, reproduced</h1>{warning}
 <p>expunge {version}. {held} of {judged} claims hold. Costs were measured on the machine that made this page.</p>
 <h2>Claims</h2><table><tr><th>claim</th><th></th><th>numbers</th></tr>{claims}</table>
 <h2>Experiments</h2>{experiments}
@@ -33,6 +34,7 @@ def page(tables: dict[str, pd.DataFrame], verdicts: dict[str, Verdict], out: Pat
         for name, v in verdicts.items()
     )
     return PAGE.format(
+        warning=f"\n<p class=no><strong>{NO_VERDICT}</strong></p>" if quick(tables) else "",
         version=__version__,
         held=sum(v.holds for v in verdicts.values()),
         judged=len(verdicts),

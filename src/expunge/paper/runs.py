@@ -13,10 +13,12 @@ from pathlib import Path
 import pandas as pd
 from joblib import Parallel, delayed
 
-from ..errors import InvalidFile
+from ..errors import InvalidFile, InvalidSetting, MissingData
 from . import influence, tradeoff, warmstart
 from .experiments import EXPERIMENTS, Experiment, Influence, TradeOff
 
+FULL, QUICK = Path("paper-results"), Path("paper-results-quick")
+NO_VERDICT = "These are quick results, of one run on a part of the rows: a first look, not a verdict."
 FORMAT = 1  # raise it when a runner computes other numbers: finished runs are then done again
 
 
@@ -26,6 +28,11 @@ class Settings:
 
     mode: str = "default"  # "quick", "default" or "full"
     runs: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the results go unless another folder is named."""
+        return QUICK if self.mode == "quick" else FULL
 
     def described(self, name: str) -> tuple[Experiment, float]:
         """The experiment as it is to be run, and the share of its rows."""
@@ -42,6 +49,13 @@ class Settings:
             n for n, e in EXPERIMENTS.items() if self.mode == "default" and isinstance(e, TradeOff) and e.full_only
         ]
         return [name for name in EXPERIMENTS if name not in skipped]
+
+
+def known(names: list[str]) -> list[str]:
+    """Return names of experiments; one that is none is refused."""
+    if unknown := sorted(set(names) - set(EXPERIMENTS)):
+        raise InvalidSetting(f"unknown experiments: {', '.join(unknown)}; expunge paper list shows them")
+    return names
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,20 @@ def collect(todo: list[Job], out: Path) -> dict[str, pd.DataFrame]:
 def load(out: Path, names: list[str] | None = None) -> dict[str, pd.DataFrame]:
     """The tables that are there."""
     return {name: _read(out / f"{name}.csv") for name in names or EXPERIMENTS if (out / f"{name}.csv").exists()}
+
+
+def results(out: Path | None = None) -> tuple[Path, dict[str, pd.DataFrame]]:
+    """Return a folder and its tables; unless one is named, that of quick results if there are no others."""
+    for folder in (FULL, QUICK) if out is None else (out,):
+        if tables := load(folder):
+            return folder, tables
+    folder, option = (FULL, "") if out is None else (out, f" --out {out}")
+    raise MissingData(f"no results in {folder}; make some with: expunge paper run{option}")
+
+
+def quick(tables: dict[str, pd.DataFrame]) -> bool:
+    """Whether results were computed on a part of the rows."""
+    return any("share" in table and table["share"].min() < 1 for table in tables.values())
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LinearRegression, Ridge
 
-from ..encoding.codes import Code, random_code
-from ..encoding.features import RandomFourier
+from ..encoding.codes import Code
+from ..encoding.drawing import random_code
 from ..exact.arrays import Floats
 from ..exact.threads import one_blas_thread
-from ..learning.ensemble import Ensemble, RidgeRule, coded_floats
+from ..learning.ensemble import Ensemble
+from ..learning.rules import RidgeRule
 from ..regressor import CodedRegressor
+from ..stores.store import coded_floats
+from ..transformers import RandomFourier
 from .data import DATASETS, Sample
 from .experiments import TradeOff
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import cg
 
-from ..encoding.codes import random_code
-from ..encoding.features import RandomFourier
+from ..encoding.drawing import random_code
 from ..exact.arrays import Floats
 from ..regressor import CodedRegressor
+from ..transformers import RandomFourier
 from .data import DATASETS
 from .experiments import WarmStart
 

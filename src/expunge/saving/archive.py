@@ -9,8 +9,8 @@ interrupted keeps the old one.
 import json
 import math
 import os
+import secrets
 import struct
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -21,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidFile
+from . import files
+from .npy import BadArray, array_parts, read_header
 
 FORMAT = "expunge model"
-VERSION = 1
+VERSION = 2
 
 _HEADER_BYTES = 2**24  # more than any model.json has
 
@@ -37,29 +39,18 @@ def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArra
         archive.writestr("model.json", json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1))
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                portable = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))  # any machine will read it
-                np.lib.format.write_array(member, portable, allow_pickle=False)
+                for part in array_parts(array):
+                    member.write(part)
 
 
 def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an archive in place of whatever was at ``path``; the new file is synced first."""
+    """Write an archive in place of whatever was at ``path``, in one step and synced."""
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    with files.replacing(target, beside) as new:
+        with os.fdopen(os.dup(new.fd), "wb") as file:
             dump(file, header, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name, too, outlasts a power cut
-        finally:
-            os.close(folder)
+        new.commit()
 
 
 class Archive:
@@ -108,20 +99,17 @@ class Archive:
         """The array of this name, type (one of NumPy's letters and sizes) and shape; None is any length."""
         try:
             with self._member(f"{name}.npy") as member:
-                found = np.lib.format.read_magic(member)
-                have, fortran, kind = np.lib.format.read_array_header_1_0(member)
-                fits = len(have) == len(shape) and all(w in (None, h) for w, h in zip(shape, have, strict=True))
-                typed = kind.str == dtype or (dtype == "<U" and kind.str.startswith("<U"))
-                if found != (1, 0) or (fortran and len(have) > 1) or not fits or not typed:
-                    raise self._invalid(f"has {name!r} of the wrong shape or type")
+                have, kind = read_header(member, dtype, *shape)
                 size = math.prod(have) * kind.itemsize
                 if size > self._size:
-                    raise self._invalid(f"has {name!r} cut short")
+                    raise BadArray("is cut short")
                 data = bytearray(size)
                 if member.readinto(data) != size or member.read(1):  # reading to the end checks the checksum
-                    raise self._invalid(f"has {name!r} cut short or too long")
+                    raise BadArray("is cut short or too long")
         except InvalidFile:
             raise
+        except BadArray as error:
+            raise self._invalid(f"has {name!r}, which {error}") from error
         except _DAMAGE as error:
             raise self._invalid(f"lacks {name!r}, or it is damaged") from error
         return np.frombuffer(data, dtype=kind).reshape(have)

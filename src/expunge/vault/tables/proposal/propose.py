@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ....errors import InvalidInput, whole_number
+from ....encoding.values import whole_number
+from ....errors import InvalidInput
 from ..cells.arrow import Arrow, unpacked
 from ..cells.ids import id_text
 from ..kinds import OTHER, Boolean, Number

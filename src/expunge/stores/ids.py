@@ -1,10 +1,4 @@
-"""Slots: where a row lives, and whose row it is.
-
-A slot is a row's place for ever: slot k is in stripe k // s, lane k % s, and is never refilled. Slots are drawn from a
-key and the order of arrival alone, never from values: each batch is permuted, and so are the lanes of each stripe, so
-that neither a sorted table nor a stream of single rows puts like rows into one lane, and nobody without the key can
-tell who shares a coded row with whom.
-"""
+"""Ids: whose row it is."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,32 +7,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..encoding.randomness import Key, words
 from ..errors import InvalidInput, UnknownId
-from ..exact.arrays import Slots, cut
+from ..exact.arrays import Slots
 
 Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
-
-_BATCH, _LANES, SEEDS = range(3)  # the streams of the key
 
 GONE = -1  # the slot of an erased row
 
 _TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
-
-
-def draw_slots(key: Key, start: int, count: int, shards: int) -> Slots:
-    """Slots for a batch of ``count`` rows that arrive after ``start`` others."""
-    first, last = start // shards, -(-(start + count) // shards)
-    lane = np.empty((last - first, shards), dtype=np.int32)  # a permutation of the lanes a stripe
-    for block in cut(len(lane), shards):  # at once it would all take six times the memory
-        order = words(key, _LANES, (first + block.start) * shards, (block.stop - block.start) * shards)
-        lane[block] = np.argsort(order.reshape(-1, shards), axis=1, kind="stable")
-    slots = np.empty(count, dtype=np.int64)
-    slots[np.argsort(words(key, _BATCH, start, count), kind="stable")] = np.arange(start, start + count)
-    for block in cut(count, 1):  # from a place among all that arrived to a slot, in place
-        stripe, place = np.divmod(slots[block], shards)
-        slots[block] = stripe * shards + lane[stripe - first, place]
-    return slots
 
 
 def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
@@ -53,7 +29,7 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
     if not len(array):
         array = array.astype(np.int64)
     if rows is not None and len(array) != rows:
-        raise InvalidInput(f"ids must be one a row, got {len(array)} ids for {rows} rows")
+        raise InvalidInput(f"ids must be one per row, got {len(array)} ids for {rows} rows")
     if array.dtype.kind in "OT":
         array = _from_objects(array)
     if array.dtype.kind in "iu":
@@ -163,8 +139,35 @@ class Found:
     """Rows that were looked up: their slots, grouped in the order asked for, each id's in order of arrival."""
 
     slots: Slots  # (k,)
-    counts: NDArray[np.intp]  # rows an id
+    counts: NDArray[np.intp]  # rows per id
     places: NDArray[np.intp]  # of these ids' entries in the index, sorted
+
+
+def slots_of_mentions(
+    group: NDArray[np.intp], slots: Slots, counts: NDArray[np.intp], *, where: str, way_out: str
+) -> Slots:
+    """The slot of each row that names an id: the k-th mention of an id is its k-th row.
+
+    Parameters
+    ----------
+    group : array, shape (n,)
+        Which id each row names.
+    slots : array, shape (n,)
+        The slots of these ids, grouped by id, each id's in order of arrival.
+    counts : array
+        Rows per id.
+    where, way_out : str
+        What an error says of an id that was named more or less often than it has rows: "2 ids have another number of
+        rows {where}: give all rows of an id; to remove or add some, {way_out}".
+    """
+    named = np.bincount(group, minlength=len(counts))
+    if other := int((named != counts).sum()):
+        raise InvalidInput(
+            f"{other} ids have another number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
+        )
+    ordered = np.empty_like(slots)
+    ordered[np.argsort(group, kind="stable")] = slots
+    return ordered
 
 
 def _runs(places: NDArray[np.intp]) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,219 @@
+"""What commands share on the command line: the parser, options, and values that options take."""
+
+import argparse
+import os
+import re
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from . import terminal
+
+if TYPE_CHECKING:
+    from ..vault import Vault
+
+    Commands: TypeAlias = argparse._SubParsersAction["Parser"]
+Run: TypeAlias = Callable[[Namespace], int | None]
+
+
+class UsageError(Exception):
+    """A command line that cannot be understood."""
+
+    exit_code = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that knows no abbreviations, takes values that begin with a dash, and raises what is wrong."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14: -1e5 and -7x are values, too
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
+
+    def _joined(self, words: Sequence[str]) -> list[str]:
+        """Write ``--id -x`` as ``--id=-x``: an id, a column or a file may begin with a dash."""
+        known, joined = self._option_string_actions, list[str]()
+        for word in words:
+            before = known.get(joined[-1]) if joined else None
+            takes_value = before is not None and before.nargs is None
+            if takes_value and re.match(r"-[^-]", word) and word not in known:
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        return joined
+
+
+def command(commands: "Commands", run: Run, name: str | None = None) -> Parser:
+    """Add a command; its help is the docstring of the function that runs it."""
+    text = run.__doc__ or ""
+    added = commands.add_parser(name or run.__name__, help=text.split("\n")[0], description=text)
+    added.set_defaults(run=run)
+    return added
+
+
+def group(parser: Parser) -> "Commands":
+    """Let a parser have commands; without one it shows its help and is a usage error."""
+
+    def show_help(args: Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return UsageError.exit_code
+
+    parser.set_defaults(run=show_help)
+    return parser.add_subparsers(title="commands", metavar="COMMAND")
+
+
+# Options
+
+
+def add_data(parser: Parser) -> None:
+    """The table."""
+    parser.add_argument("data", metavar="DATA", type=Path, help="A CSV, Parquet or Arrow file.")
+
+
+def add_vault(parser: Parser, *, key: bool = False) -> None:
+    """The vault, the key that signs if something is to be signed, how long to wait, and the form of the answer."""
+    parser.add_argument(
+        "--vault", metavar="FOLDER", type=Path, required=True, help="The vault, a folder whose name ends in .vault."
+    )
+    if key:
+        parser.add_argument(
+            "--key",
+            metavar="FILE",
+            type=Path,
+            default=os.environ.get("EXPUNGE_KEY") or None,
+            help="The private key that signs certificates; default: EXPUNGE_KEY, or the one beside the vault.",
+        )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=seconds,
+        default=10.0,
+        help="How long to wait for another writer (default: 10).",
+    )
+    add_json(parser)
+
+
+def add_json(parser: Parser) -> None:
+    """The form of the answer."""
+    parser.add_argument("--json", action="store_true", help="Print JSON, for programs; errors, too.")
+
+
+def add_ids(parser: Parser) -> None:
+    """The people."""
+    parser.add_argument("--id", metavar="ID", action="append", default=[], help="An id; may be given many times.")
+    parser.add_argument(
+        "--ids-from", metavar="FILE", type=Path, help="A file with one id per line; - reads standard input."
+    )
+
+
+def add_skip_unknown(parser: Parser, who: str) -> None:
+    """What to do about ids that the request cannot be carried out for."""
+    parser.add_argument("--skip-unknown", action="store_true", help=f"Leave out {who} instead of refusing.")
+
+
+def add_skip_erased(parser: Parser) -> None:
+    """What to do about rows of people who were erased."""
+    parser.add_argument("--skip-erased", action="store_true", help="Leave out rows of erased ids instead of refusing.")
+
+
+def add_id_column(parser: Parser) -> None:
+    """The column that says whose a row is, under its old name as well."""
+    parser.add_argument("--id-column", metavar="COLUMN", help="The column of the ids.")
+    parser.add_argument("--id", dest="old_id", metavar="COLUMN", help="The old name of --id-column, soon removed.")
+
+
+# Values
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Whole numbers of at least ``least``."""
+
+    def value(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
+        return number
+
+    return value
+
+
+def seconds(text: str) -> float:
+    """Read a time to wait."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
+    return number
+
+
+def features(text: str) -> tuple[str, int]:
+    """Read ``fourier:300``, ``powers:3`` or ``identity``: the name, and how many."""
+    name, _, size = text.partition(":")
+    if name in ("fourier", "powers") and size.isdecimal() and int(size):
+        return name, int(size)
+    if text == "identity":
+        return text, 0
+    raise ArgumentTypeError(f"must be fourier:D, powers:D or identity, got {text!r}")
+
+
+def ids(args: Namespace) -> list[str]:
+    """The ids of options and of a file, each once."""
+    from ..errors import InvalidInput
+
+    found = list(args.id)
+    if args.ids_from is not None:
+        found += _lines(args.ids_from)
+    if not found:
+        raise InvalidInput("name at least one id, with --id or --ids-from")
+    return list(dict.fromkeys(found))
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file or of standard input, without blanks around them and empty ones."""
+    import io
+
+    from ..errors import InvalidInput
+
+    if str(path) != "-":
+        data = path.read_bytes()
+    elif sys.stdin is None:
+        raise InvalidInput("--ids-from - reads standard input, which is closed")
+    else:
+        data = sys.stdin.buffer.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path}: not UTF-8 text; give one id per line, in UTF-8") from None
+    return [line.strip() for line in io.StringIO(text, newline=None) if line.strip()]
+
+
+def id_column(args: Namespace) -> str | None:
+    """The column of the ids, by its new name or its old one."""
+    if args.old_id is None:
+        return args.id_column  # type: ignore[no-any-return]  # a Namespace has no types
+    if args.id_column not in (None, args.old_id):
+        raise UsageError("--id is the old name of --id-column: give one of them")
+    terminal.note("--id is now --id-column here; the old name will be removed in the next release")
+    return args.old_id  # type: ignore[no-any-return]  # a Namespace has no types
+
+
+def opened(args: Namespace) -> "Vault":
+    """Open the vault, and show what it has to say."""
+    from ..vault import Vault
+
+    vault = Vault.open(args.vault, key=getattr(args, "key", None), wait=args.wait)
+    for text in vault.notes:
+        terminal.note(text)
+    return vault

@@ -1,0 +1,89 @@
+"""``expunge key`` and ``expunge certificate``: who signed, and what."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import terminal
+from .arguments import Parser, add_json, add_vault, command, group, opened
+from .receipts import answering
+
+if TYPE_CHECKING:
+    from .arguments import Commands
+
+
+def register(commands: "Commands") -> None:
+    """Add the commands of this room."""
+    added = command(commands, key)
+    added.add_argument("--new", action="store_true", help="Make a new pair in place of one that is lost.")
+    add_vault(added)
+    text = "Show and check certificates, offline."
+    below = group(commands.add_parser("certificate", help=text, description=text))
+    _add_file(command(below, show))
+    added = command(below, check)
+    _add_file(added)
+    added.add_argument(
+        "--public-key",
+        metavar="FILE",
+        type=Path,
+        help="The public key (PEM); default: the one beside the certificate's folder.",
+    )
+
+
+def _add_file(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="A certificate.")
+    add_json(parser)
+
+
+def key(args: Namespace) -> None:
+    """Show the public keys of a vault, the newest first; make a new pair if the private key is lost."""
+    vault = opened(args)
+    if args.new:
+        vault.renew_key()
+    names, file = vault.public_keys(), vault.places.public
+    with answering("a new key pair was made") if args.new else nullcontext():
+        if args.json:
+            terminal.say_json({"keys": names, "file": file})
+        else:
+            terminal.say(f"{terminal.escaped(str(file))}: {', '.join(names)}")
+
+
+def show(args: Namespace) -> None:
+    """Show what a certificate says, without checking who signed it."""
+    from ..vault.certificates import jws
+
+    _say_payload(jws.unchecked(jws.read(args.file)), args)
+    if not args.json:
+        terminal.say("not checked: expunge certificate check tells whether the signature fits")
+
+
+def check(args: Namespace) -> None:
+    """Check a certificate's signature, offline."""
+    from ..vault.certificates import jws
+
+    public = args.public_key or jws.public_key_beside(args.file)
+    _say_payload(jws.checked(jws.read(args.file), jws.load_public(public)), args)
+    if not args.json:
+        terminal.say(f"the signature fits {terminal.escaped(public.name)}")
+
+
+def _say_payload(payload: Mapping[str, Any], args: Namespace) -> None:
+    if args.json:
+        return terminal.say_json(payload)
+    lines = []
+    for name, value in payload.items():
+        first, *rest = value if isinstance(value, list) and value else [value]
+        lines += [(name.replace("_", " "), _plain(name, first)), *(("", str(one)) for one in rest)]
+    return terminal.say(terminal.table(lines))
+
+
+def _plain(name: str, value: object) -> str:
+    """A field of a certificate in plain words; anybody may have written it."""
+    if name == "iat" and isinstance(value, int | float):
+        from datetime import UTC, datetime
+
+        with suppress(OverflowError, ValueError, OSError):
+            return datetime.fromtimestamp(value, UTC).isoformat()
+    return str(value)

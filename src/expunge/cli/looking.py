@@ -1,0 +1,174 @@
+"""``expunge predict``, ``status`` and the other commands that only look."""
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import terminal
+from .arguments import add_data, add_id_column, add_ids, add_json, add_vault, command, id_column, ids, opened, whole
+from .terminal import counted
+
+if TYPE_CHECKING:
+    from ..vault import Holding, Vault
+    from .arguments import Commands
+
+
+def register(commands: "Commands") -> None:
+    """Add the commands of this room."""
+    added = command(commands, predict)
+    add_data(added)
+    added.add_argument(
+        "--out", metavar="FILE", type=Path, help="A CSV or Parquet file; default: CSV on standard output."
+    )
+    add_vault(added)
+    added = command(commands, find)
+    add_ids(added)
+    add_vault(added)
+    for run in (status, log, verify):
+        add_vault(command(commands, run))
+    added = command(commands, schema)
+    add_data(added)
+    added.add_argument(
+        "--target", metavar="COLUMN", action="append", required=True, help="The column to predict; may be repeated."
+    )
+    add_id_column(added)
+    added.add_argument(
+        "--people",
+        metavar="NUMBER",
+        type=whole(1),
+        default=10,
+        help="Name only categories that this many people have (default: 10).",
+    )
+    add_json(added)
+
+
+def predict(args: Namespace) -> None:
+    """Predict the target of every row of a table."""
+    vault = opened(args)
+    if args.out is not None:
+        rows = vault.predict_to(args.data, args.out)
+        if args.json:
+            terminal.say_json({"rows": rows, "out": args.out})
+        else:
+            terminal.say(f"{counted(rows, 'prediction', 'predictions')} in {terminal.escaped(str(args.out))}")
+    elif args.json:
+        terminal.say_json(_predictions(vault, args.data))
+    else:
+        vault.predict_to(args.data, terminal.binary_output())
+
+
+def _predictions(vault: "Vault", data: Path) -> dict[str, Any]:
+    """Predictions and ids, side by side; ids are None if the table has none."""
+    import tempfile
+
+    import pyarrow.parquet
+
+    with tempfile.TemporaryDirectory() as folder:  # Parquet tells ids, which are text, from numbers
+        path = Path(folder) / "predictions.parquet"
+        vault.predict_to(data, path)
+        found = pyarrow.parquet.read_table(path)
+    columns = [column.to_pylist() for column in found.columns]
+    with_ids = found.schema.types[0] == pyarrow.string()
+    numbers = columns[1:] if with_ids else columns
+    return {
+        "ids": columns[0] if with_ids else None,
+        "predictions": numbers[0] if len(numbers) == 1 else list(zip(*numbers, strict=True)),
+    }
+
+
+def find(args: Namespace) -> int:
+    """Say for each id whether it is in the vault, erased or unknown; ends with exit code 4 unless all are there."""
+    from dataclasses import asdict
+
+    from ..errors import UnknownId
+
+    wanted = ids(args)
+    found = opened(args).holds(wanted)
+    if args.json:
+        terminal.say_json([{"id": one} | asdict(holding) for one, holding in zip(wanted, found, strict=True)])
+    else:
+        terminal.say(terminal.table([(one, h.state, _detail(h)) for one, h in zip(wanted, found, strict=True)]))
+    return 0 if all(holding.state == "present" for holding in found) else UnknownId.exit_code
+
+
+def _detail(holding: "Holding") -> str:
+    """How many rows somebody has, or which request erased them."""
+    if holding.state == "erased":
+        return f"by request {holding.request}"
+    return counted(holding.rows, "row", "rows") if holding.rows else ""
+
+
+def status(args: Namespace) -> None:
+    """Show what is in a vault."""
+    from dataclasses import asdict
+
+    found = asdict(opened(args).status())
+    if args.json:
+        return terminal.say_json(found)
+    found["inputs"] = tuple(_grouped(found.pop("columns"), found["inputs"]))
+    return terminal.say(terminal.table([(name.replace("_", " "), _plain(value)) for name, value in found.items()]))
+
+
+def _grouped(columns: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
+    """The columns that the inputs are made of; a category has one input per value."""
+    for column in columns:
+        values = 0 if column in inputs else sum(name.startswith(f"{column}=") for name in inputs)
+        yield f"{column} ({counted(values, 'value', 'values')})" if values else column
+
+
+def _plain(value: object) -> str:
+    """A value in plain words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def log(args: Namespace) -> None:
+    """Show the requests, their state and certificates."""
+    from dataclasses import asdict
+
+    vault = opened(args)
+    if args.json:
+        return terminal.say_json([asdict(request) for request in vault.requests])
+    lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "certificate")]
+    for request in vault.requests:
+        path, time = vault.certificate_path(request.number), request.time[:19].replace("T", " ")
+        counts = (f"{request.rows:,}", f"{request.people:,}")
+        file = path.name if path.exists() else ""
+        lines.append((str(request.number), time, request.kind, *counts, request.state, file))
+    terminal.say(terminal.table(lines))
+    return terminal.say(f"certificates: {terminal.escaped(str(vault.places.certificates))}")
+
+
+def verify(args: Namespace) -> None:
+    """Train again from the surviving rows and compare; check every record and certificate."""
+    from dataclasses import asdict
+
+    from ..errors import VerificationFailed
+
+    vault = opened(args)
+    with terminal.progress(quiet=args.json) as told:
+        verdict = vault.verify(progress=told)
+    if args.json:
+        terminal.say_json({"ok": verdict.ok, **asdict(verdict)})
+    else:
+        lines = [("ok" if check.ok else "WRONG", check.name, check.detail) for check in verdict.checks]
+        terminal.say(terminal.table(lines))
+    if not verdict.ok:
+        wrong = ", ".join(check.name for check in verdict.checks if not check.ok)
+        raise VerificationFailed(f"this vault does not fit: {wrong}")
+
+
+def schema(args: Namespace) -> None:
+    """Propose a schema for a table, to be edited: it was read from the data."""
+    column = id_column(args)
+    from ..vault.tables.proposal import propose
+
+    text = propose(args.data, target=args.target, id=column, people=args.people)
+    if args.json:
+        terminal.say_json({"schema": text})
+    else:
+        terminal.say(text, end="")

@@ -1,0 +1,54 @@
+"""From words to an exit code: parse, run the command, flush, and say in one line what went wrong.
+
+Standard output is flushed before the exit code is decided. What cannot be written then is thrown away, so that the
+interpreter has nothing left to flush at its end, which would end the process with its own code (120).
+"""
+
+from . import terminal
+from .arguments import UsageError
+from .parser import parser
+
+
+def run(words: list[str]) -> int:
+    """Run a command; returns its exit code, after everything that it said has left the process."""
+    terminal.prepare()
+    try:
+        code = _carried_out(words)
+        terminal.flush()
+        return code
+    except BrokenPipeError:  # whoever read the answer has seen enough; a request says AnswerLost instead
+        return 1
+    except Exception as error:
+        text, code = _explained(error, words)
+        terminal.complain(type(error).__name__, text, code, as_json="--json" in words)
+        return code
+    finally:
+        terminal.release()
+
+
+def _carried_out(words: list[str]) -> int:
+    try:
+        args = parser().parse_args(words)
+    except SystemExit:  # argparse ends so after --help and --version; what is wrong it raises as UsageError
+        return 0
+    code: int | None = args.run(args)
+    return code or 0
+
+
+def _explained(error: Exception, words: list[str]) -> tuple[str, int]:
+    """What to say about an error, and its exit code; an error that nobody foresaw is raised again."""
+    if isinstance(error, UsageError):
+        return str(error), error.exit_code
+    from ..errors import ExpungeError  # only now: --help and usage errors do without
+
+    if isinstance(error, ExpungeError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        return (f"{error.filename}: {reason}" if error.filename else reason), 1
+    if isinstance(error, MemoryError):
+        return "there is not enough memory", 1
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "expunge").startswith("expunge"):
+        extra = "paper" if words[:1] == ["paper"] else "vault"
+        return f"this command needs {error.name}: pip install 'expunge[{extra}]'", 1
+    raise error

@@ -1,0 +1,57 @@
+"""What a request answers: a receipt on standard output, which must not get lost unnoticed."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from . import terminal
+from .terminal import counted
+
+if TYPE_CHECKING:
+    from ..vault import Receipt
+
+
+def show_receipt(receipt: "Receipt", done: str, args: Namespace, *, skipped: tuple[str, str] = ("", "")) -> None:
+    """Print a receipt; a script must not take an answer that was lost for a refusal."""
+    from dataclasses import asdict
+
+    with answering(f"request {receipt.request} was carried out"):
+        if args.json:
+            terminal.say_json(asdict(receipt))
+        else:
+            terminal.say("\n".join(_lines(receipt, done, skipped)))
+    for text in receipt.notes:
+        terminal.note(text)
+
+
+def _lines(receipt: "Receipt", done: str, skipped: tuple[str, str]) -> Iterator[str]:
+    """What a receipt says to people."""
+    said = done.format(
+        request=f"request {receipt.request}",
+        rows=counted(receipt.rows, "row", "rows"),
+        people=counted(receipt.people, "person", "people"),
+        learners=counted(receipt.learners, "learner", "learners"),
+    )
+    yield said + (f", in {receipt.seconds * 1e3:,.1f} ms" if receipt.seconds else "")
+    if receipt.known:
+        yield counted(receipt.known, "of these people was there already", "of these people were there already")
+    if receipt.skipped:
+        yield counted(receipt.skipped, *skipped) + " left out"
+    if receipt.seconds and receipt.earlier:
+        requests = "request" if len(receipt.earlier) == 1 else "requests"
+        yield f"some were erased before, by {requests} {', '.join(map(str, receipt.earlier))}"
+    where = receipt.path or ("in the ledger" if receipt.certificate else "not yet")
+    yield f"request {receipt.request}, certificate: {terminal.escaped(str(where))}"
+
+
+@contextmanager
+def answering(done: str) -> Iterator[None]:
+    """Print an answer and flush it; if that fails, the error says what was done all the same."""
+    from ..errors import AnswerLost
+
+    try:
+        yield
+        terminal.flush()
+    except OSError as error:
+        raise AnswerLost(f"{done}, but the answer could not be written: {error.strerror}") from error

@@ -1,0 +1,65 @@
+"""The ridge solve: weights from exact moments.
+
+A pure function of integers. Whoever calls it with the same integers on the same machine gets the same bytes, because
+all of it runs on one BLAS thread.
+"""
+
+import numpy as np
+
+from .arrays import Floats
+from .blas import factorise, solve_transposed
+from .moments import Moments
+from .threads import alone
+
+_LARGE = 2.0**500  # no sum of squares of ours comes near
+
+
+def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
+    """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
+
+    A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of the diagonal
+    entry that it is left of) gets the least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
+    """
+
+    def solve() -> Floats:
+        M = moments.matrix(bits)  # (w, w) in Fortran order: the lower triangle of [[A, B], [B', C]]
+        w = len(M)
+        p = w - targets
+        diagonal = M.T.reshape(-1)[:: w + 1]  # a view
+        diagonal[: p - intercept] += alpha
+        least = diagonal[:p] * (w * 2.0**-52)
+        # Its factor is [[L, 0], [V', R]] with L L' = A and L V = B: half of the solution comes with it, and nothing has
+        # to be copied. C is not needed: anything large will do in its place.
+        M[p:, p:] = 0.0
+        diagonal[p:] = _LARGE
+        factor, failed = factorise(M)
+        if not failed and (diagonal[:p] ** 2 > least).all():
+            V = np.zeros((w, targets), order="F")
+            V[:p] = factor[p:, :p].T
+            return solve_transposed(factor, V)[:p].copy()  # L' W = V; below it 0 = 0
+        M = moments.matrix(bits)
+        M.T.reshape(-1)[:: w + 1][: p - intercept] += alpha
+        return _minimum_norm(np.tril(M[:p, :p]) + np.tril(M[:p, :p], -1).T, M[p:, :p].T, intercept=intercept)
+
+    return alone(solve)
+
+
+def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:
+    """The solution of minimum norm; eigenvalues below w * 2^-52 of the largest count as zero.
+
+    The intercept is eliminated first (A and B are centred), so that it neither counts in the norm nor is cut.
+    """
+    W = np.zeros(B.shape)
+    if intercept:
+        ones, n = A[:-1, -1:], A[-1, -1]  # Phi'1 and 1'1 of the encoded column of ones
+        if n == 0:  # members of opposite sign left every coded one zero: the rows say nothing of an intercept
+            W[:-1] = _minimum_norm(A[:-1, :-1], B[:-1], intercept=False)
+            return W
+        slope = _minimum_norm(A[:-1, :-1] - ones * (ones.T / n), B[:-1] - ones * (B[-1:] / n), intercept=False)
+        W[:-1], W[-1] = slope, (B[-1:] - ones.T @ slope) / n
+        return W
+    eigenvalues, V = np.linalg.eigh(A)
+    kept = eigenvalues > eigenvalues.max(initial=0.0) * len(A) * 2.0**-52
+    V = V[:, kept]
+    W[:] = V @ ((V.T @ B) / eigenvalues[kept, None])
+    return W

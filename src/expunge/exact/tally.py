@@ -1,0 +1,99 @@
+"""Tally: the sum of q'q over coded rows that come and go, in blocks, without a rounding."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import Floats
+from .blas import add_gram, add_outer, add_outer_pair, pack
+from .limbs import FLOAT_ROWS, Limbs, slices
+
+_FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
+_BUFFER_ROWS = 192  # rows per product, at least: fewer waste memory traffic
+
+
+class Tally:
+    """Coded rows that come and go, in blocks: their q'q is summed as they come, but for the last few."""
+
+    def __init__(self, width: int) -> None:
+        self.rows = self.coded_rows = 0  # that came, less those that went
+        self.seen = 0  # coded rows that came or went
+        self._width = width
+        self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; small blocks make a slow dsyrk
+        self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet, (3, w, w)
+        self._summed = 0
+        self._folded: NDArray[np.int64] | None = None
+
+    def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
+        """Take coded rows, (m, w) integers in floats, none beyond 2^36, in which there are ``rows`` rows."""
+        self.rows += sign * rows
+        self.coded_rows += sign * len(coded)
+        self.seen += len(coded)
+        if len(coded):
+            self._waiting[sign].append(coded)
+        if sum(map(len, self._waiting[sign])) >= _BUFFER_ROWS:
+            self._flush(sign)
+
+    def add_to(self, limbs: Limbs) -> None:
+        """Add it all to limbs, in place."""
+        if self.seen <= _FEW_ROWS and self._sums is None and self._folded is None:  # a deletion: spare the matrices
+            floats = limbs if limbs.dtype == np.float64 else np.zeros(limbs.shape)
+            for sign, waiting in self._waiting.items():
+                for coded in waiting:
+                    _update(floats, coded, float(sign))
+            if floats is not limbs:
+                limbs += floats.astype(limbs.dtype)
+            return
+        limbs += self.limbs(limbs.dtype)
+
+    def limbs(self, kind: "np.dtype[Any] | type[np.generic]") -> Limbs:
+        """It all as limbs of this type, which holds them."""
+        for sign in self._waiting:
+            self._flush(sign)
+        limbs: Limbs = self._packed().astype(kind, copy=False)
+        if self._folded is not None:
+            limbs += self._folded
+        return limbs
+
+    def _flush(self, sign: int) -> None:
+        waiting, self._waiting[sign] = self._waiting[sign], []
+        if not waiting:
+            return
+        coded = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+        for start in range(0, len(coded), 2 * _BUFFER_ROWS):  # more rows would leave the cache
+            self._multiply(coded[start : start + 2 * _BUFFER_ROWS], float(sign))
+
+    def _multiply(self, q: Floats, sign: float) -> None:
+        if self._sums is not None and self._summed + len(q) > FLOAT_ROWS:
+            self._fold()
+        self._summed += len(q)
+        high, low = slices(np.ascontiguousarray(q))
+        if self._sums is None:
+            self._sums = np.zeros((3, self._width, self._width))
+        for piece, total in zip((high, high + low, low), self._sums, strict=True):
+            add_gram(total, piece, sign)
+
+    def _fold(self) -> None:
+        """Take the sums in floats over into integers, before they could be rounded."""
+        limbs = self._packed().astype(np.int64)
+        self._folded = limbs if self._folded is None else self._folded + limbs
+        self._sums, self._summed = None, 0
+
+    def _packed(self) -> Floats:
+        """The sums in floats as limbs: H'H, H'L + L'H, L'L."""
+        limbs = np.zeros((3, self._width * (self._width + 1) // 2))
+        if self._sums is not None:
+            for total, limb in zip(self._sums, limbs, strict=True):
+                pack(total, limb)
+            limbs[1] -= limbs[0]
+            limbs[1] -= limbs[2]
+        return limbs
+
+
+def _update(limbs: Floats, coded: Floats, sign: float) -> None:
+    """Add or subtract the products of a few coded rows, in place."""
+    for high, low in zip(*slices(coded), strict=True):
+        add_outer(limbs[0], high, sign)
+        add_outer_pair(limbs[1], high, low, sign)
+        add_outer(limbs[2], low, sign)

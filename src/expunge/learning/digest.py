@@ -1,0 +1,47 @@
+"""The digest: one hash of everything that predictions follow from, the same on every machine."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..encoding.encoder import Encoder
+
+DIGEST_VERSION = 1
+
+
+def digest(encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_], fingerprints: Sequence[bytes]) -> str:
+    """SHA-256 over the public parameters, the slots in use and each learner's fingerprint: 64 hex characters.
+
+    ``described`` is what is public of aggregate and rule, as plain JSON values.
+    """
+    slots = np.packbits(live).tobytes().rstrip(b"\0")  # empty slots at the end do not count
+    header = json.dumps(_public_values(encoder) | described, sort_keys=True).encode()
+    arrays = [f"{array.dtype.str}{array.shape}".encode() + array.tobytes() for array in _public_arrays(encoder)]
+    hashed = hashlib.sha256()
+    for part in (header, *arrays, slots, *fingerprints):
+        hashed.update(hashlib.sha256(part).digest())  # a hash per part: no byte can move from one to the next
+    return hashed.hexdigest()
+
+
+def _public_values(encoder: Encoder) -> dict[str, Any]:
+    return {
+        "version": DIGEST_VERSION,
+        "bits": encoder.bits,
+        "intercept": encoder.intercept,
+        "unit": [encoder.inputs.unit, encoder.targets.unit],
+        "features": encoder.features.describe(),
+    }
+
+
+def _public_arrays(encoder: Encoder) -> list[NDArray[Any]]:
+    bounds = (encoder.inputs.low, encoder.inputs.high, encoder.targets.low, encoder.targets.high)
+    drawn = [array for _, array in sorted(encoder.features.arrays().items())]
+    return [
+        np.ascontiguousarray(encoder.code.G, dtype="<i8"),
+        *(np.ascontiguousarray(array, dtype="<i8") for array in drawn),
+        *(np.ascontiguousarray(side, dtype="<f8") for side in bounds),
+    ]

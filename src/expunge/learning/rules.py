@@ -1,0 +1,128 @@
+"""Rules: how a weak learner learns from its coded rows, and learns anew when some of them change."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ..encoding.codes import Code
+from ..encoding.encoder import Encoder
+from ..encoding.randomness import Key
+from ..exact.arrays import Floats
+from ..exact.moments import Moments
+from ..exact.ridge import ridge_weights
+from ..exact.tally import Tally
+from ..exact.threads import spread
+from ..stores.change import Change
+from ..stores.store import Store
+from .settings import Aggregate
+
+SPREAD_ROWS = 512  # rows for which another thread is worth its start
+
+
+class Rule(Protocol):
+    """How a weak learner learns: what it knows of its coded rows (its state) and its model."""
+
+    def check(self, code: Code) -> None:
+        """Refuse a code from whose coded rows it cannot learn."""
+
+    def wants_ones(self, code: Code) -> bool:
+        """Whether an intercept is a column of ones that the model encodes; if not, a learner has its own."""
+
+    def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Any:
+        """The state, from all coded rows, as they are or as they will be after a change."""
+
+    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
+        """The state after a change: the same as that of `learn` afterwards, bit for bit."""
+
+    def model(self, state: Any, encoder: Encoder) -> Any:
+        """What predicts, or None if there is no row left to learn from."""
+
+    def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+        """A function from features to aggregated predictions: (b, D) -> (b, t)."""
+
+    def fingerprint(self, state: Any, encoder: Encoder, store: Store, learner: int) -> bytes:
+        """A hash of the integers that a learner has seen."""
+
+    def describe(self) -> dict[str, Any]:
+        """Public parameters, for the digest."""
+
+
+@dataclass(frozen=True)
+class RidgeRule:
+    """Ridge regression from exact moments; ``alpha`` = 0 is least squares. The model is (n_weights, t) weights."""
+
+    alpha: float
+
+    def check(self, code: Code) -> None:
+        pass
+
+    def wants_ones(self, code: Code) -> bool:
+        return True
+
+    def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Moments:
+        def part(k: int, n: int) -> Tally:
+            tally = Tally(encoder.width)
+            for block in store.shard(encoder, learner, change, part=(k, n)):
+                tally.add(block.rows, block.members)
+            return tally
+
+        return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
+
+    def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
+        if _touches_most(store, change, encoder.code.shards, state.coded_rows):
+            return self.learn(encoder, store, learner, change)
+
+        def part(k: int, n: int) -> Tally:
+            tally = Tally(encoder.width)
+            for before, after in store.touched(encoder, learner, change, part=(k, n)):
+                tally.add(before.rows, before.members, sign=-1)
+                tally.add(after.rows, after.members)
+            return tally
+
+        return state.after(*spread(part, _share(encoder, learner, change.slots.size) // SPREAD_ROWS))
+
+    def model(self, state: Moments, encoder: Encoder) -> Floats | None:
+        if not state.rows:
+            return None
+        return ridge_weights(
+            state, bits=encoder.bits, targets=encoder.n_targets, alpha=self.alpha, intercept=encoder.intercept
+        )
+
+    def predictor(self, models: list[Floats], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+        if aggregate == "mean":  # the mean of linear models is the linear model of mean weights (Algorithm 1, line 16)
+            models = [mean_weights(models)]
+        parts = [(W[:-1], W[-1]) if intercept else (W, 0.0) for W in models]
+        if len(parts) == 1:
+            return lambda phi: phi @ parts[0][0] + parts[0][1]
+        return lambda phi: np.median([phi @ coef + constant for coef, constant in parts], axis=0)
+
+    def fingerprint(self, state: Moments, encoder: Encoder, store: Store, learner: int) -> bytes:
+        return state.digest()
+
+    def describe(self) -> dict[str, Any]:
+        return {"learner": "ridge", "alpha": float(self.alpha).hex()}
+
+
+RuleOf: TypeAlias = Callable[[Key], Rule]  # brings the rule of a learner that is not ours; the key seeds it
+
+
+def _touches_most(store: Store, change: Change, shards: int, coded_rows: int) -> bool:
+    """Whether the coded rows in which rows go or are replaced, before and after, are more than all that there are."""
+    if 2 * len(change.slots) <= coded_rows:
+        return False
+    return 2 * len(np.unique(change.slots[store.live[change.slots]] // shards)) > coded_rows
+
+
+def _share(encoder: Encoder, learner: int, rows: int) -> int:
+    """About how many of these rows feed a learner."""
+    return rows * len(encoder.code.lanes_of(learner)) // encoder.code.shards
+
+
+def mean_weights(models: list[Floats]) -> Floats:
+    """The mean of the learners' weights, summed in the learners' order."""
+    total = models[0].copy()
+    for W in models[1:]:
+        total += W
+    return total / len(models)

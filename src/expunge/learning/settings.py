@@ -1,0 +1,93 @@
+"""Settings: what a user asks of a model, before anything is drawn."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+
+from ..encoding.bounds import BoundsLike
+from ..encoding.codes import Code
+from ..encoding.drawing import random_code
+from ..encoding.features import FeatureMap
+from ..encoding.randomness import Seed
+from ..encoding.values import as_float, flag, whole_number
+from ..errors import InvalidSetting
+
+Aggregate: TypeAlias = Literal["mean", "median"]
+Keep: TypeAlias = Literal["rows", "coded"]
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The parameters of a model; `CodedRegressor` says what each means and has the same defaults."""
+
+    shards: int = 5
+    rate: float = 5
+    density: float | None = None
+    balanced: bool = True
+    code: Code | None = None
+    features: FeatureMap | None = None
+    alpha: float = 1e-3
+    fit_intercept: bool = True
+    learner: Any = "ridge"
+    aggregate: Aggregate = "mean"
+    bounds: BoundsLike = None
+    target_bounds: BoundsLike = None
+    clip: bool = False
+    keep: Keep = "rows"
+    random_state: Seed = None
+
+    @classmethod
+    def of(cls, model: object) -> Self:
+        """Read the settings of a model from its attributes."""
+        names = [field.name for field in fields(cls)]
+        if isinstance(model, type) or not all(hasattr(model, name) for name in names):
+            got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+            raise InvalidSetting(
+                f"model must be a CodedRegressor or Settings, got {got}; "
+                "what comes before it in a pipeline has to be done before"
+            )
+        return cls(**{name: getattr(model, name) for name in names})
+
+    def check(self) -> None:
+        """Refuse values that are of no use in any model; those that are drawn with are checked as they are used."""
+        given = self.code is not None  # what is not used may also be None
+        if not (given and self.shards is None):
+            whole_number("shards", self.shards)
+        for name, value, least, used in (("rate", self.rate, 1, not given), ("alpha", self.alpha, 0, self._ridge)):
+            if not least <= as_float(value) < np.inf and (used or value is not None):
+                raise InvalidSetting(f"{name} must be a number of at least {least}, got {value!r}")
+        if self.density is not None and not 0 < as_float(self.density) <= 1:
+            raise InvalidSetting(f"density must be a number in (0, 1], got {self.density!r}")
+        for name in ("balanced", "fit_intercept", "clip"):
+            flag(name, getattr(self, name))
+        for name, choices in (("aggregate", ("mean", "median")), ("keep", ("rows", "coded"))):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in choices:
+                raise InvalidSetting(f"{name} must be one of {choices}, got {value!r}")
+        if self.features is not None and not isinstance(self.features, FeatureMap):
+            raise InvalidSetting(
+                "features must be None, Powers(...), RandomFourier(...) or a FeatureMap of yours, an instance, "
+                f"got {self.features!r}"
+            )
+        if self.code is not None and not isinstance(self.code, Code):
+            raise InvalidSetting(f"code must be a Code, got {type(self.code).__name__}; use Code(G)")
+        if isinstance(self.learner, str) and self.learner != "ridge":
+            raise InvalidSetting(f"learner must be 'ridge' or a scikit-learn regressor, got {self.learner!r}")
+
+    @property
+    def _ridge(self) -> bool:
+        return isinstance(self.learner, str)
+
+    def drawn_code(self, rng: np.random.Generator) -> Code:
+        """The code that was given, or one that is drawn."""
+        if self.code is not None:
+            return self.code
+        s, rate = whole_number("shards", self.shards), as_float(self.rate)
+        learners = round(s / rate)
+        if learners < 1 or abs(learners * rate - s) > 1e-9 * s:
+            multiples = rate * np.arange(1, s + 2)
+            whole = multiples[(multiples > s) & (np.abs(multiples - multiples.round()) < 1e-9)]
+            fix = f"use shards={whole[0]:.0f}" if len(whole) else "use a whole number as rate"
+            raise InvalidSetting(f"shards must be a multiple of rate, got shards={s}, rate={rate:g}; {fix}")
+        return random_code(s, learners, density=self.density, balanced=self.balanced, random_state=rng)

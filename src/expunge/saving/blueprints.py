@@ -1,0 +1,155 @@
+"""Blueprints: what a model is before it has seen a row, to an archive and back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..encoding.bounds import Bounds, parse_bounds
+from ..encoding.codes import Code
+from ..encoding.encoder import Encoder
+from ..encoding.features import FeatureMap, IdentityMap, PowersMap
+from ..encoding.fourier import RandomFourierMap
+from ..encoding.randomness import Key
+from ..errors import InvalidSetting
+from ..learning.blueprint import Blueprint
+from ..learning.rules import RidgeRule, Rule, RuleOf
+from .archive import Archive
+
+PLAIN_MAPS: Mapping[str, type[FeatureMap]] = {
+    kind.map_name: kind for kind in (IdentityMap, PowersMap, RandomFourierMap)
+}
+
+
+def blueprint_parts(blueprint: Blueprint) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A header and arrays from which `load_blueprint` makes it again."""
+    features, rule = blueprint.features, blueprint.rule
+    drawn = {name: np.asarray(array, dtype=np.int64) for name, array in features.arrays().items()}
+    header = {
+        "features": features.describe() | {"own": features.is_own, "drawn": {n: a.shape for n, a in drawn.items()}},
+        "intercept": blueprint.intercept,
+        "clip": blueprint.clip,
+        "keep": blueprint.keep,
+        "aggregate": blueprint.aggregate,
+        "ridge": isinstance(rule, RidgeRule),
+        "alpha": rule.alpha if isinstance(rule, RidgeRule) else 0.0,
+        "rule": rule.describe(),
+    }
+    arrays: dict[str, NDArray[Any]] = {"key": blueprint.key, "G": blueprint.code.G}
+    arrays |= {f"features.{name}": array for name, array in drawn.items()}
+    for side, bounds in sides(blueprint):
+        header[f"{side}.unit"] = bounds.unit
+        arrays[f"{side}.declared"] = np.stack([bounds.low, bounds.high])  # (2, d), NaN where observed
+    return header, arrays
+
+
+def load_blueprint(
+    archive: Archive,
+    *,
+    rule: RuleOf | None = None,
+    features: FeatureMap | None = None,
+    maps: Mapping[str, type[FeatureMap]] = PLAIN_MAPS,
+) -> Blueprint:
+    """Read a blueprint. Code never comes from a file, so the caller brings what is not ours.
+
+    ``rule`` brings the rule of a model that was saved with an estimator as learner, ``features`` the feature map of a
+    model that was saved with one of the user's, and ``maps`` are the classes to use for ours.
+    """
+    key = archive.array("key", "<u8", 2).astype(np.uint64)
+    brought = _brought_rule(archive, rule, key)
+    _check_features_given(archive, features)
+    try:
+        code = Code(archive.array("G", "<i8", None, None))
+        made = brought or _ridge(archive)
+        made.check(code)
+        inputs = _declared(archive, "inputs")
+        return Blueprint(
+            key=key,
+            code=code,
+            features=_features(archive, len(inputs.low), features, maps),
+            inputs=inputs,
+            targets=_declared(archive, "targets"),
+            intercept=archive.get("intercept", bool),
+            clip=archive.get("clip", bool),
+            keep=archive.choice("keep", ("rows", "coded")),
+            rule=made,
+            aggregate=archive.choice("aggregate", ("mean", "median")),
+        )
+    except InvalidSetting as error:  # from a code, bounds, a feature map or the whole: the file asks for what cannot be
+        raise archive.refuse(str(error)) from error
+
+
+def sides(bounded: Blueprint | Encoder) -> list[tuple[str, Bounds]]:
+    """The bounds of both sides of a table, by name."""
+    return [("inputs", bounded.inputs), ("targets", bounded.targets)]
+
+
+def _brought_rule(archive: Archive, rule: RuleOf | None, key: Key) -> Rule | None:
+    """The caller has to bring the estimator that a model was saved with, and no other."""
+    if archive.get("ridge", bool):
+        if rule is not None:
+            raise InvalidSetting("the model was saved with learner='ridge': load it without a learner")
+        return None
+    if rule is None:
+        raise InvalidSetting(
+            "the model was saved with an estimator as learner, and code never comes from a file: "
+            "pass the same estimator, load(path, learner=...)"
+        )
+    made = rule(key)
+    if made.describe() != archive.get("rule", dict):
+        raise InvalidSetting("the model was saved with another learner, or other parameters: pass the same one")
+    return made
+
+
+def _ridge(archive: Archive) -> RidgeRule:
+    alpha = archive.get("alpha", float)
+    if not 0 <= alpha < np.inf:
+        raise archive.refuse("alpha is negative or not finite")
+    return RidgeRule(alpha)
+
+
+def _declared(archive: Archive, side: str) -> Bounds:
+    pair = archive.array(f"{side}.declared", "<f8", 2, None)
+    if not pair.size:
+        raise archive.refuse(f"there are no {side}")
+    spec = "unit" if archive.get(f"{side}.unit", bool) else pair
+    return parse_bounds(spec, pair.shape[1], name=f"the bounds of the {side}")
+
+
+def _check_features_given(archive: Archive, features: FeatureMap | None) -> None:
+    """The caller has to bring a feature map that is not ours, and no other."""
+    said = archive.get("features", dict)
+    if not said.get("own"):
+        if features is not None:
+            raise InvalidSetting("the model was saved with features of this package: load it without features")
+        return
+    if features is None:
+        raise InvalidSetting(
+            "the model was saved with a feature map of your own, and code never comes from a file: "
+            "pass the same map, load(path, features=...)"
+        )
+    described = features.describe()
+    if any(described[name] != said.get(name) for name in ("name", "params")):
+        raise InvalidSetting(f"the model was saved with other features than {features!r}: pass the same map")
+
+
+def _features(
+    archive: Archive, inputs: int, own: FeatureMap | None, maps: Mapping[str, type[FeatureMap]]
+) -> FeatureMap:
+    said = archive.get("features", dict)
+    params, drawn, kind = said.get("params"), said.get("drawn"), maps.get(str(said.get("name")))
+    if not isinstance(params, dict) or not isinstance(drawn, dict):
+        raise archive.refuse("unknown features")
+    if own is not None:
+        features = own.copy()
+    elif kind is not None and set(params) <= set(kind().get_params()):
+        features = kind(**params)
+    else:
+        raise archive.refuse("unknown features")
+    arrays = {}
+    for name, shape in drawn.items():
+        if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):
+            raise archive.refuse("what the features drew has no valid shape")
+        arrays[name] = archive.array(f"features.{name}", "<i8", *shape)
+    return features.restore(inputs, arrays)

@@ -1,0 +1,69 @@
+"""Changes: rows that are replaced or erased, and where they touch a learner."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..encoding.codes import Code
+from ..encoding.encoder import Encoder
+from ..exact.arrays import Floats, Slots
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Rows to be replaced, in their slots; X=None erases the slots."""
+
+    slots: Slots  # (k,), each once
+    X: Floats | None = None  # (k, d), the new rows
+    y: Floats | None = None  # (k, t)
+    old: Floats | None = None  # (k, width), the integers of the rows that are there, for a store that has only sums
+
+    @property
+    def erases(self) -> bool:
+        """Whether the rows go."""
+        return self.X is None
+
+    def integers(self, encoder: Encoder, which: NDArray[np.intp]) -> Floats:
+        """These of the new rows as integers; zeros if the rows go."""
+        if self.X is None or self.y is None:
+            return np.zeros((len(which), encoder.width))
+        return encoder.integers(self.X[which], self.y[which])
+
+
+@dataclass(frozen=True, eq=False)
+class Touch:
+    """Which of the changed rows feed a learner, and where."""
+
+    which: NDArray[np.intp]  # (k,) among the changed rows
+    stripe: NDArray[np.int64]  # (k,)
+    lane: NDArray[np.intp]  # (k,) among the lanes that feed the learner
+
+    @classmethod
+    def of(cls, code: Code, learner: int, change: Change | None) -> Self:
+        """Look up the slots of a change."""
+        slots = np.empty(0, dtype=np.int64) if change is None else change.slots
+        stripe, lane = np.divmod(slots, code.shards)
+        place = code.columns[learner].place[lane]
+        which = np.flatnonzero(place >= 0)
+        return cls(which, stripe[which], place[which])
+
+    def by_stripe(self) -> tuple[NDArray[np.int64], Self]:
+        """The stripes that are touched, sorted, and the same rows with positions among those."""
+        if len(self.stripe) == 1:
+            return self.stripe, type(self)(self.which, np.zeros_like(self.which), self.lane)
+        stripes, position = np.unique(self.stripe, return_inverse=True)
+        return stripes, type(self)(self.which, position, self.lane)
+
+    def within(self, block: slice) -> Self:
+        """The rows in a block of stripes, which are counted from its first."""
+        if len(self.stripe) == 1 and block.start <= self.stripe[0] < block.stop:
+            return type(self)(self.which, self.stripe - block.start, self.lane)
+        here = (self.stripe >= block.start) & (self.stripe < block.stop)
+        return type(self)(self.which[here], self.stripe[here] - block.start, self.lane[here])
+
+    @property
+    def at(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """Where they are in an array of stripes and lanes."""
+        return self.stripe, self.lane

@@ -1,0 +1,106 @@
+"""Rows: a store that keeps the rows themselves."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..encoding.encoder import Encoder
+from ..exact.arrays import WHOLE, Floats, Part, Slots, cut, unsigned_zeros
+from .change import Change, Touch
+from .store import CodedBlock, padded
+
+
+class Rows:
+    """The rows themselves, in slot order. X and y may be memory maps."""
+
+    def __init__(self, X: Floats, y: Floats, live: NDArray[np.bool_]) -> None:
+        self.X, self.y, self.live = X, y, live  # (slots, d), (slots, t), (slots,)
+
+    def shard(
+        self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
+    ) -> Iterator[CodedBlock]:
+        column = encoder.code.columns[learner]
+        touch = Touch.of(encoder.code, learner, change)
+        for block in cut(len(self.live) // encoder.code.shards, len(column.lanes) * encoder.width, part):
+            stripes = np.arange(block.start, block.stop)
+            slots = stripes[:, None] * encoder.code.shards + column.lanes
+            live, here = self.live[slots], touch.within(block)
+            live[here.at] = False  # a row that goes is not read: where a bound moved, it may be far outside
+            Z = self.integers(encoder, slots, live)
+            if change is not None:
+                _replace(encoder, Z, live, change, here)
+            yield CodedBlock.of(stripes, column.sum(Z), live)
+
+    def touched(
+        self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
+    ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        column = encoder.code.columns[learner]
+        stripes, touch = Touch.of(encoder.code, learner, change).by_stripe()
+        for block in cut(len(stripes), len(column.lanes) * encoder.width, part):
+            some = stripes[block]
+            slots = some[:, None] * encoder.code.shards + column.lanes
+            live = self.live[slots]
+            Z = self.integers(encoder, slots, live)
+            before = CodedBlock.of(some, column.sum(Z).copy(), live)  # a copy: with one lane the sum is Z itself
+            _replace(encoder, Z, live, change, touch.within(block))
+            yield before, CodedBlock.of(some, column.sum(Z), live)
+
+    def integers(self, encoder: Encoder, slots: Slots, live: NDArray[np.bool_]) -> Floats:
+        """The rows in these slots as integers, zero where none is live: (m, L), (m, L) -> (m, L, width)."""
+        if np.count_nonzero(live) == live.size:
+            return encoder.integers(*self.take(slots.ravel())).reshape(*slots.shape, -1)
+        Z = np.zeros((*slots.shape, encoder.width))
+        Z[live] = encoder.integers(*self.take(slots[live]))
+        return Z
+
+    def sweep(self, change: Change | None = None) -> Iterator[tuple[Floats, Floats]]:
+        """All rows, a block at a time, as they are or as they will be after a change."""
+        live = self.live
+        if change is not None:
+            live = live.copy()
+            live[change.slots] = False
+        for block in cut(len(live), self.X.shape[1] + self.y.shape[1]):
+            yield self.take(block.start + np.flatnonzero(live[block]))
+        if change is not None and change.X is not None and change.y is not None:
+            yield change.X, change.y
+
+    def take(self, slots: Slots) -> tuple[Floats, Floats]:
+        """The rows in slots that have one: (k,) -> (k, d), (k, t). Every row that is read is read here."""
+        return self.X[slots], self.y[slots]
+
+    def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
+        return lambda: self.commit(change)
+
+    def commit(self, change: Change) -> None:
+        """Carry a change out."""
+        self.X[change.slots] = 0.0 if change.X is None else change.X
+        self.y[change.slots] = 0.0 if change.y is None else change.y
+        self.live[change.slots] = not change.erases
+
+    def grown(self, slots: int) -> Self:
+        return type(self)(padded(self.X, slots), padded(self.y, slots), padded(self.live, slots))
+
+    @classmethod
+    def place(cls, X: Floats, y: Floats, slots: Slots, room: int) -> Self:
+        """Rows put into their slots, of which there are ``room``."""
+        rows = cls(np.zeros((room, X.shape[1])), np.zeros((room, y.shape[1])), np.zeros(room, dtype=np.bool_))
+        for block in cut(len(X), X.shape[1] + y.shape[1]):
+            rows.commit(Change(slots[block], unsigned_zeros(X[block]), unsigned_zeros(y[block])))
+        return rows
+
+    def located(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
+        return slots
+
+    def as_rows(self) -> "Rows":
+        return self
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"X": self.X, "y": self.y, "live": self.live}
+
+
+def _replace(encoder: Encoder, Z: Floats, live: NDArray[np.bool_], change: Change, touch: Touch) -> None:
+    """Put new rows, or none, into a block of stripes."""
+    Z[touch.at] = 0.0 if change.erases else change.integers(encoder, touch.which)
+    live[touch.at] = not change.erases

@@ -1,0 +1,99 @@
+"""Feature maps as scikit-learn transformers: for pipelines, and to look at what a model sees."""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+
+from .encoding.features import FeatureMap, IdentityMap, PowersMap
+from .encoding.fourier import RandomFourierMap
+from .encoding.randomness import as_generator
+from .exact.arrays import Floats, cut
+
+
+class _Transformer(TransformerMixin, BaseEstimator, FeatureMap):  # type: ignore[misc]  # scikit-learn has no types
+    """What makes a feature map a scikit-learn transformer."""
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Draw the map for as many inputs as X has columns; their values do not matter."""
+        self.check()
+        X = validate_data(self, X, dtype=np.float64)
+        self.draw(X.shape[1], as_generator(getattr(self, "random_state", None)))
+        return self
+
+    def transform(self, X: Any) -> Floats:
+        """Map rows of scaled inputs, (n, d) -> (n, D). Any finite input; exact inside [-1, 1]."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        out = np.empty((len(X), self.n_out))
+        for block in cut(len(X), self.n_out):
+            out[block] = self.map_block(X[block])
+        return out
+
+
+class Identity(_Transformer, IdentityMap, name="Identity"):
+    """The scaled inputs as they are: a linear model."""
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """The inputs' own names."""
+        names: NDArray[np.object_] = _check_feature_names_in(self, input_features)
+        return names
+
+
+class Powers(_Transformer, PowersMap, name="Powers"):
+    """Element-wise powers X, X^2, ..., X^degree without interactions, as in the paper's polynomials.
+
+    Parameters
+    ----------
+    degree : int
+        The highest power.
+
+    Examples
+    --------
+    >>> Powers(3).fit_transform([[0.5, -1.0]])
+    array([[ 0.5  , -1.   ,  0.25 ,  1.   ,  0.125, -1.   ]])
+    """
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names such as ``x0`` and ``x0^2``."""
+        names = _check_feature_names_in(self, input_features)
+        powers = ["" if k == 1 else f"^{k}" for k in range(1, self.degree + 1)]
+        return np.array([f"{name}{power}" for power in powers for name in names], dtype=object)
+
+
+class RandomFourier(_Transformer, RandomFourierMap, name="RandomFourier"):
+    """Random cosine features, cos(x . theta + b) with random theta and b (Rahimi and Recht 2007; the paper's eq. 7).
+
+    Parameters
+    ----------
+    n_features : int
+        The number of features, D.
+    kernel : {"gaussian", "laplacian"}
+        theta is normal or Cauchy. The paper uses normal; Cauchy is often better on tables with sharp edges.
+    scale : float, optional
+        Standard deviation of theta's entries ("laplacian": their scale). None is 1 / sqrt(2 d), the paper's choice.
+    random_state : int, Generator, RandomState or None
+        The seed. Inside a `CodedRegressor`, None means that the model's own seed decides.
+
+    Attributes
+    ----------
+    theta_ : array, shape (d, D)
+    offset_ : array, shape (D,)
+        What was drawn, in radians; ``projection_``, ``phases_`` and ``exponents_`` are the integers behind it.
+
+    Examples
+    --------
+    >>> RandomFourier(300, random_state=0).fit_transform([[0.2, 0.8], [0.5, 0.5]]).shape
+    (2, 300)
+    """
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names ``randomfourier0``, ``randomfourier1``, ..."""
+        check_is_fitted(self)
+        _check_feature_names_in(self, input_features)
+        return np.array([f"randomfourier{j}" for j in range(self.n_features)], dtype=object)
+
+
+MAPS = {kind.map_name: kind for kind in (Identity, Powers, RandomFourier)}
