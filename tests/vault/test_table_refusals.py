@@ -201,19 +201,19 @@ def test_rows_outside_declared_bounds_are_counted_over_the_whole_table(cells, ro
     table = pa.table({"x": [float(x) for x, _ in cells], "y": [float(y) for _, y in cells]})
     schema, inside = plain_schema(table, "y"), Bounds.declared((2, 7), 1, name="bounds")
 
-    def admit(X, y):
-        return inside.admit(X, clip=False, name="X", columns=["x"]), y * 2
+    def admit(block):
+        return inside.admit(block.X, clip=False, name="X", columns=["x"])
 
     outside = sum(not 2 <= x <= 7 for x, _ in cells)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "BLOCK_ROWS", rows)
         if not outside:
-            found = list(read_blocks(table, schema, targets=True, ids=False, admit=admit))
-            assert np.concatenate([block.y for block in found]).ravel().tolist() == [2.0 * y for _, y in cells]
+            found = list(checked(read_blocks(table, schema, targets=True, ids=False), admit))
+            assert np.concatenate(found).ravel().tolist() == [x for x, _ in cells]
             return
         match = rf"rows outside the declared bounds: {outside} in column 'x' \(of {len(cells)} rows?\);"
         with pytest.raises(CountedInput, match=match):
-            list(read_blocks(table, schema, targets=True, ids=False, admit=admit))
+            list(checked(read_blocks(table, schema, targets=True, ids=False), admit))
 
 
 def test_counts_of_a_table_larger_than_a_block_are_of_the_table():
@@ -267,19 +267,6 @@ def test_rows_outside_in_inputs_and_targets_are_one_refusal(rng):
     model = CodedRegressor(shards=2, rate=1, bounds=(0, 1), target_bounds=(0, 1), random_state=0)
     with pytest.raises(CountedInput, match=r"bounds: 2 in column 1 of X, 3 in column 0 of y \(of 4 rows\);"):
         model.fit(np.array([[0, 0], [1, 2], [1, 2], [1, 1]]), np.array([0, 5, 5, 5]))
-
-
-def test_checks_of_blocks_are_counted_like_those_of_batches(monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK_ROWS", 3)
-    table, schema = numbers(x=np.arange(8.0), y=np.zeros(8))
-
-    def small(block):
-        if odd := int((block.X > 3).sum()):
-            raise CountedInput("rows that are too large", {"column 'x'": odd}, len(block), "leave them out")
-        return len(block)
-
-    with pytest.raises(CountedInput, match=r"rows that are too large: 4 in column 'x' \(of 8 rows\); leave them out"):
-        list(checked(read_blocks(table, schema, targets=True, ids=False), small))
 
 
 def test_a_refusal_that_counts_survives_the_way_between_processes():
