@@ -22,7 +22,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 torture: $(READY)  ## a vault killed 10,000 times, and every fault at every file operation; more than an hour
-	$(BIN)/python tests/support/killing.py --kills 10000
+	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 10000
 	$(BIN)/python -m pytest -n auto tests/vault/torture_faults.py
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more

@@ -11,14 +11,9 @@ settings.load_profile("expunge")
 @pytest.fixture(scope="module")
 def unsynced():
     """Vaults without the wait for the disk: what these tests end is never the machine."""
-    from expunge.vault.disk import files
+    from support import disks
 
-    class Unsynced(files.System):
-        def sync(self, fd):
-            pass
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "system", Unsynced())
+    with disks.used(disks.Unsynced()):
         yield
 
 

@@ -1,5 +1,7 @@
 """Every exception of the package. Each carries the exit code that a command line should end with."""
 
+from collections.abc import Mapping, Sequence
+
 
 class ExpungeError(Exception):
     """Base class: catch this to catch everything that expunge raises on purpose."""
@@ -17,6 +19,59 @@ class InvalidInput(ExpungeError, ValueError):
     """Rows, targets or ids that the model cannot take."""
 
     exit_code = 3
+
+
+class CountedInput(InvalidInput):
+    """A refusal that counts what is wrong, column by column. The counts of the blocks of a table can be added up.
+
+    Parameters
+    ----------
+    problem : str
+        What there must not be: "gaps".
+    counts : mapping of str to int
+        How many there are in which place, like ``column 'age'``.
+    rows : int
+        How many rows were looked at.
+    way_out : str
+        What to do about it.
+    """
+
+    _MOST = 10  # places that the text names
+
+    def __init__(self, problem: str, counts: Mapping[str, int], rows: int, way_out: str) -> None:
+        super().__init__(problem, counts, rows, way_out)
+        self.problem, self.counts, self.rows, self.way_out = problem, dict(counts), rows, way_out
+        self.complete = True  # whether these are the numbers of the whole table
+
+    def __str__(self) -> str:
+        least, of = ("", "") if self.complete else ("at least ", "the first ")
+        places = [f"{least}{count:,} in {place}" for place, count in self.counts.items()]
+        if more := len(places) - self._MOST if len(places) > self._MOST else 0:
+            places[self._MOST :] = [f"and more in {more:,} other column{'s'[: more > 1]}"]
+        return f"{self.problem}: {', '.join(places)} (of {of}{self.rows:,} row{'s'[: self.rows != 1]}); {self.way_out}"
+
+    def plus(self, other: "CountedInput") -> "CountedInput":
+        """Return the refusal of these rows and of others, which have the same problem."""
+        return self._changed({place: self.counts.get(place, 0) + n for place, n in other.counts.items()}, other.rows)
+
+    def with_rows(self, rows: int) -> "CountedInput":
+        """Return the refusal of these rows and of so many that are without the problem."""
+        return self._changed({}, rows)
+
+    def beside(self, other: "CountedInput") -> "CountedInput":
+        """Return the refusal of these columns and of others of the same rows, if they have the same problem."""
+        return self._changed(other.counts if other.problem == self.problem else {}, 0)
+
+    def at_least(self) -> "CountedInput":
+        """Return the same refusal of a table that was not read to its end."""
+        made = self._changed({}, 0)
+        made.complete = False
+        return made
+
+    def _changed(self, counts: Mapping[str, int], rows: int) -> "CountedInput":
+        made = CountedInput(self.problem, {**self.counts, **counts}, self.rows + rows, self.way_out)
+        made.complete = self.complete
+        return made
 
 
 class UnknownId(ExpungeError, LookupError):
@@ -83,3 +138,10 @@ class AnswerLost(ExpungeError):
     """A request that was carried out, and whose answer could not be written."""
 
     exit_code = 14
+
+
+def positions(places: Sequence[int]) -> str:
+    """Name places in a list, counted from one: up to ten of them."""
+    shown = ", ".join(str(place + 1) for place in places[:10])
+    more = f" and {len(places) - 10:,} more" if len(places) > 10 else ""
+    return f"at position{'s' if len(places) > 1 else ''} {shown}{more}"

@@ -146,7 +146,7 @@ def test_an_outside_row_is_refused_by_count_and_column_and_never_by_value():
     with pytest.raises(InvalidInput) as refusal:
         declared(0, 1, 3).admit(values, clip=False, name="X")
     message = str(refusal.value)
-    assert message.startswith("rows outside the declared bounds: 1 in column 0 of X, 2 in column 1 of X;")
+    assert message.startswith("rows outside the declared bounds: 1 in column 0 of X, 2 in column 1 of X (of 3 rows);")
     assert "clip=True" in message
     assert not any(number in message for number in ("77", "88", "99", ".125", "0.5"))
 
@@ -161,7 +161,7 @@ def test_an_outside_row_is_refused_by_the_names_of_columns():
 def test_outside_rows_are_counted_in_every_part_of_a_table(monkeypatch):
     monkeypatch.setattr(bounds_room, "_AT_ONCE", 3)
     values = np.array([[k, -k] for k in range(8)], dtype=np.float64)
-    with pytest.raises(InvalidInput, match="declared bounds: 3 in column 0 of X, 6 in column 1 of X;"):
+    with pytest.raises(InvalidInput, match=r"declared bounds: 3 in column 0 of X, 6 in column 1 of X \(of 8 rows\);"):
         declared([0, -1], [4, 0]).admit(values, clip=False, name="X")
     assert declared(-7, 7).admit(values, clip=False, name="X") is values
     assert declared(-7, 7).admit(values[:0], clip=False, name="X").shape == (0, 2)
@@ -178,13 +178,13 @@ def test_observed_columns_are_neither_refused_nor_clipped():
     assert mixed.admit(values, clip=False, name="X") is values
     values[0, 0] = 7.0
     np.testing.assert_array_equal(mixed.admit(values, clip=True, name="X"), [[1, 1e9], [1, -1e9]])
-    with pytest.raises(InvalidInput, match="declared bounds: 1 in column 0 of X;"):
+    with pytest.raises(InvalidInput, match=r"declared bounds: 1 in column 0 of X \(of 2 rows\);"):
         mixed.admit(values, clip=False, name="X")
 
 
 @pytest.mark.parametrize("clip", [True, False])
 def test_values_outside_unit_bounds_are_never_clipped(clip):
-    with pytest.raises(InvalidInput, match="outside the unit bounds: 1 in column 1 of X; declare bounds"):
+    with pytest.raises(InvalidInput, match=r"outside the unit bounds: 1 in column 1 of X \(of 1 row\); declare bounds"):
         parse_bounds("unit", 2, name="bounds").admit(np.array([[1.0, 1.5]]), clip=clip, name="X")
 
 

@@ -1,17 +1,18 @@
 """Kill a process that works on a vault, at random instants, again and again, and look at what it left.
 
-    python tests/killing.py --kills 10000 --seed 1
+    cd tests; python -m support.killing --kills 10000 --seed 1
 
 A worker trains, unlearns, adds, rectifies, readmits and predicts, and says so in a pipe: before each request and once
 the vault has acknowledged it. It is killed at an instant drawn uniformly over the time that such a request takes; then
-so may be the processes that recover the vault. What is found in the end must be what a plain dictionary and a model in
-memory say, with or without the one request that was in flight: as its record in the ledger was whole, or not.
+so may be the processes that recover the vault. What is found in the end must be what the oracle says, with or without
+the one request that was in flight: as its record in the ledger was whole, or not.
+
+Two kinds are no requests of a vault: `refuse` is an add that must fail, `again` an erasure that was done before.
 
 This process imports everything once and forks: to start Python takes longer than a hundred requests.
 """
 
 import argparse
-import copy
 import os
 import random
 import shutil
@@ -22,12 +23,11 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import pyarrow as pa
 
 from expunge import CodedRegressor, RandomFourier
 from expunge.errors import ErasedId, InvalidFile, MissingData
@@ -37,113 +37,44 @@ from expunge.vault.disk.people import hashed
 from expunge.vault.ledger.ledger import REQUESTS, Ledger
 from expunge.vault.requests import plans
 
+from support.disks import Unsynced
+from support.oracle import Oracle, Request, Values
+
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 KILLS_A_LIFE = 25  # then comes another vault: ledgers grow, and a first training is worth a few kills, too
 SHARDS = 4
 STARTED, DONE = b">", b"."
 
-Row = tuple[float, float, float]
+
+def estimator(*, observed: bool) -> CodedRegressor:
+    """A small model, with bounds that rows may move or that are declared."""
+    bounds = {} if observed else {"bounds": (-1.0, 2.0), "target_bounds": (-1.0, 2.0)}
+    return CodedRegressor(shards=SHARDS, rate=2, features=RandomFourier(6), random_state=0, **bounds)
 
 
-class Unsynced(files.System):
-    """A disk that nobody waits for: what was written outlives its process, synced or not."""
-
-    def sync(self, fd: int) -> None:
-        pass
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a worker asks for; `refuse` is an add that must fail, `again` an erasure that was done before."""
-
-    kind: str
-    ids: tuple[int, ...] = ()  # one a row, where there are rows
-    rows: tuple[Row, ...] = ()
-
-    @property
-    def table(self) -> Any:
-        return pa.table({"who": self.ids, **dict(zip("aby", zip(*self.rows, strict=True), strict=True))})
-
-    @property
-    def columns(self) -> tuple[np.ndarray, np.ndarray]:
-        table = np.array(self.rows)
-        return table[:, :2], table[:, 2]
-
-
-@dataclass(eq=False)
-class Shadow:
-    """What a vault must hold: a plain dictionary, and a model in memory that was asked the same."""
-
-    observed: bool  # whether the bounds are observed
-    rows: dict[int, list[Row]] = field(default_factory=dict)
-    erased: set[int] = field(default_factory=set)
-    kinds: list[str] = field(default_factory=list)  # of the requests that were carried out
-    model: CodedRegressor | None = None
-
-    @property
-    def estimator(self) -> CodedRegressor:
-        bounds = {} if self.observed else {"bounds": (-1.0, 2.0), "target_bounds": (-1.0, 2.0)}
-        return CodedRegressor(shards=SHARDS, rate=2, features=RandomFourier(6), random_state=0, **bounds)
-
-    def name(self, request: Request) -> str:
-        """What a request is to be called, in this state."""
-        return request.kind if self.kinds else f"first {request.kind}"
-
-    def after(self, request: Request) -> "Shadow":
-        """What a vault must hold once a request is carried out."""
-        new = copy.deepcopy(self)
-        if request.kind in REQUESTS:
-            new.kinds.append(request.kind)
-        getattr(new, f"_{request.kind}", lambda _: None)(request)
-        return new
-
-    def _train(self, request: Request) -> None:
-        self.rows, self.model = {}, self.estimator.fit(*request.columns, ids=np.array(request.ids))
-        self._keep(request)
-
-    def _add(self, request: Request) -> None:
-        self.model.partial_fit(*request.columns, ids=np.array(request.ids))
-        self._keep(request)
-
-    def _rectify(self, request: Request) -> None:
-        self.model.rectify(np.array(request.ids), *request.columns)
-        for one in request.ids:
-            self.rows[one] = []
-        self._keep(request)
-
-    def _unlearn(self, request: Request) -> None:
-        there = [one for one in request.ids if one in self.rows]
-        self.model.unlearn(there)
-        for one in there:
-            del self.rows[one]
-        self.erased.update(there)
-
-    def _readmit(self, request: Request) -> None:
-        self.erased.difference_update(request.ids)
-
-    def _keep(self, request: Request) -> None:
-        for one, row in zip(request.ids, request.rows, strict=True):
-            self.rows.setdefault(one, []).append(row)
+def name_of(request: Request, before: Oracle) -> str:
+    """What a request is to be called, in this state."""
+    return request.kind if before.kinds else f"first {request.kind}"
 
 
 def die(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 - not a secret
 
 
-def draw(shadow: Shadow, rng: random.Random) -> Request:
+def draw(oracle: Oracle, rng: random.Random) -> Request:
     """A request that makes sense."""
 
     def some(ids: Any, most: int) -> tuple[int, ...]:
         return tuple(rng.sample(sorted(ids), rng.randint(1, min(most, len(ids)))))
 
-    def rows(ids: tuple[int, ...]) -> tuple[Row, ...]:
+    def rows(ids: tuple[int, ...]) -> tuple[Values, ...]:
         return tuple((rng.random(), rng.random(), rng.uniform(-1.0, 2.0)) for _ in ids)
 
-    free = set(range(40)) - shadow.erased
+    free = set(range(40)) - set(oracle.erased)
     weights = {"train": 1.0}
-    if shadow.rows:
-        weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(shadow.rows) / 3, "predict": 1.0}
-    if shadow.rows and shadow.erased:
+    if oracle.rows:
+        weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(oracle.rows) / 3, "predict": 1.0}
+    if oracle.rows and oracle.erased:
         weights |= {"readmit": 1.5, "refuse": 1.0, "again": 0.5}
     kind = rng.choices(list(weights), list(weights.values()))[0]
     if kind == "train":
@@ -151,15 +82,15 @@ def draw(shadow: Shadow, rng: random.Random) -> Request:
     elif kind == "add":
         ids = some(free, 6)
     elif kind == "refuse":
-        ids = some(free, 5) + some(shadow.erased, 1)
+        ids = some(free, 5) + some(oracle.erased, 1)
     elif kind == "rectify":
-        ids = tuple(one for one in some(shadow.rows, 3) for _ in shadow.rows[one])
+        ids = tuple(one for one in some(oracle.rows, 3) for _ in oracle.rows[one])
     elif kind == "unlearn":
-        ids = some(shadow.rows, 3) + (some(shadow.erased, 1) if shadow.erased and rng.random() < 0.3 else ())
+        ids = some(oracle.rows, 3) + (some(oracle.erased, 1) if oracle.erased and rng.random() < 0.3 else ())
     elif kind == "predict":
         ids = some(range(20), 9)
     else:
-        ids = some(shadow.erased, 2)
+        ids = some(oracle.erased, 2)
     return Request(kind, ids, () if kind in ("unlearn", "readmit", "again") else rows(ids))
 
 
@@ -168,17 +99,17 @@ class Life:
     """One vault, from its first training on."""
 
     path: Path
-    shadow: Shadow
+    oracle: Oracle
 
     def ask(self, vault: Vault | None, request: Request) -> Vault:
         """Ask the vault for what the request says, and look at the answer."""
         kind = request.kind
         if vault is None or kind == "train":
-            described = {"target": "y", "id": "who", "model": self.shadow.estimator}
+            described = {"target": "y", "id": "who", "model": self.oracle.model}
             return Vault.create(self.path, request.table, **described, replace=vault is not None)
         if kind == "predict":
             X = request.columns[0]
-            check(np.array_equal(vault.predict(X), self.shadow.model.predict(X)), "a prediction is another model's")
+            check(np.array_equal(vault.predict(X), self.oracle.predict(X)), "a prediction is another model's")
         elif kind == "refuse":
             try:
                 vault.add(request.table)
@@ -188,30 +119,30 @@ class Life:
         elif kind == "again":
             check(vault.unlearn(request.ids).kind in ("unlearn", "restore"), "an erasure has another answer")
         else:
-            getattr(vault, kind)(request.table if request.rows else request.ids)
+            request.ask(vault)
         return vault
 
     def work(self, seed: int, tell: Callable[[bytes], Any]) -> None:
         """What a worker does until it is killed. Some have no key to sign with."""
         rng = die(seed)
         key = self.path.with_suffix(".nowhere") if rng.random() < 0.2 else None
-        vault = Vault.open(self.path, key=key) if self.shadow.kinds else None
+        vault = Vault.open(self.path, key=key) if self.oracle.kinds else None
         while True:
-            request = draw(self.shadow, rng)
+            request = draw(self.oracle, rng)
             tell(STARTED)
             vault = self.ask(vault, request)
             tell(DONE)
-            self.shadow = self.shadow.after(request)
+            self.oracle = self.oracle.after(request)
 
-    def requests(self, seed: int, count: int) -> tuple["Shadow", list[Request]]:
+    def requests(self, seed: int, count: int) -> tuple[Oracle, list[Request]]:
         """What a worker did: the state before its last request, and its requests."""
-        rng, shadow, requests = die(seed), self.shadow, []
+        rng, oracle, requests = die(seed), self.oracle, []
         rng.random()
         for k in range(count):
-            requests.append(draw(shadow, rng))
+            requests.append(draw(oracle, rng))
             if k < count - 1:
-                shadow = shadow.after(requests[-1])
-        return shadow, requests
+                oracle = oracle.after(requests[-1])
+        return oracle, requests
 
     def reopen(self, tell: Callable[[bytes], Any]) -> None:
         """What a reader does that comes upon what a killed process left."""
@@ -225,28 +156,28 @@ class Life:
         return [r.kind for r in records if r.kind in REQUESTS], {r.request for r in records if r.kind == "done"}
 
     def look(self) -> None:
-        """The vault is what the shadow says, to the last row and bit."""
-        shadow = self.shadow
-        if not shadow.kinds:
+        """The vault is what the oracle says, to the last row and bit."""
+        oracle = self.oracle
+        if not oracle.kinds:
             return self._look_unborn()
         vault = Vault.open(self.path)
-        check([r.kind for r in vault.requests] == shadow.kinds, "requests were lost, or done twice")
+        check([r.kind for r in vault.requests] == list(oracle.kinds), "requests were lost, or done twice")
         verdict = vault.verify()
         check(verdict.ok, f"verify: {verdict}")
         check({r.state for r in vault.requests} == {"certified"}, "requests are not done and certified")
         check(all(vault.certificate_path(r.number).exists() for r in vault.requests), "a certificate is not there")
-        check(vault.digest() == shadow.model.digest(), "the model is another than the requests lead to")
+        check(vault.digest() == oracle.digest(), "the model is another than the requests lead to")
         mine = vault._writer
         check(not mine.folder.leftovers(mine.model.manifest.names), "there are leftovers")
-        ids = sorted(shadow.rows.keys() | shadow.erased | set(range(40)))
+        ids = sorted({*oracle.rows, *oracle.erased, *range(40)})
         found = mine.people.find(hashed(mine.identity.key, [str(one).encode() for one in ids]))
         X, y = mine.rows.take(found.live.slot)
         rows = defaultdict(list)
         for owner, row in zip(found.live.owner.tolist(), np.column_stack([X, y]).tolist(), strict=True):
             rows[ids[owner]].append(tuple(row))
-        check(rows == shadow.rows, "the rows are others")
-        check({ids[k] for k in found.buried.owner} == shadow.erased, "other ids are erased")
-        check(mine.model.manifest.rows == sum(map(len, shadow.rows.values())), "there are rows of nobody")
+        check(rows == {one: oracle.values(one) for one in oracle.rows}, "the rows are others")
+        check({ids[k] for k in found.buried.owner} == set(oracle.erased), "other ids are erased")
+        check(mine.model.manifest.rows == oracle.counts.total(), "there are rows of nobody")
         return None
 
     def _look_unborn(self) -> None:
@@ -311,7 +242,7 @@ class Torture:
             self._lives += 1
             path = self.folder / str(self._lives) / "t.vault"
             path.parent.mkdir()
-            life = Life(path, Shadow(observed=self._lives % 2 == 0))
+            life = Life(path, Oracle.of(estimator(observed=self._lives % 2 == 0)))
             until = min(kills, self.kills + KILLS_A_LIFE)
             while self.kills < until:
                 self.strike(life)
@@ -320,23 +251,23 @@ class Torture:
     def strike(self, life: Life) -> None:
         """Let a worker work, kill it, kill who recovers, and look."""
         seed = self.rng.getrandbits(32)
-        spared = self.rng.choice([0, 0, 1, 2, 4] if life.shadow.kinds else [0, 0, 0, 0, 1])
+        spared = self.rng.choice([0, 0, 1, 2, 4] if life.oracle.kinds else [0, 0, 0, 0, 1])
         started, done, alive = self._work(life, seed, spared)
         before, requests = life.requests(seed, max(started, 1))
         in_flight = requests[-1] if started > done else None
-        life.shadow = before if in_flight or not started else before.after(requests[-1])
+        life.oracle = before if in_flight or not started else before.after(requests[-1])
         self.acknowledged += done
         if alive:
-            self.hit[before.name(in_flight) if in_flight else "between requests"] += 1
+            self.hit[name_of(in_flight, before) if in_flight else "between requests"] += 1
         accepted, finished = life.in_ledger()
-        if in_flight and len(accepted) > len(life.shadow.kinds):
-            life.shadow = life.shadow.after(in_flight)
+        if in_flight and len(accepted) > len(life.oracle.kinds):
+            life.oracle = life.oracle.after(in_flight)
             self.left["accepted, finished by the next" if len(accepted) not in finished else "done"] += 1
         elif in_flight and in_flight.kind in REQUESTS:
             self.left["not accepted, nothing changed"] += 1
-        check(accepted == life.shadow.kinds, "the ledger has other requests than were asked for")
+        check(accepted == list(life.oracle.kinds), "the ledger has other requests than were asked for")
         unfinished = len(accepted) not in finished
-        while life.shadow.kinds and self.rng.random() < (0.7 if unfinished else 0.1):
+        while life.oracle.kinds and self.rng.random() < (0.7 if unfinished else 0.1):
             self._recover(life, unfinished=unfinished)
         life.look()
 
@@ -344,7 +275,7 @@ class Torture:
         """How many requests a worker started, how many were acknowledged, and whether it lived until it was killed."""
         child = Child(lambda tell: life.work(seed, tell))
         first, *others = life.requests(seed, spared + 1)[1]
-        names = [life.shadow.name(first), *(request.kind for request in others)]
+        names = [name_of(first, life.oracle), *(request.kind for request in others)]
         for name in names[:-1]:
             check(child.hear() == STARTED, "the worker failed; its error is above")
             clock = time.perf_counter()
@@ -391,7 +322,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the vaults go; the one that broke a promise is left there")
     asked = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):  # a fork copies one thread only
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ONE_THREAD)  # noqa: S606 - ourselves
+        os.execve(sys.executable, sys.orig_argv, os.environ | ONE_THREAD)  # noqa: S606 - ourselves
     files.system = Unsynced()
     plans.MOST_SEGMENTS = 3  # to merge people often
     torture = Torture(asked.folder or Path(tempfile.mkdtemp(prefix="expunge-killing-")), asked.seed)

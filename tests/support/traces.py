@@ -1,6 +1,6 @@
 """Traces: what a vault's state could leave on a disk, in many forms, and the search for it.
 
-A state is a `killing.Shadow`: rows, and a model in memory that was asked the same as the vault.
+A state is an `Oracle`: rows, and the model that they lead to.
 """
 
 import base64
@@ -45,10 +45,10 @@ def windows(old, new):
             yield old[k : k + 8].tobytes()
 
 
-def row_traces(shadow):
+def row_traces(oracle):
     """Of all rows: their values, as they are, scaled, and as the integers that are learned."""
-    rows = np.array([row for mine in shadow.rows.values() for row in mine])
-    encoder = shadow.model._state.ensemble.encoder
+    rows = np.array(oracle.values())
+    encoder = oracle.ensemble.encoder
     for value in rows.ravel().tolist():
         yield from ((f"value {form}", data) for form, data in number_forms(value))
     X, y = rows[:, :2], rows[:, 2:]
@@ -58,9 +58,9 @@ def row_traces(shadow):
     yield from integer_traces("row as integers", encoder.integers(X, y))
 
 
-def state_traces(shadow):
+def state_traces(oracle):
     """Of what was learned: coded rows, weights, moments, fingerprints of learners and of all."""
-    ensemble = shadow.model._state.ensemble
+    ensemble = oracle.ensemble
     for j, (moments, weights) in enumerate(zip(ensemble.states, ensemble.models, strict=True)):
         for block in ensemble.store.shard(ensemble.encoder, j):
             yield from integer_traces("coded row", block.rows)
@@ -81,9 +81,9 @@ def integer_traces(name, Z):
 
 
 @cache
-def traces(shadow):
+def traces(oracle):
     """Everything that a state could leave, by its bytes."""
-    return {data: name for name, data in (*row_traces(shadow), *state_traces(shadow))} if shadow.rows else {}
+    return {data: name for name, data in (*row_traces(oracle), *state_traces(oracle))} if oracle.rows else {}
 
 
 @cache
@@ -91,14 +91,14 @@ def gone(old, new):
     """The traces of an old state that are not also those of the new one."""
     mine = {data: name for data, name in traces(old).items() if data not in traces(new)}
     if old.rows and new.rows:
-        pairs = zip(old.model._state.ensemble.states, new.model._state.ensemble.states, strict=True)
+        pairs = zip(old.ensemble.states, new.ensemble.states, strict=True)
         mine |= {window: "moments" for pair in pairs for window in windows(*pair)}
     return mine
 
 
-def id_traces(*shadows):
+def id_traces(*oracles):
     """Ids in clear, which are nowhere, whoever is in the vault."""
-    ids = {one for shadow in shadows for one in (*shadow.rows, *shadow.erased)}
+    ids = {one for oracle in oracles for one in (*oracle.rows, *oracle.erased)}
     return {data: f"id {form}" for one in ids for form, data in whole_forms(one)}
 
 

@@ -1,10 +1,9 @@
 """Trials: a tiny vault, every command that it knows, and what must be true of it after something went wrong.
 
-What a vault must hold is computed by an in-memory model that carries out the same requests (`Mirror`). Whatever went
-wrong, a vault is as it was before a request or as it is after it. Nothing here knows how a vault does that.
+What a vault must hold is what the oracle says that was asked the same. Whatever went wrong, a vault is as it was before
+a request or as it is after it. Nothing here knows how a vault does that.
 """
 
-import copy
 import os
 import re
 import shutil
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from expunge import CodedRegressor, Powers
@@ -29,32 +27,13 @@ from expunge.vault.disk.files import SyncFailed
 from expunge.vault.disk.people import hashed
 from expunge.vault.requests import plans
 
-from support.disks import Crash, Fault, Faulty, Operation, plant
+from support.disks import Crash, used
+from support.faulty import Fault, Faulty
+from support.forgetful import Operation, plant
+from support.oracle import Oracle, Request
 
 NAME = "small.vault"
 EVERYBODY = range(60)  # no id is outside
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows, whose they are, and the same as a table."""
-
-    ids: list[int]
-    X: np.ndarray  # (n, 2)
-    y: np.ndarray  # (n,)
-
-    @classmethod
-    def draw(cls, seed: int, ids: Iterable[int], width: float = 1.0) -> "Table":
-        rng, ids = np.random.default_rng(seed), list(ids)
-        return cls(ids, rng.random((len(ids), 2)) * width, rng.random(len(ids)) * width)
-
-    def without(self, gone: Iterable[int]) -> "Table":
-        keep = ~np.isin(self.ids, list(gone))
-        return Table(np.array(self.ids)[keep].tolist(), self.X[keep], self.y[keep])
-
-    @property
-    def arrow(self) -> pa.Table:
-        return pa.table({"who": self.ids, "a": self.X[:, 0], "b": self.X[:, 1], "y": self.y})
 
 
 @dataclass(frozen=True)
@@ -71,40 +50,14 @@ NOTHING = State("", frozenset(), frozenset(), ())  # no vault yet
 QUESTION = np.array([[0.25, 0.5], [0.75, 0.5]])
 
 
-class Mirror:
-    """The same requests, carried out in memory."""
-
-    def __init__(self, model: CodedRegressor, table: Table) -> None:
-        self.model = model.fit(table.X, table.y, ids=table.ids)
-        self.rows, self.erased = Counter(table.ids), set()
-
-    def add(self, table: Table) -> None:
-        self.model.partial_fit(table.X, table.y, ids=table.ids)
-        self.rows.update(table.ids)
-
-    def rectify(self, table: Table) -> None:
-        self.model.rectify(table.ids, table.X, table.y)
-
-    def unlearn(self, ids: list[int]) -> None:
-        self.drop(ids)
-        self.erased.update(ids)
-
-    def drop(self, ids: list[int]) -> None:
-        self.model.unlearn(ids)
-        for one in ids:
-            del self.rows[one]
-
-    def readmit(self, ids: list[int]) -> None:
-        self.erased.difference_update(ids)
-
-    @property
-    def state(self) -> State:
-        answer = tuple(self.model.predict(QUESTION).tolist())
-        return State(self.model.digest(), frozenset(self.rows.items()), frozenset(self.erased), answer)
+def expected(oracle: Oracle) -> State:
+    """What a vault must hold."""
+    answer = tuple(oracle.predict(QUESTION).tolist())
+    return State(oracle.digest(), frozenset(oracle.counts.items()), frozenset(oracle.erased), answer)
 
 
 def state_of(vault: Vault) -> State:
-    """The same of a vault."""
+    """What a vault does hold."""
     digest, identity, people = vault.digest(), vault._writer.identity, vault._writer.people
     entries = people.find(hashed(identity.key, [str(one).encode() for one in EVERYBODY]))
     rows = Counter(entries.live.owner.tolist())
@@ -134,41 +87,41 @@ class World:
         return CodedRegressor(shards=4, rate=2, random_state=seed, **given)
 
     @cached_property
-    def tables(self) -> dict[str, Table]:
+    def requests(self) -> dict[str, Request]:
         wide = 1.0 if self.bounds == "declared" else 2.0  # what comes later moves the bounds, where they may
         return {
-            "first": Table.draw(0, [k % 20 for k in range(24)]),
-            "second": Table.draw(1, [20, 21], wide),
-            "right": Table.draw(2, [6]),
-            "more": Table.draw(3, [30, 31, 31], wide),
-            "righter": Table.draw(4, [1, 7, 1], wide),
-            "new": Table.draw(5, [*range(12), 3, 40, 41, 40], wide),
+            "first": Request.drawn("train", 0, [k % 20 for k in range(24)]),
+            "gone": Request("unlearn", (5,)),
+            "second": Request.drawn("add", 1, [20, 21], wide),
+            "right": Request.drawn("rectify", 2, [6]),
+            "more": Request.drawn("add", 3, [30, 31, 31], wide),
+            "both": Request("unlearn", (0, 9)),
+            "back": Request("readmit", (5,)),
+            "righter": Request.drawn("rectify", 4, [1, 7, 1], wide),
+            "new": Request.drawn("train", 5, [*range(12), 3, 40, 41, 40], wide),
         }
 
     def _make(self) -> None:
         """Four requests, then copies: with the folder as of the first request, and with the key lost."""
         trained, old, keyless = (self.place / name for name in ("trained", "old copy", "keyless"))
         trained.mkdir()
-        vault, mirror = self.create(trained), Mirror(self.model(0), self.tables["first"])
+        vault, oracle = self.create(trained), Oracle.of(self.model(0))
+        self.oracles = {"nothing": oracle}
         shutil.copytree(trained / NAME, self.place / "first")
-        for asked in (vault, mirror):
-            asked.unlearn([5])
-            asked.add(self._as(asked, "second"))
-            asked.rectify(self._as(asked, "right"))
+        for name in ("first", "gone", "second", "right"):
+            if name != "first":
+                self.requests[name].ask(vault)
+            oracle = oracle.after(self.requests[name])
         shutil.copytree(trained, old)
         shutil.rmtree(old / NAME)
         (self.place / "first").rename(old / NAME)
         shutil.copytree(trained, keyless)
         (keyless / NAME).with_suffix(".key").unlink()
         Vault.open(keyless / NAME).unlearn([8])
-        self.mirrors = {name: copy.deepcopy(mirror) for name in ("trained", "old copy", "keyless")}
-        self.mirrors["keyless"].unlearn([8])
+        self.oracles |= {"trained": oracle, "old copy": oracle, "keyless": oracle.after(Request("unlearn", (8,)))}
 
-    def _as(self, asked: Vault | Mirror, name: str) -> Any:
-        return self.tables[name].arrow if isinstance(asked, Vault) else self.tables[name]
-
-    def create(self, root: Path, table: str = "first", *, seed: int = 0, **options: Any) -> Vault:
-        data = self.tables[table].arrow
+    def create(self, root: Path, name: str = "first", *, seed: int = 0, **options: Any) -> Vault:
+        data = self.requests[name].table
         return Vault.create(root / NAME, data, target="y", id="who", model=self.model(seed), **options)
 
     def copy(self, scene: str) -> Path:
@@ -192,7 +145,7 @@ class Command:
 
     name: str
     run: Callable[[World, Path, Any], Any]  # in this folder, with this open vault if `opens`
-    mirror: Callable[[World, Mirror], Any] = lambda world, mirror: None
+    then: Callable[[World, Oracle], Oracle] = lambda world, oracle: oracle  # what it leads to
     scene: str = "trained"
     opens: bool = True  # whether it is asked of a vault that is open
     meanwhile: Callable[[Path], Any] | None = None  # what another does once it is open
@@ -203,23 +156,26 @@ class Command:
             return NOTHING
         if self.scene == "old copy" or self.meanwhile:  # that copy, or what is open, never counts again
             return self.after(world)
-        return world.mirrors[self.scene].state
+        return expected(world.oracles[self.scene])
 
     def after(self, world: World) -> State:
-        if self.scene == "nothing":
-            return Mirror(world.model(0), world.tables["first"]).state
-        mirror = copy.deepcopy(world.mirrors[self.scene])
-        return (self.mirror(world, mirror) or mirror).state
+        return expected(self.then(world, world.oracles[self.scene]))
 
     def __str__(self) -> str:
         return self.name
 
 
-def _replaced(world: World, mirror: Mirror) -> Mirror:
+def _asked(name: str) -> Callable[[World, Path, Any], Any]:
+    return lambda world, _, vault: world.requests[name].ask(vault)
+
+
+def _after(name: str) -> Callable[[World, Oracle], Oracle]:
+    return lambda world, oracle: oracle.after(world.requests[name])
+
+
+def _replaced(world: World, oracle: Oracle) -> Oracle:
     """A new training is of its own rows alone, without those of who was erased."""
-    new = Mirror(world.model(1), world.tables["new"].without(mirror.erased))
-    new.erased = mirror.erased
-    return new
+    return oracle.trained_with(world.model(1)).after(world.requests["new"])
 
 
 def _renewed(world: World, root: Path, vault: Vault) -> None:
@@ -231,36 +187,34 @@ def _merged(world: World, root: Path, vault: Vault) -> None:
     """As many segments as there may be: the next batch makes one of all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "MOST_SEGMENTS", 2)
-        vault.add(world.tables["more"].arrow)
+        world.requests["more"].ask(vault)
 
 
 COMMANDS = [
-    Command("create", lambda world, root, _: world.create(root), scene="nothing", opens=False, repeats=False),
+    Command(
+        "create",
+        lambda world, root, _: world.create(root),
+        _after("first"),
+        scene="nothing",
+        opens=False,
+        repeats=False,
+    ),
     Command(
         "replace",
         lambda world, root, _: world.create(root, "new", seed=1, replace=True, skip_erased=True),
         _replaced,
         opens=False,
     ),
-    Command(
-        "add",
-        lambda world, _, vault: vault.add(world.tables["more"].arrow),
-        lambda world, mirror: mirror.add(world.tables["more"]),
-        repeats=False,
-    ),
-    Command("add and merge", _merged, lambda world, mirror: mirror.add(world.tables["more"]), repeats=False),
-    Command(
-        "rectify",
-        lambda world, _, vault: vault.rectify(world.tables["righter"].arrow),
-        lambda world, mirror: mirror.rectify(world.tables["righter"]),
-    ),
-    Command("unlearn", lambda _, __, vault: vault.unlearn([0, 9]), lambda _, mirror: mirror.unlearn([0, 9])),
-    Command("readmit", lambda _, __, vault: vault.readmit([5]), lambda _, mirror: mirror.readmit([5]), repeats=False),
+    Command("add", _asked("more"), _after("more"), repeats=False),
+    Command("add and merge", _merged, _after("more"), repeats=False),
+    Command("rectify", _asked("righter"), _after("righter")),
+    Command("unlearn", _asked("both"), _after("both")),
+    Command("readmit", _asked("back"), _after("back"), repeats=False),
     # Erased since the copy was made: 5. Corrected since, so gone: 6. Added since, so missing: 20 and 21.
     Command(
         "restore",
         lambda _, root, __: Vault.open(root / NAME),
-        lambda _, mirror: mirror.drop([6, 20, 21]),
+        lambda _, oracle: oracle.without([6, 20, 21]),
         scene="old copy",
         opens=False,
     ),
@@ -268,8 +222,8 @@ COMMANDS = [
     Command("open", lambda _, root, __: Vault.open(root / NAME), opens=False),
     Command(
         "predict",
-        lambda world, _, vault: vault.predict(QUESTION),
-        lambda _, mirror: mirror.unlearn([0, 9]),
+        lambda _, __, vault: vault.predict(QUESTION),
+        _after("both"),
         meanwhile=lambda root: Vault.open(root / NAME).unlearn([0, 9]),
     ),
     Command("verify", lambda _, __, vault: vault.verify()),
@@ -296,7 +250,7 @@ class Trial:
 
     def run(self, fault: Fault | None = None) -> "Trial":
         """Open the vault, if that is not the command itself, then carry the command out on a disk with a fault."""
-        with self.disk.used():
+        with used(self.disk):
             self.vault = Vault.open(self.root / NAME) if self.command.opens else None
             if self.command.meanwhile:
                 self.command.meanwhile(self.root)
@@ -310,7 +264,7 @@ class Trial:
     def recover(self, fault: Fault | None = None) -> "Trial":
         """Once the process is gone, another takes up the vault, on a disk with a fault."""
         self.vault, self.error = None, Crash()
-        with self.disk.used(), suppress(ExpungeError, OSError, Crash):
+        with used(self.disk), suppress(ExpungeError, OSError, Crash):
             self.disk.arm(fault)
             self.world.create(self.root) if self.command.scene == "nothing" else Vault.open(self.root / NAME)
         return self
@@ -336,16 +290,16 @@ class Trial:
         """All that must be true after a fault, also if the power fails at once (with each seed, by another chance)."""
         assert isinstance(self.error, ExpungeError | OSError | Crash | None), repr(self.error)
         assert self.error is None or str(self.error)
-        with self.disk.used():
+        with used(self.disk):
             self.check_prediction()
             self.disk.heal()
             self.check_handle()
         for seed in (None, *seeds):
             self.check_power_cut(self.allowed, seed=seed)
-        with self.disk.used():
+        with used(self.disk):
             state = settled(self.root, self.allowed)
         self.check_power_cut({state})
-        with self.disk.used():
+        with used(self.disk):
             self.ask_again(state)
             settled(self.root, {self.after}, certified=True)
         self.check_power_cut({self.after}, certified=True)
@@ -378,7 +332,7 @@ class Trial:
             return
         looked = sha256(repr(self.disk.left(seed)).encode()).digest(), certified
         if looked not in self.world.looked:
-            with self.power_cut(seed) as cut, cut.disk.used():
+            with self.power_cut(seed) as cut, used(cut.disk):
                 self.world.looked[looked] = settled(cut.root, allowed, certified=certified)
         assert self.world.looked[looked] in allowed
 

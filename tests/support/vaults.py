@@ -74,9 +74,18 @@ def put_back(copy, path):
     shutil.copytree(copy, path)
 
 
-def weights(vault):
-    """The bytes of every learner's weights."""
-    return [None if W is None else W.tobytes() for W in vault._reader.current().ensemble.models]
+def weights(model):
+    """The bytes of every learner's weights, of a vault, a model in memory or an oracle."""
+    if isinstance(model, Vault):
+        ensemble = model._reader.current().ensemble
+    else:
+        ensemble = model._state.ensemble if isinstance(model, CodedRegressor) else model.ensemble
+    return [None if W is None else W.tobytes() for W in ensemble.models]
+
+
+def bits(model):
+    """All that training leads to: the digest and the bytes of the weights."""
+    return model.digest(), weights(model)
 
 
 def slots_of(vault, ids):

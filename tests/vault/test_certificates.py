@@ -23,6 +23,7 @@ from expunge.vault.certificates import jws as certificates
 from expunge.vault.certificates.jws import SigningKey, checked, commitment, load_public, payload_of
 from expunge.vault.ledger.ledger import REQUESTS, Ledger
 
+from support.tampering import DEEP
 from support.vaults import everything, made, people, put_back, random_table
 
 # RFC 9864 has a new name, Ed25519, for what every library reads as EdDSA.
@@ -30,11 +31,6 @@ pytestmark = [
     pytest.mark.usefixtures("unsynced"),
     pytest.mark.filterwarnings("ignore:EdDSA is deprecated via RFC 9864"),
 ]
-
-
-@pytest.fixture
-def vault(tmp_path):
-    return made(tmp_path / "v.vault")
 
 
 @pytest.fixture
@@ -361,3 +357,17 @@ def test_the_public_key_beside_the_certificates_is_found(vault, tmp_path, monkey
     assert certificates.public_key_beside(Path(path.name)).samefile(vault.places.public)
     with pytest.raises(InvalidSetting, match="--public-key"):
         certificates.public_key_beside(tmp_path / "elsewhere.jws")
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP.decode(), "a.b.c", "..", "", "a.b", "\u00e9.b.c", "[].[].[]", *(["x" * 5000])], ids=range(8)
+)
+def test_a_certificate_of_any_other_text_is_refused(text, tmp_path):
+    (tmp_path / "c.jws").write_text(text)
+    deep = base64.urlsafe_b64encode(DEEP).rstrip(b"=").decode()
+    header = base64.urlsafe_b64encode(b'{"alg":"EdDSA"}').rstrip(b"=").decode()
+    for one in (text, f"{header}.{deep}.aaaa", f"{deep}.{deep}.aaaa"):
+        with pytest.raises(InvalidCertificate):
+            certificates.payload_of(one)
+    with pytest.raises(InvalidCertificate):
+        certificates.payload_of(certificates.read(tmp_path / "c.jws"))

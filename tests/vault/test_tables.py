@@ -2,9 +2,14 @@
 
 import decimal
 import gzip
+import io
+import pickle
+import subprocess
+import sys
 import traceback
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,10 +23,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expunge.errors import InvalidFile, InvalidInput, InvalidSetting
+import expunge
+from expunge.encoding.bounds import Bounds
+from expunge.errors import CountedInput, InvalidFile, InvalidInput, InvalidSetting
+from expunge.vault import tables as door
 from expunge.vault.tables import reading as tables
+from expunge.vault.tables.ids import id_bytes
 from expunge.vault.tables.kinds import Category, Number
-from expunge.vault.tables.reading import blocks, id_bytes, types
+from expunge.vault.tables.predictions import written_predictions
+from expunge.vault.tables.proposal import propose
+from expunge.vault.tables.proposal.plain import plain_schema, plain_schema_of
+from expunge.vault.tables.reading import checked_batches, column_types, read_blocks
 from expunge.vault.tables.schema import Schema
 
 CANARY = "Xq7" + "canary"
@@ -128,7 +140,7 @@ FORMS = {
 
 
 def whole(source, schema=SCHEMA, *, targets=True, ids=True):
-    parts = list(blocks(source, schema, targets=targets, ids=ids))
+    parts = list(read_blocks(source, schema, targets=targets, ids=ids))
     y = np.vstack([part.y for part in parts]) if targets else None
     return np.vstack([part.X for part in parts]), y, [one for part in parts for one in part.ids] if ids else None
 
@@ -166,7 +178,7 @@ def test_blocks_have_the_same_size_whatever_the_batches(sizes, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "BLOCK_ROWS", rows)
         source = pa.Table.from_batches(made, pa.schema([(name, pa.int64()) for name in "ixy"]))
-        found = list(blocks(source, schema, targets=n > 0, ids=True))
+        found = list(read_blocks(source, schema, targets=n > 0, ids=True))
     assert [len(part.X) for part in found] == [rows] * (n // rows) + [n % rows] * (n % rows > 0)
     assert [one for part in found for one in part.ids] == [b"%d" % k for k in range(n)]
     np.testing.assert_array_equal(
@@ -176,13 +188,13 @@ def test_blocks_have_the_same_size_whatever_the_batches(sizes, rows):
 
 def numbers(**columns):
     table = pa.table(columns)
-    return table, Schema.plain(table.schema, "y")
+    return table, plain_schema_of(table.schema, "y")
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "arrow", "table"])
 def test_a_block_is_65_536_rows(tmp_path, form):
     table, schema = numbers(x=np.arange(2 * 65_536 + 1), y=np.zeros(2 * 65_536 + 1))
-    sizes = [len(part.X) for part in blocks(FORMS[form](table, tmp_path), schema, targets=True, ids=False)]
+    sizes = [len(part.X) for part in read_blocks(FORMS[form](table, tmp_path), schema, targets=True, ids=False)]
     assert sizes == [65_536, 65_536, 1]
 
 
@@ -190,7 +202,7 @@ def test_the_first_rows_of_a_csv_file_do_not_decide_about_the_others(tmp_path):
     path = tmp_path / "t.csv"
     n = 200_000  # beyond the first block that pyarrow reads
     path.write_text("who,x,city,y\n" + "007,1,12,1\n" * n + "08,1.5,Ulm,2.5\n")
-    assert types(path).field("x").type == pa.int64()
+    assert column_types(path).field("x").type == pa.int64()
     schema = Schema.parse(
         'id="who"\ntarget="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="number"\n'
         '[columns.city]\nkind="category"\nvalues=["12", "Ulm"]'
@@ -204,7 +216,7 @@ def test_the_first_rows_of_a_csv_file_do_not_decide_about_the_others(tmp_path):
 def test_without_a_schema_every_number_of_a_csv_file_is_a_float(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("who,x,y\n" + "007,1,1\n" * 200_000 + "x,1.5,2.5\n")
-    X, y, ids = whole(path, Schema.plain(types(path), "y", "who"))
+    X, y, ids = whole(path, plain_schema(path, "y", "who"))
     assert (X[-1, 0], y[-1, 0], ids[-1], ids[0]) == (1.5, 2.5, b"x", b"007")
 
 
@@ -252,15 +264,15 @@ def test_booleans_in_csv_may_be_words_or_digits(tmp_path):
 def test_the_labels_of_rows_that_pandas_writes_are_no_column(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]}, index=[5, 6, 9])
     frame.to_parquet(tmp_path / "t.parquet")
-    assert "__index_level_0__" in types(tmp_path / "t.parquet").names
-    schema = Schema.plain(types(tmp_path / "t.parquet"), "y")
+    assert "__index_level_0__" in column_types(tmp_path / "t.parquet").names
+    schema = plain_schema(tmp_path / "t.parquet", "y")
     assert schema.inputs == ("x",)
     assert whole(tmp_path / "t.parquet", schema, ids=False)[0].ravel().tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_look_at_its_types_does_not_use_a_stream_up(frame):
     reader = arrow(frame).to_reader()
-    assert types(reader).names == frame.columns.tolist()
+    assert column_types(reader).names == frame.columns.tolist()
     assert len(whole(reader)[0]) == len(frame)
 
 
@@ -271,7 +283,7 @@ def test_a_row_group_as_large_as_the_file_is_not_read_at_once(tmp_path, rng):
     path = parquet(table, tmp_path / "t.parquet", row_group_size=n)
     del table
     before, most = pa.total_allocated_bytes(), 0
-    for _ in blocks(path, schema, targets=True, ids=False):
+    for _ in read_blocks(path, schema, targets=True, ids=False):
         most = max(most, pa.total_allocated_bytes() - before)
     assert 0 < most < size / 3
 
@@ -299,18 +311,18 @@ def test_an_array_is_read_as_the_inputs_in_their_order(rng, monkeypatch):
 def test_an_array_of_another_shape_or_of_text_is_refused(array):
     _, schema = numbers(x=[1], y=[1])
     with pytest.raises(InvalidInput, match=r"shape \(n, 1\)") as caught:
-        list(blocks(array, schema, targets=False, ids=False))
+        list(read_blocks(array, schema, targets=False, ids=False))
     assert CANARY not in str(caught.value)
 
 
 def test_an_array_cannot_stand_for_dates_and_categories_nor_be_learned_from():
     with pytest.raises(InvalidInput, match="'city', 'joined', 'seen' are not"):
-        list(blocks(np.zeros((1, 5)), SCHEMA, targets=False, ids=False))
+        list(read_blocks(np.zeros((1, 5)), SCHEMA, targets=False, ids=False))
     _, schema = numbers(x=[1], y=[1])
     with pytest.raises(InvalidInput, match="no column 'y'"):
-        list(blocks(np.zeros((1, 1)), schema, targets=True, ids=False))
+        list(read_blocks(np.zeros((1, 1)), schema, targets=True, ids=False))
     with pytest.raises(InvalidInput, match="a path, or a frame"):
-        types(np.zeros((1, 1)))
+        column_types(np.zeros((1, 1)))
 
 
 # Ids
@@ -372,7 +384,7 @@ def test_an_array_of_numpy_that_holds_one_id_is_one_id():
 )
 def test_a_column_of_ids_that_are_none_is_named(tmp_path, cells):
     table = pa.table({"whose": cells, "x": [1, 2], "y": [1, 2]})
-    schema = Schema.plain(table.schema, "y", "whose")
+    schema = plain_schema_of(table.schema, "y", "whose")
     with pytest.raises(InvalidInput, match="column 'whose'"):
         whole(table, schema)
 
@@ -389,7 +401,7 @@ def test_ids_are_asked_of_a_schema_that_names_no_column():
 def refused(source, schema=None, *, error=InvalidInput, match, targets=True, ids=False):
     schema = schema or numbers(x=[1], y=[1])[1]
     with pytest.raises(error, match=match) as caught:
-        list(blocks(source, schema, targets=targets, ids=ids))
+        list(read_blocks(source, schema, targets=targets, ids=ids))
     assert CANARY not in "".join(traceback.format_exception(caught.value))
     assert type(caught.value) is not ValueError
 
@@ -397,14 +409,14 @@ def refused(source, schema=None, *, error=InvalidInput, match, targets=True, ids
 @pytest.mark.parametrize(
     ("content", "error", "match"),
     [
-        (f"x,y\n1,2\n{CANARY},3\n", InvalidInput, "column 'x' must hold numbers, but row 3 of .*t.csv does not"),
-        ("x,y\n1,2\n" * 1 + "1,2\n" * 400_000 + f"3,{CANARY}\n", InvalidInput, "column 'y' .* row 400003 of"),
-        (f"x,y\n1,2\n1,{CANARY},3\n", InvalidInput, "t.csv: row 3 has 3 cells, but the header 2"),
-        (f"x,y\n1,2\n{CANARY}\n", InvalidInput, "t.csv: row 3 has 1 cells, but the header 2"),
+        (f"x,y\n1,2\n{CANARY},3\n", InvalidInput, "column 'x' must hold numbers, but row 2 of .*t.csv .* does not"),
+        ("x,y\n1,2\n" * 1 + "1,2\n" * 400_000 + f"3,{CANARY}\n", InvalidInput, "column 'y' .* row 400002 of"),
+        (f"x,y\n1,2\n1,{CANARY},3\n", InvalidInput, "row 2 of .*t.csv .* has 3 cells, but the header has 2"),
+        (f"x,y\n1,2\n{CANARY}\n", InvalidInput, "row 2 of .*t.csv .* has 1 cells, but the header has 2"),
         (f"x,y\n{CANARY * 400_000},1\n", InvalidFile, "damaged, or not CSV"),
-        (f"x,y\n1,inf\n2,{5}\n", InvalidInput, "column 'y' has 1 infinite values in 2 rows"),
-        ("x,y\n1,\n,1\n", InvalidInput, "column 'x' has 1 gaps in 2 rows; .* declare a fill"),
-        ("x,y,x\n1,2,3\n", InvalidInput, "different names; there more than once: 'x'"),
+        (f"x,y\n1,inf\n2,{5}\n", InvalidInput, r"infinite values: 1 in column 'y' \(of 2 rows\)"),
+        ("x,y\n1,\n,1\n", InvalidInput, r"gaps: 1 in column 'x', 1 in column 'y' \(of 2 rows\); .* declare a fill"),
+        ("x,y,x\n1,2,3\n", InvalidInput, "different names; duplicates: 'x'"),
         ("x,z\n1,2\n", InvalidInput, "no column 'y'; there are 'x', 'z'"),
         ("x,y,z,q\n1,2,3,4\n", InvalidInput, "does not mention: 'z', 'q'; .*ignore"),
         ("x,y\n", InvalidInput, "t.csv has no rows"),
@@ -423,7 +435,7 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"w,x,y\n\xff" + CANARY.encode() + b",1,2\n")
     schema = Schema.parse('id="w"\ntarget="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="number"')
-    refused(path, schema, match="column 'w' must hold text in UTF-8, but row 2", ids=True)
+    refused(path, schema, match="column 'w' must hold text in UTF-8, but row 1 of", ids=True)
     path.write_bytes(b"\xff" + CANARY.encode() + b",y\n1,2\n")
     refused(path, error=InvalidFile, match="not CSV in UTF-8")
 
@@ -465,7 +477,7 @@ def test_an_arrow_file_whose_offsets_point_elsewhere_is_refused(tmp_path):
     content = path.read_bytes()
     assert content.count(offsets) == 1
     path.write_bytes(content.replace(offsets, np.array([0, 3, 10**9], dtype=np.int32).tobytes()))
-    refused(path, Schema.plain(table.schema, "y", "w"), error=InvalidFile, match="is damaged", ids=True)
+    refused(path, plain_schema_of(table.schema, "y", "w"), error=InvalidFile, match="is damaged", ids=True)
 
 
 def test_a_source_that_is_no_table_is_refused(tmp_path):
@@ -479,12 +491,12 @@ def test_a_source_that_is_no_table_is_refused(tmp_path):
 def test_a_table_in_memory_without_rows_is_refused_in_training_only():
     table, schema = numbers(x=np.empty(0), y=np.empty(0))
     refused(table, schema, match="the table has no rows")
-    assert list(blocks(table, schema, targets=False, ids=False)) == []
+    assert list(read_blocks(table, schema, targets=False, ids=False)) == []
 
 
 def test_a_frame_that_arrow_cannot_hold_is_refused():
-    refused(pd.DataFrame({"x": [1, CANARY], "y": [1, 2]}), match="column 'x' is of mixed types")
-    refused(pd.DataFrame([[1, 2, 3]], columns=["x", "y", "x"]), match="a name is there twice")
+    refused(pd.DataFrame({"x": [1, CANARY], "y": [1, 2]}), match="column 'x' has cells of mixed types")
+    refused(pd.DataFrame([[1, 2, 3]], columns=["x", "y", "x"]), match="two columns have one name")
 
 
 def test_a_stream_that_breaks_does_not_tell_why():
@@ -503,12 +515,327 @@ def test_a_stream_that_breaks_does_not_tell_why():
 @pytest.mark.parametrize("form", FORMS)
 def test_batches_hold_the_columns_asked_for_and_no_others(frame, tmp_path, form):
     table = arrow(frame)
-    wanted = {"y": pa.float64(), "age": pa.float64()}
-    (batch,) = tables.batches(FORMS[form](table, tmp_path), wanted)
+    wanted = {"y": "float64", "age": "float64"}
+    (batch,) = checked_batches(FORMS[form](table, tmp_path), wanted, lambda batch: batch)
     assert batch.schema.names == ["y", "age"]
     assert batch.column("y").to_pylist() == table["y"].to_pylist()
 
 
 def test_batches_name_a_column_that_is_not_there():
     with pytest.raises(InvalidInput, match="no column 'z'"):
-        tables.batches(pa.table({"x": [1]}), {"z": pa.float64()})
+        checked_batches(pa.table({"x": [1]}), {"z": "float64"}, len)
+
+
+# Refusals count the table, not one block of it
+
+
+TWO = Schema.parse(
+    'id="i"\ntarget="y"\n[columns.y]\nkind="number"\n[columns.a]\nkind="number"\n'
+    '[columns.b]\nkind="number"\nfill=0\n[columns.c]\nkind="category"\nvalues=["x"]'
+)
+ODD = {"y": [1.0, None], "a": [1.0, None], "b": [1.0, None, np.inf], "c": ["x", "z", ""]}
+
+
+def counts_expected(table, problem):
+    """The counts by column, from the cells one by one."""
+    wrong = {
+        "gaps": lambda name, cell: name in "yac" and cell in (None, ""),
+        "infinite values": lambda name, cell: cell == np.inf,
+        "rows without an id": lambda name, cell: name == "i" and cell is None,
+    }[problem]
+    counts = {f"column {name!r}": sum(wrong(name, c) for c in table[name].to_pylist()) for name in table.column_names}
+    return {place: count for place, count in counts.items() if count}
+
+
+@st.composite
+def flawed(draw):
+    n = draw(st.integers(1, 30))
+    flaw = draw(st.sampled_from(["gaps", "infinite values", "rows without an id"]))
+    column = lambda some: draw(st.lists(st.sampled_from(some), min_size=n, max_size=n))  # noqa: E731 (short)
+    columns = {
+        name: column(cells if flaw == "gaps" else cells[:2] * (name in "bc") or cells[:1])
+        for name, cells in {**ODD, "b": [1.0, None]}.items()
+    }
+    if flaw == "infinite values":
+        columns["b"] = column(ODD["b"])
+    ids = column(["p", None] if flaw == "rows without an id" else ["p"])
+    types = {"i": pa.string(), "c": pa.string()}
+    cells = {"i": ids, **columns}
+    return flaw, pa.table({name: pa.array(some, types.get(name, pa.float64())) for name, some in cells.items()})
+
+
+@settings(max_examples=150)
+@given(flawed(), st.integers(1, 10))
+def test_a_refusal_counts_the_whole_table_in_every_column(case, rows):
+    problem, table = case
+    expected = counts_expected(table, problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "BLOCK_ROWS", rows)
+        if not expected:
+            assert sum(len(block.X) for block in read_blocks(table, TWO, targets=True, ids=True)) == len(table)
+            return
+        with pytest.raises(CountedInput) as caught:
+            list(read_blocks(table, TWO, targets=True, ids=True))
+    refusal = caught.value
+    assert (refusal.problem, refusal.counts, refusal.rows) == (problem, expected, len(table))
+    assert refusal.complete
+    for place, count in expected.items():
+        assert f"{count} in {place}" in str(refusal)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 10))
+def test_rows_outside_declared_bounds_are_counted_over_the_whole_table(cells, rows):
+    table = pa.table({"x": [float(x) for x, _ in cells], "y": [float(y) for _, y in cells]})
+    schema, inside = plain_schema(table, "y"), Bounds.declared((2, 7), 1, name="bounds")
+
+    def admit(X, y):
+        return inside.admit(X, clip=False, name="X", columns=["x"]), y * 2
+
+    outside = sum(not 2 <= x <= 7 for x, _ in cells)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "BLOCK_ROWS", rows)
+        if not outside:
+            found = list(read_blocks(table, schema, targets=True, ids=False, admit=admit))
+            assert np.concatenate([block.y for block in found]).ravel().tolist() == [2.0 * y for _, y in cells]
+            return
+        match = rf"rows outside the declared bounds: {outside} in column 'x' \(of {len(cells)} rows?\);"
+        with pytest.raises(CountedInput, match=match):
+            list(read_blocks(table, schema, targets=True, ids=False, admit=admit))
+
+
+def test_counts_of_a_table_larger_than_a_block_are_of_the_table():
+    n = 200_000
+    table = pa.table({"x": pa.array(np.arange(n), mask=np.arange(n) % 1000 == 7), "y": np.zeros(n)})
+    with pytest.raises(InvalidInput, match=r"gaps: 200 in column 'x' \(of 200,000 rows\); leave those rows out"):
+        whole(table, plain_schema(table, "y"), ids=False)
+    ids = pa.array(np.arange(n).astype(str), mask=np.arange(n) % 1000 == 7)
+    with pytest.raises(InvalidInput, match=r"rows without an id: 200 in column 'i' \(of 200,000 rows\); give each"):
+        propose(table.append_column("i", ids), target="y", id="i")
+
+
+def test_blocks_before_a_refusal_are_given_and_none_after_it(monkeypatch):
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 2)
+    table = pa.table({"x": [1.0, 1.0, None, 1.0, 1.0, 1.0, None], "y": [1.0] * 7})
+    reading, seen = read_blocks(table, plain_schema(table, "y"), targets=True, ids=False), []
+    with pytest.raises(CountedInput, match=r"gaps: 2 in column 'x' \(of 7 rows\)"):
+        seen.extend(reading)
+    assert [len(block.X) for block in seen] == [2]
+
+
+def test_another_error_while_counting_makes_the_counts_a_minimum(monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 2)
+    match = r"gaps: at least 2 in column 'x' \(of the first 4 rows\); leave"
+    infinite = pa.table({"x": [1.0, None, None, 1.0, np.inf, 1.0], "y": [1.0] * 6})
+    with pytest.raises(CountedInput, match=match):
+        whole(infinite, plain_schema(infinite, "y"), ids=False)
+
+    def parts():
+        yield pa.record_batch({"x": [1.0, None, None, 1.0], "y": [1.0] * 4})
+        raise pa.ArrowInvalid(CANARY)
+
+    types = pa.schema([("x", pa.float64()), ("y", pa.float64())])
+    stream = pa.RecordBatchReader.from_batches(types, parts())
+    refused(stream, plain_schema_of(types, "y"), match=match)
+
+
+def test_a_refusal_names_up_to_ten_columns_and_says_how_many_more_there_are():
+    columns = {f"x{k:02}": pa.array([None, 1.0]) for k in range(12)}
+    for some, match in (
+        (10, r"1 in column 'x09' \(of"),
+        (11, "'x09', and more in 1 other column "),
+        (12, "2 other columns "),
+    ):
+        table = pa.table({**dict(list(columns.items())[:some]), "y": [1.0, 1.0]})
+        with pytest.raises(CountedInput, match=match):
+            whole(table, plain_schema(table, "y"), ids=False)
+
+
+def test_a_refusal_that_counts_survives_the_way_between_processes():
+    refusal = CountedInput("gaps", {"column 'x'": 2}, 5, "leave them out").at_least()
+    again = pickle.loads(pickle.dumps(refusal))
+    assert (str(again), again.counts, again.complete) == (str(refusal), {"column 'x'": 2}, False)
+
+
+# Rows are counted from one, in the whole table, without the header
+
+
+@pytest.mark.parametrize("before", ["1,1,a\n", '1,1,"a\n\nb"\n', "1,1,a\n\n\n", "1,1,a\r\n"])
+@pytest.mark.parametrize("many", [0, 1, 300_000])
+@pytest.mark.parametrize(("line", "match"), [("?,1,a\n", "'x' must hold numbers, but"), ("1,1\n", "")])
+def test_a_row_of_a_csv_file_has_its_number_whatever_the_lines_look_like(tmp_path, before, many, line, match):
+    path = tmp_path / "t.csv"
+    path.write_text("x,y,c\n" + before * many + line + before, newline="")
+    schema = Schema.parse(
+        'target="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="number"\n[columns.c]\nkind="ignore"'
+    )
+    refused(path, schema, match=rf"{match} ?row {many + 1} of .*t.csv \(the header is not counted\)")
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), [("date", "2024-02-29", CANARY), ("boolean", 1, 2)])
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_a_cell_of_another_kind_is_refused_by_its_row(tmp_path, monkeypatch, kind, good, bad, form):
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 16)
+    schema = Schema.parse(f'target="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="{kind}"')
+    for k in (0, 15, 16, 37):
+        cells = [good] * 40
+        cells[k], cells[39] = bad, bad
+        refused(FORMS[form](pa.table({"x": cells, "y": [1] * 40}), tmp_path), schema, match=f"but row {k + 1} of .*t")
+
+
+# A table with another separator
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "mark"),
+    [
+        ("t.csv", "x;y\n1;2\n", ";"),
+        ("t.csv", "x|y\n1|2\n", "|"),
+        ("t.csv", "x\ty\n1\t2\n", "\\t"),
+        ("t.csv", '"x";"y"\n1;2\n', ";"),
+        ("t.csv", "sep=;\nx;y\n1;2\n", ";"),
+        ("t.csv", "x;y\n1,5;2,5\n", ";"),
+        ("t.csv", "x;y\n1;2\n1,5;2\n", ";"),
+        ("t.csv", "x;income, a year;y\n1;2;3\n", ";"),
+        ("t.csv", "x\ty\n1,5\t2,5\n", "\\t"),
+        ("t.tsv", "x,y\n1,2\n", ","),
+        ("t.tsv", "x;y\n1;2\n", ";"),
+    ],
+)
+def test_a_file_with_another_separator_gets_a_hint(tmp_path, name, content, mark):
+    path = tmp_path / name
+    path.write_text(content)
+    hint = f"; is the table separated by '{mark}'? A CSV file has commas, a .tsv file tabs"
+    _, schema = numbers(x=[1], y=[1])
+    for attempt in (
+        lambda: whole(path, schema, ids=False),
+        lambda: plain_schema(path, "y"),
+        lambda: propose(path, target="y"),
+        lambda: propose(path, target="y", id="x"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            attempt()
+        assert str(caught.value).endswith(hint)
+
+
+@pytest.mark.parametrize("content", ["x,z\n1,2\n", "x\n1\n", "x,y\n1,2\n1\n", '"a;b",z\n1,2\n', '"a,b"\n1\n'])
+def test_a_file_that_has_its_separator_gets_no_hint(tmp_path, content):
+    path = tmp_path / "t.csv"
+    path.write_text(content)
+    with pytest.raises(InvalidInput) as caught:
+        whole(path, numbers(x=[1], y=[1])[1], ids=False)
+    assert "separated" not in str(caught.value)
+
+
+# Names with escapes are shown escaped
+
+NASTY = "a\x1b[31m\x9b2J\u202e\nb"
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda d: column_types(d / f"{NASTY}.csv"),
+        lambda d: column_types(d / NASTY),
+        lambda d: Schema.load(d / f"{NASTY}.toml"),
+        lambda d: Schema.load(written(d / f"{NASTY}.toml", "target = 5")),
+        lambda d: Schema.load(written(d / f"{NASTY}.toml", b"\xff")),
+        lambda d: column_types(written(d / f"{NASTY}.csv", "")),
+        lambda d: column_types(written(d / f"{NASTY}.parquet", "damaged")),
+        lambda d: column_types(written(d / f"{NASTY}.csv", "x,y\n1,2\n1\n")),
+        lambda d: column_types(written(d / f"{NASTY}.csv", "x,x\n1,2\n")),
+        lambda d: whole(csv(pa.table({"x": ["?"], "y": [1]}), d / f"{NASTY}.csv"), numbers(x=[1], y=[1])[1], ids=False),
+        lambda d: written_predictions(d / f"{NASTY}.txt", SCHEMA, None).__enter__(),
+        lambda d: written_predictions(written(d / f"{NASTY}.csv", "x"), SCHEMA, d / f"{NASTY}.csv").__enter__(),
+        lambda d: plain_schema(pa.table({NASTY: ["a"], "y": [1]}), "y"),
+        lambda d: plain_schema(pa.table({NASTY: [1], "x": ["a"], NASTY * 2: [1]}), NASTY, NASTY * 2),
+        lambda d: plain_schema(pa.table({NASTY: [1]}), NASTY * 2),
+        lambda d: propose(pa.table({NASTY: ["a"], "x": [1]}), target=NASTY),
+        lambda d: propose(pa.table({NASTY: ["", "a"], "x": [1, 1]}), target="x", id=NASTY),
+        lambda d: whole(pa.table({NASTY: [None, 1.0], "y": [1, 2]}), numbers(**{NASTY: [1], "y": [1]})[1], ids=False),
+        lambda d: whole(pa.table({NASTY: ["a"], "y": [1]}), numbers(**{NASTY: [1], "y": [1]})[1], ids=False),
+        lambda d: whole(pa.table({"x": [{NASTY: 1}], "y": [1]}), numbers(x=[1], y=[1])[1], ids=False),
+        lambda d: whole(pd.DataFrame({NASTY: [1, "a"], "y": [1, 2]}), numbers(x=[1], y=[1])[1], ids=False),
+        lambda d: SCHEMA.rebounded({NASTY: (0, 1)}),
+        lambda d: Schema("i", ("y",), ((NASTY, Number()), ("y", Number()))).rebounded({NASTY: (1, 0)}),
+        lambda d: Schema("i", (NASTY,), ((NASTY, Category(("a",))),)),
+        lambda d: Schema.parse('target = "y"\n[columns."\\u001b"]\nkind = "odd"'),
+        lambda d: Schema.parse('target = "y"\n"\\u001b" = 1'),
+        lambda d: id_bytes(pa.array([{NASTY: 1}])),
+    ],
+)
+def test_no_message_holds_what_a_terminal_would_not_just_print(tmp_path, attempt):
+    with pytest.raises((InvalidInput, InvalidSetting, InvalidFile)) as caught:
+        attempt(tmp_path)
+    assert str(caught.value).isprintable()
+
+
+def written(path, content):
+    (path.write_bytes if isinstance(content, bytes) else path.write_text)(content)
+    return path
+
+
+# Predictions into files
+
+
+def test_no_rows_with_two_targets_have_their_columns(tmp_path):
+    table = arrow(pd.DataFrame({"who": ["a"]})).slice(0, 0)
+    empty = {"age": pa.float64(), "member": pa.bool_(), "city": pa.string(), "joined": pa.date32(), "seen": pa.date32()}
+    for name, kind in empty.items():
+        table = table.append_column(name, pa.array([], kind))
+    stream, path = io.BytesIO(), tmp_path / "p.parquet"
+    for out in (stream, path):
+        with written_predictions(out, SCHEMA, table) as write:
+            assert list(write.blocks()) == []
+            write(door.Block(np.empty((0, 7)), None, []), np.empty((0, 2)))
+            assert write.commit() == 0
+    assert stream.getvalue() == b'"who","predicted_y","predicted_won"\n'
+    assert pyarrow.parquet.read_table(path).column_names == ["who", "predicted_y", "predicted_won"]
+
+
+def test_predictions_appear_in_one_step_and_only_with_a_commit(tmp_path):
+    table, schema = numbers(x=[1.0, 2.0], y=[1.0, 2.0])
+    path = written(tmp_path / "p.csv", "old")
+    with written_predictions(path, schema, table) as write:
+        write(next(write.blocks()), np.zeros(2))
+    assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
+    assert path.read_text() == "old"
+    with written_predictions(str(path), schema, table) as write:
+        write(next(write.blocks()), np.zeros(2))
+        assert path.read_text() == "old"
+        assert write.commit() == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
+    assert path.read_text() == '"predicted_y"\n0\n0\n'
+
+
+# The door
+
+
+def test_the_door_leads_to_what_it_names():
+    assert set(door.__all__) >= set(door._WITH_PYARROW)
+    assert all(getattr(door, name) is not None for name in door.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'blocks_of'"):
+        door.blocks_of  # noqa: B018 (the look is the test)
+
+
+ALONE = """
+import sys, types
+for name, path in (("expunge", ""), ("expunge.vault", "/vault")):  # only this room: not what the rooms above load
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [sys.argv[1] + path]
+for name in ("sklearn", "sklearn.exceptions"):  # it loads pyarrow if pandas is there
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["sklearn.exceptions"].NotFittedError = ValueError
+from expunge.vault import tables
+schema = tables.Schema.from_json(sys.argv[2])
+assert schema.inputs and len(schema.bounds()[0]) == len(schema.inputs) and len(schema.target_bounds()[0]) == 2
+assert tables.id_bytes(["a", 5]) == [b"a", b"5"] and tables.id_bytes("a") == [b"a"]
+assert "pyarrow" not in sys.modules
+assert tables.read_blocks and "pyarrow" in sys.modules
+"""
+
+
+def test_a_schema_and_ids_are_understood_without_pyarrow():
+    command = [sys.executable, "-c", ALONE, str(Path(expunge.__file__).parent), SCHEMA.to_json()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import tempfile
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -25,7 +25,9 @@ from expunge.vault import Vault
 from expunge.vault.disk import files
 from expunge.vault.disk.folder import Folder
 
-from support.killing import SHARDS, Life, Request, Shadow, Unsynced
+from support.disks import Crash, Ending, Unsynced, used
+from support.killing import SHARDS, Life, estimator
+from support.oracle import Oracle, Request
 from support.traces import contents, gone, hash_forms, id_traces, survivors
 
 NAME = "t.vault"
@@ -42,7 +44,7 @@ class Scene:
     """A vault and all that lies beside it, what it holds, and a folder for temporary files, in one folder."""
 
     root: Path
-    shadow: Shadow
+    oracle: Oracle
 
     @property
     def path(self):
@@ -58,7 +60,7 @@ class Scene:
     def ask(self, request):
         """Open the vault and ask."""
         vault = Vault.open(self.path) if self.path.exists() else None
-        return Life(self.path, self.shadow).ask(vault, request)
+        return Life(self.path, self.oracle).ask(vault, request)
 
     def check(self, old, new, *, more=None):
         """Nothing is left of the old state but for what is also in the new one, and no id."""
@@ -102,7 +104,7 @@ def _scene(root, observed):
         _draw_the_same(patch, 98)
         patch.setattr(files, "system", Unsynced())
         (root / "tmp").mkdir(parents=True)
-        scene = Scene(root, Shadow(observed))
+        scene = Scene(root, Oracle.of(estimator(observed=observed)))
         others = [STAYS + 31 * k for k in range(20)]
         ids = [ERASED_BEFORE, CANARY, CANARY, EXTREME, CORRECTED, CORRECTED, *others]
         train = drawn("train", ids, observed, 1)
@@ -114,7 +116,7 @@ def _scene(root, observed):
             drawn("add", [others[0], STAYS + 77_777, STAYS + 88_888], observed, 2),  # which leaves slots in a stripe
         ):
             scene.ask(request)
-            scene.shadow = scene.shadow.after(request)
+            scene.oracle = scene.oracle.after(request)
         assert Folder(scene.path).current().drawn % SHARDS
         return scene
 
@@ -126,7 +128,7 @@ def scene(scenes, tmp_path, monkeypatch):
         root = Path(shutil.copytree(base.root, tmp_path / name))
         monkeypatch.setattr(tempfile, "tempdir", str(root / "tmp"))
         monkeypatch.setenv("TMPDIR", str(root / "tmp"))
-        return Scene(root, base.shadow)
+        return Scene(root, base.oracle)
 
     return copy
 
@@ -152,11 +154,11 @@ REQUESTS = pytest.mark.parametrize("name", list(requests(observed=False)))
 @BOUNDS
 def test_the_search_finds_every_trace_where_it_is(scene, observed):
     old = scene(observed)
-    new = old.shadow.after(requests(observed)["unlearn the extremes"])
-    wanted = gone(old.shadow, new)
+    new = old.oracle.after(requests(observed)["unlearn the extremes"])
+    wanted = gone(old.oracle, new)
     there = survivors(old.root, wanted | old.secrets)
     rows, manifest = f"{NAME}/rows.1", f"{NAME}/manifest.3"
-    ensembles = [shadow.model._state.ensemble for shadow in (old.shadow, new)]
+    ensembles = [oracle.ensemble for oracle in (old.oracle, new)]
     learners = enumerate(Folder(old.path).current().learners)
     touched = [part.name for j, part in learners if len({one.fingerprint(j) for one in ensembles}) == 2]
     assert touched
@@ -183,8 +185,8 @@ def test_the_search_finds_every_trace_where_it_is(scene, observed):
 @BOUNDS
 def test_the_search_finds_every_form_wherever_it_is_hidden(scene, observed):
     old = scene(observed)
-    nothing = Shadow(observed)
-    wanted = gone(old.shadow, nothing) | id_traces(old.shadow) | old.secrets
+    nothing = Oracle.of(estimator(observed=observed))
+    wanted = gone(old.oracle, nothing) | id_traces(old.oracle) | old.secrets
     forms = {name: data for data, name in wanted.items()}
     assert {"id utf-8", "id <i8", "id utf-16-le", "coded row <i8", "digest hex", "digest raw"} <= set(forms)
     assert {f"value {form}" for form in ("<f8", ">f8", "<f4", ">f4", "utf-8", "utf-16-be")} <= set(forms)
@@ -201,11 +203,11 @@ def test_the_search_finds_every_form_wherever_it_is_hidden(scene, observed):
 @REQUESTS
 def test_what_a_request_takes_out_is_nowhere(scene, observed, name):
     mine, request = scene(observed), requests(observed)[name]
-    before, new, old_secrets = mine.shadow, mine.shadow.after(request), mine.secrets
+    before, new, old_secrets = mine.oracle, mine.oracle.after(request), mine.secrets
     assert len(gone(before, new)) > 100
     vault = mine.ask(request)
     mine.check(before, new, more=old_secrets)
-    assert vault.digest() == new.model.digest()
+    assert vault.digest() == new.digest()
     vault.predict(PROBE)
     mine.check(before, new, more=old_secrets)
     del vault
@@ -226,19 +228,19 @@ def test_files_that_go_are_overwritten_first(scene, observed, name):
     for path in mine.path.iterdir():
         os.link(path, kept / path.name)
     mine.ask(request)
-    mine.check(mine.shadow, mine.shadow.after(request), more=old_secrets)
+    mine.check(mine.oracle, mine.oracle.after(request), more=old_secrets)
     assert (kept / "manifest.3").stat().st_nlink == 1
 
 
 @BOUNDS
 def test_requests_one_after_another_leave_nothing_of_any_state_before(scene, observed):
     mine, asked = scene(observed), requests(observed)
-    states, old_secrets = [mine.shadow], {}
+    states, old_secrets = [mine.oracle], {}
     for name in ("unlearn", "rectify", "add", "unlearn the extremes", "train"):
         old_secrets |= mine.secrets
         mine.ask(asked[name])
-        mine.shadow = mine.shadow.after(asked[name])
-        states.append(mine.shadow)
+        mine.oracle = mine.oracle.after(asked[name])
+        states.append(mine.oracle)
     for old in states[:-1]:
         mine.check(old, states[-1], more=old_secrets)
     commitments = [json.loads(contents(mine.root)[f"00000{k}.jws:payload"])["commitment"] for k in (1, 2, 3)]
@@ -248,20 +250,20 @@ def test_requests_one_after_another_leave_nothing_of_any_state_before(scene, obs
 
 @BOUNDS
 def test_a_vault_whose_last_row_is_erased_keeps_nothing(scene, observed):
-    mine, everybody = scene(observed), tuple(scene(observed, "other").shadow.rows)
-    before, old_secrets = mine.shadow, mine.secrets
+    mine, everybody = scene(observed), tuple(scene(observed, "other").oracle.rows)
+    before, old_secrets = mine.oracle, mine.secrets
     Vault.open(mine.path).unlearn(list(everybody))
-    mine.check(before, Shadow(observed), more=old_secrets)
+    mine.check(before, Oracle.of(estimator(observed=observed)), more=old_secrets)
 
 
 def test_a_failed_add_leaves_nothing_of_its_rows(scene):
     mine = scene(observed=True)
     refused = drawn("refuse", [STAYS, *(STAYS + 111_111 * k for k in range(1, 9)), ERASED_BEFORE], True, 7)
-    learned = mine.shadow.after(Request("add", refused.ids, refused.rows))
+    learned = mine.oracle.after(Request("add", refused.ids, refused.rows))
     vault = Vault.open(mine.path)
     with pytest.raises(ErasedId):
         vault.add(refused.table)
-    mine.check(learned, mine.shadow)
+    mine.check(learned, mine.oracle)
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -269,67 +271,11 @@ def test_a_failed_add_leaves_nothing_of_its_rows(scene):
     added = Request("add", refused.ids[:-1], refused.rows[:-1])
     with pytest.raises(KeyboardInterrupt):
         vault.add(added.table, progress=stop)
-    mine.check(mine.shadow.after(added), mine.shadow)
+    mine.check(mine.oracle.after(added), mine.oracle)
     assert vault.verify().ok
 
 
 # Requests that are interrupted
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class Doomed(Unsynced):
-    """A disk that changes a few times more, and then never again. The last write may be half done."""
-
-    def __init__(self, changes, *, torn):
-        self.left, self.torn = changes, torn
-
-    @classmethod
-    @contextmanager
-    def used(cls, changes, *, torn=False):
-        before, files.system = files.system, cls(changes, torn=torn)
-        try:
-            yield files.system
-        finally:
-            files.system = before
-
-    def _change(self):
-        self.left -= 1
-        if self.left < 0:
-            raise Crash
-
-    def open(self, path, flags):
-        if flags & os.O_CREAT and not path.exists():
-            self._change()
-        return super().open(path, flags)
-
-    def write(self, fd, data, offset):
-        if self.torn and self.left == 0 and len(data) > 1:
-            super().write(fd, data[: len(data) // 2], offset)
-        self._change()
-        return super().write(fd, data, offset)
-
-    def truncate(self, fd, size):
-        self._change()
-        super().truncate(fd, size)
-
-    def rename(self, old, new):
-        self._change()
-        super().rename(old, new)
-
-    def unlink(self, path):
-        self._change()
-        super().unlink(path)
-
-    def mkdir(self, path):
-        self._change()
-        super().mkdir(path)
-
-    def rmdir(self, path):
-        self._change()
-        super().rmdir(path)
 
 
 def crashes(copy, task, *, torn):
@@ -337,7 +283,7 @@ def crashes(copy, task, *, torn):
     for k in count():
         mine = copy(k)
         try:
-            with Doomed.used(k, torn=torn):
+            with used(Ending(k, torn=torn, changes=True)):
                 task(mine)
         except Crash:
             yield mine
@@ -348,7 +294,7 @@ def crashes(copy, task, *, torn):
 
 def accepted(scene):
     """How many requests the ledger has."""
-    return len(Life(scene.path, scene.shadow).in_ledger()[0])
+    return len(Life(scene.path, scene.oracle).in_ledger()[0])
 
 
 TORN = pytest.mark.parametrize("torn", [False, True], ids=["between changes", "within a write"])
@@ -366,13 +312,13 @@ def test_a_request_that_a_crash_interrupts_leaves_nothing_once_the_vault_is_open
     """Nothing of what it took out if it was accepted, and nothing of what it brought if it was not."""
     request = requests(observed)[name]
     base = scene(observed, "base")
-    before, new, old_secrets, seen = base.shadow, base.shadow.after(request), base.secrets, set()
+    before, new, old_secrets, seen = base.oracle, base.oracle.after(request), base.secrets, set()
     for mine in crashes(lambda k: scene(observed, f"{k}"), lambda mine: mine.ask(request), torn=torn):
-        done = accepted(mine) > len(before.kinds)
+        done = accepted(mine) > before.request
         seen.add(done)
         vault = Vault.open(mine.path)
         mine.check(*((before, new) if done else (new, before)), more=old_secrets if done else {})
-        assert vault.digest() == (new if done else before).model.digest()
+        assert vault.digest() == (new if done else before).digest()
         if not done:
             mine.ask(request)
             mine.check(before, new, more=old_secrets)
@@ -382,7 +328,7 @@ def test_a_request_that_a_crash_interrupts_leaves_nothing_once_the_vault_is_open
 
 @TORN
 def test_a_first_training_that_a_crash_interrupts_leaves_nothing_and_can_be_done_again(tmp_path, torn):
-    observed, nothing = True, Shadow(observed=True)
+    observed, nothing = True, Oracle.of(estimator(observed=True))
     request = requests(observed)["train"]
     trained = nothing.after(request)
 
@@ -396,7 +342,7 @@ def test_a_first_training_that_a_crash_interrupts_leaves_nothing_and_can_be_done
             Vault.open(mine.path)
         mine.check(nothing if done else trained, trained if done else nothing)
         vault = Vault.open(mine.path) if done else Life(mine.path, nothing).ask(None, request)
-        assert vault.digest() == trained.model.digest()
+        assert vault.digest() == trained.digest()
         assert vault.verify().ok
         assert vault.certificate_path(1).exists()
 
@@ -408,7 +354,7 @@ def test_a_first_training_that_a_crash_interrupts_leaves_nothing_and_can_be_done
 @BOUNDS
 def test_an_old_copy_that_is_put_back_is_rid_of_what_was_erased_however_often_it_crashes(scene, observed, torn):
     mine, asked = scene(observed), requests(observed)
-    old, old_secrets = mine.shadow, mine.secrets
+    old, old_secrets = mine.oracle, mine.secrets
     shutil.copytree(mine.path, mine.root.parent / "copy")
     for name in ("unlearn", "unlearn the extremes", "rectify", "add"):
         mine.ask(asked[name])
@@ -459,15 +405,15 @@ def test_a_reader_in_another_process_keeps_nothing_on_the_disk(process, scene, o
     reader = process.Process(target=read, args=(mine.root, theirs))
     reader.start()
     try:
-        assert ours.recv() == mine.shadow.model.predict(PROBE).tolist()
+        assert ours.recv() == mine.oracle.predict(PROBE).tolist()
         for name in ("unlearn", "rectify", "unlearn the extremes"):
-            before, old_secrets, new = mine.shadow, mine.secrets, mine.shadow.after(asked[name])
+            before, old_secrets, new = mine.oracle, mine.secrets, mine.oracle.after(asked[name])
             mine.ask(asked[name])
             mine.check(before, new, more=old_secrets)
             ours.send(True)
-            assert ours.recv() == new.model.predict(PROBE).tolist()
+            assert ours.recv() == new.predict(PROBE).tolist()
             mine.check(before, new, more=old_secrets)
-            mine.shadow = new
+            mine.oracle = new
     finally:
         ours.send(False)
         reader.join()

@@ -13,7 +13,9 @@ from expunge.vault import Vault
 from expunge.vault.disk import files
 from expunge.vault.ledger import ledger
 
-from support.disks import Crash, Fault, Faulty, Forgetful, Operation
+from support.disks import Crash, used
+from support.faulty import Fault, Faulty
+from support.forgetful import Forgetful, Operation
 from support.trials import (
     BOUNDS,
     COMMANDS,
@@ -193,7 +195,7 @@ RECORDED = [command for command in REQUESTS if command.name != "renew_key"]  # t
 def test_the_steps_of_a_request_come_in_order(world, command):
     root = world.copy(command.scene)
     disk = Watched(root)
-    with disk.used():
+    with used(disk):
         command.run(world, root, Vault.open(root / NAME) if command.opens else None)
     assert disk.accepted
     assert disk.committed
@@ -208,7 +210,7 @@ def test_the_steps_come_in_order_in_a_recovery_too(world, command):
     with Trial(world, command).run(Fault("stop", accepted + 1)) as trial:
         disk = Watched(trial.root)
         disk.accepted = True
-        with disk.used():
+        with used(disk):
             settled(trial.root, {trial.after})
         assert disk.wrong == []
 
@@ -235,7 +237,7 @@ class Dribbling(Forgetful):
 @pytest.mark.parametrize("command", REQUESTS, ids=str)
 def test_reads_and_writes_in_small_pieces_make_no_difference(world, command):
     root = world.copy(command.scene)
-    with Dribbling(root).used():
+    with used(Dribbling(root)):
         command.run(world, root, Vault.open(root / NAME) if command.opens else None)
         settled(root, {world.states(command)[1]}, certified=True)
 
@@ -249,7 +251,7 @@ def disk(tmp_path):
     root.mkdir()
     (root / "old").write_bytes(b"old")
     disk = Faulty(root)
-    with disk.used():
+    with used(disk):
         yield disk
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from support.killing import ONE_THREAD
 
-KILLING = Path(__file__).parents[1] / "support" / "killing.py"
+TESTS = Path(__file__).parents[1]
 
 
 def test_a_vault_that_is_killed_again_and_again_holds_what_was_acknowledged_and_nothing_else(tmp_path):
-    command = [sys.executable, KILLING, "--kills", "200", "--seed", "1", "--folder", tmp_path]
-    ran = subprocess.run(command, env=os.environ | ONE_THREAD, capture_output=True, text=True)
+    command = [sys.executable, "-m", "support.killing", "--kills", "200", "--seed", "1", "--folder", tmp_path]
+    ran = subprocess.run(command, cwd=TESTS, env=os.environ | ONE_THREAD, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert int(re.match(r"(\d+) kills", ran.stdout)[1]) >= 200
     for what in ("first train", "unlearn", "add", "rectify", "recovery of an accepted request"):

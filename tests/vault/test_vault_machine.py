@@ -1,10 +1,9 @@
-"""Years of a vault in seconds: requests, crashes, old copies, lost keys, against plain dictionaries and retraining."""
+"""Years of a vault in seconds: requests, crashes, old copies, lost keys, against the oracle."""
 
-import copy
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +14,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from expunge import CodedRegressor, RandomFourier
 from expunge.errors import ErasedId, InvalidFile, InvalidInput, NothingLearned, UnknownId
-from expunge.encoding.placement import draw_slots, room
-from expunge.learning.blueprint import draw_blueprint
-from expunge.learning.settings import Settings
-from expunge.learning.state import State
-from expunge.stores.rows import Rows
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import checked, load_public
-from expunge.vault.disk import files
 from expunge.vault.disk.folder import Folder
 from expunge.vault.ledger.ledger import REQUESTS, Ledger
 from expunge.vault.requests import plans
 
-from support.vaults import put_back, slots_of, table, weights
+from support.disks import Crash, Ending, used
+from support.oracle import Oracle, Request
+from support.vaults import bits, put_back, slots_of
 
 SHARDS = 4
 PEOPLE = st.integers(0, 9)
@@ -36,112 +31,11 @@ ENDS = st.integers(0, 150)  # operations until a process ends: more than any req
 PROBE = np.linspace(-1.2, 1.2, 8).reshape(4, 2)
 
 
-class Crash(BaseException):
-    """The end of a process."""
-
-
-class Ending(files.System):
-    """A disk that a process uses until it ends, perhaps in the midst of a write. What comes later does nothing."""
-
-    def __init__(self, after):
-        self.left = after
-
-    def step(self):
-        self.left -= 1
-        if self.left < 0:
-            raise Crash
-
-    def write(self, fd, data, offset):
-        if self.left == 0:
-            super().write(fd, memoryview(data)[: len(data) // 2], offset)
-        self.step()
-        return super().write(fd, data, offset)
-
-    def sync(self, fd):
-        self.step()
-
-
-def _until_it_ends(name):
-    def operation(self, *args):
-        self.step()
-        return getattr(files.System, name)(self, *args)
-
-    return operation
-
-
-for _name in ("open", "read", "truncate", "rename", "unlink", "mkdir", "rmdir", "names", "map", "lock"):
-    setattr(Ending, _name, _until_it_ends(_name))
-
-
 @contextmanager
 def ending(after):
-    with pytest.MonkeyPatch.context() as patch, suppress(Crash):
-        patch.setattr(files, "system", Ending(after))
+    """A process that ends after some operations, perhaps in the midst of a write."""
+    with used(Ending(after)), suppress(Crash):
         yield
-
-
-@dataclass
-class Holding:
-    """What a vault must hold."""
-
-    model: CodedRegressor
-    rows: dict = field(default_factory=dict)  # id -> [(slot, (x0, x1, y)), ...], in order of arrival
-    erased: dict = field(default_factory=dict)  # id -> the request whose certificate says so
-    drawn: int = 0
-    request: int = 0
-
-    def __post_init__(self):
-        self.blueprint = draw_blueprint(Settings.of(self.model), 2, 1)
-
-    def after(self, kind, ids, values):
-        """What it must hold after a request; ids are one a row where there are rows."""
-        new = copy.copy(self)
-        new.rows, new.erased, new.request = copy.deepcopy(self.rows), self.erased.copy(), self.request + 1
-        getattr(new, f"_{kind}")(ids, values)
-        return new
-
-    def _train(self, ids, values):
-        self.rows, self.drawn = {}, 0
-        self._add(ids, values)
-
-    def _add(self, ids, values):
-        kept = [(one, row) for one, row in zip(ids, values, strict=True) if one not in self.erased]
-        slots = draw_slots(self.blueprint.key, self.drawn, len(kept), SHARDS).tolist()
-        for (one, row), slot in zip(kept, slots, strict=True):
-            self.rows.setdefault(one, []).append((slot, row))
-        self.drawn += len(kept)
-
-    def _unlearn(self, ids, _):
-        for one in ids:
-            del self.rows[one]
-            self.erased[one] = self.request
-
-    def _rectify(self, ids, values):
-        slots = {one: [slot for slot, _ in self.rows[one]] for one in ids}
-        self.rows |= {one: [] for one in slots}
-        for one, row in zip(ids, values, strict=True):
-            self.rows[one].append((slots[one].pop(0), row))
-
-    def _readmit(self, ids, _):
-        for one in ids:
-            del self.erased[one]
-
-    def without(self, people, slots):
-        """The rows but for those of some people and in some slots."""
-        kept = {one: [part for part in parts if part[0] not in slots] for one, parts in self.rows.items()}
-        return {one: parts for one, parts in kept.items() if parts and one not in people}
-
-    @property
-    def slots(self):
-        return {slot for parts in self.rows.values() for slot, _ in parts}
-
-    def retrained(self):
-        """A model from these rows alone."""
-        parts = [part for parts in self.rows.values() for part in parts]
-        values = np.array([row for _, row in parts]).reshape(-1, 3)
-        slots = np.array([slot for slot, _ in parts], dtype=np.int64)
-        placed = Rows.place(values[:, :2], values[:, 2:], slots, room(self.drawn, SHARDS))
-        return State.learn(self.blueprint, placed, self.drawn).ensemble
 
 
 @dataclass
@@ -154,6 +48,10 @@ class Past:
     done: bool = True
 
 
+def _request(kind, ids, values=()):
+    return Request(kind, tuple(ids), tuple(values))
+
+
 @st.composite
 def batches(draw, people=PEOPLE, most=5):
     whose = draw(st.lists(people, min_size=1, max_size=most))
@@ -161,7 +59,7 @@ def batches(draw, people=PEOPLE, most=5):
 
 
 class VaultMachine(RuleBasedStateMachine):
-    """Rules ask the vault and a holding the same, invariants compare."""
+    """Rules ask the vault and an oracle the same, invariants compare."""
 
     def __init__(self):
         super().__init__()
@@ -190,93 +88,84 @@ class VaultMachine(RuleBasedStateMachine):
     def create(self, rows, observed, seed, aggregate):
         bounds = {} if observed else {"bounds": ([-1, None], [1, None]), "target_bounds": (-1, 1)}
         features = RandomFourier(3) if seed % 2 else None
-        self.holding = Holding(
+        self.oracle = Oracle.of(
             CodedRegressor(shards=SHARDS, rate=2, features=features, aggregate=aggregate, random_state=seed, **bounds)
         )
-        ids, values = rows[0] + [0, 1, 2, 3], rows[1] + [(0.25, -0.25, 0.5)] * 4
-        self.vault = self.train(ids, values)
-        self.accept("train", ids, values)
+        request = _request("train", rows[0] + [0, 1, 2, 3], rows[1] + [(0.25, -0.25, 0.5)] * 4)
+        self.vault = self.train(request)
+        self.accept(request)
 
-    def train(self, ids, values, **options):
-        return Vault.create(
-            self.path, self.table(ids, values), target="y", id="who", model=self.holding.model, wait=0.0, **options
-        )
-
-    @staticmethod
-    def table(ids, values):
-        values = np.array(values).reshape(-1, 3)
-        return table(ids, values[:, :2], values[:, 2])
+    def train(self, request, **options):
+        described = {"target": "y", "id": "who", "model": self.oracle.model, "wait": 0.0}
+        return Vault.create(self.path, request.table, **described, **options)
 
     def drawn_request(self, data):
-        """A request that can be carried out: its kind, ids and values."""
-        holding = self.holding
-        kinds = ["add"] + ["unlearn", "rectify"] * bool(holding.rows) + ["readmit"] * bool(holding.erased)
+        """A request that can be carried out."""
+        oracle = self.oracle
+        kinds = ["add"] + ["unlearn", "rectify"] * bool(oracle.rows) + ["readmit"] * bool(oracle.erased)
         kind = data.draw(st.sampled_from([*kinds * 3, "train"]), label="kind")
         if kind in ("train", "add"):
             ids, values = data.draw(batches())
-            new = 100 * (holding.request + 1) if kind == "train" else 10 + holding.request
+            new = 100 * (oracle.request + 1) if kind == "train" else 10 + oracle.request
             people = [new + k for k in range(SHARDS)] if kind == "train" else [new]
-            return kind, ids + people, values + [(0.25, -0.25, 0.5)] * len(people)
-        known = sorted(holding.erased if kind == "readmit" else holding.rows)
+            return _request(kind, ids + people, values + [(0.25, -0.25, 0.5)] * len(people))
+        known = sorted(oracle.erased if kind == "readmit" else oracle.rows)
         ids = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True), label="ids")
         if kind == "rectify":
-            ids = [one for one in ids for _ in holding.rows[one]]
-        return kind, ids, [data.draw(VALUES) for _ in ids] if kind == "rectify" else ()
+            ids = [one for one in ids for _ in oracle.rows[one]]
+        return _request(kind, ids, [data.draw(VALUES) for _ in ids] if kind == "rectify" else ())
 
-    def ask(self, kind, ids, values):
-        if kind == "train":
-            self.vault = self.train(ids, values, replace=True, skip_erased=True)
+    def ask(self, request):
+        if request.kind == "train":
+            self.vault = self.train(request, replace=True, skip_erased=True)
             return self.vault.receipt
-        if kind == "add":
-            return self.vault.add(self.table(ids, values), skip_erased=True)
-        return getattr(self.vault, kind)(self.table(ids, values) if values else ids)
+        return request.ask(self.vault, **{"skip_erased": True} if request.kind == "add" else {})
 
-    def accept(self, kind, ids, values, done=True):
-        self.holding = self.holding.after(kind, ids, values)
-        self.past.append(Past(kind, set(ids) if kind in ("unlearn", "rectify") else set(), set(), done))
-        self.seen.update(ids)
+    def accept(self, request, done=True):
+        self.oracle = self.oracle.after(request)
+        people = set(request.ids) if request.kind in ("unlearn", "rectify") else set()
+        self.past.append(Past(request.kind, people, set(), done))
+        self.seen.update(request.ids)
 
     @rule(data=st.data())
     def request(self, data):
-        kind, ids, values = self.drawn_request(data)
-        before = self.holding
-        receipt = self.ask(kind, ids, values)
-        self.accept(kind, ids, values)
-        assert (receipt.request, receipt.kind) == (self.holding.request, kind)
+        request, before = self.drawn_request(data), self.oracle
+        receipt = self.ask(request)
+        self.accept(request)
+        assert (receipt.request, receipt.kind) == (self.oracle.request, request.kind)
         assert (receipt.certificate is None) == self.lost_key == any("not certified" in n for n in receipt.notes)
-        if kind in ("train", "add"):
-            assert receipt.rows == self.holding.drawn - (before.drawn if kind == "add" else 0)
-        if kind in ("unlearn", "rectify"):
-            assert receipt.rows == sum(len(before.rows[one]) for one in set(ids))
+        if request.kind in ("train", "add"):
+            assert receipt.rows == self.oracle.slots_drawn - (before.slots_drawn if request.kind == "add" else 0)
+        if request.kind in ("unlearn", "rectify"):
+            assert receipt.rows == sum(before.counts[one] for one in set(request.ids))
 
-    @precondition(lambda self: self.holding.erased)
+    @precondition(lambda self: self.oracle.erased)
     @rule(data=st.data())
     def ask_again_for_somebody_erased(self, data):
-        one = data.draw(st.sampled_from(sorted(self.holding.erased)))
+        one = data.draw(st.sampled_from(sorted(self.oracle.erased)))
         again = self.vault.unlearn([one])
-        assert (again.request, again.seconds) == (self.holding.erased[one], 0.0)
+        assert (again.request, again.seconds) == (self.oracle.erased[one], 0.0)
         if not self.lost_key:
             assert checked(again.certificate, load_public(self.folder / "m.pub"))["request"] == again.request
         for ask in (self.vault.add, self.vault.rectify):
             with pytest.raises(ErasedId):
-                ask(self.table([one], [(0.0, 0.0, 0.0)]))
+                ask(_request("add", [one], [(0.0, 0.0, 0.0)]).table)
 
     @rule(one=PEOPLE)
     def ask_for_what_cannot_be(self, one):
-        if one not in self.holding.rows and one not in self.holding.erased:
+        if one not in self.oracle.rows and one not in self.oracle.erased:
             with pytest.raises(UnknownId):
-                self.vault.unlearn([*self.holding.rows, one])
-        if one not in self.holding.erased:
+                self.vault.unlearn([*self.oracle.rows, one])
+        if one not in self.oracle.erased:
             with pytest.raises(UnknownId):
                 self.vault.readmit([one])
         with pytest.raises(InvalidInput):
-            self.vault.add(self.table([one, one], [(0.0, 0.0, 0.0), (np.nan, 0.0, 0.0)]))
+            _request("add", [one, one], [(0.0, 0.0, 0.0), (np.nan, 0.0, 0.0)]).ask(self.vault)
 
     @rule()
     def predict(self):
-        if self.holding.rows:
-            expected = self.holding.retrained().predict(PROBE)[:, 0]
-            np.testing.assert_array_equal(self.vault.predict(PROBE), expected)
+        if self.oracle.rows:
+            np.testing.assert_array_equal(self.vault.predict(PROBE), self.oracle.predict(PROBE))
         else:
             with pytest.raises(NothingLearned):
                 self.vault.predict(PROBE)
@@ -297,20 +186,19 @@ class VaultMachine(RuleBasedStateMachine):
     )
     def crash(self, data, after, again, then):
         """A process ends in the midst of a request; the next one may end in the midst of what it finds."""
-        kind, ids, values = self.drawn_request(data)
-        acknowledged = False
+        request, acknowledged = self.drawn_request(data), False
         with ending(after):
-            self.ask(kind, ids, values)
+            self.ask(request)
             acknowledged = True
         accepted, done = self.in_ledger()
-        assert acknowledged <= (accepted > self.holding.request)
-        if accepted > self.holding.request:
-            before = self.holding
-            self.accept(kind, ids, values, done=accepted in done)
+        assert acknowledged <= (accepted > self.oracle.request)
+        if accepted > self.oracle.request:
+            before = self.oracle
+            self.accept(request, done=accepted in done)
             if then == "copy":
-                self.copy(self.holding if Folder(self.path).current().request == accepted else before)
+                self.copy(self.oracle if Folder(self.path).current().request == accepted else before)
         elif then == "copy":
-            self.copy(self.holding)
+            self.copy(self.oracle)
         if then == "put back" and self.usable:
             self.put_back(data, again)
             return
@@ -325,15 +213,15 @@ class VaultMachine(RuleBasedStateMachine):
         records = Ledger(self.folder / "m.ledger").read()[0]
         return sum(r.kind in REQUESTS for r in records), {r.request for r in records if r.kind == "done"}
 
-    def copy(self, holding):
+    def copy(self, oracle):
         to = self.folder / f"copy-{len(self.copies)}"
         shutil.copytree(self.path, to)
-        self.copies.append((to, holding))
+        self.copies.append((to, oracle))
 
     @precondition(lambda self: len(self.copies) < 4)
     @rule()
     def take_a_copy(self):
-        self.copy(self.holding)
+        self.copy(self.oracle)
 
     @property
     def usable(self):
@@ -355,21 +243,23 @@ class VaultMachine(RuleBasedStateMachine):
         if not since:
             return
         number, done = self.in_ledger()
-        assert number > self.holding.request
-        assert end is not None or number == self.holding.request + 1
+        assert number > self.oracle.request
+        assert end is not None or number == self.oracle.request + 1
         people, slots = set().union(*(p.people for p in since)), set().union(*(p.slots for p in since))
-        left = old.without(people, slots)
         unfinished = {k for k, past in enumerate(self.past, 1) if not past.done}
-        restored = copy.copy(self.holding)
-        restored.rows, restored.request = left, number
-        restored.erased = {one: number if by in unfinished else by for one, by in self.holding.erased.items()}
+        restored = replace(
+            self.oracle,
+            rows=old.without(people, slots).rows,
+            erased={one: number if by in unfinished else by for one, by in self.oracle.erased.items()},
+            kinds=self.oracle.kinds + ("restore",) * (number - self.oracle.request),
+        )
         gone = old.slots - restored.slots
         if end is None and not any(past.kind == "restore" for past in since):
-            missing = len(self.holding.slots - old.slots)
+            missing = len(self.oracle.slots - old.slots)
             assert f"{len(gone)} rows that were erased" in self.vault.notes[0]
             assert f"{missing} rows that were added since are missing" in self.vault.notes[0]
-        self.past += [Past("restore", set(), gone, k in done) for k in range(self.holding.request + 1, number + 1)]
-        self.holding = restored
+        self.past += [Past("restore", set(), gone, k in done) for k in range(self.oracle.request + 1, number + 1)]
+        self.oracle = restored
 
     @precondition(lambda self: len(self.usable) < len(self.copies))
     @rule(data=st.data())
@@ -400,17 +290,15 @@ class VaultMachine(RuleBasedStateMachine):
     @invariant()
     def the_rows_are_those_of_the_people_there_are(self):
         ids = sorted(self.seen)
-        rows = {one: [slot for slot, _ in parts] for one, parts in self.holding.rows.items()}
-        erased = {one: {-by} for one, by in self.holding.erased.items()}
+        rows = {one: [slot for slot, _ in parts] for one, parts in self.oracle.rows.items()}
+        erased = {one: {-by} for one, by in self.oracle.erased.items()}
         for one, slots in slots_of(self.vault, ids).items():
             assert (set(slots) if one in erased else slots) == erased.get(one, rows.get(one, []))
-        assert self.vault._writer.state.drawn == self.holding.drawn
+        assert self.vault._writer.state.drawn == self.oracle.slots_drawn
 
     @invariant()
     def the_model_is_the_retrained_one(self):
-        retrained = self.holding.retrained()
-        assert self.vault.digest() == retrained.digest()
-        assert weights(self.vault) == [None if W is None else W.tobytes() for W in retrained.models]
+        assert bits(self.vault) == bits(self.oracle)
 
     @invariant()
     def requests_are_numbered_without_gaps_and_certified_if_there_is_a_key(self):

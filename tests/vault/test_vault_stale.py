@@ -11,7 +11,6 @@ import shutil
 import signal
 import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -25,7 +24,7 @@ from expunge.vault import Vault
 from expunge.vault.disk import files
 from expunge.vault.ledger.ledger import REQUESTS, Ledger
 
-from support.killing import Unsynced
+from support.disks import Interrupted, Unsynced, used
 from support.vaults import random_table, small
 
 PEOPLE = list(range(24))
@@ -79,40 +78,19 @@ def scene(trained, tmp_path, monkeypatch):
 # One after another, at every instant
 
 
-class Stopped(Unsynced):
+class Stopped(Interrupted):
     """A disk that lets somebody else go first, before every operation. What that one does is not stopped."""
 
     def __init__(self, meanwhile):
         self._meanwhile, self._busy = meanwhile, False
 
-    @classmethod
-    @contextmanager
-    def used(cls, meanwhile):
-        before, files.system = files.system, cls(meanwhile)
-        try:
-            yield files.system
-        finally:
-            files.system = before
-
-    def stop(self):
+    def before(self, *_):
         if not self._busy:
             self._busy = True
             try:
                 self._meanwhile()
             finally:
                 self._busy = False
-
-
-def _stopping(name):
-    def operation(self, *args):
-        self.stop()
-        return getattr(Unsynced, name)(self, *args)
-
-    return operation
-
-
-for _name in ("open", "read", "write", "truncate", "sync", "rename", "unlink", "mkdir", "names", "map", "lock"):
-    setattr(Stopped, _name, _stopping(_name))
 
 
 def test_whatever_a_writer_is_doing_a_reader_answers_from_the_model_that_counts_or_refuses(scene):
@@ -131,7 +109,7 @@ def test_whatever_a_writer_is_doing_a_reader_answers_from_the_model_that_counts_
                 assert scene.epoch(answer) == before
                 seen.add(before)
 
-    with Stopped.used(ask):
+    with used(Stopped(ask)):
         writer.unlearn([0])
     assert seen == {0, 1, "refused"}
     assert scene.epoch(old.predict(PROBE)) == 1
@@ -156,8 +134,8 @@ def test_whatever_a_reader_is_doing_a_request_that_comes_in_between_is_in_its_an
                 except VaultBusy:  # the reader is just the writer: a moment later
                     left += 1
 
-        with Stopped.used(meanwhile) as disk:
-            monkeypatch.setattr(Ledger, "stamp", lambda self, disk=disk: (disk.stop(), stamp(self))[1])
+        with used(Stopped(meanwhile)) as disk:
+            monkeypatch.setattr(Ledger, "stamp", lambda self, disk=disk: (disk.before(), stamp(self))[1])
             answer = (Vault.open(mine.path) if opens else vault).predict(PROBE)
         monkeypatch.setattr(Ledger, "stamp", stamp)
         if left >= 0:

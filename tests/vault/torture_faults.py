@@ -1,13 +1,13 @@
 """Every fault at every operation of every command, and every fault of the recovery after every crash.
 
-    python -m pytest -n auto tests/torture_faults.py
+    python -m pytest -n auto tests/vault/torture_faults.py
 
 It takes about half an hour on two cores, so a plain run of the tests leaves it out: its name does not begin with test_.
 """
 
 import pytest
 
-from support.disks import Fault
+from support.faulty import Fault
 from support.trials import BOUNDS, COMMANDS, REQUESTS, Trial, World, fitting, operations, told
 
 SEEDS = range(4)

@@ -6,6 +6,7 @@ Unit bounds take values in [-1, 1] as they are. Prediction uses the same map and
 it extrapolates.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInput, InvalidSetting
+from ..errors import CountedInput, InvalidSetting
 from ..exact.arrays import Floats
 
 BoundsLike: TypeAlias = Any  # None, "unit" or a pair (low, high)
@@ -96,17 +97,15 @@ class Bounds:
         if clip and not self.unit:
             inside = np.fmax(values, self.low)  # np.clip would make an observed column NaN
             return np.fmin(inside, self.high, out=inside)
-        where = ", ".join(
-            f"{n:,} in column {f'{j} of {name}' if columns is None else repr(columns[j])}"
-            for j, n in enumerate(outside)
-            if n
-        )
+        counts: Counter[str] = Counter()  # two columns may have one name
+        for j in np.flatnonzero(outside).tolist():
+            counts[f"column {f'{j} of {name}' if columns is None else repr(columns[j])}"] += int(outside[j])
         kind, way_out = (
             ("unit", "declare bounds instead")
             if self.unit
             else ("declared", "widen the bounds, or train with clip=True (--clip)")
         )
-        raise InvalidInput(f"rows outside the {kind} bounds: {where}; {way_out}")
+        raise CountedInput(f"rows outside the {kind} bounds", counts, len(values), way_out)
 
 
 def parse_bounds(spec: BoundsLike, columns: int, *, name: str) -> Bounds:

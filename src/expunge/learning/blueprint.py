@@ -13,7 +13,7 @@ from ..encoding.extents import Extents
 from ..encoding.features import FeatureMap, IdentityMap
 from ..encoding.randomness import Key, as_generator, draw_key
 from ..encoding.values import as_float
-from ..errors import InvalidSetting
+from ..errors import CountedInput, InvalidSetting
 from ..exact.arrays import Floats
 from ..stores.change import Change
 from ..stores.store import Store
@@ -60,11 +60,25 @@ class Blueprint:
         return self.key.astype("<u8").tobytes()
 
     def admit(
-        self, X: Floats, y: Floats, inputs: Sequence[str] | None = None, targets: Sequence[str] | None = None
+        self,
+        X: Floats,
+        y: Floats,
+        inputs: Sequence[str] | None = None,
+        targets: Sequence[str] | None = None,
+        *,
+        clip: bool | None = None,
     ) -> tuple[Floats, Floats]:
-        """Rows as they will be kept (clipped, if so declared), or an error that names columns if they are outside."""
-        X = self.inputs.admit(X, clip=self.clip, name="X", columns=inputs)
-        return X, self.targets.admit(y, clip=self.clip, name="y", columns=targets)
+        """Rows as they will be kept (clipped, if so declared or asked), or an error that names columns."""
+        clip = self.clip if clip is None else clip
+        try:
+            X = self.inputs.admit(X, clip=clip, name="X", columns=inputs)
+        except CountedInput as refusal:
+            try:
+                self.targets.admit(y, clip=clip, name="y", columns=targets)
+            except CountedInput as more:
+                raise refusal.beside(more) from None
+            raise
+        return X, self.targets.admit(y, clip=clip, name="y", columns=targets)
 
     def measured(self, store: Store | None = None, change: Change | None = None) -> Extents:
         """The extents of the rows that a store keeps, as they are or as they will be after a change."""

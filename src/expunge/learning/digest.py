@@ -13,9 +13,7 @@ from ..encoding.encoder import Encoder
 DIGEST_VERSION = 1
 
 
-def digest(
-    encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_], fingerprints: Sequence[bytes]
-) -> str:
+def digest(encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_], fingerprints: Sequence[bytes]) -> str:
     """SHA-256 over the public parameters, the slots in use and each learner's fingerprint: 64 hex characters.
 
     ``described`` is what is public of aggregate and rule, as plain JSON values.

@@ -40,15 +40,15 @@ class State:
         ensemble = Ensemble.learn(encoder, store, blueprint.rule, blueprint.aggregate, change)
         return cls(blueprint, ensemble, extents, drawn, _count(rows, change))
 
-    def with_store(self, store: Store, drawn: int) -> Self:
-        """The same state with what is kept of its rows in another store, which has room for more."""
+    def grown(self, drawn: int) -> Self:
+        """The same state with room for more rows, once so many slots are given out."""
+        store = self.ensemble.store.grown(room(drawn, self.blueprint.code.shards))
         return replace(self, ensemble=replace(self.ensemble, store=store), drawn=drawn)
 
     def with_room(self, rows: int) -> tuple[Self, Slots]:
         """The state with room for more rows, and the slots that they get."""
-        s, drawn = self.blueprint.code.shards, self.drawn + rows
-        grown = self.ensemble.store.grown(room(drawn, s))
-        return self.with_store(grown, drawn), draw_slots(self.blueprint.key, self.drawn, rows, s)
+        slots = draw_slots(self.blueprint.key, self.drawn, rows, self.blueprint.code.shards)
+        return self.grown(self.drawn + rows), slots
 
     def after(self, change: Change) -> "Outcome":
         """What a change leads to. Nothing is overwritten yet."""

@@ -9,8 +9,8 @@ interrupted keeps the old one.
 import json
 import math
 import os
+import secrets
 import struct
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidFile
+from . import files
 from .npy import array_parts, read_header
 
 FORMAT = "expunge model"
@@ -43,24 +44,13 @@ def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArra
 
 
 def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an archive in place of whatever was at ``path``; the new file is synced first."""
+    """Write an archive in place of whatever was at ``path``, in one step and synced."""
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    with files.replacing(target, beside) as new:
+        with os.fdopen(os.dup(new.fd), "wb") as file:
             dump(file, header, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the new name, too, outlasts a power cut
-        finally:
-            os.close(folder)
+        new.commit()
 
 
 class Archive:

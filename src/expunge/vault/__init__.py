@@ -1,13 +1,13 @@
 """The vault: a trained model that lives on disk, answers erasure requests for years, and certifies them.
 
 Its promises, and how they are kept, are in ``docs/vault.md``. It contains no mathematics: slots, coded rows, moments,
-weights and digests are the rooms' below.
+weights and digests are computed by the rooms below.
 """
 
-from .audit import Check, Verdict
-from .ledger.history import Request
-from .receipts import Receipt, Status
+from .ledger.history import LoggedRequest
+from .receipts import Check, Receipt, Status, Verdict
+from .requests.naming import Holding
 from .tables.schema import Schema
 from .vault import Vault
 
-__all__ = ["Check", "Receipt", "Request", "Schema", "Status", "Vault", "Verdict"]
+__all__ = ["Check", "Holding", "LoggedRequest", "Receipt", "Schema", "Status", "Vault", "Verdict"]

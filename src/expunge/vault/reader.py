@@ -12,7 +12,8 @@ from ..errors import InvalidFile, Unfinished, VaultBusy
 from .disk.folder import Folder
 from .disk.manifest import Manifest
 from .disk.snapshot import Model, load_model
-from .ledger.ledger import REQUESTS, Ledger, Record
+from .ledger.ledger import Ledger
+from .ledger.records import DONE, Record
 
 _TRIES = 1000
 _POLL = 0.01  # seconds between two looks at what another has to finish
@@ -24,6 +25,11 @@ class Reader:
     def __init__(self, folder: Folder, ledger: Ledger, settle: Callable[[], None], wait: float) -> None:
         self._folder, self._ledger, self._settle, self._wait = folder, ledger, settle, wait
         self._seen: tuple[object, Model] | None = None
+
+    @property
+    def seen(self) -> Manifest | None:
+        """The manifest of the model that was read last; no look at the disk."""
+        return None if self._seen is None else self._seen[1].manifest
 
     def current(self) -> Model:
         """The model that has carried out all that is accepted; the same object as long as nothing newer is."""
@@ -68,11 +74,11 @@ class Reader:
 
 def pending(manifest: Manifest, records: Sequence[Record], torn: bool) -> bool:
     """Whether the ledger, from the manifest's request on, says more than the manifest has carried out."""
-    newest = max((record.request for record in records if record.kind in REQUESTS), default=manifest.request)
+    newest = max((record.request for record in records if record.is_request), default=manifest.request)
     strange = not records or records[0].end.hash != manifest.record  # who wants to finish that says what is wrong
     return torn or strange or newest > manifest.request
 
 
 def finished(manifest: Manifest, records: Sequence[Record]) -> bool:
     """Whether the manifest's own request is done, down to its certificate's payload."""
-    return any(record.kind == "done" and record.request == manifest.request for record in records)
+    return any(record.kind == DONE and record.request == manifest.request for record in records)

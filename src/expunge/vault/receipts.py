@@ -1,4 +1,4 @@
-"""What a vault answers: the receipt of a request, and its status."""
+"""What a vault answers: the receipt of a request, its status, and the verdict of an audit."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ class Receipt:
     request : int
         Its number.
     kind : str
-        train, add, rectify, unlearn or readmit.
+        train, add, rectify, unlearn, readmit or rebound.
     rows, people : int
         How many rows were erased, corrected, added, and of how many ids.
     learners : int
@@ -26,6 +26,10 @@ class Receipt:
         Where the certificate was written, too.
     earlier : tuple of int
         Requests that had erased some of these ids before. If they had erased all, the receipt is that of the last.
+    skipped : int
+        Ids that were left out: unknown ones (``skip_unknown``), or erased ones in a table (``skip_erased``).
+    known : int
+        Of the people whose rows were added, how many had rows before.
     notes : tuple of str
         What a person should know.
     """
@@ -39,23 +43,73 @@ class Receipt:
     certificate: str | None = field(repr=False)
     path: Path | None
     earlier: tuple[int, ...] = ()
+    skipped: int = 0
+    known: int = 0
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Status:
-    """What is in a vault."""
+    """What is in a vault.
+
+    Attributes
+    ----------
+    vault : str
+        Its name, a UUID.
+    rows, people : int
+        Rows that the model has learned, and how many ids have them.
+    erased_ids : int
+        Ids that are erased and not readmitted.
+    requests, uncertified : int
+        Requests so far, and those of them that wait for the signing key.
+    trained : str
+        When it was trained (ISO 8601, UTC).
+    targets, columns, inputs : tuple of str
+        What is predicted; the columns that it is predicted from; and the d inputs that these columns become.
+    shards, learners : int
+    rate, alpha : float
+    features : str
+    observed_bounds : bool
+        Whether a row can move a bound.
+    bytes : int
+        The size of the folder.
+    """
 
     vault: str
     rows: int
+    people: int
     erased_ids: int
     requests: int
     uncertified: int
     trained: str
     targets: tuple[str, ...]
+    columns: tuple[str, ...]
     inputs: tuple[str, ...]
     shards: int
     learners: int
+    rate: float
+    alpha: float
     features: str
     observed_bounds: bool
     bytes: int
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that an audit checked."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an audit found."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything fits."""
+        return all(check.ok for check in self.checks)

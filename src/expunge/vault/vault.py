@@ -1,8 +1,12 @@
-"""Vault: a model that lives on disk for years and answers erasure requests."""
+"""Vault: a model that lives on disk for years and answers erasure requests.
+
+What reads tables, signs or audits is loaded when it is used: who only looks at a vault does not wait for pyarrow or
+cryptography.
+"""
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,31 +14,26 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, MissingData, UnknownId, VaultBusy
-from ..exact.arrays import Floats, Slots
+from ..errors import InvalidFile, InvalidSetting, MissingData, VaultBusy
+from ..exact.arrays import Floats
+from ..learning.rules import RidgeRule
 from ..learning.settings import Settings
-from ..stores.change import Change
-from ..stores.ids import slots_of_mentions
-from . import audit
-from .audit import Verdict
-from .certificates.jws import SigningKey, load_public
-from .certificates.keys import Keys
+from . import tables
+from .certificates.keys import Keys, signing_key
 from .certificates.notary import waiting
-from .disk.folder import Folder, Identity, Places
-from .disk.founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
-from .disk.people import Entries, Hashes, as_text, hashed, tombstone
+from .disk.folder import Folder, Places, VaultIdentity
 from .disk.snapshot import Model
-from .ledger.history import Request, history
+from .founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
+from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
 from .reader import Reader, finished, pending
-from .receipts import Receipt, Status
-from .requests import training
-from .requests.plans import Plan
-from .tables import predictions
-from .tables import reading as tables
-from .tables.intake import Progress, silent
-from .tables.reading import Block
-from .tables.schema import Schema
+from .receipts import Receipt, Status, Verdict
+from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
+from .requests.intake import Progress, silent
+from .requests.naming import Holding, holdings, look_up
+from .requests.plan import Plan
+from .requests.train import blueprint_of
+from .tables import Schema
 from .writer import Writer
 
 
@@ -59,7 +58,7 @@ class Vault:
     True
     """
 
-    def __init__(self, places: Places, identity: Identity, *, key: str | Path | None, wait: float) -> None:
+    def __init__(self, places: Places, identity: VaultIdentity, *, key: str | Path | None, wait: float) -> None:
         """Use `create` or `open`."""
         self.places = places
         self._wait = wait
@@ -95,8 +94,9 @@ class Vault:
             A CSV, Parquet or Arrow file, which may be larger than memory, or a pyarrow, pandas or polars table.
         target, id : str
             The columns of the target (or targets) and of the ids; with a schema, it names them.
-        model : CodedRegressor, optional
-            The parameters; ``learner`` and ``keep`` must be the defaults.
+        model : CodedRegressor or Settings, optional
+            The parameters; ``learner`` and ``keep`` must be the defaults: a vault learns by ridge regression and keeps
+            its rows.
         schema : Schema or path, optional
             What each column is. Without one all other columns must be numbers without gaps, with observed bounds.
         key : path, optional
@@ -112,8 +112,8 @@ class Vault:
         """
         places = Places.of(path)
         wanted = wanted_schema(data, schema, target, id)
-        blueprint = training.blueprint_of(Settings() if model is None else model, wanted)
-        signing = None if key is None else SigningKey.load(Path(key))
+        blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
+        signing = None if key is None else signing_key(Path(key))
         with undone_if_it_fails(places):
             vault = cls(places, found_identity(places, wait), key=key, wait=wait)
             writer = vault._writer
@@ -124,9 +124,11 @@ class Vault:
                     vault._keys.make(signing)
                 started = time.perf_counter()
                 with writer.preparing():
-                    blocks = tables.blocks(data, wanted, targets=True, ids=True)
-                    plan = training.train(writer, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress)
-                vault.receipt = vault._done(plan, blueprint.code.learners, started)
+                    blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
+                    plan = Train.plan(
+                        writer.site, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress
+                    )
+                vault.receipt = vault._done(plan, started)
         return vault
 
     @classmethod
@@ -180,7 +182,13 @@ class Vault:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the last opening or request has to say to a person."""
-        return tuple(self._writer.notes)
+        return tuple(self._writer.notary.notes)
+
+    def __repr__(self) -> str:
+        manifest = self._reader.seen
+        if manifest is None:
+            return f"Vault({str(self.places.vault)!r})"
+        return f"Vault({str(self.places.vault)!r}, rows={manifest.rows}, request={manifest.request})"
 
     @contextmanager
     def _writing(self) -> Iterator[Writer]:
@@ -191,32 +199,22 @@ class Vault:
 
     # Requests
 
-    def unlearn(self, ids: Any) -> Receipt:
+    def unlearn(self, ids: Any, *, skip_unknown: bool = False) -> Receipt:
         """Erase all rows of these ids: from the model, from the disk, for good.
 
         Parameters
         ----------
         ids : int, str or a sequence of them
-            One id or many, in one request. An unknown id is an error and nothing is changed; one that was erased
-            before has the answer that it had then.
+            One id or many, in one request. An id that was erased before has the answer that it had then.
+        skip_unknown : bool
+            Whether to leave out ids that were never there. Otherwise one of them is an error and nothing is changed.
         """
         started = time.perf_counter()
         with self._writing() as writer:
-            hashes, entries = self._find(tables.id_bytes(ids))
-            live, buried = entries.live, entries.buried
-            earlier = tuple(sorted({tombstone(slot) for slot in buried.slot.tolist()}))
-            if not len(live.slot):
-                return self._again(earlier)
-            change = Change(live.slot)
-            outcome = writer.touching(writer.state, change).after(change)
-            gone = hashes[np.unique(live.owner)]
-            body = {
-                "erase": live.slot.tolist(),
-                "bury": as_text(gone),
-                "rows": len(live.slot),
-                "people": len(gone),
-            }
-            return replace(self._done(Plan("unlearn", body, outcome.state), outcome.learners, started), earlier=earlier)
+            named = look_up(writer.site, tables.id_bytes(ids), skip_unknown=skip_unknown)
+            if not len(named.entries.live.slot):
+                return replace(self._again(named.earlier), skipped=named.skipped)
+            return replace(self._done(Unlearn.plan(writer.site, named), started), earlier=named.earlier)
 
     def rectify(self, data: Any) -> Receipt:
         """Replace all rows of the ids in a table by right ones, in their slots.
@@ -228,30 +226,18 @@ class Vault:
         """
         started = time.perf_counter()
         with self._writing() as writer:
-            owners, X, y = _whole(tables.blocks(data, writer.model.schema, targets=True, ids=True))
-            X, y = writer.model.blueprint.admit(X, y, writer.model.schema.inputs, writer.model.schema.targets)
-            hashes, entries = self._find(owners)
-            if len(buried := np.unique(entries.buried.owner)):
-                raise ErasedId(f"{len(buried)} ids in this table were erased before; nothing was changed")
-            slots = _slots_in_order(owners, entries.live)
-            change = Change(slots, X, y)
-            outcome = writer.touching(writer.state, change).after(change)
-            body = {
-                "replace": slots.tolist(),
-                "replaced": as_text(hashes),
-                "rows": len(slots),
-                "people": len(hashes),
-            }
-            stage = np.column_stack([X, y])
-            return self._done(Plan("rectify", body, outcome.state, stage=stage), outcome.learners, started)
+            blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
+            return self._done(Rectify.plan(writer.site, blocks), started)
 
-    def add(self, data: Any, *, skip_erased: bool = False, progress: Progress = silent) -> Receipt:
+    def add(self, data: Any, *, clip: bool = False, skip_erased: bool = False, progress: Progress = silent) -> Receipt:
         """Learn more rows.
 
         Parameters
         ----------
         data : path or table
             As in `create`.
+        clip : bool
+            Whether to move values outside declared bounds to the bound, instead of refusing the table.
         skip_erased : bool
             Whether to leave out rows of ids that were erased, instead of refusing the table.
         progress : callable, optional
@@ -260,25 +246,41 @@ class Vault:
         started = time.perf_counter()
         with self._writing() as writer:
             with writer.preparing():
-                blocks = tables.blocks(data, writer.model.schema, targets=True, ids=True)
-                plan, learners = training.add(writer, blocks, skip_erased=skip_erased, progress=progress)
-            return self._done(plan, learners, started)
+                blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
+                plan = Add.plan(writer.site, blocks, clip=clip, skip_erased=skip_erased, progress=progress)
+            return self._done(plan, started)
 
-    def readmit(self, ids: Any) -> Receipt:
+    def readmit(self, ids: Any, *, skip_unknown: bool = False) -> Receipt:
         """Let erased ids come again: the people consented. Their rows are not back; add them.
 
         Parameters
         ----------
         ids : int, str or a sequence of them
             An id that is not erased is an error and nothing is changed.
+        skip_unknown : bool
+            Whether to leave out ids that were never there.
         """
         started = time.perf_counter()
         with self._writing() as writer:
-            hashes, entries = self._find(tables.id_bytes(ids))
-            if len(held := np.setdiff1d(np.arange(len(hashes)), entries.buried.owner)):
-                raise UnknownId(f"{len(held)} of {len(hashes)} ids are not erased; nothing was changed")
-            body = {"free": as_text(hashes), "rows": 0, "people": len(hashes)}
-            return self._done(Plan("readmit", body, writer.state), 0, started)
+            named = look_up(writer.site, tables.id_bytes(ids), skip_unknown=skip_unknown)
+            return self._done(Readmit.plan(writer.site, named), started)
+
+    def rebound(self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent) -> Receipt:
+        """Give columns other declared bounds, and learn all rows again with them.
+
+        Parameters
+        ----------
+        bounds : mapping of a column to (low, high) or None
+            Numbers, or dates (also as text, ``"2024-12-31"``); None observes the column from now on. A row outside
+            the new bounds is an error and nothing is changed. Values that were clipped when they came stay clipped.
+        progress : callable, optional
+            As in `create`.
+        """
+        started = time.perf_counter()
+        with self._writing() as writer:
+            with writer.preparing():
+                plan = Rebound.plan(writer.site, bounds, progress)
+            return self._done(plan, started)
 
     # Answers
 
@@ -292,11 +294,11 @@ class Vault:
         """
         while True:
             model = self._reader.current()
-            parts = [
-                self._predicted(model, block) for block in tables.blocks(data, model.schema, targets=False, ids=False)
-            ]
+            blocks = tables.read_blocks(data, model.schema, targets=False, ids=False)
+            parts = [_predicted(model, block) for block in blocks]
             if self._reader.current() is model:
-                return np.concatenate([np.empty((0, *parts[0].shape[1:])), *parts]) if parts else np.empty(0)
+                t = len(model.schema.targets)
+                return np.concatenate([np.empty((0, t) if t > 1 else 0), *parts])
 
     def predict_to(self, data: Any, out: str | Path | IO[bytes]) -> int:
         """Predict the rows of a table into a CSV or Parquet file, with their ids if the table has them.
@@ -310,58 +312,75 @@ class Vault:
         """
         while True:
             model = self._reader.current()
-            with predictions.written(out, model.schema, data) as write:
+            with tables.written_predictions(out, model.schema, data) as write:
                 for block in write.blocks():
-                    write(block, self._predicted(model, block))
+                    write(block, _predicted(model, block))
                 if self._reader.current() is model:
                     return write.commit()
 
-    @staticmethod
-    def _predicted(model: Model, block: Block) -> Floats:
-        y = model.ensemble.predict(block.X)
-        return y[:, 0] if y.shape[1] == 1 else y
+    def holds(self, ids: Any) -> list[Holding]:
+        """Say of each id, in the order asked, whether it has rows, was erased, or is unknown.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            One id or many.
+        """
+        with self._writing() as writer:
+            return holdings(writer.site, tables.id_bytes(ids))
 
     def verify(self, *, progress: Progress = silent) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate."""
+        from . import audit
+
         self._writer.forget()  # what is in memory proves nothing about the files
         with self._writing() as writer:
             return audit.verify(writer, progress)
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """All requests, with their state and certificates."""
         return history(Ledger(self.places.ledger).read()[0])
 
     def status(self) -> Status:
         """What is in it."""
         with self._writing() as writer:
-            requests = self.requests
-            model, code = writer.model, writer.model.blueprint.code
+            requests, now = self.requests, writer.now
+            schema, code = now.schema, now.blueprint.code
+            people, erased = now.people.count()
+            rule = now.blueprint.rule
+            assert isinstance(rule, RidgeRule)  # a vault has no other
             return Status(
                 vault=writer.identity.vault,
-                rows=model.manifest.rows,
-                erased_ids=writer.people.tombstones(),
+                rows=now.manifest.rows,
+                people=people,
+                erased_ids=erased,
                 requests=len(requests),
-                uncertified=sum(r.state == "done" for r in requests),
-                trained=next(r.time for r in requests if r.number == model.manifest.training),
-                targets=model.schema.targets,
-                inputs=model.schema.inputs,
+                uncertified=sum(request.state == "done" for request in requests),
+                trained=next(request.time for request in requests if request.number == now.manifest.training),
+                targets=schema.targets,
+                columns=tuple(schema.input_kinds),
+                inputs=schema.inputs,
                 shards=code.shards,
                 learners=code.learners,
-                features=repr(model.blueprint.features),
-                observed_bounds=model.blueprint.observed,
+                rate=code.rate,
+                alpha=rule.alpha,
+                features=repr(now.blueprint.features),
+                observed_bounds=now.blueprint.observed,
                 bytes=sum(path.stat().st_size for path in self.places.vault.iterdir()),
             )
 
     def digest(self) -> str:
         """The fingerprint of the model, as `CodedRegressor.digest`: as secret as the rows, once one is unlearned."""
         with self._writing() as writer:
-            return writer.state.ensemble.digest()
+            return writer.now.state.ensemble.digest()
 
     # Keys
 
     def public_keys(self) -> list[str]:
         """The thumbprints of the keys that certificates are checked with, the newest first."""
+        from .certificates.jws import load_public
+
         return [key.name for key in load_public(self.places.public)]
 
     def certificate_path(self, request: int) -> Path:
@@ -378,23 +397,9 @@ class Vault:
 
     # What requests share
 
-    def _find(self, ids: Iterable[bytes]) -> tuple[Hashes, Entries]:
-        """Hashes and entries of ids, each once; an id that was never there is an error."""
-        if not (wanted := list(dict.fromkeys(ids))):
-            raise InvalidInput("ids is empty: name at least one id")
-        hashes = hashed(self._writer.identity.key, wanted)
-        entries = self._writer.people.find(hashes)
-        known = np.union1d(entries.live.owner, entries.buried.owner)
-        if len(unknown := np.setdiff1d(np.arange(len(hashes)), known)):
-            raise UnknownId(
-                f"{len(unknown)} of {len(hashes)} ids are not in the vault, the first at position {unknown[0]}; "
-                "nothing was changed"
-            )
-        return hashes, entries
-
     def _again(self, earlier: tuple[int, ...]) -> Receipt:
         """The answer that was given before."""
-        request = next(r for r in self.requests if r.number == earlier[-1])
+        request = next(request for request in self.requests if request.number == earlier[-1])
         path = self.certificate_path(request.number)
         return Receipt(
             request.number,
@@ -408,34 +413,26 @@ class Vault:
             earlier=earlier,
         )
 
-    def _done(self, plan: Plan, learners: int, started: float) -> Receipt:
+    def _done(self, plan: Plan, started: float) -> Receipt:
         """Carry a plan out, and say so."""
         record = self._writer.perform(plan)
-        jws, path = self._writer.notary.last
+        certificate, path = self._writer.notary.last
         return Receipt(
             record.request,
-            plan.kind,
-            plan.body["rows"],
-            plan.body["people"],
-            learners,
+            record.kind,
+            plan.request.rows,
+            plan.request.people,
+            plan.learners,
             time.perf_counter() - started,
-            jws,
+            certificate,
             path,
-            notes=tuple(self._writer.notes),
+            skipped=plan.skipped,
+            known=plan.known,
+            notes=tuple(self._writer.notary.notes),
         )
 
 
-def _whole(blocks: Iterable[Block]) -> tuple[list[bytes], Floats, Floats]:
-    """All rows of a table at once: ids, inputs and targets."""
-    parts = [(block.ids or [], block.X, block.y) for block in blocks]
-    ids, X, y = zip(*parts, strict=True)
-    return [one for part in ids for one in part], np.concatenate(X), np.concatenate(y)
-
-
-def _slots_in_order(owners: list[bytes], live: Entries) -> Slots:
-    """The slot of each row of a table: the k-th time that an id is named is its k-th row."""
-    place = {owner: k for k, owner in enumerate(dict.fromkeys(owners))}
-    group = np.array([place[owner] for owner in owners], dtype=np.intp)
-    have = np.bincount(live.owner, minlength=len(place))
-    where, way_out = "in the vault than in this table", "unlearn the id, readmit it and add its rows"
-    return slots_of_mentions(group, live.slot, have, where=where, way_out=way_out)
+def _predicted(model: Model, block: tables.Block) -> Floats:
+    """Predict the rows of a block: (n,), or (n, t) for several targets."""
+    y = model.state.ensemble.predict(block.X)
+    return y[:, 0] if y.shape[1] == 1 else y

@@ -1,14 +1,13 @@
 """Certificates: what a vault did, signed, so that anybody can check it offline with the public key.
 
 A certificate is a compact JWS (RFC 7515) with an Ed25519 signature (EdDSA, RFC 8037): every language has a library for
-it. Ed25519 is deterministic, so signing the same payload again after a crash gives the same bytes. It commits to the
-new state as SHA-256(salt || digest), and names nobody.
+it. Ed25519 is deterministic, so signing the same payload again after a crash gives the same bytes.
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting
-from ..disk import files
+from ...saving import files
 
 TYPE = "expunge-certificate+jws"
 _MOST_BYTES = 2**20
 _END = b"-----END PUBLIC KEY-----"
-
-NOT_COVERED = (
-    "copies of the data outside the vault: its source, exports, backups of the folder or of the ledger",
-    "blocks that the file system or the disk keeps below the files",
-    "predictions and reports that were made from the model before",
-)
-
-
-def commitment(salt: str, digest: str) -> str:
-    """A commitment to a state: worthless without the salt, which is destroyed with the state."""
-    return hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(digest)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -127,7 +115,7 @@ def public_key_beside(path: Path) -> Path:
     return folder.with_suffix(".pub")
 
 
-def payload_of(certificate: str) -> dict[str, Any]:
+def unchecked(certificate: str) -> dict[str, Any]:
     """What a certificate says, whoever signed it."""
     try:
         body = json.loads(jwt.PyJWS().decode_complete(certificate, options={"verify_signature": False})["payload"])
@@ -140,7 +128,7 @@ def payload_of(certificate: str) -> dict[str, Any]:
 
 def checked(certificate: str, keys: Sequence[PublicKey]) -> dict[str, Any]:
     """What a certificate says, if one of these keys signed it."""
-    payload = payload_of(certificate)
+    payload = unchecked(certificate)
     for key in keys:
         try:
             jwt.PyJWS().decode(certificate, key.key, algorithms=["EdDSA"])
@@ -150,17 +138,6 @@ def checked(certificate: str, keys: Sequence[PublicKey]) -> dict[str, Any]:
             raise InvalidCertificate("this was signed with the key, but is not a certificate of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
-
-
-def payload_text(fields: Mapping[str, Any]) -> str:
-    """A payload in its one form."""
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def payload_fields(text: str) -> dict[str, Any]:
-    """The inverse of `payload_text`."""
-    fields: dict[str, Any] = json.loads(text)
-    return fields
 
 
 def _b64(data: bytes) -> str:

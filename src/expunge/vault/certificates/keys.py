@@ -1,10 +1,23 @@
-"""Keys: the pair that signs certificates and checks them, beside the folder."""
+"""Keys: the pair that signs certificates and checks them, beside the folder.
+
+Cryptography is imported when a key is asked for: who only looks at a vault does not wait for it.
+"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import InvalidFile, InvalidSetting
-from ..disk import files
-from .jws import SigningKey, load_public
+from ...saving import files
+
+if TYPE_CHECKING:
+    from .jws import SigningKey
+
+
+def signing_key(path: Path) -> "SigningKey":
+    """Read a private key."""
+    from .jws import SigningKey
+
+    return SigningKey.load(path)
 
 
 class Keys:
@@ -14,8 +27,10 @@ class Keys:
         self._private, self._public = private, public
         self.problem = ""  # why there was no key to sign with, when it was last asked for
 
-    def signing(self) -> SigningKey | None:
+    def signing(self) -> "SigningKey | None":
         """The private key, if it is there, can be read and is one of the vault's."""
+        from .jws import SigningKey, load_public
+
         try:
             key = SigningKey.load(self._private)
             known = {public.name for public in load_public(self._public)}
@@ -29,8 +44,10 @@ class Keys:
             self.problem = f"{self._private} is not a key of this vault"
         return None
 
-    def make(self, signing: SigningKey | None = None) -> SigningKey:
+    def make(self, signing: "SigningKey | None" = None) -> "SigningKey":
         """Write the pair, or the half that is not there; keys that were there before stay known."""
+        from .jws import SigningKey, load_public
+
         made = signing is None and not self._private.exists()
         if signing is None:
             signing = SigningKey.generate() if made else SigningKey.load(self._private)
@@ -42,8 +59,10 @@ class Keys:
             files.put(self._private, signing.pem())
         return signing
 
-    def renew(self) -> SigningKey:
-        """A new pair in place of a private key that is lost."""
+    def renew(self) -> "SigningKey":
+        """Make a new pair in place of a private key that is lost."""
+        from .jws import SigningKey
+
         if self.signing() is not None:
             raise InvalidSetting(f"{self._private} is there: nothing to renew")
         # A key that is there and was unknown is taken, not overwritten: it may be another vault's.

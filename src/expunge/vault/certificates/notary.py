@@ -1,17 +1,15 @@
 """The notary: says in the ledger that a request is done, signs that, and keeps count of what waits for the key."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
-from ... import __version__
 from ...errors import InvalidFile
-from ..disk import files
+from ...saving import files
 from ..disk.manifest import Manifest
-from ..ledger.ledger import REQUESTS, Ledger, Position, Record, compose
-from . import jws as certificates
-from .jws import NOT_COVERED
+from ..ledger.ledger import Ledger
+from ..ledger.records import DONE, SIGNATURE, Position, Record, compose
 from .keys import Keys
+from .payload import payload_of
 
 
 class Notary:
@@ -25,23 +23,8 @@ class Notary:
 
     def certify(self, record: Record, manifest: Manifest, digest: str) -> None:
         """Write into the ledger that a request is done, and its certificate."""
-        fields = {
-            "iss": f"expunge vault {manifest.vault}",
-            "jti": f"{manifest.vault}/{manifest.request}",
-            "iat": int(datetime.fromisoformat(record.body["time"]).timestamp()),
-            "kind": record.kind,
-            "request": record.request,
-            "rows": record.body.get("rows", 0),
-            "people": record.body.get("people", 0),
-            "epoch": manifest.request,
-            "commitment": certificates.commitment(manifest.salt, digest),
-            "previous": record.end.hash,
-            "schema": manifest.schema.sum,
-            "software": f"expunge {__version__}",
-            "not_covered": list(NOT_COVERED),
-        }
-        payload = certificates.payload_text(fields)
-        done = compose(self._ledger.tip, {"kind": "done", "request": record.request, "payload": payload})
+        payload = payload_of(record, manifest, digest)
+        done = compose(self._ledger.tip, {"kind": DONE, "request": record.request, "payload": payload})
         self.waiting = [*self.waiting, record.request]
         key = self._keys.signing()
         self.last = None, None
@@ -60,7 +43,7 @@ class Notary:
         key = self._keys.signing() if self.waiting else None
         if key is None:
             return
-        payloads = {r.request: r.body["payload"] for r in self._ledger.read()[0] if r.kind == "done"}
+        payloads = {r.request: r.body["payload"] for r in self._ledger.read()[0] if r.kind == DONE}
         for request in list(self.waiting):
             jws = key.sign(payloads[request])
             self._export(request, jws)
@@ -86,17 +69,17 @@ class Notary:
 
 
 def _signature(after: Position, request: int, jws: str) -> Record:
-    return compose(after, {"kind": "signature", "request": request, "certificate": jws})
+    return compose(after, {"kind": SIGNATURE, "request": request, "certificate": jws})
 
 
 def waiting(records: Sequence[Record]) -> list[int]:
     """Requests that are done and not certified, from the record of a request on."""
     open_: list[int] = []
     for record in records:
-        if record.kind in REQUESTS:
+        if record.is_request:
             open_ = list(record.body["waiting"])
-        elif record.kind == "done":
+        elif record.kind == DONE:
             open_.append(record.request)
-        elif record.kind == "signature" and record.request in open_:
+        elif record.kind == SIGNATURE and record.request in open_:
             open_.remove(record.request)
     return open_

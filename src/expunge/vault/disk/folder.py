@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InvalidFile, InvalidSetting
-from . import files
-from .files import Data
+from ...saving import files
+from ...saving.files import Data
 from .manifest import MOST_BYTES, File, Manifest, manifest_name
 
 _OURS = re.compile(r"(rows|live|people|schema|blueprint|weights|moments|stage|adding|manifest)(\.\d+)+|current\.new")
@@ -44,20 +44,20 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Which vault it is, and the key of the hashes of ids."""
+class VaultIdentity:
+    """The name of a vault, and the key of the hashes of its ids."""
 
     vault: str
     key: bytes
 
     @classmethod
-    def new(cls) -> "Identity":
+    def new(cls) -> "VaultIdentity":
         """A vault that did not exist before."""
         return cls(str(uuid.uuid4()), secrets.token_bytes(_KEY_BYTES))
 
     @property
     def seal(self) -> bytes:
-        """As `Manifest.seal`."""
+        """What is mixed into the checksums of this vault's rows and people."""
         return uuid.UUID(self.vault).bytes
 
     @property
@@ -72,12 +72,12 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def identity(self) -> Identity:
+    def identity(self) -> VaultIdentity:
         """Read which vault it is."""
         path = self.path / "identity.json"
         try:
             content = json.loads(files.read(path, most=MOST_BYTES))
-            found = Identity(str(uuid.UUID(content["vault"])), bytes.fromhex(content["key"]))
+            found = VaultIdentity(str(uuid.UUID(content["vault"])), bytes.fromhex(content["key"]))
             if content["sum"] != found.sum or len(found.key) != _KEY_BYTES:
                 raise ValueError("it fails its checksum")
         except FileNotFoundError:
@@ -86,7 +86,7 @@ class Folder:
             raise InvalidFile(f"{path} is damaged, or not of a vault") from error
         return found
 
-    def identify(self, identity: Identity) -> None:
+    def identify(self, identity: VaultIdentity) -> None:
         """Write which vault it is, once."""
         content = {"vault": identity.vault, "key": identity.key.hex(), "sum": identity.sum}
         files.wipe(self.path / "identity.json")

@@ -19,7 +19,7 @@ import numpy as np
 from ...encoding.bounds import Bounds
 from ...encoding.extents import Extent, Extents
 from ...errors import InvalidFile
-from ..ledger.ledger import Position
+from ..ledger.records import Position
 
 VERSION = 1
 MOST_BYTES = 2**26  # more than any manifest has
@@ -125,17 +125,20 @@ class Manifest:
         """Read a manifest; anything that is not one is refused."""
         try:
             content = json.loads(data)
-            found = content.pop("sum")
+            del content["sum"]
             if content.pop("format") != "expunge vault":
                 raise InvalidFile(f"{path} is not the manifest of a vault")
             if (version := content.pop("version")) != VERSION:
-                raise InvalidFile(f"{path} has version {version!r}; this release reads version {VERSION}")
+                raise InvalidFile(
+                    f"{path} has version {version!r}; this release reads version {VERSION} only: "
+                    "use the release that made it, or train the vault anew"
+                )
             manifest = _decoded(content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, InvalidFile):
                 raise
             raise InvalidFile(f"{path} is damaged, or not the manifest of a vault") from error
-        if manifest.to_bytes() != data or found != json.loads(data)["sum"]:
+        if manifest.to_bytes() != data:
             raise InvalidFile(f"{path} is damaged: it fails its checksum")
         return manifest
 

@@ -1,16 +1,17 @@
-"""Records: the rows on disk, one of fixed width a slot, so that erasing a row is an overwrite in place.
+"""The row file: rows on disk, one entry of fixed width per slot, so that erasing a row is an overwrite in place.
 
-A record is the row's inputs and targets as float64 and a checksum of them, of the slot and of the vault's seal. An
-erased row is all zeros, and so is a slot that has none yet. Which slots have a row is a bit each, in a file of its own.
-Subtracting a row that is not, to the last bit, the row that was learned would leave a residue for ever: every row that
-is read is checked, and a file of another vault is no better than a damaged one.
+An entry is the row's inputs and targets as float64 and a checksum of them, of the slot and of the vault's seal. An
+erased row is all zeros, and so is a slot that has none yet. Which slots have a row is one bit each, in a file of its
+own. Subtracting a row that is not, to the last bit, the row that was learned would leave a residue for ever: every row
+that is read is checked, and a file of another vault is no better than a damaged one.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,38 +19,59 @@ from numpy.typing import NDArray
 from ...encoding.randomness import words
 from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots
+from ...saving import files
 from ...stores.rows import Rows
-from . import files
 
 Words = NDArray[np.uint64]
 Bits = NDArray[np.bool_]
 
 
-class StoredRows(Rows):
-    """Rows in a file. Which of them there are is in memory, as of the last commit."""
+class RowFile(Rows):
+    """Rows in a file. Which slots have one is in memory, as of the last commit, and in the file of bits."""
 
-    seen: Callable[[int], None] = staticmethod(lambda _: None)  # told how many rows were read, for a progress bar
+    _told: Callable[[int], None] = staticmethod(lambda _: None)
 
-    def __init__(self, path: Path, live: Bits, inputs: int, targets: int, seal: bytes) -> None:
-        self.path, self.width, self.seal = path, inputs + targets, seal
-        data = files.mapped(path, len(live) * self.record_bytes)
+    def __init__(self, path: Path, bits: Path, live: Bits, inputs: int, targets: int, seal: bytes) -> None:
+        self.path, self.bits, self.width, self.seal = path, bits, inputs + targets, seal
+        data = files.mapped(path, len(live) * self.entry_bytes)
         self._table = np.frombuffer(data, dtype="<u8").reshape(len(live), self.width + 1)
         values = self._table[:, :-1].view("<f8")
         super().__init__(values[:, :inputs], values[:, inputs:], live)
 
+    @classmethod
+    def open(cls, path: Path, bits: Path, slots: int, inputs: int, targets: int, seal: bytes) -> Self:
+        """Take up the files of a vault that has this many slots."""
+        return cls(path, bits, read_bits(bits, slots), inputs, targets, seal)
+
+    @classmethod
+    def create(cls, path: Path, bits: Path, live: Bits, inputs: int, targets: int, seal: bytes) -> Self:
+        """Complete a new file into which rows were written: its length, and bits of which none is set yet."""
+        files.create(bits, bytes(_bitmap_bytes(len(live))))
+        files.resize(path, len(live) * _entry_bytes(inputs + targets))
+        return cls(path, bits, live, inputs, targets, seal)
+
     @property
-    def record_bytes(self) -> int:
-        """The length of a record."""
-        return 8 * (self.width + 1)
+    def entry_bytes(self) -> int:
+        """The length of an entry."""
+        return _entry_bytes(self.width)
 
     def take(self, slots: Slots) -> tuple[Floats, Floats]:
         table = self._table[slots]
         if (checksums(slots, table[:, :-1], self.seal) != table[:, -1]).any():
             raise InvalidFile(f"{self.path} is damaged: rows fail their checksum")
-        self.seen(len(slots))
+        self._told(len(slots))
         values = table[:, :-1].view("<f8")
         d = self.X.shape[1]
         return values[:, :d], values[:, d:]
+
+    @contextmanager
+    def watched(self, told: Callable[[int], None]) -> Iterator[None]:
+        """Tell how many rows are read while this lasts, for a progress bar."""
+        self._told = told
+        try:
+            yield
+        finally:
+            del self._told
 
     def empty(self, slots: Any) -> bool:
         """Whether there is nothing at all in these slots."""
@@ -57,15 +79,61 @@ class StoredRows(Rows):
 
     def put(self, slots: Slots, X: Floats, y: Floats) -> None:
         """Write rows into their slots, and sync."""
-        files.overwrite(self.path, pieces(slots, packed(slots, X, y, self.seal)))
+        files.overwrite(self.path, located(slots, packed(slots, X, y, self.seal)))
+
+    def mark(self, slots: Slots) -> None:
+        """Say that these slots have a row now, in memory and on disk."""
+        self.live[slots] = True
+        self._write_bits(slots)
 
     def erase(self, slots: Slots) -> None:
-        """Overwrite the rows in these slots by zeros, and sync."""
-        files.overwrite(self.path, pieces(slots, np.zeros((len(slots), self.width + 1), dtype=np.uint64)))
+        """Overwrite the rows in these slots by zeros, clear their bits, and sync both."""
+        self.blank(slots)
+        self.live[slots] = False
+        self._write_bits(slots)
+
+    def blank(self, slots: Slots) -> None:
+        """Overwrite what is in these slots by zeros, and sync."""
+        files.overwrite(self.path, located(slots, np.zeros((len(slots), self.width + 1), dtype=np.uint64)))
+
+    def grown(self, slots: int) -> Self:
+        """The same rows with room for more slots, on disk too."""
+        if slots <= len(self.live):
+            return self
+        files.resize(self.path, slots * self.entry_bytes)
+        files.resize(self.bits, _bitmap_bytes(slots))
+        live = np.concatenate([self.live, np.zeros(slots - len(self.live), dtype=np.bool_)])
+        return type(self)(self.path, self.bits, live, self.X.shape[1], self.y.shape[1], self.seal)
+
+    def trim(self) -> None:
+        """Wipe and cut off what lies beyond the slots that there are."""
+        for path, size in (
+            (self.path, len(self.live) * self.entry_bytes),
+            (self.bits, _bitmap_bytes(len(self.live))),
+        ):
+            with files.opened(path) as fd:
+                longer = files.size_of(fd) > size
+            if longer:
+                files.resize(path, size)
+
+    def _write_bits(self, slots: Slots) -> None:
+        """Write the bits of these slots as they are in memory, and sync."""
+        places = np.unique(slots // 8)
+        eights = np.zeros((len(places), 8), dtype=np.bool_)
+        at = places[:, None] * 8 + np.arange(8)
+        inside = at < len(self.live)
+        eights[inside] = self.live[at[inside]]
+        files.overwrite(self.bits, located(places, np.packbits(eights, axis=1)))
+
+
+def read_bits(path: Path, slots: int) -> Bits:
+    """Which slots have a row, from the file of bits."""
+    bits = np.frombuffer(files.mapped(path, _bitmap_bytes(slots)), dtype=np.uint8)
+    return np.unpackbits(bits, count=slots).astype(np.bool_)
 
 
 def packed(slots: Slots, X: Floats, y: Floats, seal: bytes) -> Words:
-    """The records of rows: (n, d + t + 1)."""
+    """The entries of rows: (n, d + t + 1)."""
     table = np.empty((len(slots), X.shape[1] + y.shape[1] + 1), dtype="<u8")
     values = table[:, :-1].view("<f8")
     values[:, : X.shape[1]], values[:, X.shape[1] :] = X, y
@@ -73,8 +141,8 @@ def packed(slots: Slots, X: Floats, y: Floats, seal: bytes) -> Words:
     return table
 
 
-def pieces(places: Slots, table: NDArray[Any]) -> Iterator[tuple[int, bytes]]:
-    """The bytes that put the rows of a table into these places of a file: neighbours in one piece."""
+def located(places: Slots, table: NDArray[Any]) -> Iterator[tuple[int, bytes]]:
+    """The offsets and bytes that put the rows of a table into these places of a file: neighbours at once."""
     order = np.argsort(places)
     places, table = places[order], table[order]
     starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
@@ -95,17 +163,9 @@ def _factors(seal: bytes, width: int) -> Words:
     return odd
 
 
-def read_live(path: Path, slots: int) -> Bits:
-    """Which slots have a row: a bit each."""
-    bits = np.frombuffer(files.mapped(path, -(-slots // 8)), dtype=np.uint8)
-    return np.unpackbits(bits, count=slots).astype(np.bool_)
+def _entry_bytes(width: int) -> int:
+    return 8 * (width + 1)
 
 
-def write_live(path: Path, live: Bits, slots: Slots) -> None:
-    """Write the bits of these slots as they are in ``live``, and sync."""
-    places = np.unique(slots // 8)
-    eights = np.zeros((len(places), 8), dtype=np.bool_)
-    at = places[:, None] * 8 + np.arange(8)
-    inside = at < len(live)
-    eights[inside] = live[at[inside]]
-    files.overwrite(path, pieces(places, np.packbits(eights, axis=1)))
+def _bitmap_bytes(slots: int) -> int:
+    return -(-slots // 8)

@@ -1,4 +1,4 @@
-"""A vault's model in memory, from the files that a manifest names."""
+"""A vault in memory, from the files that a manifest names: its model to predict with, its rows, and whose they are."""
 
 import io
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ...encoding.placement import room
 from ...errors import InvalidFile
+from ...exact.arrays import Slots
 from ...exact.moments import Moments
 from ...learning.blueprint import Blueprint
 from ...learning.ensemble import Ensemble
@@ -20,93 +21,137 @@ from ...stores.rows import Rows
 from ..tables.schema import Schema
 from .folder import Folder
 from .manifest import Learner, Manifest
-from .people import People, Segment
-from .rowfile import StoredRows, read_live
+from .people import People
+from .rowfile import RowFile
+from .segments import Segment
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """All that it takes to predict. It has no rows and no moments."""
+    """All that it takes to predict. Its state has no rows and no moments."""
 
     manifest: Manifest
     schema: Schema
-    blueprint: Blueprint
-    ensemble: Ensemble
+    state: State
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """All that a vault holds as of one manifest. Moments are read when a change needs them, with `touching`."""
+
+    folder: Folder
+    model: Model  # with the rows in its state
+    people: People
+
+    @property
+    def manifest(self) -> Manifest:
+        """The files that it consists of."""
+        return self.model.manifest
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of its tables."""
+        return self.model.schema
+
+    @property
+    def state(self) -> State:
+        """What the model has learned."""
+        return self.model.state
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """What was fixed before any row was seen."""
+        return self.state.blueprint
+
+    @property
+    def rows(self) -> RowFile:
+        """The rows."""
+        return rows_of(self.state)
+
+    def touching(self, state: State, slots: Slots) -> State:
+        """A state with the moments read, and checked, of the learners that rows in these slots feed."""
+        ensemble = state.ensemble
+        states = ensemble.states.copy()
+        for j in state.blueprint.code.learners_of(slots):
+            if states[j] is None:
+                states[j] = load_moments(self.folder, self.manifest.learners[j], ensemble.encoder.width)
+        return replace(state, ensemble=replace(ensemble, states=states))
+
+
+def rows_of(state: State) -> RowFile:
+    """The rows of a vault's state."""
+    rows = state.ensemble.store
+    assert isinstance(rows, RowFile)
+    return rows
+
+
+def load_snapshot(folder: Folder, manifest: Manifest, known: Model | None) -> Snapshot:
+    """Read all that a vault holds; what never changes is taken from a model that is known."""
+    model = load_model(folder, manifest, known)
+    slots = room(manifest.drawn, model.state.blueprint.code.shards)
+    try:
+        rows = RowFile.open(
+            folder.path / manifest.rows_file,
+            folder.path / manifest.live_file,
+            slots,
+            len(model.schema.inputs),
+            len(model.schema.targets),
+            manifest.seal,
+        )
+        people = load_people(folder, manifest)
+    except FileNotFoundError as error:
+        raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
+    state = replace(model.state, ensemble=replace(model.state.ensemble, store=rows))
+    return Snapshot(folder, replace(model, state=state), people)
+
+
+def load_people(folder: Folder, manifest: Manifest) -> People:
+    """Read whose rows are where."""
+    return People([Segment(folder.path / batch.name, batch.count, manifest.seal) for batch in manifest.people])
 
 
 def load_model(folder: Folder, manifest: Manifest, known: Model | None = None) -> Model:
     """Read the model of a manifest; what never changes is taken from one that is known."""
     if known is not None and (known.manifest.schema, known.manifest.blueprint) == (manifest.schema, manifest.blueprint):
-        schema, blueprint = known.schema, known.blueprint
+        schema, blueprint = known.schema, known.state.blueprint
     else:
         schema = Schema.from_json(folder.read(manifest.schema).decode())
         with Archive(io.BytesIO(folder.read(manifest.blueprint)), name=str(folder.path / manifest.blueprint.name)) as a:
             blueprint = load_blueprint(a)
-    return Model(manifest, schema, blueprint, _ensemble(folder, manifest, schema, blueprint))
+    ensemble = _ensemble(folder, manifest, schema, blueprint)
+    return Model(manifest, schema, State(blueprint, ensemble, manifest.extents, manifest.drawn, manifest.rows))
 
 
 def _ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blueprint) -> Ensemble:
     encoder = blueprint.encoder(manifest.extents)
-    shape = (blueprint.code.learners, encoder.n_weights, encoder.n_targets)
-    if len(manifest.learners) != shape[0] or (len(schema.inputs), len(schema.targets)) != (
-        blueprint.features.n_features_in_,
-        shape[2],
-    ):
+    r, d, t = blueprint.code.learners, len(schema.inputs), len(schema.targets)
+    if (len(manifest.learners), d, t) != (r, blueprint.features.n_features_in_, encoder.n_targets):
         raise InvalidFile(f"{folder.path / manifest.name} does not fit its schema or its blueprint")
-    weights = array_of(folder.read(manifest.weights), "<f8", shape, folder, manifest.weights.name)
+    data = folder.read(manifest.weights)
+    weights = checked_array(folder, manifest.weights.name, data, "<f8", r, encoder.n_weights, t)
     return Ensemble(
         encoder,
-        Rows(np.empty((0, len(schema.inputs))), np.empty((0, shape[2])), np.empty(0, dtype=np.bool_)),
+        Rows(np.empty((0, d)), np.empty((0, t)), np.empty(0, dtype=np.bool_)),
         blueprint.rule,
         blueprint.aggregate,
-        states=[None] * shape[0],
+        states=[None] * r,
         models=[W if learner.rows else None for W, learner in zip(weights, manifest.learners, strict=True)],
         _prints=[bytes.fromhex(learner.sum) for learner in manifest.learners],
     )
 
 
-def load(folder: Folder, manifest: Manifest, known: Model | None) -> tuple[Model, State, People]:
-    """The model, its rows and whose they are. Moments are read when they are needed, with `with_moments`."""
-    model = load_model(folder, manifest, known)
-    blueprint = model.blueprint
-    slots, d, t = room(manifest.drawn, blueprint.code.shards), len(model.schema.inputs), len(model.schema.targets)
-    try:
-        live = read_live(folder.path / manifest.live_file, slots)
-        rows = StoredRows(folder.path / manifest.rows_file, live, d, t, manifest.seal)
-        people = load_people(folder, manifest)
-    except FileNotFoundError as error:
-        raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
-    state = State(blueprint, replace(model.ensemble, store=rows), manifest.extents, manifest.drawn, manifest.rows)
-    return model, state, people
-
-
-def load_people(folder: Folder, manifest: Manifest) -> People:
-    """Whose rows are where."""
-    return People([Segment(folder.path / batch.name, batch.count, manifest.seal) for batch in manifest.people])
-
-
-def with_moments(state: State, learners: list[int], folder: Folder, manifest: Manifest) -> State:
-    """The same state with these learners' moments read, and checked."""
-    ensemble = state.ensemble
-    states = ensemble.states.copy()
-    for j in learners:
-        if states[j] is None:
-            states[j] = load_moments(folder, manifest.learners[j], ensemble.encoder.width)
-    return replace(state, ensemble=replace(ensemble, states=states))
-
-
 def load_moments(folder: Folder, learner: Learner, width: int) -> Moments:
-    """A learner's moments."""
-    with_header = folder.read_unchecked(learner.name)
-    limbs = array_of(with_header, "<i8", (3, width * (width + 1) // 2), folder, learner.name)
+    """Read a learner's moments, checked."""
+    data = folder.read_unchecked(learner.name)
+    limbs = checked_array(folder, learner.name, data, "<i8", 3, width * (width + 1) // 2)
     moments = Moments(limbs, learner.rows, learner.coded_rows)
     if moments.digest().hex() != learner.sum:
         raise InvalidFile(f"{folder.path / learner.name} is damaged: it fails its checksum")
     return moments
 
 
-def array_of(data: bytes, dtype: str, shape: tuple[int, ...], folder: Folder, name: str) -> NDArray[Any]:
-    """An array that must be of this type and shape. Nothing is unpickled."""
+def checked_array(folder: Folder, name: str, data: bytes, dtype: str, *shape: int) -> NDArray[Any]:
+    """The array in these bytes of a file, which must have this type and shape. Nothing is unpickled or copied."""
     try:
         return array_from(data, dtype, *shape)
     except ValueError as error:

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .ledger import REQUESTS, Record
+from .records import DONE, SIGNATURE, Record
 
 
 @dataclass(frozen=True)
-class Request:
-    """One request.
+class LoggedRequest:
+    """A request as the ledger tells it.
 
     Attributes
     ----------
     number : int
         Requests are numbered from 1, the first training.
     kind : str
-        train, add, rectify, unlearn, readmit, or restore (an old copy of the folder caught up).
+        train, add, rectify, unlearn, readmit, rebound, or restore (an old copy of the folder caught up).
     time : str
         When it was accepted (ISO 8601, UTC).
     rows, people : int
@@ -36,11 +36,11 @@ class Request:
     certificate: str | None
 
 
-def history(records: Sequence[Record]) -> list[Request]:
+def history(records: Sequence[Record]) -> list[LoggedRequest]:
     """The requests in all records of a ledger."""
-    certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == "signature"}
-    done = {r.request for r in records if r.kind == "done"}
-    asked = [r for r in records if r.kind in REQUESTS]
+    certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == SIGNATURE}
+    done = {r.request for r in records if r.kind == DONE}
+    asked = [r for r in records if r.is_request]
     restored = max((r.request for r in asked if r.kind == "restore" and r.request in done), default=0)
 
     def state(number: int) -> str:
@@ -51,12 +51,12 @@ def history(records: Sequence[Record]) -> list[Request]:
         return "restored" if number < restored else "accepted"
 
     return [
-        Request(
+        LoggedRequest(
             number=r.request,
             kind=r.kind,
             time=str(r.body["time"]),
-            rows=int(r.body.get("rows", 0)),
-            people=int(r.body.get("people", 0)),
+            rows=int(r.body["rows"]),
+            people=int(r.body["people"]),
             state=state(r.request),
             certificate=certificates.get(r.request),
         )

@@ -1,1 +1,30 @@
-"""Requests to a vault: what each changes, what its record says, and how it is carried out again."""
+"""Requests to a vault. Each is a small frozen class: what its record says, how it is planned, and how it is replayed.
+
+To add one: a class in a file of its own, and a line here.
+"""
+
+from ...errors import InvalidFile
+from ..ledger.records import Record
+from .add import Add
+from .readmit import Readmit
+from .rebound import Rebound
+from .rectify import Rectify
+from .request import Request
+from .restore import Restore
+from .train import Train
+from .unlearn import Unlearn
+
+KINDS: dict[str, type[Request]] = {
+    request.kind: request for request in (Train, Add, Rectify, Unlearn, Readmit, Rebound, Restore)
+}
+
+
+def request_of(record: Record) -> Request:
+    """The request that a record tells of."""
+    kind = KINDS.get(record.kind)
+    if kind is None:
+        raise InvalidFile(f"the ledger has a request of the unknown kind {record.kind!r}: a newer release wrote it?")
+    return kind.read(record.body)
+
+
+__all__ = ["KINDS", "Add", "Readmit", "Rebound", "Rectify", "Request", "Restore", "Train", "Unlearn", "request_of"]

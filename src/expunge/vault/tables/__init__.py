@@ -1,1 +1,47 @@
-"""Tables: schemas, the reading of rows, proposals, and predictions into files."""
+"""Tables: schemas, the reading of rows, proposals, and predictions into files.
+
+In the order of the work: a schema declares what columns are (`kinds`, `document`, `schema`); `sources` gives the record
+batches of a file or frame; `cells` turns them into floats; `reading` makes `blocks` of them, with `ids`; `proposal`
+drafts a schema for a table; `predictions` writes answers. All errors about tables are worded with `messages`.
+
+This is the door: other rooms use the names in ``__all__`` and no others. What reads or writes tables needs pyarrow,
+which takes longer to load than most requests take; so it is loaded when such a name is first used. Write
+``tables.read_blocks(...)`` and not ``from .tables import read_blocks``, which loads it at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .blocks import BLOCK_ROWS, Block, checked
+from .ids import id_bytes
+from .schema import Schema
+
+if TYPE_CHECKING:
+    from .predictions import written_predictions
+    from .proposal import plain_schema, propose
+    from .reading import read_blocks
+
+__all__ = [
+    "BLOCK_ROWS",
+    "Block",
+    "Schema",
+    "checked",
+    "id_bytes",
+    "plain_schema",
+    "propose",
+    "read_blocks",
+    "written_predictions",
+]
+
+_WITH_PYARROW = {
+    "plain_schema": ".proposal",
+    "propose": ".proposal",
+    "read_blocks": ".reading",
+    "written_predictions": ".predictions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WITH_PYARROW:
+        return getattr(import_module(_WITH_PYARROW[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

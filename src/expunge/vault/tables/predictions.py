@@ -3,10 +3,10 @@
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,64 +15,89 @@ import pyarrow.parquet
 
 from ...errors import InvalidSetting
 from ...exact.arrays import Floats
-from . import reading as tables
-from .reading import Block
+from .blocks import Block
+from .messages import shown
+from .reading import column_types, read_blocks
 from .schema import Schema
 
-_WRITERS = {".csv": pa.csv.CSVWriter, ".parquet": pa.parquet.ParquetWriter}
+Draft: TypeAlias = tuple[IO[bytes], Callable[[], None]]  # a file to write to, and what puts it in its place
+
+_WRITERS = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
 
 
 class Writing:
     """A file of predictions that is being written, in a temporary place."""
 
-    def __init__(self, out: Path | IO[bytes], schema: Schema, data: Any, file: IO[bytes]) -> None:
-        self._out, self._schema, self._data, self._file = out, schema, data, file
-        self._with_ids = not isinstance(data, np.ndarray) and schema.id in tables.types(data).names
-        names = [f"predicted_{target}" for target in schema.targets]
-        fields = [(schema.id, pa.string())] if self._with_ids else []
-        self._fields = pa.schema([*fields, *((name, pa.float64()) for name in names)])
-        self._writer = _WRITERS[".csv" if not isinstance(out, Path) else out.suffix](file, self._fields)
-        self._rows = 0
+    def __init__(self, draft: Draft, form: str, schema: Schema, data: Any) -> None:
+        file, self._put = draft
+        self._file, self._schema, self._data, self._rows = file, schema, data, 0
+        self._with_ids = not isinstance(data, np.ndarray) and schema.id in column_types(data).names
+        ids = [(schema.id, pa.string())] if self._with_ids else []
+        self._fields = pa.schema([*ids, *((f"predicted_{target}", pa.float64()) for target in schema.targets)])
+        self._writer = _WRITERS[form](file, self._fields)
 
     def blocks(self) -> Iterator[Block]:
-        """The rows to predict."""
-        return tables.blocks(self._data, self._schema, targets=False, ids=self._with_ids)
+        """Yield the rows to predict."""
+        return read_blocks(self._data, self._schema, targets=False, ids=self._with_ids)
 
     def __call__(self, block: Block, predicted: Floats) -> None:
-        """Write the predictions of a block."""
-        columns: list[Any] = [pa.array(column) for column in np.reshape(predicted, (len(predicted), -1)).T]
+        """Write the predictions of a block, (n,) or (n, t)."""
+        columns: list[Any] = list(map(pa.array, predicted.reshape(len(predicted), len(self._schema.targets)).T))
         if block.ids is not None:
             columns.insert(0, pa.array(block.ids, pa.binary()).cast(pa.string()))
         self._writer.write_batch(pa.record_batch(columns, schema=self._fields))
         self._rows += len(predicted)
 
     def commit(self) -> int:
-        """Put the file where it was asked for; how many rows it has."""
+        """Put the file where it was asked for; return how many rows it has."""
         self._writer.close()
         self._file.flush()
-        if isinstance(self._out, Path):
-            Path(self._file.name).replace(self._out)
-        else:
-            self._file.seek(0)
-            shutil.copyfileobj(self._file, self._out)
+        self._put()
         return self._rows
 
 
 @contextmanager
-def written(out: str | Path | IO[bytes], schema: Schema, data: Any) -> Iterator[Writing]:
+def written_predictions(out: str | Path | IO[bytes], schema: Schema, data: Any) -> Iterator[Writing]:
     """Write predictions; without a commit there is no file."""
+    form, draft = _draft(out, data)
+    with draft as made:
+        yield Writing(made, form, schema, data)
+
+
+def _draft(out: str | Path | IO[bytes], data: Any) -> tuple[str, AbstractContextManager[Draft]]:
+    """Return the format to write, and where."""
     if not isinstance(out, str | Path):
-        with tempfile.TemporaryFile() as file:
-            yield Writing(out, schema, data, file)
-        return
-    target = Path(out)
-    if target.suffix not in _WRITERS:
-        raise InvalidSetting(f"predictions are written to .csv or .parquet, got {target.name!r}")
-    if isinstance(data, str | Path) and target.exists() and target.samefile(data):
-        raise InvalidSetting(f"predictions would overwrite the table that they are made from, {target}")
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        return ".csv", _copied_to(out)
+    path = Path(out)
+    if path.suffix not in _WRITERS:
+        raise InvalidSetting(f"predictions are written to .csv or .parquet, got {path.name!r}")
+    if isinstance(data, str | Path) and path.exists() and path.samefile(data):
+        raise InvalidSetting(f"predictions would overwrite the table that they are made from, {shown(path)}")
+    return path.suffix, _replaced(path)
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[Draft]:
+    """Yield a file beside ``path`` and what puts it there in one step; if that is not called, the file is removed."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with beside.open("xb") as file:
         try:
-            yield Writing(target, schema, data, file)
+            yield file, lambda: _moved(beside, path)
         finally:
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _copied_to(stream: IO[bytes]) -> Iterator[Draft]:
+    """Yield a temporary file and what copies it to a stream."""
+    with tempfile.TemporaryFile() as file:
+        yield file, lambda: _copied(file, stream)
+
+
+def _moved(source: Path, path: Path) -> None:
+    source.replace(path)
+
+
+def _copied(file: IO[bytes], stream: IO[bytes]) -> None:
+    file.seek(0)
+    shutil.copyfileobj(file, stream)

@@ -5,13 +5,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ...errors import ExpungeError, InvalidFile, InvalidSetting, Unfinished, VaultBusy
-from ..ledger.history import history
-from ..ledger.ledger import Ledger, header
-from ..tables import reading as tables
-from ..tables.schema import Schema
-from . import files
-from .folder import Folder, Identity, Places
+from ..errors import ExpungeError, InvalidFile, InvalidSetting, Unfinished, VaultBusy
+from ..saving import files
+from . import tables
+from .disk.folder import Folder, Places, VaultIdentity
+from .ledger.history import history
+from .ledger.ledger import Ledger
+from .ledger.records import header
+from .tables import Schema
 
 
 def wanted_schema(
@@ -21,7 +22,7 @@ def wanted_schema(
     if schema is None:
         if target is None or id_ is None:
             raise InvalidSetting("name the target and the id column, or give a schema that does")
-        return Schema.plain(tables.types(data), [target] if isinstance(target, str) else target, id_)
+        return tables.plain_schema(data, target, id_)
     found = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
     if found.id is None and id_ is not None:
         found = found.owned_by(id_)
@@ -33,7 +34,7 @@ def wanted_schema(
     return found
 
 
-def found_identity(places: Places, wait: float) -> Identity:
+def found_identity(places: Places, wait: float) -> VaultIdentity:
     """Which vault it is, or a new one where there is none."""
     ledger, folder = Ledger(places.ledger), Folder(places.vault)
     begun = places.ledger.exists() and places.ledger.stat().st_size
@@ -51,7 +52,7 @@ def found_identity(places: Places, wait: float) -> Identity:
     files.sync_folder(places.vault.parent)
     with ledger.locked(wait):
         if ledger.vault() is None:  # nobody's yet: what there is of an identity may never have been synced
-            identity = Identity.new()
+            identity = VaultIdentity.new()
             folder.identify(identity)
             ledger.cut()
             ledger.append(header(identity.vault))
@@ -60,7 +61,7 @@ def found_identity(places: Places, wait: float) -> Identity:
     return identity
 
 
-def check_same_vault(places: Places, identity: Identity) -> None:
+def check_same_vault(places: Places, identity: VaultIdentity) -> None:
     """The ledger must be of this vault. One that a crash cut within its first line is nobody's yet."""
     if Ledger(places.ledger).vault() not in (None, identity.vault):
         raise InvalidFile(f"{places.ledger} is the ledger of another vault than {places.vault}")

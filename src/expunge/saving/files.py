@@ -1,24 +1,26 @@
-"""Files: every operation on the disk that a vault makes, and what it takes to make one last.
+"""Files: every operation on the disk, and what it takes to make one last.
 
 All of them go through `system`, a handful of thin methods, so that a test can put another in its place: one that fails,
 or forgets what was not synced, or keeps count. Nothing here follows a symbolic link or opens anything but plain files.
 """
 
 import errno
-import fcntl
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from ...errors import InvalidFile
+from ..errors import InvalidFile
 
 Data: TypeAlias = bytes | memoryview
 
 _WIPE_BYTES = 2**20  # zeros written at once
+_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # if there are
 
 
 class SyncFailed(OSError):
@@ -29,18 +31,23 @@ class System:
     """The operations themselves."""
 
     def open(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        return os.open(path, flags | _FLAGS, 0o600)
 
     def read(self, fd: int, count: int, offset: int) -> bytes:
         return os.pread(fd, count, offset)
 
     def write(self, fd: int, data: Data, offset: int) -> int:
-        return os.pwrite(fd, data, offset)
+        if os.name == "posix":
+            return os.pwrite(fd, data, offset)
+        os.lseek(fd, offset, os.SEEK_SET)  # a saved model is written on other systems, too; a vault is not
+        return os.write(fd, data)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
+        if sys.platform == "darwin" and _reached_the_drive(fd):  # fsync leaves data in the drive's own cache there
+            return
         os.fsync(fd)
 
     def rename(self, old: Path, new: Path) -> None:
@@ -62,10 +69,25 @@ class System:
         return mmap.mmap(fd, size, prot=mmap.PROT_READ)
 
     def lock(self, fd: int) -> None:
+        import fcntl  # not on every system; only a vault locks
+
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 system = System()
+
+
+def _reached_the_drive(fd: int) -> bool:
+    """Flush a file down to the medium, as Apple's F_FULLFSYNC does; False where the file system has no such call."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined,unused-ignore]  # only on Apple's systems
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+            return False
+        raise
+    return True
 
 
 @contextmanager
@@ -116,6 +138,14 @@ def mapped(path: Path, size: int) -> memoryview:
         return memoryview(system.map(fd, size)) if size else memoryview(b"")
 
 
+def write_parts(fd: int, parts: Iterable[Data]) -> None:
+    """Write parts one after the other, from the beginning of a file."""
+    offset = 0
+    for part in parts:
+        write_all(fd, part, offset)
+        offset += memoryview(part).nbytes
+
+
 def write_all(fd: int, data: Data, offset: int) -> None:
     """Write, however many calls it takes."""
     view = memoryview(data).cast("B")
@@ -134,6 +164,8 @@ def sync(fd: int) -> None:
 
 def sync_folder(path: Path) -> None:
     """Make new, renamed and removed names last."""
+    if os.name != "posix":
+        return
     fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync(fd)
@@ -144,10 +176,7 @@ def sync_folder(path: Path) -> None:
 def create(path: Path, *parts: Data) -> None:
     """Write a new file, synced; its name lasts from the next `sync_folder` on."""
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-        offset = 0
-        for part in parts:
-            write_all(fd, part, offset)
-            offset += memoryview(part).nbytes
+        write_parts(fd, parts)
         sync(fd)
 
 
@@ -155,13 +184,36 @@ def put(path: Path, *parts: Data) -> None:
     """Write a file in one step, for good: it is there whole, or as it was."""
     new = path.with_name(f"{path.name}.new")
     wipe(new)
+    with replacing(path, new) as replacement:
+        write_parts(replacement.fd, parts)
+        replacement.commit()
+
+
+@dataclass
+class Replacement:
+    """A file that is being written beside the one whose place it is to take."""
+
+    fd: int
+    _wanted: bool = False
+
+    def commit(self) -> None:
+        """Sync it; it takes its place at the end of `replacing`."""
+        sync(self.fd)
+        self._wanted = True
+
+
+@contextmanager
+def replacing(path: Path, beside: Path) -> Iterator[Replacement]:
+    """Write a new file that takes another's place in one step, for good; unless it is committed, it is wiped."""
     try:
-        create(new, *parts)
-        system.rename(new, path)
-    except BaseException:
+        with opened(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+            new = Replacement(fd)
+            yield new
+        if new._wanted:
+            system.rename(beside, path)
+    finally:
         with suppress(OSError):
-            wipe(new)
-        raise
+            wipe(beside)  # nothing, once it was renamed
     sync_folder(path.parent)
 
 

@@ -1,0 +1,106 @@
+"""Segments: files of entries, each of which says by a keyed hash whose row is in which slot.
+
+A segment is sorted by hash and never changes its length; the slot of an entry is overwritten in place. Every entry has
+a checksum with the vault's seal in it: a flipped bit or a foreign file must not send an erasure to somebody else's row,
+nor hide a row.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidFile
+from ...exact.arrays import Slots
+from ...saving import files
+
+Hashes: TypeAlias = NDArray[np.uint64]  # (n, 2)
+Indices: TypeAlias = NDArray[np.intp]
+
+TORN = -(2**63)  # the slot of an entry that a crash left half overwritten
+_ENTRY = np.dtype([("low", "<u8"), ("slot", "<i8"), ("check", "<u8")])
+_MIX = tuple(np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
+
+
+class Segment:
+    """One file: the high words of the hashes, sorted, then what goes with each."""
+
+    def __init__(self, path: Path, count: int, seal: bytes) -> None:
+        self.path, self.count, self._seal = path, count, seal
+        data = files.mapped(path, count * (8 + _ENTRY.itemsize))
+        self.high = np.frombuffer(data, dtype="<u8", count=count)
+        self._entries = np.frombuffer(data, dtype=_ENTRY, offset=8 * count)
+        if len(self._entries) != count:
+            raise InvalidFile(f"{path} has the wrong length")
+
+    def look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
+        """Owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is no error."""
+        low, high = self.high.searchsorted(hashes[:, 0], "left"), self.high.searchsorted(hashes[:, 0], "right")
+        if not torn:
+            # A corrupt word that misled the search is next to the result: a search ends where the last words that it
+            # looked at, smaller and not smaller, are neighbours. Check both.
+            edges = np.concatenate([low - 1, high])
+            self._checked(edges[(edges >= 0) & (edges < self.count)])
+        spans = high - low
+        owner = np.repeat(np.arange(len(hashes)), spans)
+        place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
+        entries = self._entries[place] if torn else self._checked(place)
+        same = entries["low"] == hashes[owner, 1]
+        slots = np.where(self._fits(place), entries["slot"].astype(np.int64), TORN)
+        return owner[same], place[same], slots[same]
+
+    def slots(self) -> Slots:
+        """The slots of all entries, checked."""
+        slots: Slots = self._checked()["slot"].astype(np.int64)
+        return slots
+
+    def hashes(self) -> Hashes:
+        """The hashes of all entries, checked."""
+        return np.column_stack([self.high, self._checked()["low"]])
+
+    def overwrite(self, place: Indices, slots: Slots) -> None:
+        """Put these slots into these entries, and sync."""
+        files.overwrite(self.path, self._rewritten(place, slots))
+
+    def _rewritten(self, place: Indices, slots: Slots) -> Iterator[tuple[int, bytes]]:
+        entries = self._entries[place].copy()
+        entries["slot"] = slots
+        entries["check"] = _check(self.high[place], entries["low"], entries["slot"], self._seal)
+        for k, entry in zip(place.tolist(), entries, strict=True):
+            yield 8 * self.count + k * _ENTRY.itemsize, entry.tobytes()
+
+    def _checked(self, place: Any = slice(None)) -> NDArray[Any]:
+        if not self._fits(place).all():
+            raise InvalidFile(f"{self.path} is damaged: entries fail their checksum")
+        entries: NDArray[Any] = self._entries[place]
+        return entries
+
+    def _fits(self, place: Any) -> NDArray[np.bool_]:
+        entries = self._entries[place]
+        check = _check(self.high[place], entries["low"], entries["slot"], self._seal)
+        fits: NDArray[np.bool_] = check == entries["check"]
+        return fits
+
+
+def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[memoryview, memoryview]:
+    """The content of a new segment."""
+    order = np.argsort(hashes[:, 0], kind="stable")  # stable: an id's earlier rows stay first
+    high = hashes[order, 0].astype("<u8")
+    entries = np.empty(len(order), dtype=_ENTRY)
+    entries["low"], entries["slot"] = hashes[order, 1], slots[order]
+    entries["check"] = _check(high, entries["low"], entries["slot"], seal)
+    return high.data, entries.view(np.uint8).data
+
+
+def distinct(hashes: Hashes) -> int:
+    """How many different ids these hashes are of."""
+    pairs = hashes[:, 0] * _MIX[0] + hashes[:, 1]  # 64 of 128 bits: two ids agree once in billions of billions
+    return len(np.unique(pairs))
+
+
+def _check(high: Hashes, low: Hashes, slot: Slots, seal: bytes) -> NDArray[np.uint64]:
+    """A sum modulo 2^64 with odd factors: it changes with any single bit."""
+    total: NDArray[np.uint64] = high * _MIX[0] + low * _MIX[1] + (slot.astype(np.uint64) + np.uint64(1)) * _MIX[2]
+    return total + np.frombuffer(seal, dtype="<u8", count=1).astype(np.uint64)

@@ -1,0 +1,111 @@
+"""Records: the lines of a ledger, each with a hash of itself and of everything before it.
+
+A record is a JSON object with a ``kind``. Three kinds are the ledger's own: its first line (`LEDGER`), that a request is
+done (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is a request; what a request of each
+kind says beyond its number, time and counts is checked where it is read, in `requests`.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import InvalidFile
+
+VERSION = 2
+LEDGER, DONE, SIGNATURE = "ledger", "done", "signature"
+
+_REQUEST: dict[str, type] = {"request": int, "waiting": list, "time": str, "rows": int, "people": int}
+_FIELDS: dict[str, dict[str, type]] = {  # what a record of the ledger's own kinds must have
+    LEDGER: {"version": int, "vault": str},
+    DONE: {"request": int, "payload": str},
+    SIGNATURE: {"request": int, "certificate": str},
+}
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two records: how many bytes come before it, and the hash of the last record there."""
+
+    offset: int
+    hash: str
+
+
+START = Position(0, "")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the ledger."""
+
+    body: Mapping[str, Any]
+    line: bytes
+    end: Position
+
+    @property
+    def kind(self) -> str:
+        """The kind of the request, or one of the ledger's own kinds."""
+        return str(self.body["kind"])
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it asks for something."""
+        return self.kind not in _FIELDS
+
+    @property
+    def request(self) -> int:
+        """The number of the request that it is about; 0 in the first line."""
+        return int(self.body.get("request", 0))
+
+
+def header(vault: str) -> Record:
+    """The first record, which names the vault."""
+    return compose(START, {"kind": LEDGER, "version": VERSION, "vault": vault})
+
+
+def compose(after: Position, body: Mapping[str, Any]) -> Record:
+    """The record with this body, after that position."""
+    hashed = hashlib.sha256(after.hash.encode() + _canonical(body)).hexdigest()
+    line = _canonical({**body, "hash": hashed}) + b"\n"
+    return Record(body, line, Position(after.offset + len(line), hashed))
+
+
+def parse(data: bytes, after: Position, path: Path) -> tuple[list[Record], bool]:
+    """The records in these bytes, and whether a torn one follows: a write that a crash cut short."""
+    records: list[Record] = []
+    *lines, rest = data.split(b"\n")
+    for k, line in enumerate(lines):
+        record = parse_line(line, after)
+        if record is None:
+            # Pages that never reached the disk read as zeros, and one write brings at most two records: that one is
+            # done, and its signature. Anything else was written whole and changed since.
+            if b"\0" in line and len(lines) - k + bool(rest) <= 2:
+                return records, True
+            raise InvalidFile(f"{path} is damaged, or is the ledger of another vault: record at byte {after.offset}")
+        records.append(record)
+        after = record.end
+    return records, bool(rest)
+
+
+def parse_line(line: bytes, after: Position) -> Record | None:
+    """The record in one line, or None if it is not one that follows that position."""
+    try:
+        body = json.loads(line)
+        del body["hash"]
+        if type(body["kind"]) is not str or not fits(body, _FIELDS.get(body["kind"], _REQUEST)):
+            return None
+        record = compose(after, body)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return record if record.line == line + b"\n" else None
+
+
+def fits(body: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
+    """Whether a body has these fields, of these types."""
+    return all(type(body.get(name)) is kind for name, kind in fields.items())
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()

@@ -1,0 +1,87 @@
+"""Recovery: finish what was accepted, remove what was not, and bring an old copy of the folder to where the ledger is."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidFile
+from .certificates.notary import waiting
+from .disk.manifest import Manifest
+from .ledger.records import DONE, START, Record
+from .requests import Train, request_of
+from .requests.lost import Lost
+from .requests.restore import Restore
+
+if TYPE_CHECKING:
+    from .writer import Writer
+
+
+def recover(writer: "Writer") -> None:
+    """Bring folder and ledger together, under the lock."""
+    manifest = writer.folder.current()
+    records = _tail(writer, manifest)
+    requests = [record for record in records if record.is_request]
+    done = {record.request for record in records if record.kind == DONE}
+    ahead = [record for record in requests if manifest is None or record.request > manifest.request]
+    if ahead:
+        newest = ahead[-1]
+        prepared = None if len(ahead) > 1 or newest.request in done else writer.folder.prepared(newest.request)
+        if prepared is None or prepared.record != newest.end.hash:
+            return _catch_up(writer, manifest, records, ahead)
+        manifest = prepared
+    if manifest is None:  # a first training that was never accepted
+        return writer.folder.wipe_all_but(())
+    newest = next(record for record in requests if record.request == manifest.request)
+    writer.notary.waiting = waiting(records)
+    if newest.request not in done:
+        writer.ledger.settle()  # who wrote that it is accepted may have ended before it was synced
+        writer.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
+        writer.finish(newest, request_of(newest), writer.load(manifest))
+    else:
+        vault = writer.load(manifest)
+        if writer.folder.leftovers(manifest.names):  # of a crash; or this is a copy that was made half way
+            request_of(newest).overwrite(vault, newest.request)
+        writer.check_rows(vault)
+    writer.tidy()
+    return writer.notary.sign_waiting()
+
+
+def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Record], ahead: Sequence[Record]) -> None:
+    """Bring an old copy of the folder to where the ledger is, as far as it can be."""
+    if manifest is None or any(record.kind == Train.kind for record in ahead):
+        raise InvalidFile(
+            f"{writer.places.vault} is older than the training that {writer.places.ledger} knows, or was emptied: "
+            "put a newer copy of the folder back"
+        )
+    vault = writer.load(manifest)
+    request_of(records[0]).overwrite(vault, manifest.request)  # the copy may have been made half way
+    writer.check_rows(vault)
+    writer.tidy()
+    writer.notary.waiting = waiting(records)
+    done = {record.request for record in records if record.kind == DONE}
+    lost = Lost(vault.rows.live)
+    for record in ahead:
+        request_of(record).replay(lost, record.request, done=record.request in done)
+    # Who was erased by a request that nobody finished is erased by this one.
+    unfinished = {record.request for record in ahead} - done
+    lost.bury = {hashed: writer.newest + 1 if by in unfinished else by for hashed, by in lost.bury.items()}
+    with writer.preparing():
+        plan = Restore.plan(writer.site, lost)
+    writer.perform(plan)
+
+
+def _tail(writer: "Writer", manifest: Manifest | None) -> list[Record]:
+    """The ledger from the manifest's request on; a torn record is cut off."""
+    ledger = writer.ledger
+    start = START if manifest is None else manifest.before
+    records, torn = ledger.read(start)
+    if manifest is not None and (not records or records[0].end.hash != manifest.record):
+        raise InvalidFile(
+            f"{ledger.path} does not know request {manifest.request}, which the folder has carried out: "
+            "it is older than the folder, or another vault's; put the newest ledger back"
+        )
+    writer.newest = max((record.request for record in records if record.is_request), default=0)
+    ledger.tip = records[-1].end if records else start
+    ledger.trust(start)
+    if torn:
+        ledger.cut()
+    return records

@@ -1,0 +1,82 @@
+"""Naming: the ids that a request names, looked up."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InvalidInput, UnknownId, positions
+from ..disk.people import Entries, hashed, tombstone
+from ..disk.segments import Hashes
+from .plan import Site
+from .request import Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """Ids, each once, and what the vault knows of them."""
+
+    hashes: Hashes  # (n, 2)
+    entries: Entries
+    skipped: int = 0  # unknown ids that were left out
+
+    @property
+    def earlier(self) -> Numbers:
+        """The requests that erased some of them before."""
+        return tuple(sorted({tombstone(slot) for slot in self.entries.buried.slot.tolist()}))
+
+
+def look_up(site: Site, ids: Iterable[bytes], *, skip_unknown: bool = False) -> Named:
+    """Look ids up; one that was never there is an error, or is left out."""
+    given = list(ids)
+    wanted = list(dict.fromkeys(given))
+    if not wanted:
+        raise InvalidInput("ids is empty: name at least one id")
+    hashes = hashed(site.identity.key, wanted)
+    entries = site.now.people.find(hashes)
+    known = np.isin(np.arange(len(wanted)), np.concatenate([entries.live.owner, entries.buried.owner]))
+    if known.all():
+        return Named(hashes, entries)
+    unknown = {one for one, there in zip(wanted, known, strict=True) if not there}
+    if not skip_unknown:
+        where = positions([k for k, one in enumerate(given) if one in unknown])
+        raise UnknownId(
+            f"{len(unknown)} of {len(wanted)} ids are not in the vault, {where}; nothing was changed. "
+            "Correct them, or leave unknown ids out (--skip-unknown, skip_unknown=True)"
+        )
+    if not known.any():
+        raise UnknownId(f"none of the {len(wanted)} ids is in the vault; nothing was changed")
+    return Named(hashes[known], site.now.people.find(hashes[known]), skipped=len(unknown))
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a vault holds of one id.
+
+    Attributes
+    ----------
+    state : str
+        "present" (it has rows), "erased" (it had; a tombstone stays) or "unknown".
+    rows : int
+        How many rows it has.
+    request : int or None
+        The request that erased it.
+    """
+
+    state: str
+    rows: int = 0
+    request: int | None = None
+
+
+def holdings(site: Site, ids: Sequence[bytes]) -> list[Holding]:
+    """What the vault holds of each id, in the order asked."""
+    entries = site.now.people.find(hashed(site.identity.key, ids))
+    rows = np.bincount(entries.live.owner, minlength=len(ids)).tolist()
+    tombs = dict(zip(entries.buried.owner.tolist(), entries.buried.slot.tolist(), strict=True))
+    return [_holding(count, tombs.get(k)) for k, count in enumerate(rows)]
+
+
+def _holding(rows: int, tomb: int | None) -> Holding:
+    if rows:
+        return Holding("present", rows)
+    return Holding("unknown") if tomb is None else Holding("erased", request=tombstone(tomb))

@@ -1,0 +1,142 @@
+"""Plans: what a request leads to, and the first of its six steps: to write every file that it brings."""
+
+import io
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InvalidFile
+from ...exact.arrays import Floats, Slots
+from ...learning.blueprint import Blueprint
+from ...learning.state import State
+from ...saving import files
+from ...saving.archive import dump
+from ...saving.blueprints import blueprint_parts
+from ...saving.npy import array_parts
+from ..disk.folder import Folder, VaultIdentity
+from ..disk.manifest import Batch, File, Learner, Manifest, side
+from ..disk.people import MOST_SEGMENTS
+from ..disk.segments import Hashes, segment_bytes
+from ..disk.snapshot import Snapshot
+from ..ledger.records import Position, Record
+from ..tables.schema import Schema
+from .request import Request
+
+_SALT_BYTES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Where a request is planned: a vault as it is (None before its first training), and the request's number."""
+
+    folder: Folder
+    identity: VaultIdentity
+    number: int
+    trained: Snapshot | None
+
+    @property
+    def now(self) -> Snapshot:
+        """The vault as it is."""
+        if self.trained is None:
+            raise InvalidFile(f"{self.folder.path} was never trained to the end: train it again")
+        return self.trained
+
+
+@dataclass(frozen=True, eq=False)
+class Charter:
+    """What a training fixes, and the files that say so."""
+
+    schema: Schema
+    files: tuple[File, File]  # of the schema and of the blueprint
+
+    @classmethod
+    def written(cls, site: Site, schema: Schema, blueprint: Blueprint) -> "Charter":
+        """Write the two files."""
+        described = io.BytesIO()
+        dump(described, *blueprint_parts(blueprint))
+        return cls(
+            schema,
+            (
+                site.folder.write(f"schema.{site.number}", schema.to_json().encode()),
+                site.folder.write(f"blueprint.{site.number}", described.getvalue()),
+            ),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A request that is ready to be carried out, and what it leads to."""
+
+    request: Request
+    state: State
+    learners: int = 0  # that learned anew
+    brings: tuple[Hashes, Slots] | None = None  # new entries of people
+    stage: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
+    charter: Charter | None = None  # a new schema and blueprint
+    fresh: bool = False  # whether nothing of the state before goes on: a training
+    skipped: int = 0  # ids that were left out, as asked
+    known: int = 0  # people who had rows before
+
+    def prepare(self, site: Site, after: Position, record: Record) -> Manifest:
+        """Write every file that the request brings, and the manifest that names them; all are synced (step 1)."""
+        before = None if self.fresh else site.now
+        number, state, known = site.number, self.state, None if before is None else before.manifest
+        if self.charter is not None:
+            schema, blueprint = self.charter.files
+        else:
+            schema, blueprint = site.now.manifest.schema, site.now.manifest.blueprint
+        manifest = Manifest(
+            vault=site.identity.vault,
+            request=number,
+            training=number if known is None else known.training,
+            before=after,
+            record=record.end.hash,
+            drawn=state.drawn,
+            rows=state.rows,
+            salt=secrets.token_bytes(_SALT_BYTES).hex(),
+            schema=schema,
+            blueprint=blueprint,
+            weights=site.folder.write(f"weights.{number}", *array_parts(_weights(state))),
+            learners=_write_learners(site, state, known),
+            people=self._write_people(site, before),
+            inputs=side(state.extents.inputs),
+            targets=side(state.extents.targets),
+            stage=None if self.stage is None else site.folder.write(f"stage.{number}", *array_parts(self.stage)),
+        )
+        files.create(site.folder.path / manifest.name, manifest.to_bytes())
+        files.sync_folder(site.folder.path)
+        return manifest
+
+    def _write_people(self, site: Site, before: Snapshot | None) -> tuple[Batch, ...]:
+        """A segment of the entries that the request brings; with too many segments, one of all that there are."""
+        batches = () if before is None else before.manifest.people
+        if self.brings is None:
+            return batches
+        entries = self.brings
+        if before is not None and len(batches) >= MOST_SEGMENTS:
+            entries, batches = before.people.merged(*entries), ()
+        name = f"people.{site.number}"
+        files.create(site.folder.path / name, *segment_bytes(*entries, site.identity.seal))
+        return (*batches, Batch(name, len(entries[1])))
+
+
+def _write_learners(site: Site, state: State, known: Manifest | None) -> tuple[Learner, ...]:
+    """Write the moments of the learners that learned; the others keep their files."""
+    ensemble, learners = state.ensemble, []
+    for j, moments in enumerate(ensemble.states):
+        digest = ensemble.fingerprint(j)
+        if known is not None and digest.hex() == known.learners[j].sum:
+            learners.append(known.learners[j])
+            continue
+        name = f"moments.{j}.{site.number}"
+        files.create(site.folder.path / name, *array_parts(moments.integers))
+        learners.append(Learner(name, digest.hex(), moments.rows, moments.coded_rows))
+    return tuple(learners)
+
+
+def _weights(state: State) -> Floats:
+    """All learners' weights, (r, n_weights, t); zeros for one that has no row."""
+    encoder, models = state.ensemble.encoder, state.ensemble.models
+    none = np.zeros((encoder.n_weights, encoder.n_targets))
+    return np.stack([none if W is None else W for W in models])

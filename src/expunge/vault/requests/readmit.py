@@ -1,0 +1,37 @@
+"""Readmit: let erased people come again. Their rows are not back."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...errors import UnknownId
+from ..disk.people import as_text, from_text
+from ..disk.snapshot import Snapshot
+from .lost import Lost
+from .naming import Named
+from .plan import Plan, Site
+from .request import Request, Texts
+
+
+@dataclass(frozen=True)
+class Readmit(Request):
+    """Tombstones that go."""
+
+    free: Texts  # keyed hashes of the ids
+
+    kind: ClassVar[str] = "readmit"
+
+    @classmethod
+    def plan(cls, site: Site, named: Named) -> Plan:
+        """Readmit these people, all of whom must be erased."""
+        if held := len(named.hashes) - len(np.unique(named.entries.buried.owner)):
+            raise UnknownId(f"{held} of {len(named.hashes)} ids are not erased; nothing was changed")
+        request = cls(0, len(named.hashes), as_text(named.hashes))
+        return Plan(request, site.now.state, skipped=named.skipped)
+
+    def overwrite(self, vault: Snapshot, number: int) -> None:
+        vault.people.free(from_text(self.free), until=number)
+
+    def replay(self, lost: Lost, number: int, *, done: bool) -> None:
+        lost.freed(self.free)

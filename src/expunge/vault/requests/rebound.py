@@ -1,0 +1,111 @@
+"""Rebound: other declared bounds, without training anew from a table. Everything is learned again from the rows."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Any, ClassVar, TypeAlias
+
+from ...encoding.bounds import Bounds
+from ...errors import InvalidSetting
+from ...learning.blueprint import Blueprint
+from ...learning.state import State
+from ..disk.rowfile import RowFile
+from ..tables import Block, Schema, checked
+from ..tables.kinds import Date
+from .intake import Progress
+from .lost import Lost
+from .plan import Charter, Plan, Site
+from .request import Request, Texts
+
+Ends: TypeAlias = Mapping[str, tuple[str, str]]  # column -> low and high as text; both empty: observed
+
+
+@dataclass(frozen=True)
+class Rebound(Request):
+    """Columns that get other bounds."""
+
+    columns: Texts
+    low: Texts  # numbers, or dates in ISO 8601; empty where the bound is observed from now on
+    high: Texts
+
+    kind: ClassVar[str] = "rebound"
+
+    @classmethod
+    def plan(cls, site: Site, bounds: Mapping[str, tuple[Any, Any] | None], progress: Progress) -> Plan:
+        """Learn the rows again with these bounds; None observes a column. A row outside them is refused."""
+        if not bounds:
+            raise InvalidSetting("name at least one column and its bounds")
+        ends = {column: ("", "") if pair is None else _texts(column, pair) for column, pair in bounds.items()}
+        now = site.now
+        schema, blueprint = rebounded(now.schema, now.blueprint, ends)
+        _check_inside(now.rows, schema, blueprint)
+        charter = Charter.written(site, schema, blueprint)
+        rows = now.state.rows * (1 + blueprint.observed)
+        with now.rows.watched(lambda k: progress("learning", k, rows)):
+            state = State.learn(blueprint, now.rows, now.state.drawn)
+        low, high = zip(*ends.values(), strict=True)
+        return Plan(cls(0, 0, tuple(ends), low, high), state, blueprint.code.learners, charter=charter)
+
+    def replay(self, lost: Lost, number: int, *, done: bool) -> None:
+        lost.bounds.update(zip(self.columns, zip(self.low, self.high, strict=True), strict=True))
+
+
+def rebounded(schema: Schema, blueprint: Blueprint, ends: Ends) -> tuple[Schema, Blueprint]:
+    """The same schema and blueprint with other bounds for these columns."""
+    kinds = dict(schema.columns)
+    parsed = {column: _parsed(column, kinds.get(column), pair) for column, pair in ends.items()}
+    schema = schema.rebounded(parsed)
+    return schema, replace(
+        blueprint,
+        inputs=_replaced(blueprint.inputs, schema.inputs, schema.bounds(), ends),
+        targets=_replaced(blueprint.targets, schema.targets, schema.target_bounds(), ends),
+    )
+
+
+def _replaced(bounds: Bounds, names: Texts, declared: tuple[Any, Any], columns: Iterable[str]) -> Bounds:
+    """Bounds with those of these columns taken from what a schema declares."""
+    low, high = bounds.low.copy(), bounds.high.copy()
+    for j in (names.index(column) for column in columns if column in names):
+        if bounds.unit:
+            raise InvalidSetting("the model takes its values as they are (bounds='unit'): they have no other bounds")
+        low[j], high[j] = declared[0][j], declared[1][j]
+    return Bounds(low, high, bounds.unit)
+
+
+def _check_inside(rows: RowFile, schema: Schema, blueprint: Blueprint) -> None:
+    """Refuse bounds that leave rows outside; the refusal counts all of them."""
+
+    def admitted(block: Block) -> None:
+        assert block.y is not None
+        blueprint.admit(block.X, block.y, schema.inputs, schema.targets, clip=False)
+
+    for _ in checked((Block(X, y, None) for X, y in rows.sweep()), admitted):
+        pass
+
+
+def _texts(column: str, pair: tuple[Any, Any]) -> tuple[str, str]:
+    """Low and high as text."""
+    try:
+        low, high = pair
+    except (TypeError, ValueError):
+        raise InvalidSetting(f"bounds of {column!r} must be a pair (low, high), or None to observe them") from None
+    return _text(low), _text(high)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    return value if isinstance(value, str) else repr(value)
+
+
+def _parsed(column: str, kind: object, pair: tuple[str, str]) -> tuple[Any, Any] | None:
+    if pair == ("", ""):
+        return None
+    try:
+        low, high = map(datetime.fromisoformat if isinstance(kind, Date) else float, pair)
+    except ValueError:
+        what = "dates like 2024-12-31" if isinstance(kind, Date) else "numbers"
+        raise InvalidSetting(
+            f"the bounds of column {column!r} must be {what}, got {pair[0]!r} and {pair[1]!r}"
+        ) from None
+    return low, high

@@ -1,0 +1,71 @@
+"""Rectify: replace all rows of some people by right ones, in their slots."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...errors import ErasedId
+from ...exact.arrays import Floats
+from ...stores.change import Change
+from ...stores.ids import slots_of_mentions
+from ..disk.people import as_text
+from ..disk.snapshot import Snapshot, checked_array
+from ..tables import Block
+from .lost import Lost
+from .naming import look_up
+from .plan import Plan, Site
+from .request import Numbers, Request, Texts
+
+
+@dataclass(frozen=True)
+class Rectify(Request):
+    """Rows that take the place of others; until they are in their slots they are in a file, the stage."""
+
+    replace: Numbers  # slots
+    replaced: Texts  # keyed hashes of the ids
+
+    kind: ClassVar[str] = "rectify"
+
+    @classmethod
+    def plan(cls, site: Site, blocks: Iterable[Block]) -> Plan:
+        """Replace all rows of the ids in a table; the k-th row of an id takes the place of its k-th."""
+        owners, X, y = _whole(blocks)
+        now = site.now
+        X, y = now.blueprint.admit(X, y, now.schema.inputs, now.schema.targets)
+        named = look_up(site, owners)
+        if len(buried := np.unique(named.entries.buried.owner)):
+            ids = "1 id in this table was" if len(buried) == 1 else f"{len(buried):,} ids in this table were"
+            raise ErasedId(f"{ids} erased before; nothing was changed")
+        place = {owner: k for k, owner in enumerate(dict.fromkeys(owners))}
+        slots = slots_of_mentions(
+            np.array([place[owner] for owner in owners], dtype=np.intp),
+            named.entries.live.slot,
+            np.bincount(named.entries.live.owner, minlength=len(place)),
+            where="in the vault than in this table",
+            way_out="unlearn the id, readmit it and add its rows",
+        )
+        outcome = now.touching(now.state, slots).after(Change(slots, X, y))
+        request = cls(len(slots), len(place), tuple(slots.tolist()), as_text(named.hashes))
+        return Plan(request, outcome.state, outcome.learners, stage=np.column_stack([X, y]))
+
+    def overwrite(self, vault: Snapshot, number: int) -> None:
+        stage, rows = vault.manifest.stage, vault.rows
+        if stage is None or not (vault.folder.path / stage.name).exists():
+            return
+        slots, d = np.array(self.replace, dtype=np.int64), rows.X.shape[1]
+        values = checked_array(vault.folder, stage.name, vault.folder.read(stage), "<f8", len(slots), rows.width)
+        rows.put(slots, values[:, :d], values[:, d:])
+        vault.folder.rename(stage.name, f"{stage.name}.0")  # half wiped it would look damaged
+
+    def replay(self, lost: Lost, number: int, *, done: bool) -> None:
+        lost.people.update(self.replaced)
+        lost.dropped(self.replaced)
+
+
+def _whole(blocks: Iterable[Block]) -> tuple[list[bytes], Floats, Floats]:
+    """All rows of a table at once: ids, inputs and targets."""
+    parts = [(block.ids or [], block.X, block.y) for block in blocks]
+    ids, X, y = zip(*parts, strict=True)
+    return [one for part in ids for one in part], np.concatenate(X), np.concatenate(y)

@@ -1,0 +1,98 @@
+"""Restore: bring an old copy of the folder to where the ledger is, as far as that can be done."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...exact.arrays import Slots
+from ...learning.state import State
+from ...stores.change import Change
+from ..disk.people import from_text, tombstone
+from ..disk.segments import Hashes
+from ..disk.snapshot import Snapshot, rows_of
+from .lost import Lost
+from .plan import Charter, Plan, Site
+from .rebound import rebounded
+from .request import Numbers, Request, Texts
+
+
+@dataclass(frozen=True)
+class Restore(Request):
+    """What requests since an old copy of the folder asked for, done again at once."""
+
+    since: int  # the newest request that the copy had carried out
+    erase: Numbers  # slots
+    bury: Texts  # keyed hashes of the ids that were erased
+    by: Numbers  # and by which requests
+    drop: Texts  # their rows go, and they may come again
+    free: Texts  # readmitted
+    drawn: int  # slots given out so far
+    missing: int  # rows that were added since and are not there
+
+    kind: ClassVar[str] = "restore"
+
+    @classmethod
+    def plan(cls, site: Site, lost: Lost) -> Plan:
+        """Catch up with what was lost."""
+        now = site.now
+        lost.erase.update(now.people.find(from_text(lost.people)).live.slot.tolist())
+        state = now.state.grown(max(lost.drawn, now.state.drawn))
+        change = Change(np.array(sorted(lost.erase), dtype=np.int64))
+        charter = None
+        if lost.bounds:
+            schema, blueprint = rebounded(now.schema, now.blueprint, lost.bounds)
+            charter = Charter.written(site, schema, blueprint)
+            after, learners = State.learn(blueprint, rows_of(state), state.drawn, change), blueprint.code.learners
+        else:
+            outcome = now.touching(state, change.slots).after(change)
+            after, learners = outcome.state, outcome.learners
+        request = cls(
+            rows=len(change.slots),
+            people=len(lost.bury),
+            since=now.manifest.request,
+            erase=tuple(change.slots.tolist()),
+            bury=tuple(lost.bury),
+            by=tuple(lost.bury.values()),
+            drop=tuple(sorted(lost.drop)),
+            free=tuple(sorted(lost.free)),
+            drawn=state.drawn,
+            missing=lost.missing,
+        )
+        return Plan(request, after, learners, brings=_tombstones(now, lost, change.slots), charter=charter)
+
+    def overwrite(self, vault: Snapshot, number: int) -> None:
+        erased = np.array(self.erase, dtype=np.int64)
+        if self.erase:
+            vault.rows.erase(erased)
+        if self.bury:
+            vault.people.bury(from_text(self.bury), np.array(self.by, dtype=np.int64), erased)
+        if self.drop:
+            vault.people.drop(from_text(self.drop), erased)
+        if self.free:
+            vault.people.free(from_text(self.free), until=self.since)
+
+    def replay(self, lost: Lost, number: int, *, done: bool) -> None:
+        lost.erased(self.erase)
+        if done:  # they were lost, and told, then
+            lost.missing = max(0, lost.missing - self.missing)
+        lost.drawn = self.drawn
+        lost.freed(self.free)  # first: who is in both was readmitted and erased again
+        lost.buried(self.bury, self.by)
+        lost.dropped(self.drop)
+
+    def note(self) -> str:
+        return (
+            f"this folder was a copy from request {self.since}: {self.rows} rows that were erased or corrected since "
+            f"are erased, {self.missing} rows that were added since are missing; add them again"
+        )
+
+
+def _tombstones(now: Snapshot, lost: Lost, erased: Slots) -> tuple[Hashes, Slots] | None:
+    """Tombstones for erased people of whom the copy has no row that could become one."""
+    bury = from_text(lost.bury)
+    found = now.people.find(bury)
+    unknown = np.setdiff1d(np.arange(len(bury)), found.owner[np.isin(found.slot, erased)])
+    if not len(unknown):
+        return None
+    return bury[unknown], tombstone(np.array(list(lost.bury.values()), dtype=np.int64)[unknown])

@@ -1,0 +1,62 @@
+"""Blocks: the pieces that a table is read in, and how their refusals are added up to one of the whole table."""
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...errors import CountedInput
+from ...exact.arrays import Floats
+from .messages import WrongCell
+
+BLOCK_ROWS = 65_536  # slots are drawn block by block: another number would give another model
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows in the order of the table."""
+
+    X: Floats  # (n, d)
+    y: Floats | None  # (n, t)
+    ids: list[bytes] | None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+def checked(
+    parts: Iterable[Any], check: Callable[[Any], Made], row: Callable[[int], str] = "row {}".format
+) -> Iterator[Made]:
+    """Yield what ``check`` makes of each part of a table, or refuse with numbers of the whole table.
+
+    After the first refusal that counts, the other parts are read only to count: nothing more is yielded. ``row`` says
+    how the k-th row of the table is called, counted from one.
+    """
+    rest, before = iter(parts), 0
+    for part in rest:
+        try:
+            made = check(part)
+        except WrongCell as wrong:
+            raise wrong.at(row(before + wrong.row + 1)) from None
+        except CountedInput as refusal:
+            raise _total(refusal.with_rows(before), rest, check) from None
+        before += len(part)
+        yield made
+
+
+def _total(refusal: CountedInput, rest: Iterator[Sized], check: Callable[[Any], object]) -> CountedInput:
+    """Add the counts of the other parts to a refusal; another error ends the counting."""
+    try:
+        for part in rest:
+            try:
+                check(part)
+            except CountedInput as more:
+                if more.problem != refusal.problem:
+                    return refusal.at_least()
+                refusal = refusal.plus(more)
+            else:
+                refusal = refusal.with_rows(len(part))
+    except Exception:  # whatever it is: the refusal is certain, and the user hears of the next one afterwards
+        return refusal.at_least()
+    return refusal

@@ -1,0 +1,73 @@
+"""Messages: how names and places are shown in errors about tables.
+
+An error names columns, files and rows, and never shows a cell. Names come from files of others: a control character or
+a terminal escape in one is shown escaped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ...errors import InvalidInput
+
+_MARKS = ",;\t|"  # what may separate the cells of a text file
+_MOST_NAMES = 30  # that a message lists
+
+
+class WrongCell(InvalidInput):
+    """A cell is not of its column's kind. The message gives its row: what is in it must not get out."""
+
+    def __init__(self, column: str, cells: str, row: int, where: str | None = None) -> None:
+        super().__init__(column, cells, row, where)
+        self.column, self.cells, self.row, self.where = column, cells, row, where
+
+    def __str__(self) -> str:
+        where, way_out = self.where or f"row {self.row + 1}", "correct it or declare another kind"
+        return f"column {self.column!r} must hold {self.cells}, but {where} does not; {way_out}"
+
+    def at(self, where: str) -> "WrongCell":
+        """Return the same error with the row described by ``where``, as a place in the whole table."""
+        return WrongCell(self.column, self.cells, self.row, where)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as an error shows them: quoted, and so many that they can be read."""
+    quoted = list(map(repr, names))
+    more = f" and {len(quoted) - _MOST_NAMES:,} more" if len(quoted) > _MOST_NAMES else ""
+    return ", ".join(quoted[:_MOST_NAMES]) + more
+
+
+def shown(text: object) -> str:
+    """Return a text as an error shows it: as it is, or quoted with escapes if a terminal would not just print it."""
+    plain = str(text)
+    return plain if plain.isprintable() else repr(plain)
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
+    return sorted(name for name, times in Counter(names).items() if times > 1)
+
+
+def check_there(names: Sequence[str], wanted: Iterable[str]) -> None:
+    """Refuse a table with these column names if it lacks a wanted one."""
+    if missing := [name for name in wanted if name not in names]:
+        columns = "column" if len(missing) == 1 else "columns"
+        raise InvalidInput(f"no {columns} {listed(missing)}; there are {listed(names)}{_hint(names, missing)}")
+
+
+def separator_hint(header: str, separator: str) -> str:
+    """Return a question to append to an error if another mark than ``separator`` seems to separate this header."""
+    marks = [mark for mark in _MARKS if header.count(mark) > header.count(separator)]
+    return _question(marks[0]) if marks else ""
+
+
+def _hint(names: Sequence[str], missing: Sequence[str]) -> str:
+    """Return the same question if a missing name is part of a longer one, or if there is only one column."""
+    for mark in _MARKS:
+        cells = {cell.strip(' "') for name in names if mark in name for cell in name.split(mark)}
+        if cells & set(missing) or (cells and len(names) == 1 and mark != ","):
+            return _question(mark)
+    return ""
+
+
+def _question(mark: str) -> str:
+    return f"; is the table separated by {mark!r}? A CSV file has commas, a .tsv file tabs"

@@ -1,0 +1,104 @@
+"""Proposals: a schema for a person to edit, from one look at the data.
+
+What is read off the data tells about the people in it, so the text says that it is to be replaced by public facts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....encoding.values import whole_number
+from ....errors import InvalidInput
+from ..cells.arrow import Arrow, unpacked
+from ..cells.ids import id_text
+from ..kinds import OTHER, Boolean, Number
+from ..messages import WrongCell, check_there
+from ..reading import checked_batches, column_types
+from ..schema import Schema, is_row_label
+from ..sources import Source
+from .summaries import Proposed, Summary, summary_of
+from .toml import lines, quoted
+
+_HEADER = """\
+# A proposal for a schema, read from {name}. Check it line by line before you train.
+#
+# Bounds and categories were read from the data: they tell about the people in it, and they stay in the model when
+# these people leave. Replace them by facts that are public: what a form allows, what a device can measure.
+#
+# low, high   training refuses a row outside; without them the bounds are observed, and follow the rows there are
+# values      what at least {people} {whose} have; every other value counts as "{other}"
+# fill        stands for an empty cell; without it an empty cell is refused
+# kind        number, boolean, date, category or ignore; codes made of digits, like post codes, are categories
+"""
+
+
+def propose(
+    source: Source,
+    *,
+    target: str | Sequence[str],
+    id: str | None = None,  # noqa: A002 (the key in a schema)
+    people: int = 10,
+) -> str:
+    """Return a schema in TOML that takes this table. A value becomes a category if ``people`` ids (or rows) have it."""
+    whole_number("people", people)
+    targets = (target,) if isinstance(target, str) else tuple(target)
+    found = _patient_look(source, targets, id, people)
+    schema = Schema(id, targets, tuple((column, kind) for column, (kind, _) in found.items()))
+    name = quoted(Path(source).name) if isinstance(source, (str, Path)) else "a table"
+    header = _HEADER.format(name=name, people=people, whose="rows" if id is None else "people", other=OTHER)
+    return "\n".join([header, *lines(schema, {column: note for column, (_, note) in found.items()}), ""])
+
+
+def _patient_look(source: Source, targets: Sequence[str], id_: str | None, people: int) -> dict[str, Proposed]:
+    """Look again where a CSV file has a column that begins with numbers, say, and goes on with text."""
+    as_text: set[str] = set()
+    while True:
+        try:
+            return _look(source, targets, id_, people, as_text)
+        except WrongCell as odd:
+            if odd.column in as_text:
+                raise
+            as_text.add(odd.column)
+
+
+def _look(
+    source: Source, targets: Sequence[str], id_: str | None, people: int, as_text: set[str]
+) -> dict[str, Proposed]:
+    """Return what each column could be, from one pass over the rows."""
+    types, whose = column_types(source), [] if id_ is None else [id_]
+    check_there(types.names, [*targets, *whose])
+    columns = {field.name: field.type for field in types if field.name != id_ and not is_row_label(field.name)}
+    seen = {name: summary_of(name, pa.string() if name in as_text else columns[name], people) for name in columns}
+    if not _summarise(source, seen, id_):
+        raise InvalidInput("a table without rows says nothing about its columns")
+    return {name: _as_target(name, *s.proposed()) if name in targets else s.proposed() for name, s in seen.items()}
+
+
+def _summarise(source: Source, seen: dict[str, Summary], id_: str | None) -> int:
+    """Show all rows of a table to the summaries of its columns; return how many there are."""
+    rows = 0
+
+    def add(batch: Arrow) -> None:
+        nonlocal rows
+        numbers = pa.array(np.arange(rows, rows + len(batch)))
+        rows += len(batch)
+        who = numbers if id_ is None else id_text(batch.column(id_), f"column {id_!r}")
+        for name, summary in seen.items():
+            summary.add(unpacked(batch.column(name)), who)
+
+    wanted = {name: summary.in_csv for name, summary in seen.items()} | ({} if id_ is None else {id_: "string"})
+    for _ in checked_batches(source, wanted, add):
+        pass
+    return rows
+
+
+def _as_target(name: str, kind: Any, note: str) -> Proposed:
+    if not isinstance(kind, (Number, Boolean)):
+        raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false")
+    if kind.fill is None:
+        return kind, note
+    return replace(kind, fill=None), "has gaps: leave rows without a target out of the data"

@@ -1,0 +1,59 @@
+"""Streams: a table in memory, one that somebody else streams, or an array of NumPy."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....errors import ExpungeError, InvalidInput
+from ..cells.arrow import Arrow
+from ..kinds import Boolean, Number
+from ..messages import listed
+from ..schema import Schema
+from .table import AT_ONCE, unquoted
+
+
+class Stream:
+    """A table in memory, or one that somebody else streams."""
+
+    name = "the table"
+
+    def __init__(self, source: Any) -> None:
+        with self._unquoted():
+            self.reader = pa.RecordBatchReader.from_stream(source)
+
+    @property
+    def types(self) -> Arrow:
+        return self.reader.schema
+
+    def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
+        with self._unquoted():
+            yield from self.reader
+
+    def row(self, k: int) -> str:
+        return f"row {k} of the table"
+
+    def _unquoted(self) -> AbstractContextManager[None]:
+        return unquoted(_told)
+
+
+def named(array: Any, schema: Schema) -> Any:
+    """Return an array whose columns are the schema's inputs as a stream with their names."""
+    kinds = schema.input_kinds
+    if others := [name for name, kind in kinds.items() if not isinstance(kind, (Number, Boolean))]:
+        raise InvalidInput(f"an array holds only numbers, but {listed(others)} are not; give a table with names")
+    if array.ndim != 2 or array.shape[1] != len(kinds) or array.dtype.kind not in "biuf":
+        raise InvalidInput(f"an array must be numbers of shape (n, {len(kinds)}), got {array.dtype} {array.shape}")
+    parts = (array[start : start + AT_ONCE].T.astype(np.float64) for start in range(0, len(array), AT_ONCE))
+    types = pa.schema([(name, pa.float64()) for name in kinds])
+    return pa.RecordBatchReader.from_batches(types, (pa.record_batch(list(part), schema=types) for part in parts))
+
+
+def _told(message: str) -> ExpungeError:
+    """Say what pyarrow says, without the cells that it quotes."""
+    column = re.search(r"Conversion failed for column (.+) with type", message)
+    where = f"column {column[1]!r}" if column else "a column"
+    return InvalidInput(f"the table cannot be read: {where} has cells of mixed types, or two columns have one name")

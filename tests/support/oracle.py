@@ -1,0 +1,165 @@
+"""The oracle: what a vault must hold after some requests, written down in plain dictionaries.
+
+It keeps rows and ids only. Its model is trained from scratch on the rows that are left, in their slots, so that nothing
+of how a vault or a model in memory carries a request out is taken for granted. It never changes: `after` makes another.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from expunge import CodedRegressor
+from expunge.learning.blueprint import Blueprint
+from expunge.learning.ensemble import Ensemble
+from expunge.learning.state import room
+from expunge.saving.parameters import draw_blueprint
+from expunge.stores.shards import Rows
+from expunge.stores.slots import draw_slots
+from expunge.vault.ledger.ledger import REQUESTS
+
+from support.vaults import table
+
+Values = tuple[float, ...]  # of one row: inputs, then targets
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a vault with two inputs and one target: a kind, ids, and values where it brings rows."""
+
+    kind: str
+    ids: tuple[int, ...] = ()  # one per row, where there are rows
+    rows: tuple[Values, ...] = ()
+
+    @classmethod
+    def drawn(cls, kind: str, seed: int, ids: Iterable[int], width: float = 1.0) -> "Request":
+        """Rows with values from 0 to a width."""
+        rng, ids = np.random.default_rng(seed), tuple(ids)
+        X, y = rng.random((len(ids), 2)) * width, rng.random((len(ids), 1)) * width
+        return cls(kind, ids, tuple(map(tuple, np.column_stack([X, y]).tolist())))
+
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and target."""
+        values = np.array(self.rows).reshape(-1, 3)
+        return values[:, :2], values[:, 2]
+
+    @property
+    def table(self) -> pa.Table:
+        return table(self.ids, *self.columns)
+
+    def ask(self, vault: Any, **options: Any) -> Any:
+        """Ask an open vault for it."""
+        return getattr(vault, self.kind)(self.table if self.rows else list(self.ids), **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Oracle:
+    """What a vault must hold."""
+
+    model: CodedRegressor  # its parameters; it is never fitted
+    blueprint: Blueprint = field(repr=False)
+    rows: dict[int, list[tuple[int, Values]]] = field(default_factory=dict)  # id -> slots and values as they arrived
+    erased: dict[int, int] = field(default_factory=dict)  # id -> the request whose certificate says so
+    kinds: tuple[str, ...] = ()  # of the requests that were carried out
+    slots_drawn: int = 0
+
+    @classmethod
+    def of(cls, model: CodedRegressor, inputs: int = 2, targets: int = 1) -> "Oracle":
+        """Before the first training."""
+        return cls(model, draw_blueprint(model, inputs, targets))
+
+    @property
+    def request(self) -> int:
+        """The number of the newest request."""
+        return len(self.kinds)
+
+    @property
+    def slots(self) -> set[int]:
+        """The slots in use."""
+        return {slot for mine in self.rows.values() for slot, _ in mine}
+
+    @property
+    def counts(self) -> Counter[int]:
+        """How many rows an id has."""
+        return Counter({one: len(mine) for one, mine in self.rows.items()})
+
+    def values(self, *ids: int) -> list[Values]:
+        """The rows of these ids, or of all."""
+        return [values for one in ids or self.rows for _, values in self.rows[one]]
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """A model that is trained on these rows and has seen no others."""
+        placed = [row for mine in self.rows.values() for row in mine]
+        slots = np.array([slot for slot, _ in placed], dtype=np.int64)
+        width = len(self.blueprint.inputs.low)
+        values = np.array([values for _, values in placed])
+        values = values.reshape(-1, width + len(self.blueprint.targets.low))
+        shards = self.blueprint.code.shards
+        rows = Rows.place(values[:, :width], values[:, width:], slots, room(self.slots_drawn, shards))
+        return self.blueprint.build(rows)[0]
+
+    def digest(self) -> str:
+        return self.ensemble.digest()
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Predictions; a column if there is one target only."""
+        predicted = self.ensemble.predict(X)
+        return predicted[:, 0] if predicted.shape[1] == 1 else predicted
+
+    # Requests
+
+    def after(self, request: Request) -> "Oracle":
+        """What a vault must hold once a request is carried out. (Some kinds change nothing.)"""
+        if request.kind not in REQUESTS:
+            return self
+        rows = {one: list(mine) for one, mine in self.rows.items()}
+        new = replace(self, rows=rows, erased=dict(self.erased), kinds=(*self.kinds, request.kind))
+        return getattr(new, f"_{request.kind}")(request.ids, request.rows)
+
+    def without(self, people: Iterable[int] = (), slots: Iterable[int] = ()) -> "Oracle":
+        """The same without the rows of some people or in some slots, of which nothing is told."""
+        people, slots = set(people), set(slots)
+        left = {one: [row for row in mine if row[0] not in slots] for one, mine in self.rows.items()}
+        return replace(self, rows={one: mine for one, mine in left.items() if mine and one not in people})
+
+    def trained_with(self, model: CodedRegressor) -> "Oracle":
+        """The same, but for what the next training is done with."""
+        return replace(self, model=model, blueprint=draw_blueprint(model, 2, 1))
+
+    def _train(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
+        return replace(self, rows={}, slots_drawn=0)._add(ids, rows)
+
+    def _add(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
+        """Rows of who was erased are left out."""
+        kept = [(one, row) for one, row in zip(ids, rows, strict=True) if one not in self.erased]
+        slots = draw_slots(self.blueprint.key, self.slots_drawn, len(kept), self.blueprint.code.shards)
+        for (one, row), slot in zip(kept, slots.tolist(), strict=True):
+            self.rows.setdefault(one, []).append((slot, row))
+        return replace(self, slots_drawn=self.slots_drawn + len(kept))
+
+    def _rectify(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
+        """The k-th row of an id takes the place of its k-th row."""
+        slots = {one: [slot for slot, _ in self.rows[one]] for one in ids}
+        self.rows.update({one: [] for one in slots})
+        for one, row in zip(ids, rows, strict=True):
+            self.rows[one].append((slots[one].pop(0), row))
+        return self
+
+    def _unlearn(self, ids: tuple[int, ...], _: object) -> "Oracle":
+        """Whoever was erased before keeps the certificate of then."""
+        there = {one for one in ids if one in self.rows}
+        for one in there:
+            del self.rows[one]
+        self.erased.update(dict.fromkeys(there, self.request))
+        return self
+
+    def _readmit(self, ids: tuple[int, ...], _: object) -> "Oracle":
+        for one in ids:
+            del self.erased[one]
+        return self

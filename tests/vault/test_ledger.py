@@ -1,0 +1,177 @@
+"""A ledger that was cut, edited, exchanged or forged is refused, or found by the audit."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from expunge.errors import InvalidFile
+from expunge.vault import Vault
+from expunge.vault.ledger.ledger import START, Ledger, header, parse
+
+from support.disks import ended_at
+from support.tampering import DEEP, WHO, judged, of_kind, records, rewrite
+from support.vaults import damaged, duplicate, everything, made, slots_of
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+
+def test_a_flipped_bit_in_the_ledger_is_refused_or_found(original, copies, expected, rng):
+    ledger = original.with_suffix(".ledger")
+    size = ledger.stat().st_size
+    for position in sorted({size - 1, size - 2, *rng.choice(size, 80, replace=False).tolist()}):
+        path = copies()
+        damaged(path.with_suffix(".ledger"), position, int(rng.integers(8)))
+        outcome = judged(path, expected)
+        assert outcome in ("refused", "found") or position == size - 1, position
+
+
+def test_a_ledger_of_another_vault_is_refused(other, copies, expected):
+    path = copies()
+    shutil.copyfile(other.with_suffix(".ledger"), path.with_suffix(".ledger"))
+    with pytest.raises(InvalidFile, match="is the ledger of another vault"):
+        Vault.open(path)
+    with pytest.raises(InvalidFile, match="is the ledger of another vault"):
+        made(path, replace=True)
+
+
+def test_a_newer_version_is_refused_by_name(copies):
+    path = copies()
+    bodies = [dict(record.body) for record in records(path)]
+    bodies[0]["version"] = 2
+    rewrite(path, bodies)
+    with pytest.raises(InvalidFile, match="v.ledger has version 2; this release reads 1"):
+        Vault.open(path)
+    path = copies()
+    (manifest,) = of_kind(path, "manifest")
+    content = json.loads(manifest.read_bytes())
+    manifest.write_bytes(json.dumps({**content, "version": 2}, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(InvalidFile, match="has version 2; this release reads version 1"):
+        Vault.open(path)
+
+
+def test_a_ledger_that_is_older_than_the_folder_is_refused(original, tmp_path):
+    path = duplicate(original, tmp_path / "copy")
+    old = path.with_suffix(".ledger").read_bytes()
+    vault = Vault.open(path)
+    vault.unlearn([WHO])
+    new = path.with_suffix(".ledger").read_bytes()
+    path.with_suffix(".ledger").write_bytes(old)
+    before = everything(path)
+    for ask in (lambda: Vault.open(path), lambda: vault.unlearn(["person-5"]), lambda: made(path, replace=True)):
+        with pytest.raises(InvalidFile, match="older than the (folder|vault)"):
+            ask()
+    assert everything(path) == before
+    path.with_suffix(".ledger").write_bytes(new)
+    assert Vault.open(path).verify().ok
+
+
+def test_a_folder_and_a_ledger_whose_newest_requests_differ_are_refused(original, tmp_path):
+    mine, theirs = (duplicate(original, tmp_path / name) for name in ("mine", "theirs"))
+    Vault.open(mine).unlearn([WHO])
+    Vault.open(theirs).unlearn(["person-5"])
+    shutil.copyfile(theirs.with_suffix(".ledger"), mine.with_suffix(".ledger"))
+    with pytest.raises(InvalidFile, match="does not know request 6"):
+        Vault.open(mine)
+
+
+def test_what_was_prepared_for_another_request_is_not_taken_for_the_one_that_was_accepted(original, tmp_path):
+    mine, theirs = (duplicate(original, tmp_path / name) for name in ("mine", "theirs"))
+    ended_at(Ledger, "append", lambda: Vault.open(mine).unlearn([WHO]))  # prepared and not accepted
+    Vault.open(theirs).unlearn(["person-5"])
+    lines = theirs.with_suffix(".ledger").read_bytes().splitlines(keepends=True)
+    mine.with_suffix(".ledger").write_bytes(b"".join(lines[:-2]))  # accepted and not done
+    assert (mine / "manifest.6").exists()
+    vault = Vault.open(mine)
+    assert vault.requests[-1].kind == "restore"
+    assert slots_of(vault, ["person-5"]) == {"person-5": [-7]}
+    assert slots_of(vault, [WHO]) == slots_of(Vault.open(original), [WHO])
+    assert vault.verify().ok
+
+
+def test_a_ledger_that_was_cut_is_refused_if_the_folder_knows_more_and_else_finished_again(original, copies, expected):
+    ledger = original.with_suffix(".ledger").read_bytes()
+    lines = ledger.splitlines(keepends=True)
+    accepted = len(b"".join(lines[:-2]))  # the newest request's own record ends here; its payload and signature follow
+    for length in range(0, len(ledger), 101):
+        path = copies()
+        os.truncate(path.with_suffix(".ledger"), length)
+        outcome = judged(path, expected)
+        assert outcome == ("refused" if length < accepted else "harmless"), length
+    for cut in (1, 2):
+        path = copies()
+        os.truncate(path.with_suffix(".ledger"), len(b"".join(lines[:-cut])))
+        Vault.open(path).verify()
+        assert path.with_suffix(".ledger").read_bytes() == ledger  # the same payload, the same signature
+
+
+def test_records_that_were_edited_removed_doubled_or_moved_are_refused_or_found(original, copies, expected):
+    bodies = [dict(record.body) for record in records(original)]
+    lines = original.with_suffix(".ledger").read_bytes().splitlines(keepends=True)
+    for k in range(len(lines)):
+        changed = {**bodies[k], "rows": 17}
+        edits = {
+            "edited": [*lines[:k], json.dumps(changed, sort_keys=True).encode() + b"\n", *lines[k + 1 :]],
+            "edited and hashed": None,
+            "removed": [*lines[:k], *lines[k + 1 :]],
+            "doubled": [*lines[: k + 1], *lines[k:]],
+            "moved": [*lines[:k], *lines[k + 1 :], lines[k]],
+        }
+        for what, edit in edits.items():
+            path = copies()
+            if edit is None:
+                rewrite(path, [*bodies[:k], changed, *bodies[k + 1 :]])
+            else:
+                path.with_suffix(".ledger").write_bytes(b"".join(edit))
+            outcome = judged(path, expected)
+            if k >= len(lines) - 2 and outcome == "harmless":  # a payload or signature, which is made again
+                assert what == "edited and hashed" or (k == len(lines) - 1 and what in ("removed", "moved")), (k, what)
+            else:
+                assert outcome in ("refused", "found"), (k, what)
+
+
+FORGED = [
+    *(("request", value) for value in (99, "x", None)),
+    *(("payload", value) for value in ("{}", "[]", "not JSON", 7)),
+    *(("certificate", value) for value in ("a.b.c", 5)),
+    *(("erase", "abc"), ("waiting", 3), ("rows", -1), ("time", 0), ("kind", "unlearn"), ("kind", "surprise")),
+]
+
+
+def test_records_that_are_removed_or_changed_with_all_hashes_made_anew_are_refused_or_found(original, copies, expected):
+    """Whoever forges the newest records with their hashes is found by the signatures, or by what the folder knows."""
+    bodies = [dict(record.body) for record in records(original)]
+    for k in range(len(bodies)):
+        path = copies()
+        rewrite(path, [*bodies[:k], *bodies[k + 1 :]])
+        again = k >= len(bodies) - 2  # a payload or signature, which is made again
+        assert (judged(path, expected) == "harmless") == again, k
+        for field, value in FORGED:
+            if field in bodies[k] and bodies[k][field] != value:
+                path = copies()
+                rewrite(path, [*bodies[:k], {**bodies[k], field: value}, *bodies[k + 1 :]])
+                assert judged(path, expected) in ("refused", "found"), (k, field, value)
+
+
+@pytest.mark.parametrize("content", [DEEP, b"[]", b"null", b"\xff\xfe", b'{"hash": 3}', b'{"hash": NaN}'], ids=range(6))
+def test_a_ledger_of_any_other_json_is_refused(copies, content):
+    for lines in (content + b"\n", content + b"\n" + content + b"\n"):
+        path = copies()
+        path.with_suffix(".ledger").write_bytes(lines)
+        with pytest.raises(InvalidFile):
+            Vault.open(path)
+    path = copies()
+    with path.with_suffix(".ledger").open("ab") as ledger:
+        ledger.write(content + b"\n")
+    with pytest.raises(InvalidFile):
+        Vault.open(path)
+
+
+@pytest.mark.parametrize("after", [b"", b"x", b"whole\n"])
+def test_a_write_of_two_records_that_lost_a_page_is_torn_and_more_is_damage(after, tmp_path):
+    first = header("00000000-0000-4000-8000-000000000000")
+    torn = first.line + b'{"kind":"do' + bytes(20) + b'"}\n' + after
+    assert parse(torn, START, tmp_path) == ([first], True)
+    with pytest.raises(InvalidFile, match="damaged"):
+        parse(torn + b"whole\nmore\n", START, tmp_path)

@@ -1,0 +1,28 @@
+"""What is known of people: a damaged entry is found, and hides nobody."""
+
+from contextlib import suppress
+
+import pytest
+
+from expunge.errors import InvalidFile
+from expunge.vault import Vault
+
+from support.tampering import EVERYONE, of_kind
+from support.vaults import damaged, slots_of
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+
+def test_an_entry_of_people_that_is_damaged_never_hides_somebody(original, copies, expected):
+    """Whatever word of the index is damaged: nobody is answered "unknown" who is there, nor erased in part."""
+    everyone = slots_of(Vault.open(original), EVERYONE)
+    for k, part in enumerate(of_kind(original, "people")):
+        for position in range(0, part.stat().st_size, 8):
+            path = copies()
+            damaged(of_kind(path, "people")[k], position + 7, 7 - position // 8 % 2)
+            vault = Vault.open(path)
+            for one in EVERYONE:
+                with suppress(InvalidFile):
+                    assert slots_of(vault, [one])[one] == everyone[one]
+            with pytest.raises(InvalidFile):
+                slots_of(vault, EVERYONE)

@@ -1,0 +1,143 @@
+"""Requests and their answers: what a receipt says, and who was erased stays erased."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from expunge.errors import (
+    ErasedId,
+    InvalidInput,
+    InvalidSetting,
+    UnknownId,
+)
+from expunge.vault import Vault
+
+from support.vaults import (
+    bits,
+    everything,
+    made,
+    people,
+    random_table,
+)
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+
+def test_a_receipt_says_what_was_done(vault, tmp_path):
+    assert (vault.receipt.request, vault.receipt.kind, vault.receipt.rows, vault.receipt.people) == (1, "train", 30, 20)
+    erased = vault.unlearn(["person-2", "person-3", "person-2"])
+    assert (erased.request, erased.kind, erased.rows, erased.people, erased.earlier) == (2, "unlearn", 3, 2, ())
+    added = vault.add(random_table(["a", "b", "a"], seed=1))
+    assert (added.request, added.kind, added.rows, added.people) == (3, "add", 3, 2)
+    corrected = vault.rectify(random_table(["a", "a", "b"], seed=2))
+    assert (corrected.request, corrected.kind, corrected.rows, corrected.people) == (4, "rectify", 3, 2)
+    readmitted = vault.readmit("person-2")
+    assert (readmitted.request, readmitted.kind, readmitted.rows, readmitted.people) == (5, "readmit", 0, 1)
+    assert [(r.number, r.kind, r.rows, r.people, r.state) for r in vault.requests] == [
+        (1, "train", 30, 20, "certified"),
+        (2, "unlearn", 3, 2, "certified"),
+        (3, "add", 3, 2, "certified"),
+        (4, "rectify", 3, 2, "certified"),
+        (5, "readmit", 0, 1, "certified"),
+    ]
+    assert erased.path == tmp_path / "v.certificates" / "000002.jws"
+    assert erased.path.read_text() == erased.certificate + "\n" == vault.requests[1].certificate + "\n"
+    status = vault.status()
+    assert (status.rows, status.erased_ids, status.requests, status.uncertified) == (30, 1, 5, 0)
+    assert (status.targets, status.inputs, status.shards, status.learners) == (("y",), ("x0", "x1"), 4, 2)
+
+
+def test_numbers_and_text_are_one_id(tmp_path):
+    vault = made(tmp_path / "v.vault", random_table(list(range(4700, 4720))))
+    assert vault.unlearn(4711).request == 2
+    assert vault.unlearn("4711").request == 2
+    assert vault.unlearn(np.array([4711, 4712])).rows == 1
+    with pytest.raises(ErasedId):
+        vault.add(random_table(["4711"]))
+    assert vault.readmit(np.int64(4711)).people == 1
+    assert vault.add(random_table(["4711"])).rows == 1
+    assert vault.unlearn([4711]).request == 6
+
+
+def test_who_was_erased_has_the_same_answer_again_and_the_same_certificate(vault):
+    first, second = vault.unlearn(["person-1"]), vault.unlearn(["person-2"])
+    before = everything(vault.places.vault)
+    for asked, answer in (
+        (["person-1"], first),
+        (["person-2"], second),
+        (["person-1", "person-2"], second),
+    ):
+        for asker in (vault, Vault.open(vault.places.vault)):
+            again = asker.unlearn(asked)
+            assert (again.request, again.rows, again.people) == (answer.request, answer.rows, answer.people)
+            assert (again.certificate, again.path) == (answer.certificate, answer.path)
+    assert vault.unlearn(["person-1", "person-2"]).earlier == (2, 3)
+    assert everything(vault.places.vault) == before
+    some = vault.unlearn(["person-1", "person-3", "person-2"])
+    assert (some.request, some.rows, some.people, some.earlier) == (4, 1, 1, (2, 3))
+
+
+def test_who_was_erased_comes_back_only_after_being_readmitted(vault):
+    vault.unlearn(["person-1", "person-2"])
+    back = random_table(["new-1", "person-1", "person-2", "person-1", "new-1"], seed=1)
+    with pytest.raises(ErasedId, match="^2 ids .*were erased before; nothing was changed"):
+        vault.add(back)
+    with pytest.raises(ErasedId, match="^2 ids "):
+        made(vault.places.vault, pa.concat_tables([random_table(["a"] * 9), back]), replace=True)
+    with pytest.raises(ErasedId, match="^1 ids "):
+        vault.rectify(random_table(["person-1"]))
+    assert vault.add(back, skip_erased=True).rows == 2
+    vault.readmit(["person-1"])
+    with pytest.raises(ErasedId, match="^1 ids "):
+        vault.add(back.slice(1))
+    assert vault.add(back.slice(3, 1)).rows == 1
+    with pytest.raises(UnknownId, match="1 of 1 ids are not erased"):
+        vault.readmit(["person-1"])
+    assert vault.unlearn(["person-1"]).earlier == ()
+    assert vault.verify().ok
+
+
+def test_who_was_erased_stays_erased_when_the_vault_is_trained_anew(vault):
+    first = vault.unlearn(["person-1", "person-2"])
+    anew = made(vault.places.vault, random_table(people(), seed=5), replace=True, skip_erased=True)
+    assert (anew.receipt.kind, anew.receipt.rows, anew.receipt.people) == ("train", 27, 18)
+    assert anew.unlearn(["person-1"]).certificate == first.certificate
+    assert vault.unlearn(["person-2"]).certificate == first.certificate  # the object from before goes on with the new
+    with pytest.raises(ErasedId):
+        anew.add(random_table(["person-1"]))
+    kept = random_table(people(), seed=5).filter(pa.array([one not in ("person-1", "person-2") for one in people()]))
+    assert bits(anew) == bits(made(vault.places.vault.parent / "w.vault", kept))
+    assert [r.kind for r in anew.requests] == ["train", "unlearn", "train"]
+    assert not list(vault.places.vault.glob("*.1"))
+    assert anew.verify().ok
+
+
+def test_training_anew_leaves_rows_out_that_a_table_lacks_without_burying_anybody(vault):
+    anew = made(vault.places.vault, random_table([f"new-{k}" for k in range(8)]), replace=True)
+    with pytest.raises(UnknownId):
+        anew.unlearn(["person-1"])
+    assert anew.add(random_table(["person-1"])).rows == 1
+
+
+def test_predictions_are_written_with_their_ids_to_csv_and_parquet(vault, tmp_path):
+    data = random_table(["a", "b", "c"], seed=8)
+    expected = vault.predict(data)
+    for name in ("p.csv", "p.parquet"):
+        assert vault.predict_to(data, tmp_path / name) == 3
+        read = pyarrow.csv.read_csv if name.endswith("csv") else pyarrow.parquet.read_table
+        found = read(tmp_path / name)
+        assert found["who"].to_pylist() == ["a", "b", "c"]
+        np.testing.assert_array_equal(found["predicted_y"], expected)
+    assert vault.predict_to(data.drop(["who", "y"]), tmp_path / "p.csv") == 3
+    assert pyarrow.csv.read_csv(tmp_path / "p.csv").column_names == ["predicted_y"]
+    with pytest.raises(InvalidSetting, match="to .csv or .parquet"):
+        vault.predict_to(data, tmp_path / "p.json")
+    with pytest.raises(InvalidInput):
+        vault.predict_to(data.drop(["x0"]), tmp_path / "q.csv")
+    assert sorted(path.name for path in tmp_path.iterdir() if "p." in path.name or "q." in path.name) == [
+        "p.csv",
+        "p.parquet",
+    ]

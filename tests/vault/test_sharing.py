@@ -1,0 +1,98 @@
+"""Who shares a vault: threads, objects and processes; and whom its files are for."""
+
+import multiprocessing
+import threading
+
+import numpy as np
+import pytest
+
+from expunge.errors import (
+    VaultBusy,
+)
+from expunge.vault import Vault
+
+from support.vaults import (
+    bits,
+    everything,
+    made,
+    random_table,
+)
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+
+def test_threads_may_share_a_vault(vault):
+    errors = []
+
+    def work(k):
+        try:
+            vault.unlearn([f"person-{k}"])
+            vault.predict(np.zeros((3, 2)))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert [r.number for r in vault.requests] == list(range(1, 10))
+    assert vault.verify().ok
+
+
+def test_one_object_sees_what_another_did(vault):
+    other = Vault.open(vault.places.vault)
+    before = other.predict(np.zeros((1, 2)))
+    vault.unlearn(["person-1"])
+    assert other.predict(np.zeros((1, 2))) == vault.predict(np.zeros((1, 2))) != before
+    other.unlearn(["person-2"])
+    assert vault.unlearn(["person-2"]).request == 3
+    assert bits(vault) == bits(other)
+
+
+def test_an_open_vault_is_not_in_the_way_of_others_but_a_writer_is(vault):
+    other = Vault.open(vault.places.vault, wait=0.0)
+    before = everything(vault.places.vault)
+    with vault._writer.locked(0.0):
+        for ask in (
+            lambda: other.unlearn(["person-1"]),
+            lambda: other.add(random_table(["new-1"])),
+            lambda: other.rectify(random_table(["person-1"])),
+            lambda: other.verify(),
+            lambda: made(vault.places.vault, replace=True, wait=0.0),
+        ):
+            with pytest.raises(VaultBusy):
+                ask()
+        np.testing.assert_array_equal(other.predict(np.zeros((1, 2))), vault.predict(np.zeros((1, 2))))
+        Vault.open(vault.places.vault, wait=0.0).predict(np.zeros((1, 2)))
+    assert everything(vault.places.vault) == before
+    assert other.unlearn(["person-1"]).rows == 1
+
+
+def _hold(path, held, release):
+    with Vault.open(path)._writer.locked(0.0):
+        held.set()
+        release.wait(60)
+
+
+def test_another_process_that_writes_keeps_writers_out_until_it_ends(vault):
+    spawn = multiprocessing.get_context("spawn")
+    held, release = spawn.Event(), spawn.Event()
+    process = spawn.Process(target=_hold, args=(vault.places.vault, held, release))
+    process.start()
+    try:
+        assert held.wait(60)
+        with pytest.raises(VaultBusy, match="another process is writing"):
+            Vault.open(vault.places.vault, wait=0.0).unlearn(["person-1"])
+        assert vault.predict(np.zeros((1, 2))).shape == (1,)
+    finally:
+        process.kill()
+        process.join()
+    assert Vault.open(vault.places.vault, wait=5.0).unlearn(["person-1"]).rows == 1
+
+
+def test_what_a_vault_keeps_is_for_its_owner_alone(vault):
+    private = [*vault.places.vault.iterdir(), vault.places.key, vault.places.ledger]
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+    assert vault.places.vault.stat().st_mode & 0o777 == 0o700
