@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from expunge import CodedRegressor, RandomFourier
+from expunge.saving import files
 from expunge.vault import Receipt, Vault
-from expunge.vault.disk import files
 
 from .forgetting import mixed
 from .limits import syncs

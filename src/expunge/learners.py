@@ -18,6 +18,7 @@ from .encoding.randomness import SEEDS, Key, derived_seed
 from .errors import InvalidInput, InvalidSetting
 from .exact.arrays import Floats
 from .exact.threads import one_blas_thread
+from .learning.description import class_name, described_estimator
 from .learning.settings import Aggregate
 from .stores.change import Change
 from .stores.store import Store, coded_floats
@@ -72,21 +73,8 @@ class EstimatorRule:
         return hashed.digest()
 
     def describe(self) -> dict[str, Any]:
-        params = {name: _described(value) for name, value in self.estimator.get_params().items()}
-        return {"learner": type(self.estimator).__name__, "params": params}
-
-
-def _described(value: Any) -> str:
-    """A parameter of an estimator as text that is the same in every process."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray):
-        return f"array {value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-    if isinstance(value, list | tuple):
-        return f"{type(value).__name__}({', '.join(map(_described, value))})"
-    if value is None or isinstance(value, str | int | float):
-        return repr(value)
-    return str(getattr(value, "__qualname__", type(value).__qualname__))  # a function, or an estimator: its own follow
+        name = class_name(type(self.estimator))
+        return {"learner": name, "params": described_estimator(self.estimator, name=f"learner {name}")}
 
 
 def check_regressor(estimator: Any) -> None:

@@ -73,5 +73,5 @@ def test_an_array_that_claims_more_than_there_is_is_refused_in_memory_too():
     np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
     with zipfile.ZipFile(file, "a") as archive:
         archive.writestr("huge.npy", member.getvalue())
-    with Archive(file) as archive, pytest.raises(InvalidFile, match="^the archive has 'huge' cut short"):
+    with Archive(file) as archive, pytest.raises(InvalidFile, match="^the archive has 'huge', which is cut short"):
         archive.array("huge", "<f8", None)

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import expunge.encoding.bounds as bounds_room
-from expunge.encoding.bounds import Bounds, Extent, parse_bounds
+from expunge.encoding.bounds import Bounds, parse_bounds
+from expunge.encoding.extents import Extent
 from expunge.errors import InvalidInput, InvalidSetting
 
 floats = st.floats(-1e150, 1e150)

@@ -296,7 +296,10 @@ def test_the_columns_of_a_code_are_those_of_its_matrix():
 @given(codes)
 def test_lanes_and_learners_are_the_two_sides_of_the_matrix(code):
     entries = {(i, j) for i in range(code.shards) for j in range(code.learners) if code.G[i, j]}
-    assert {(i, int(j)) for i in range(code.shards) for j in code.learners_of(i)} == entries
+    slots = 3 * code.shards + np.arange(code.shards)  # of another stripe than the first
+    assert {(i, j) for i in range(code.shards) for j in code.learners_of(slots[i : i + 1])} == entries
+    some = slots[::2]
+    assert code.learners_of(some) == sorted({j for i, j in entries if i % 2 == 0})
     assert {(int(i), j) for j in range(code.learners) for i in code.lanes_of(j)} == entries
     assert code.rate == code.shards / code.learners
     assert code.density == len(entries) / (code.shards * code.learners)

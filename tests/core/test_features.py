@@ -13,11 +13,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import expunge.encoding.features as features
+import expunge.encoding.fourier as fourier
 from expunge import Powers, RandomFourier
-from expunge.encoding.features import Identity
 from expunge.errors import InvalidSetting
 from expunge.exact import arrays as arrays_room
+from expunge.transformers import Identity
 
 MAPS = [Identity(), Powers(3), RandomFourier(7, random_state=0), RandomFourier(5, kernel="laplacian", random_state=1)]
 unit_floats = st.floats(-1, 1)
@@ -73,7 +73,7 @@ def test_a_phase_is_exact(d, seed, kernel, scale, data):
     model = drawn(d, 5, seed, kernel=kernel, scale=scale)
     x = data.draw(arrays(np.float64, (3, d), elements=unit_floats))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features, "_cosine_of_turns", lambda turns, unit: turns)
+        patch.setattr(fourier, "_cosine_of_turns", lambda turns, unit: turns)
         turns = model.transform(x)
     for row, got in zip(x, turns, strict=True):
         assert [Fraction(t) for t in got.tolist()] == exact_turns(model, row)
@@ -96,7 +96,7 @@ def test_every_drawn_map_is_on_the_finest_grid_that_is_exact(d, seed, kernel, sc
 def test_rounding_hardly_moves_a_projection():
     rng = np.random.default_rng(3)
     theta, b = rng.standard_normal((8, 200)), rng.uniform(-0.5, 0.5, 200)
-    grid_theta, grid_b, k = features._rounded(theta, b)
+    grid_theta, grid_b, k = fourier._rounded(theta, b)
     assert (np.abs(grid_theta * 2.0 ** (32 - k) - theta) <= 2.0 ** (31 - k)).all()
     assert (np.abs(grid_b * 2.0**-k - b) <= 2.0 ** -(k + 1)).all()
     assert k.min() >= 47  # 15 bits of a turn or more
@@ -135,7 +135,7 @@ def corner_turns():
 
 def test_the_cosine_is_within_its_bound():
     turns = corner_turns()
-    got = features._cosine_of_turns(np.array([float(t) for t in turns]), 1.0)
+    got = fourier._cosine_of_turns(np.array([float(t) for t in turns]), 1.0)
     worst = max(abs(Fraction(g) - exact_cosine(t)) for g, t in zip(got.tolist(), turns, strict=True))
     assert float(worst) <= 5e-16
 
@@ -147,15 +147,15 @@ def test_the_reference_cosine_is_a_cosine():
 
 def test_the_cosine_has_its_symmetries_to_the_last_bit():
     turns = np.array([float(t) for t in corner_turns()])
-    cosine = features._cosine_of_turns(turns.copy(), 1.0)
-    assert features._cosine_of_turns(-turns, 1.0).tobytes() == cosine.tobytes()
-    assert features._cosine_of_turns(turns + 1, 1.0).tobytes() == cosine.tobytes()
-    assert features._cosine_of_turns(np.array([0.25, 0.75, -0.25]), 1.0).tolist() == [0.0, 0.0, 0.0]
+    cosine = fourier._cosine_of_turns(turns.copy(), 1.0)
+    assert fourier._cosine_of_turns(-turns, 1.0).tobytes() == cosine.tobytes()
+    assert fourier._cosine_of_turns(turns + 1, 1.0).tobytes() == cosine.tobytes()
+    assert fourier._cosine_of_turns(np.array([0.25, 0.75, -0.25]), 1.0).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_no_cosine_exceeds_one():
     ends = np.concatenate([np.arange(2**16) * 2.0**-k for k in (16, 30, 40, 52)])
-    phi = features._cosine_of_turns(np.concatenate([ends, 0.5 - ends]), 1.0)
+    phi = fourier._cosine_of_turns(np.concatenate([ends, 0.5 - ends]), 1.0)
     assert np.abs(phi).max() == 1.0
 
 
@@ -210,7 +210,7 @@ GOLDEN = [
 
 def test_the_cosines_bits_never_change():
     turns = np.arange(-(2**14), 2**14) * 2.0**-14  # ends and middle included
-    bits = features._cosine_of_turns(turns, 1.0).astype("<f8").tobytes()
+    bits = fourier._cosine_of_turns(turns, 1.0).astype("<f8").tobytes()
     assert hashlib.sha256(bits).hexdigest() == "8210c9082404ef2c6dca2a15041acbce3e6579f155e994bc3da56e8677ad8c67"
 
 
@@ -401,7 +401,7 @@ def test_an_unfitted_map_and_wrong_columns_are_refused(model):
 
 def test_a_projection_that_rounds_up_beyond_the_exact_range_gets_a_coarser_grid():
     theta, b = np.full((1, 1), 0.5 - 1e-12), np.array([0.5])
-    grid_theta, grid_b, k = features._rounded(theta, b)
+    grid_theta, grid_b, k = fourier._rounded(theta, b)
     assert k.tolist() == [52]
     assert int(grid_theta[0, 0]) * 2**32 + int(grid_b[0]) < 2**53
 

@@ -11,10 +11,10 @@ from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
-import expunge.exact.moments
+import expunge.exact.tally
 import expunge.regressor
 from expunge import Code, CodedRegressor, Powers, RandomFourier
-from expunge.learning.ensemble import RidgeRule
+from expunge.learning.rules import RidgeRule
 from expunge.testing import DETERMINISTIC, check_unlearning
 
 from support.strategies import SIGNED, regressors, tables
@@ -38,8 +38,8 @@ def test_block_sizes_and_threads_do_not_show(estimator, table, block, float_rows
     expected = reference.digest(), weights(reference)
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(threads):
         patch.setattr("expunge.exact.arrays.AT_ONCE", block)
-        patch.setattr(expunge.exact.moments, "FLOAT_ROWS", float_rows)
-        patch.setattr(expunge.exact.moments, "_BUFFER_ROWS", float_rows)
+        patch.setattr(expunge.exact.tally, "FLOAT_ROWS", float_rows)
+        patch.setattr(expunge.exact.tally, "_BUFFER_ROWS", float_rows)
         again = estimator.fit(X, y)
         assert (again.digest(), weights(again)) == expected
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sklearn.base import clone
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import ElasticNet, HuberRegressor, LinearRegression, PoissonRegressor, Ridge, SGDRegressor
 from sklearn.neighbors import KNeighborsRegressor
@@ -16,8 +17,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from expunge import Code
 from expunge.errors import InvalidSetting
-from expunge.exact.moments import Moments, Tally
-from expunge.learning.learners import check_learner, fit_estimator, one_blas_thread, ridge_weights
+from expunge.exact.moments import Moments
+from expunge.exact.ridge import ridge_weights
+from expunge.exact.tally import Tally
+from expunge.exact.threads import one_blas_thread
+from expunge.learners import check_learner, fit_estimator
 
 BITS = 33
 SUMMING = Code([[1, 0], [1, 0], [0, 1], [0, 1]])
@@ -33,9 +37,7 @@ def solve(phi, y, *, alpha, intercept):
     Q = np.column_stack([phi, np.ones((len(phi), int(intercept))), y])
     tally = Tally(Q.shape[1])
     tally.add(np.rint(Q * 2.0**BITS), len(Q))
-    return ridge_weights(
-        Moments.zero(tally._width).after(tally), bits=BITS, targets=y.shape[1], alpha=alpha, intercept=intercept
-    )
+    return ridge_weights(Moments.of(tally), bits=BITS, targets=y.shape[1], alpha=alpha, intercept=intercept)
 
 
 def problem(n=80, d=6, t=1, seed=0):
@@ -123,7 +125,7 @@ def test_coded_ones_that_cancel_leave_no_intercept():
     rows = np.array([[0.5, 0.0, 0.25], [-0.25, 0.0, 1.0]])  # the column of ones is zero everywhere
     tally = Tally(3)
     tally.add(np.rint(rows * 2.0**BITS), 4)
-    W = ridge_weights(Moments.zero(tally._width).after(tally), bits=BITS, targets=1, alpha=0.0, intercept=True)
+    W = ridge_weights(Moments.of(tally), bits=BITS, targets=1, alpha=0.0, intercept=True)
     np.testing.assert_allclose(W, [[rows[:, 0] @ rows[:, 2] / (rows[:, 0] @ rows[:, 0])], [0]], atol=1e-14)
 
 
@@ -271,7 +273,12 @@ def test_what_is_no_regressor_is_refused(thing):
 def test_any_regressor_learns_from_rows_as_they_are(estimator, code):
     check_learner(estimator, code)
     phi, y = problem()
-    fit_estimator(estimator, phi, y, seed=0, code=code)
+    fitted = fit_estimator(estimator, phi, y, seed=0, code=code)
+    alone = clone(estimator)
+    if "random_state" in alone.get_params():
+        alone.set_params(random_state=0)
+    np.testing.assert_array_equal(fitted.predict(phi), alone.fit(phi, y[:, 0]).predict(phi))
+    assert not hasattr(estimator, "n_features_in_")  # a clone learned
 
 
 @pytest.mark.parametrize("estimator", [LinearRegression(), Ridge(), ElasticNet(), HuberRegressor(), LinearSVR()])

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from expunge.stores.slots import draw_slots
+from expunge.encoding.placement import draw_slots
 
 from support import golden
 

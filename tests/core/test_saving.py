@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from sklearn.linear_model import Lasso, LinearRegression
 from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.encoding.features import FeatureMap
 from expunge.errors import InvalidFile, InvalidSetting
-from expunge.learning.state import FirstRows, State
+from expunge.fitted import placed
+from expunge.learners import EstimatorRule
+from expunge.learning.state import State
 from expunge.saving.archive import Archive, dump
-from expunge.saving.format import blueprint_parts, load_blueprint
+from expunge.saving.blueprints import blueprint_parts, load_blueprint
 
 from support.strategies import regressors, tables
 
@@ -47,7 +50,8 @@ def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_facto
         forget(m, 5)
         m.partial_fit(X[:5], y[:5], ids=ids[:5])
     assert again.digest() == model.digest()
-    assert again.get_params()["alpha"] == model.alpha or learner
+    for name in ("shards", "rate", "density", "balanced", "alpha", "fit_intercept", "aggregate", "clip", "keep"):
+        assert getattr(again, name) == getattr(model, name), name
     for mine, its in ((model.bounds_, again.bounds_), (model._state.blueprint.inputs, again._state.blueprint.inputs)):
         np.testing.assert_array_equal((mine.low, mine.high), (its.low, its.high))
     assert os.listdir(path.parent) == ["m.expunge"]
@@ -84,15 +88,55 @@ def test_an_estimator_is_asked_for_because_code_never_comes_from_a_file(tmp_path
         CodedRegressor.load(tmp_path / "m", learner=lasso)
 
 
-def test_features_of_your_own_cannot_be_saved(tmp_path, rng):
-    class Mine(Powers):
-        pass
+class Steps(FeatureMap):
+    """Whether an input is above a drawn threshold."""
 
-    model = CodedRegressor(features=Mine(2)).fit(rng.random((10, 1)), rng.random(10))
-    assert isinstance(model.features_, FeatureMap)
-    with pytest.raises(InvalidSetting, match="Mine cannot be saved"):
-        model.save(tmp_path / "m")
-    assert not list(tmp_path.iterdir())
+    def __init__(self, count=3, random_state=None):
+        self.count, self.random_state = count, random_state
+
+    @property
+    def n_out(self):
+        return self.count
+
+    def draw(self, n_inputs, rng):
+        self.thresholds_ = rng.integers(0, 1024, self.count)
+
+    def map_block(self, scaled, unit=1.0):
+        return (scaled[:, :1] * 1024 > self.thresholds_) * unit
+
+    def arrays(self):
+        return {"thresholds": self.thresholds_}
+
+    def restore(self, n_inputs, arrays):
+        self.n_features_in_, self.thresholds_ = n_inputs, arrays["thresholds"]
+        return self
+
+
+class MyPowers(Powers):
+    pass
+
+
+@pytest.mark.parametrize("mine", [Steps(4), Steps(5, random_state=3), MyPowers(3)], ids=repr)
+def test_features_of_your_own_are_asked_for_and_come_back_as_they_were_drawn(tmp_path, rng, mine):
+    X, y = rng.random((30, 2)), rng.random(30)
+    model = CodedRegressor(features=mine, random_state=0).fit(X, y)
+    model.save(tmp_path / "m")
+    with pytest.raises(InvalidSetting, match=r"load\(path, features=...\)"):
+        CodedRegressor.load(tmp_path / "m")
+    for other in (Steps(3), Powers(3), MyPowers(2)):
+        with pytest.raises(InvalidSetting, match="other features than"):
+            CodedRegressor.load(tmp_path / "m", features=other)
+    again = CodedRegressor.load(tmp_path / "m", features=mine)
+    assert again.digest() == model.digest()
+    assert again.predict(X).tobytes() == model.predict(X).tobytes()
+    for m in (model, again):
+        m.unlearn(7)
+    assert again.digest() == model.digest() == again.retrained().digest()
+
+
+def test_features_of_ours_are_not_asked_for(saved):
+    with pytest.raises(InvalidSetting, match="without features"):
+        CodedRegressor.load(saved, features=RandomFourier(4))
 
 
 def test_a_missing_file_is_a_missing_file(tmp_path):
@@ -172,7 +216,7 @@ HOSTILE = {
     "no JSON": lambda p: {"model__json": b"\xff\xfe"},
     "JSON that is no object": lambda p: {"model__json": b"[1]"},
     "deep JSON": lambda p: {"model__json": b"[" * 100_000},
-    "a newer version": lambda p: {"model__json": header(p, version=2)},
+    "a newer version": lambda p: {"model__json": header(p, version=3)},
     "no header": lambda p: {"model__json": None},
     "no rows": lambda p: {"X__npy": None},
     "too few rows": lambda p: {"X__npy": npy(np.zeros((3, 2)))},
@@ -203,10 +247,19 @@ HOSTILE = {
     "negative slots": lambda p: {"model__json": header(p, drawn=-5)},
     "alpha of text": lambda p: {"model__json": header(p, alpha="1")},
     "negative alpha": lambda p: {"model__json": header(p, alpha=-1.0)},
-    "unknown features": lambda p: {"model__json": header(p, features={"name": "os.system", "params": {}})},
-    "unknown parameters": lambda p: {"model__json": header(p, features={"name": "Powers", "params": {"command": 1}})},
+    "unknown features": lambda p: {"model__json": header(p, features={"name": "os.system", "params": {}, "drawn": {}})},
+    "features without arrays": lambda p: {"model__json": header(p, features={"name": "Identity", "params": {}})},
+    "unknown parameters": lambda p: {
+        "model__json": header(p, features={"name": "Powers", "params": {"command": 1}, "drawn": {}})
+    },
     "features that cannot be": lambda p: {
-        "model__json": header(p, features={"name": "Powers", "params": {"degree": -1}})
+        "model__json": header(p, features={"name": "Powers", "params": {"degree": -1}, "drawn": {}})
+    },
+    "arrays that features did not draw": lambda p: {
+        "model__json": header(p, features={"name": "Identity", "params": {}, "drawn": {"phases": [4]}})
+    },
+    "arrays of a shape that is none": lambda p: {
+        "model__json": header(p, features={"name": "RandomFourier", "params": {}, "drawn": {"phases": "4"}})
     },
     "keep": lambda p: {"model__json": header(p, keep="everything")},
     "parameters": lambda p: {"model__json": header(p, parameters={"learner": "x"})},
@@ -282,13 +335,13 @@ def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
 def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, table):
     X, y = table
     model = estimator.fit(X, y)
-    learner = None if isinstance(model.learner, str) else model.learner
+    rule = None if isinstance(model.learner, str) else partial(EstimatorRule.of, model.learner)
     blueprint, file = model._state.blueprint, io.BytesIO()
     dump(file, *blueprint_parts(blueprint))
     with Archive(file) as archive:
-        again = load_blueprint(archive, learner)
+        again = load_blueprint(archive, rule=rule)
     X, y = again.admit(X, y.reshape(len(X), -1))
-    assert State.learn(again, FirstRows.placed(again, X, y), None, flat=False).ensemble.digest() == model.digest()
+    assert State.learn(again, placed(again, X, y)[0], len(X)).ensemble.digest() == model.digest()
     assert (again.clip, again.keep, again.print_key) == (blueprint.clip, blueprint.keep, blueprint.print_key)
 
 

@@ -12,10 +12,13 @@ from threadpoolctl import threadpool_limits
 
 from expunge import CodedRegressor, Powers
 from expunge.encoding.bounds import parse_bounds
+from expunge.encoding.placement import draw_slots, room
+from expunge.learners import EstimatorRule
 from expunge.learning.blueprint import Blueprint
-from expunge.learning.ensemble import EstimatorRule, RidgeRule
-from expunge.learning.state import FirstRows, State
-from expunge.stores.shards import Change, Rows
+from expunge.learning.rules import RidgeRule
+from expunge.learning.state import State
+from expunge.stores.change import Change
+from expunge.stores.rows import Rows
 
 from support.strategies import SIGNED
 
@@ -91,18 +94,20 @@ def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
 def test_training_as_after_a_change_is_training_after_it_and_overwrites_nothing(store, bounds, rule, block):
     rows, change = store
     plan = blueprint(bounds, rule=rule)
-    expected, expected_extents = plan.build(carried_out(rows, change))
+    expected = State.learn(plan, carried_out(rows, change), 24)
     before = rows.X.tobytes(), rows.y.tobytes(), rows.live.tobytes()
     elsewhere = Elsewhere(rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("expunge.exact.arrays.AT_ONCE", block)
-        ensemble, extents = plan.build(elsewhere, change)
+        state = State.learn(plan, elsewhere, 24, change)
     assert (rows.X.tobytes(), rows.y.tobytes(), rows.live.tobytes()) == before
     assert not set(elsewhere.read) & set(change.slots.tolist())
-    assert ensemble.store is elsewhere
+    assert state.ensemble.store is elsewhere
     rows.commit(change)
-    assert ensemble.digest() == expected.digest()
-    for mine, its in ((extents.inputs, expected_extents.inputs), (extents.targets, expected_extents.targets)):
+    assert state.ensemble.digest() == expected.ensemble.digest()
+    assert state.rows == expected.rows == np.count_nonzero(rows.live)
+    sides = (state.extents.inputs, expected.extents.inputs), (state.extents.targets, expected.extents.targets)
+    for mine, its in sides:
         np.testing.assert_array_equal((mine.at_low, mine.at_high), (its.at_low, its.at_high))
 
 
@@ -111,12 +116,13 @@ def test_no_request_reads_a_row_but_by_take(rule, rng):
     X, y = rng.uniform(-1, 1, (40, 3)), rng.uniform(-1, 1, (40, 1))
     X[0], X[5:10], y[5:10] = 2, 0, 0
     draft = blueprint(rule=rule)
-    plain = State.learn(draft, FirstRows.placed(draft, X, y), None, flat=True)
+    placed = draw_slots(KEY, 0, 40, SIGNED.shards)
+    plain = State.learn(draft, Rows.place(X, y, placed, room(40, SIGNED.shards)), 40)
     rows = carried_out(plain.ensemble.store, Change(np.empty(0, dtype=np.int64)))
     unseen = replace(plain, ensemble=replace(plain.ensemble, store=Elsewhere(rows)))
     moved = []
     for who, new in ((5, None), (0, None), (7, X[:1]), (8, X[9:10])):
-        slots = plain.index.find(np.array([who])).slots
+        slots = placed[[who]]
         change = Change(slots) if new is None else Change(slots, new, y[:1])
         outcomes = [state.after(change) for state in (plain, unseen)]
         moved.append(outcomes[0].bounds_moved)
@@ -140,7 +146,7 @@ def test_refitting_takes_no_memory_for_the_rows(rng):
         tracemalloc.start()
         try:
             with threadpool_limits(1):  # the peaks of two threads may or may not fall together
-                blueprint(columns=8).build(rows, change)
+                State.learn(blueprint(columns=8), rows, n, change)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from expunge.encoding.placement import draw_slots
 from expunge.errors import InvalidInput, UnknownId
-from expunge.stores.slots import GONE, IdIndex, as_ids, draw_slots
+from expunge.stores.ids import GONE, IdIndex, as_ids
 
 KEY = np.array([3, 5], dtype=np.uint64)
 keys = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(lambda k: np.array(k, dtype=np.uint64))
@@ -180,9 +181,9 @@ def test_anything_else_is_no_id(case):
         as_ids(REFUSED[case])
 
 
-def test_ids_are_one_a_row():
+def test_ids_are_one_per_row():
     assert len(as_ids([1, 2], rows=2)) == 2
-    with pytest.raises(InvalidInput, match="ids must be one a row, got 2 ids for 3 rows"):
+    with pytest.raises(InvalidInput, match="ids must be one per row, got 2 ids for 3 rows"):
         as_ids([1, 2], rows=3)
 
 

@@ -1,4 +1,4 @@
-"""Disks to be put in the place of `expunge.vault.disk.files.system`, and the end of a process.
+"""Disks to be put in the place of `expunge.saving.files.system`, and the end of a process.
 
 `Unsynced` does every operation for real but for the sync; `Interrupted` lets a test act before each of them, and
 `Ending` ends the process there. Those that forget and fail have files of their own: `forgetful` and `faulty`.
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from expunge.vault.disk import files
+from expunge.saving import files
 
 
 class Crash(BaseException):

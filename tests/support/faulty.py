@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from expunge.vault.disk import files
+from expunge.saving import files
 
 from support.disks import Crash
 from support.forgetful import File, Forgetful, Operation

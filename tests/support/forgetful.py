@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
-from expunge.vault.disk import files
+from expunge.saving import files
 
 SECTOR = 512  # bytes that a disk writes whole or not at all
 

@@ -31,11 +31,12 @@ import numpy as np
 
 from expunge import CodedRegressor, RandomFourier
 from expunge.errors import ErasedId, InvalidFile, MissingData
+from expunge.saving import files
 from expunge.vault import Vault
-from expunge.vault.disk import files
 from expunge.vault.disk.people import hashed
-from expunge.vault.ledger.ledger import REQUESTS, Ledger
-from expunge.vault.requests import plans
+from expunge.vault.ledger.ledger import Ledger
+from expunge.vault.requests import KINDS
+from expunge.vault.requests import plan as plans
 
 from support.disks import Unsynced
 from support.oracle import Oracle, Request, Values
@@ -153,7 +154,7 @@ class Life:
         """The requests that are accepted, and which of them are done, as plain reading says."""
         ledger = self.path.with_suffix(".ledger")
         records = Ledger(ledger).read()[0] if ledger.exists() else []
-        return [r.kind for r in records if r.kind in REQUESTS], {r.request for r in records if r.kind == "done"}
+        return [r.kind for r in records if r.is_request], {r.request for r in records if r.kind == "done"}
 
     def look(self) -> None:
         """The vault is what the oracle says, to the last row and bit."""
@@ -168,16 +169,16 @@ class Life:
         check(all(vault.certificate_path(r.number).exists() for r in vault.requests), "a certificate is not there")
         check(vault.digest() == oracle.digest(), "the model is another than the requests lead to")
         mine = vault._writer
-        check(not mine.folder.leftovers(mine.model.manifest.names), "there are leftovers")
+        check(not mine.folder.leftovers(mine.now.manifest.names), "there are leftovers")
         ids = sorted({*oracle.rows, *oracle.erased, *range(40)})
-        found = mine.people.find(hashed(mine.identity.key, [str(one).encode() for one in ids]))
-        X, y = mine.rows.take(found.live.slot)
+        found = mine.now.people.find(hashed(mine.identity.key, [str(one).encode() for one in ids]))
+        X, y = mine.now.rows.take(found.live.slot)
         rows = defaultdict(list)
         for owner, row in zip(found.live.owner.tolist(), np.column_stack([X, y]).tolist(), strict=True):
             rows[ids[owner]].append(tuple(row))
         check(rows == {one: oracle.values(one) for one in oracle.rows}, "the rows are others")
         check({ids[k] for k in found.buried.owner} == set(oracle.erased), "other ids are erased")
-        check(mine.model.manifest.rows == oracle.counts.total(), "there are rows of nobody")
+        check(mine.now.manifest.rows == oracle.counts.total(), "there are rows of nobody")
         return None
 
     def _look_unborn(self) -> None:
@@ -263,7 +264,7 @@ class Torture:
         if in_flight and len(accepted) > len(life.oracle.kinds):
             life.oracle = life.oracle.after(in_flight)
             self.left["accepted, finished by the next" if len(accepted) not in finished else "done"] += 1
-        elif in_flight and in_flight.kind in REQUESTS:
+        elif in_flight and in_flight.kind in KINDS:
             self.left["not accepted, nothing changed"] += 1
         check(accepted == list(life.oracle.kinds), "the ledger has other requests than were asked for")
         unfinished = len(accepted) not in finished

@@ -20,7 +20,7 @@ from expunge.learning.state import room
 from expunge.saving.parameters import draw_blueprint
 from expunge.stores.shards import Rows
 from expunge.stores.slots import draw_slots
-from expunge.vault.ledger.ledger import REQUESTS
+from expunge.vault.requests import KINDS
 
 from support.vaults import table
 
@@ -116,7 +116,7 @@ class Oracle:
 
     def after(self, request: Request) -> "Oracle":
         """What a vault must hold once a request is carried out. (Some kinds change nothing.)"""
-        if request.kind not in REQUESTS:
+        if request.kind not in KINDS:
             return self
         rows = {one: list(mine) for one, mine in self.rows.items()}
         new = replace(self, rows=rows, erased=dict(self.erased), kinds=(*self.kinds, request.kind))

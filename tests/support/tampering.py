@@ -6,7 +6,7 @@ import numpy as np
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
-from expunge.vault.ledger.ledger import START, compose, parse
+from expunge.vault.ledger.records import START, compose, parse
 
 from support.vaults import made, people, random_table, slots_of, weights
 
@@ -32,7 +32,7 @@ def with_a_past(path, seed=0):
 def state(vault):
     """All that shows of a vault."""
     with vault._writing() as writer:
-        rows = writer.rows.take(np.flatnonzero(writer.rows.live))
+        rows = writer.now.rows.take(np.flatnonzero(writer.now.rows.live))
     return (
         vault.digest(),
         weights(vault),

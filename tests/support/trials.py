@@ -22,10 +22,10 @@ import pytest
 
 from expunge import CodedRegressor, Powers
 from expunge.errors import ExpungeError, InvalidFile, InvalidSetting, MissingData, Unfinished
+from expunge.saving.files import SyncFailed
 from expunge.vault import Vault
-from expunge.vault.disk.files import SyncFailed
 from expunge.vault.disk.people import hashed
-from expunge.vault.requests import plans
+from expunge.vault.requests import plan as plans
 
 from support.disks import Crash, used
 from support.faulty import Fault, Faulty
@@ -58,7 +58,7 @@ def expected(oracle: Oracle) -> State:
 
 def state_of(vault: Vault) -> State:
     """What a vault does hold."""
-    digest, identity, people = vault.digest(), vault._writer.identity, vault._writer.people
+    digest, identity, people = vault.digest(), vault._writer.identity, vault._writer.now.people
     entries = people.find(hashed(identity.key, [str(one).encode() for one in EVERYBODY]))
     rows = Counter(entries.live.owner.tolist())
     answer = tuple(vault.predict(QUESTION).tolist())
@@ -356,7 +356,7 @@ def settled(root: Path, allowed: set[State], *, certified: bool = False) -> Stat
     state = state_of(vault)
     assert state in allowed
     assert not certified or not vault.status().uncertified
-    assert set(os.listdir(root / NAME)) == vault._writer.model.manifest.names | {"identity.json", "current"}
+    assert set(os.listdir(root / NAME)) == vault._writer.now.manifest.names | {"identity.json", "current"}
     return state
 
 

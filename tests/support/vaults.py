@@ -91,7 +91,7 @@ def bits(model):
 def slots_of(vault, ids):
     """Where the rows of these ids are; for one that is erased, the negative number of the request that did it."""
     with vault._writing() as writer:
-        found = writer.people.find(hashed(writer.identity.key, [str(one).encode() for one in ids]))
+        found = writer.now.people.find(hashed(writer.identity.key, [str(one).encode() for one in ids]))
     slots = {one: [] for one in ids}
     for owner, slot in zip(found.owner.tolist(), found.slot.tolist(), strict=True):
         if slot != -1:

@@ -9,7 +9,7 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault, audit
-from expunge.vault.certificates import jws as certificates
+from expunge.vault.certificates.payload import payload_text
 from expunge.vault.disk.people import NOBODY
 from expunge.vault.disk.rowfile import write_live
 
@@ -52,7 +52,7 @@ def rewritten(vault, change):
 
 
 def test_a_row_that_was_exchanged_with_its_checksum(vault):
-    rows = vault._writer.rows
+    rows = vault._writer.now.rows
     slots = np.flatnonzero(rows.live)[:1]
     X, y = rows.take(slots)
     rows.put(slots, X * 0.5, y)
@@ -60,7 +60,7 @@ def test_a_row_that_was_exchanged_with_its_checksum(vault):
 
 
 def test_bytes_where_a_row_was_erased(vault):
-    rows = vault._writer.rows
+    rows = vault._writer.now.rows
     slot = int(np.flatnonzero(~rows.live)[0])
     with rows.path.open("r+b") as file:
         os.pwrite(file.fileno(), b"\1", slot * rows.record_bytes)
@@ -68,7 +68,7 @@ def test_bytes_where_a_row_was_erased(vault):
 
 
 def test_a_row_that_fails_its_checksum(vault):
-    rows = vault._writer.rows
+    rows = vault._writer.now.rows
     with rows.path.open("r+b") as file:
         os.pwrite(file.fileno(), b"\1", int(np.flatnonzero(rows.live)[0]) * rows.record_bytes)
     assert set(found(vault)) == {"rows", "model"}
@@ -77,27 +77,27 @@ def test_a_row_that_fails_its_checksum(vault):
 
 def test_bits_of_slots_that_are_not_those_of_the_manifest(vault):
     writer = vault._writer
-    live = writer.rows.live
+    live = writer.now.rows.live
     slots = np.array([np.flatnonzero(live)[0], np.flatnonzero(~live)[0]])  # one more, one less: the number fits
     exchanged = live.copy()
     exchanged[slots] = ~live[slots]
-    write_live(writer.folder.path / writer.model.manifest.live_file, exchanged, slots)
+    write_live(writer.folder.path / writer.now.manifest.live_file, exchanged, slots)
     assert found(vault)["rows"] == "the slots in use are not those of the manifest"
 
 
 def test_another_number_of_rows_than_the_manifest_says(vault):
-    changed(vault, rows=vault._writer.model.manifest.rows - 1)
+    changed(vault, rows=vault._writer.now.manifest.rows - 1)
     assert found(vault) == {"rows": "the slots in use are not those of the manifest"}
 
 
 def test_rows_in_slots_that_were_never_given_out(vault):
-    changed(vault, drawn=vault._writer.model.manifest.drawn - 1)  # so the last slot that was given out never was
+    changed(vault, drawn=vault._writer.now.manifest.drawn - 1)  # so the last slot that was given out never was
     assert found(vault) == {"rows": "there are rows in slots that were never given out"}
 
 
 def test_a_row_without_an_owner(vault):
-    people = vault._writer.people
-    slot = int(np.flatnonzero(vault._writer.rows.live)[0])
+    people = vault._writer.now.people
+    slot = int(np.flatnonzero(vault._writer.now.rows.live)[0])
     place = np.flatnonzero(people.segments[0].records()["slot"] == slot)
     entries = people.find(people.segments[0].hashes()[place])
     people.overwrite(entries.where(entries.slot == slot), np.array([NOBODY]))
@@ -105,7 +105,7 @@ def test_a_row_without_an_owner(vault):
 
 
 def test_moments_on_the_disk_that_are_not_those_of_the_manifest(vault):
-    folder, learner = vault._writer.folder, vault._writer.model.manifest.learners[0]
+    folder, learner = vault._writer.folder, vault._writer.now.manifest.learners[0]
     content = bytearray((folder.path / learner.name).read_bytes())
     content[-8] ^= 1
     (folder.path / learner.name).write_bytes(content)
@@ -146,7 +146,7 @@ def test_a_payload_that_says_something_else_than_its_request(vault, field):
     def lied(bodies):
         payload = json.loads(bodies[-2]["payload"])
         payload[field] = payload[field] + 1 if isinstance(payload[field], int) else "other"
-        bodies[-2]["payload"] = certificates.payload_text(payload)
+        bodies[-2]["payload"] = payload_text(payload)
         return bodies[:-1]  # nobody signed it
 
     rewritten(vault, lied)

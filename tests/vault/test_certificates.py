@@ -20,8 +20,9 @@ import expunge
 from expunge.errors import InvalidCertificate, InvalidFile, InvalidSetting
 from expunge.vault import Vault
 from expunge.vault.certificates import jws as certificates
-from expunge.vault.certificates.jws import SigningKey, checked, commitment, load_public, payload_of
-from expunge.vault.ledger.ledger import REQUESTS, Ledger
+from expunge.vault.certificates.jws import SigningKey, checked, load_public, unchecked
+from expunge.vault.certificates.payload import commitment, payload_text
+from expunge.vault.ledger.ledger import Ledger
 
 from support.tampering import DEEP
 from support.vaults import everything, made, people, put_back, random_table
@@ -68,7 +69,7 @@ def parts(certificate):
 def test_another_library_reads_every_certificate_and_it_says_what_was_done(busy):
     vault, _ = busy
     pem = vault.places.public.read_bytes()
-    records = {r.request: r for r in Ledger(vault.places.ledger).read()[0] if r.kind in REQUESTS}
+    records = {r.request: r for r in Ledger(vault.places.ledger).read()[0] if r.is_request}
     previous = None
     kinds = ["train", "unlearn", "add", "rectify", "readmit", "train", "unlearn", "restore"]
     assert [r.kind for r in vault.requests] == kinds
@@ -88,7 +89,7 @@ def test_another_library_reads_every_certificate_and_it_says_what_was_done(busy)
         assert payload["software"] == f"expunge {expunge.__version__}"
         assert len(payload["not_covered"]) >= 3
         assert (
-            payload == checked(request.certificate, load_public(vault.places.public)) == payload_of(request.certificate)
+            payload == checked(request.certificate, load_public(vault.places.public)) == unchecked(request.certificate)
         )
         assert vault.certificate_path(request.number).read_text() == request.certificate + "\n"
 
@@ -101,8 +102,8 @@ def test_the_key_is_named_by_its_thumbprint(vault):
 def test_only_the_newest_certificate_fits_the_state_and_the_older_fit_nothing_that_is_left(busy):
     vault, digests = busy
     with vault._writing() as writer:
-        salt = writer.model.manifest.salt
-    commitments = [payload_of(r.certificate)["commitment"] for r in vault.requests]
+        salt = writer.now.manifest.salt
+    commitments = [unchecked(r.certificate)["commitment"] for r in vault.requests]
     assert len(set(commitments)) == len(commitments)
     expected = hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(vault.digest())).hexdigest()
     assert commitments[-1] == expected == commitment(salt, vault.digest())
@@ -113,9 +114,9 @@ def test_only_the_newest_certificate_fits_the_state_and_the_older_fit_nothing_th
 def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
     vault, digests = busy
     told = {name: content for name, content in everything(vault.places.vault).items() if not name.startswith("v.vault")}
-    payloads = [json.dumps(payload_of(r.certificate)).encode() for r in vault.requests]
+    payloads = [json.dumps(unchecked(r.certificate)).encode() for r in vault.requests]
     with vault._writing() as writer:
-        manifest, X = writer.model.manifest, writer.rows.X
+        manifest, X = writer.now.manifest, writer.now.rows.X
     values = {repr(value) for column in X.T for value in column.tolist() if value} | {
         repr(bound) for side in (manifest.inputs, manifest.targets) for bound in (*side.low, *side.high)
     }
@@ -127,7 +128,7 @@ def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
 
 def test_signing_again_gives_the_same_bytes(vault):
     key = SigningKey.load(vault.places.key)
-    text = certificates.payload_text(payload_of(vault.receipt.certificate))
+    text = payload_text(unchecked(vault.receipt.certificate))
     assert key.sign(text) == key.sign(text) == vault.receipt.certificate
 
 
@@ -138,7 +139,7 @@ def test_what_was_changed_is_refused_by_us_and_by_another_library(vault):
         vault.places.public.read_bytes(),
     )
     header, payload, signature = certificate.split(".")
-    other = payload_of(certificate) | {"rows": 29}
+    other = unchecked(certificate) | {"rows": 29}
     changed = base64.urlsafe_b64encode(json.dumps(other).encode()).rstrip(b"=").decode()
     for forged in (
         f"{header}.{changed}.{signature}",
@@ -179,7 +180,7 @@ def test_a_signature_of_another_kind_or_key_is_refused(vault, algorithm):
 def test_a_signature_of_the_key_on_something_else_is_no_certificate(vault):
     key = SigningKey.load(vault.places.key)
     private = OKPKey.import_key(key.pem())
-    text = certificates.payload_text(payload_of(vault.receipt.certificate))
+    text = payload_text(unchecked(vault.receipt.certificate))
     registry = jose.JWSRegistry(algorithms=["EdDSA"])
     token = jose.serialize_compact(
         {"alg": "EdDSA", "typ": "JWT"}, text, private, algorithms=["EdDSA"], registry=registry
@@ -368,6 +369,6 @@ def test_a_certificate_of_any_other_text_is_refused(text, tmp_path):
     header = base64.urlsafe_b64encode(b'{"alg":"EdDSA"}').rstrip(b"=").decode()
     for one in (text, f"{header}.{deep}.aaaa", f"{deep}.{deep}.aaaa"):
         with pytest.raises(InvalidCertificate):
-            certificates.payload_of(one)
+            certificates.unchecked(one)
     with pytest.raises(InvalidCertificate):
-        certificates.payload_of(certificates.read(tmp_path / "c.jws"))
+        certificates.unchecked(certificates.read(tmp_path / "c.jws"))

@@ -8,7 +8,8 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
-from expunge.vault.ledger.ledger import START, Ledger, header, parse
+from expunge.vault.ledger.ledger import Ledger
+from expunge.vault.ledger.records import START, header, parse
 
 from support.disks import ended_at
 from support.tampering import DEEP, WHO, judged, of_kind, records, rewrite

@@ -37,7 +37,7 @@ def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     vault.rectify(random_table(["person-4", "person-4"], seed=2))
     vault.unlearn(["new-1"])
     vault.readmit(["person-3"])
-    drawn = vault._writer.state.drawn
+    drawn = vault._writer.now.state.drawn
     put_back(copy, path)
     old = Vault.open(path)
     (note,) = old.notes
@@ -48,7 +48,7 @@ def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     assert old.verify().ok
     assert [(r.number, r.kind, r.state) for r in old.requests][-1] == (8, "restore", "certified")
     assert old.requests[-1].rows == 5
-    assert old._writer.state.drawn == drawn
+    assert old._writer.now.state.drawn == drawn
     found = slots_of(old, [*dict.fromkeys(people()), "new-1", "new-2"])
     assert {one: slots for one, slots in found.items() if min(slots, default=-1) < 0} == {
         "person-1": [-2],

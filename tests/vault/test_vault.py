@@ -116,7 +116,7 @@ def test_adding_often_merges_what_is_known_of_people_and_nothing_shows(tmp_path,
     for k in range(40):
         pair.add() if k % 3 else pair.unlearn()
     pair.compare()
-    assert len(pair.vault._writer.model.manifest.people) <= 16
+    assert len(pair.vault._writer.now.manifest.people) <= 16
     assert pair.vault.verify().ok
 
 
@@ -158,7 +158,7 @@ def test_a_bound_that_moves_refits_everything_to_the_same_bits(tmp_path, rng):
         assert report.bounds_moved
         assert receipt.learners == report.learners == 2
         assert bits(vault) == bits(memory)
-    inputs = vault._writer.model.manifest.inputs
+    inputs = vault._writer.now.manifest.inputs
     assert (inputs.low, inputs.high) == (tuple(memory.bounds_.low), tuple(memory.bounds_.high))
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from expunge.errors import ErasedId, ExpungeError
+from expunge.saving import files
 from expunge.vault import Vault
-from expunge.vault.disk import files
 from expunge.vault.disk.folder import Folder
 
 from support.disks import Crash, Ending, Unsynced, used

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from expunge.saving import files
 from expunge.vault import Vault
-from expunge.vault.disk import files
-from expunge.vault.ledger import ledger
+from expunge.vault.requests import KINDS
 
 from support.disks import Crash, used
 from support.faulty import Fault, Faulty
@@ -146,7 +146,7 @@ class Watched(Forgetful):
     def _requests(self) -> int:
         node = self.node((self.root / NAME).with_suffix(".ledger"))
         lines = bytes(node.durable).splitlines() if node else []
-        return sum(json.loads(line)["kind"] in ledger.REQUESTS for line in lines)
+        return sum(json.loads(line)["kind"] in KINDS for line in lines)
 
     def _expect(self, right: bool, what: str) -> None:
         self.wrong += [] if right else [what]

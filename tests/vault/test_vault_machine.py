@@ -17,8 +17,8 @@ from expunge.errors import ErasedId, InvalidFile, InvalidInput, NothingLearned, 
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import checked, load_public
 from expunge.vault.disk.folder import Folder
-from expunge.vault.ledger.ledger import REQUESTS, Ledger
-from expunge.vault.requests import plans
+from expunge.vault.ledger.ledger import Ledger
+from expunge.vault.requests import plan as plans
 
 from support.disks import Crash, Ending, used
 from support.oracle import Oracle, Request
@@ -211,7 +211,7 @@ class VaultMachine(RuleBasedStateMachine):
     def in_ledger(self):
         """How many requests are accepted, and which are done."""
         records = Ledger(self.folder / "m.ledger").read()[0]
-        return sum(r.kind in REQUESTS for r in records), {r.request for r in records if r.kind == "done"}
+        return sum(r.is_request for r in records), {r.request for r in records if r.kind == "done"}
 
     def copy(self, oracle):
         to = self.folder / f"copy-{len(self.copies)}"
@@ -294,7 +294,7 @@ class VaultMachine(RuleBasedStateMachine):
         erased = {one: {-by} for one, by in self.oracle.erased.items()}
         for one, slots in slots_of(self.vault, ids).items():
             assert (set(slots) if one in erased else slots) == erased.get(one, rows.get(one, []))
-        assert self.vault._writer.state.drawn == self.oracle.slots_drawn
+        assert self.vault._writer.now.state.drawn == self.oracle.slots_drawn
 
     @invariant()
     def the_model_is_the_retrained_one(self):

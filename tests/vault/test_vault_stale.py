@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 
 from expunge.errors import Unfinished, VaultBusy
+from expunge.saving import files
 from expunge.vault import Vault
-from expunge.vault.disk import files
-from expunge.vault.ledger.ledger import REQUESTS, Ledger
+from expunge.vault.ledger.ledger import Ledger
 
 from support.disks import Interrupted, Unsynced, used
 from support.vaults import random_table, small
@@ -53,7 +53,7 @@ class Scene:
     def accepted(self, size=None):
         """How many erasures are accepted in the ledger, or in so many bytes of it."""
         records = Ledger(self.path.with_suffix(".ledger")).read()[0]
-        return sum(r.kind in REQUESTS and (size is None or r.end.offset <= size) for r in records) - 1
+        return sum(r.is_request and (size is None or r.end.offset <= size) for r in records) - 1
 
 
 @pytest.fixture(scope="module")

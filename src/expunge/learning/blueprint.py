@@ -42,7 +42,7 @@ class Blueprint:
                 "keep='coded' needs bounds and target_bounds that are declared in every column or 'unit': "
                 "observed ones move with a row, and without the rows nothing could be fitted again"
             )
-        self.features.describe()  # refuses parameters that no digest could describe
+        self.features.describe(), self.rule.describe()  # refuse what no digest could describe
         if self.intercept and not (sums := self.code.G.sum(axis=0)).all():
             raise InvalidSetting(
                 f"fit_intercept=True needs a code whose columns do not sum to zero, but {int((sums == 0).sum())} do: "

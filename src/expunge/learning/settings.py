@@ -51,9 +51,11 @@ class Settings:
 
     def check(self) -> None:
         """Refuse values that are of no use in any model; those that are drawn with are checked as they are used."""
-        whole_number("shards", self.shards)
-        for name, value, least in (("rate", self.rate, 1), ("alpha", self.alpha, 0)):
-            if not least <= as_float(value) < np.inf:
+        given = self.code is not None  # what is not used may also be None
+        if not (given and self.shards is None):
+            whole_number("shards", self.shards)
+        for name, value, least, used in (("rate", self.rate, 1, not given), ("alpha", self.alpha, 0, self._ridge)):
+            if not least <= as_float(value) < np.inf and (used or value is not None):
                 raise InvalidSetting(f"{name} must be a number of at least {least}, got {value!r}")
         if self.density is not None and not 0 < as_float(self.density) <= 1:
             raise InvalidSetting(f"density must be a number in (0, 1], got {self.density!r}")
@@ -72,6 +74,10 @@ class Settings:
             raise InvalidSetting(f"code must be a Code, got {type(self.code).__name__}; use Code(G)")
         if isinstance(self.learner, str) and self.learner != "ridge":
             raise InvalidSetting(f"learner must be 'ridge' or a scikit-learn regressor, got {self.learner!r}")
+
+    @property
+    def _ridge(self) -> bool:
+        return isinstance(self.learner, str)
 
     def drawn_code(self, rng: np.random.Generator) -> Code:
         """The code that was given, or one that is drawn."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidFile
 from . import files
-from .npy import array_parts, read_header
+from .npy import BadArray, array_parts, read_header
 
 FORMAT = "expunge model"
 VERSION = 2
@@ -102,18 +102,16 @@ class Archive:
                 have, kind = read_header(member, dtype, *shape)
                 size = math.prod(have) * kind.itemsize
                 if size > self._size:
-                    raise ValueError("is cut short")
+                    raise BadArray("is cut short")
                 data = bytearray(size)
                 if member.readinto(data) != size or member.read(1):  # reading to the end checks the checksum
-                    raise ValueError("is cut short or too long")
+                    raise BadArray("is cut short or too long")
         except InvalidFile:
             raise
-        except KeyError:
-            raise self._invalid(f"lacks {name!r}") from None
-        except ValueError as error:
+        except BadArray as error:
             raise self._invalid(f"has {name!r}, which {error}") from error
         except _DAMAGE as error:
-            raise self._invalid(f"has {name!r}, which is damaged") from error
+            raise self._invalid(f"lacks {name!r}, or it is damaged") from error
         return np.frombuffer(data, dtype=kind).reshape(have)
 
     def refuse(self, reason: str) -> InvalidFile:

@@ -139,13 +139,14 @@ def _features(
 ) -> FeatureMap:
     said = archive.get("features", dict)
     params, drawn, kind = said.get("params"), said.get("drawn"), maps.get(str(said.get("name")))
-    if not isinstance(params, dict) or not isinstance(drawn, dict) or (own is None and kind is None):
+    if not isinstance(params, dict) or not isinstance(drawn, dict):
         raise archive.refuse("unknown features")
     if own is not None:
         features = own.copy()
+    elif kind is not None and set(params) <= set(kind().get_params()):
+        features = kind(**params)
     else:
-        assert kind is not None
-        features = kind().set_params(**params)
+        raise archive.refuse("unknown features")
     arrays = {}
     for name, shape in drawn.items():
         if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):

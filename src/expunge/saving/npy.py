@@ -8,6 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+class BadArray(ValueError):
+    """Bytes that are not the array that they must be; its text goes on after a name: "x.npy is damaged"."""
+
+
 def read_header(stream: Any, dtype: str, *shape: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Read a header that must say this type and shape, and return both; the stream is then at the first byte of data.
 
@@ -22,27 +26,27 @@ def read_header(stream: Any, dtype: str, *shape: int | None) -> tuple[tuple[int,
 
     Raises
     ------
-    ValueError
+    BadArray
         If the header is damaged, or says another type or shape. Nothing is ever unpickled.
     """
     try:
         version = np.lib.format.read_magic(stream)
         have, fortran, kind = np.lib.format.read_array_header_1_0(stream)
     except Exception as error:  # which ones NumPy raises at a header that is damaged is its own affair
-        raise ValueError("is damaged, or not a plain array") from error
+        raise BadArray("is damaged, or not a plain array") from error
     fits = len(have) == len(shape) and all(want in (None, got) for want, got in zip(shape, have, strict=True))
     typed = kind.str == dtype or (dtype == "<U" and kind.str.startswith("<U"))
     if version != (1, 0) or (fortran and len(have) > 1) or not fits or not typed:
-        raise ValueError("has the wrong shape or type")
+        raise BadArray("has the wrong shape or type")
     return have, kind
 
 
 def array_from(data: bytes, dtype: str, *shape: int | None) -> NDArray[Any]:
-    """The array that these bytes are, a read-only view of them; it must be of this type and shape, or `ValueError`."""
+    """The array that these bytes are, a read-only view of them; it must be of this type and shape, or `BadArray`."""
     stream = io.BytesIO(data)
     have, kind = read_header(stream, dtype, *shape)
     if len(data) != stream.tell() + math.prod(have) * kind.itemsize:
-        raise ValueError("is cut short or too long")
+        raise BadArray("is cut short or too long")
     return np.frombuffer(data, kind, offset=stream.tell()).reshape(have)
 
 

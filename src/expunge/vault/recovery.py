@@ -1,4 +1,4 @@
-"""Recovery: finish what was accepted, remove what was not, and bring an old copy of the folder to where the ledger is."""
+"""Recovery: finish what was accepted, remove what was not, bring an old copy of the folder up to date."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

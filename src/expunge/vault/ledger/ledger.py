@@ -1,6 +1,6 @@
 """The ledger: which requests were accepted, in order, for ever.
 
-One JSON record per line. Each carries the SHA-256 of itself and of the hash before it, so that no record can be changed,
+One JSON record per line. Each carries the SHA-256 of itself and of the hash before it: no record can be changed,
 removed or inserted unnoticed. A request is *accepted* once its record is written and synced; the folder follows. The
 ledger lies beside the folder: putting an old copy of the folder back does not take requests back. Its lock is the
 vault's: one writer, for as long as that process lives.

@@ -1,6 +1,6 @@
 """Records: the lines of a ledger, each with a hash of itself and of everything before it.
 
-A record is a JSON object with a ``kind``. Three kinds are the ledger's own: its first line (`LEDGER`), that a request is
+A record is a JSON object with a ``kind``. Three are the ledger's own: its first line (`LEDGER`), that a request is
 done (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is a request; what a request of each
 kind says beyond its number, time and counts is checked where it is read, in `requests`.
 """
