@@ -2,6 +2,7 @@
 
 import html
 import re
+import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, Ridge
-from typer.testing import CliRunner
 
 from expunge import CodedRegressor, RandomFourier, cli
 from expunge.errors import InvalidFile, InvalidSetting, MissingData
@@ -205,7 +205,7 @@ def test_a_damaged_table_is_named_and_an_empty_run_is_done_again(tmp_path, monke
             runs.load(tmp_path)
 
 
-def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, monkeypatch):
+def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, invoke, monkeypatch):
     def interrupted(todo, *, processes):
         raise KeyboardInterrupt
         yield
@@ -216,15 +216,42 @@ def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, mon
     jobs[1].path.unlink()
     monkeypatch.setattr(runs, "execute", interrupted)
     done = invoke("run", "warm-start", "--out", finished.out)
+    assert (done.exit_code, done.error) == (130, "interrupted\n")
     assert "goes on where this one stopped" in done.output
     assert (finished.out / "warm-start.csv").exists()
 
 
-def test_quick_results_are_marked_as_such(finished):
+def quick_results(finished, out):
+    """The finished results, as if a quick run had made them."""
+    out.mkdir(exist_ok=True)
     for name, table in finished.tables.items():
-        table.assign(share=0.5).to_csv(finished.out / f"{name}.csv", index=False)
-    assert "quick results" in invoke("check", "--out", finished.out).output
-    assert "50 % of the rows" in report.page(runs.load(finished.out), {}, finished.out)
+        table.assign(share=0.5).to_csv(out / f"{name}.csv", index=False)
+    return out
+
+
+def test_quick_results_are_marked_as_such(finished, invoke):
+    whole = report.page(finished.tables, claims.check(finished.tables), finished.out)
+    assert "not a verdict" not in whole + invoke("check", "--out", finished.out).output
+    out = quick_results(finished, finished.out)
+    assert "a first look, not a verdict" in invoke("check", "--out", out).output
+    page = report.page(runs.load(out), claims.check(runs.load(out)), out)
+    assert "50 % of the rows" in page
+    assert page.index("<h1>") < page.index("a first look, not a verdict") < page.index("claims hold")
+
+
+def test_quick_results_are_found_if_there_are_no_others(finished, invoke, monkeypatch):
+    monkeypatch.chdir(finished.out)
+    for words in ("check", "report"):
+        assert (invoke(words).exit_code, "no results in paper-results;" in invoke(words).error) == (8, True)
+    quick_results(finished, runs.QUICK)
+    assert invoke("check").output.startswith(f"results: paper-results-quick\n{runs.NO_VERDICT}\n")
+    assert invoke("report").output == "paper-results-quick/report.html\n"
+    assert runs.NO_VERDICT in (runs.QUICK / "report.html").read_text()
+    runs.FULL.mkdir()
+    (finished.out / "warm-start.csv").rename(runs.FULL / "warm-start.csv")
+    assert invoke("check").output.startswith("results: paper-results\n")
+    assert "verdict" not in invoke("check").output
+    assert invoke("report").output == "paper-results/report.html\n"
 
 
 def test_no_rate_is_run_that_leaves_fewer_rows_than_features(small_data):
@@ -450,11 +477,24 @@ def test_the_report_is_one_page_with_everything_on_it(finished):
     assert not re.search(r"(src|href)=.?http", page)
 
 
-def invoke(*words):
-    return CliRunner().invoke(cli.app, ["paper", *map(str, words)])
+@pytest.fixture
+def invoke(monkeypatch, capsys):
+    """Run expunge paper as a shell does: how it ended, and what it printed."""
+    handler = signal.getsignal(signal.SIGINT)
+
+    def ran(*words):
+        monkeypatch.setattr("sys.argv", ["expunge", "paper", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.entry()
+        out, err = capsys.readouterr()
+        return SimpleNamespace(exit_code=ended.value.code, output=out, error=err)
+
+    yield ran
+    signal.signal(signal.SIGINT, handler)
 
 
-def test_the_command_lists_runs_checks_and_reports(finished):
+def test_the_command_lists_runs_checks_and_reports(finished, invoke):
     listed = invoke("list")
     assert listed.exit_code == 0
     assert "large-scale" in listed.output

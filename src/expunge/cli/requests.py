@@ -25,7 +25,7 @@ from .receipts import show_receipt
 from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..regressor import CodedRegressor
+    from ..learning.settings import Settings
     from .arguments import Commands
 
 _ERASED = ("erased id was", "erased ids were")
@@ -129,15 +129,17 @@ def train(args: Namespace) -> None:
     show_receipt(made.receipt, "learned {rows} of {people}; {learners}", args, skipped=_ERASED)
 
 
-def _model(args: Namespace) -> "CodedRegressor":
+def _model(args: Namespace) -> "Settings":
     """The settings of the model."""
-    from .. import CodedRegressor, Powers, RandomFourier
+    from ..encoding.features import PowersMap
+    from ..encoding.fourier import RandomFourierMap
+    from ..learning.settings import Settings
 
     name, size = args.features
-    return CodedRegressor(
+    return Settings(
         shards=args.shards,
         rate=args.rate,
-        features={"fourier": RandomFourier, "powers": Powers}[name](size) if size else None,
+        features={"fourier": RandomFourierMap, "powers": PowersMap}[name](size) if size else None,
         alpha=args.alpha,
         clip=args.clip,
         random_state=args.seed,

@@ -162,8 +162,9 @@ def slots_of_mentions(
     """
     named = np.bincount(group, minlength=len(counts))
     if other := int((named != counts).sum()):
+        ids = "1 id has" if other == 1 else f"{other:,} ids have"
         raise InvalidInput(
-            f"{other} ids have another number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
+            f"{ids} another number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
         )
     ordered = np.empty_like(slots)
     ordered[np.argsort(group, kind="stable")] = slots
