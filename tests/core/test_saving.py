@@ -134,6 +134,12 @@ def test_features_of_your_own_are_asked_for_and_come_back_as_they_were_drawn(tmp
     assert again.digest() == model.digest() == again.retrained().digest()
 
 
+def test_features_of_your_own_are_refused_where_nobody_would_bring_them_again(rng):
+    model = CodedRegressor(features=Steps(4), random_state=0).fit(rng.random((30, 2)), rng.random(30))
+    with pytest.raises(InvalidSetting, match="must be those of this package, got Steps"):
+        blueprint_parts(model._state.blueprint)
+
+
 def test_features_of_ours_are_not_asked_for(saved):
     with pytest.raises(InvalidSetting, match="without features"):
         CodedRegressor.load(saved, features=RandomFourier(4))
