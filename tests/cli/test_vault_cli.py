@@ -98,6 +98,7 @@ V = ("--vault", "spend.vault")
 # --- every command of the issue, for people and for programs
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     out = ok("train", "customers.parquet", *V, *TRAIN)
     assert re.fullmatch(r"learned 30 rows of 20 people; 2 learners, in [\d.,]+ ms\nrequest 1, certificate: .+\n", out)
@@ -176,6 +177,7 @@ def test_the_same_commands_for_programs(here, ok):
     assert "schema" in said("schema", "customers.parquet", "--target", "spend")
 
 
+@pytest.mark.slow
 def test_no_command_prints_a_digest(spend, ok):
     digests, printed = [Vault.open(spend).digest()], []
     for as_json in ((), ("--json",)):
@@ -472,6 +474,7 @@ def test_every_option_of_the_vault_is_for_something():
         assert not [option.name for option in command.params if not getattr(option, "help", "")]
 
 
+@pytest.mark.slow
 def test_the_programs_that_a_shell_runs(here):
     script = Path(sys.executable).with_name("expunge")
 
@@ -502,6 +505,7 @@ def shell(command, **options):
     return subprocess.run(["/bin/bash", "-c", words], capture_output=True, text=True, check=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_lost_answer_is_not_taken_for_a_refusal(spend):
     done = shell("expunge unlearn --vault spend.vault --id person-1 > /dev/full")
@@ -510,6 +514,7 @@ def test_a_lost_answer_is_not_taken_for_a_refusal(spend):
     assert [r.state for r in Vault.open(spend).requests] == ["certified", "certified"]
 
 
+@pytest.mark.slow
 def test_whoever_stops_reading_gets_no_traceback(spend):
     done = shell("expunge log --vault spend.vault | head -c 1; exit ${PIPESTATUS[0]}")
     assert done.returncode in (0, 1)  # it may have been faster than head

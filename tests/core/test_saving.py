@@ -26,6 +26,7 @@ from support.strategies import regressors, tables
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(regressors(), tables(), st.sampled_from(["numbers", "text"]))
 def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_factory, estimator, table, kind):

@@ -215,6 +215,7 @@ def schemas(draw):
         assume(False)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(schemas())
 def test_a_stored_schema_comes_back_and_its_text_is_its_identity(schema):
@@ -228,6 +229,7 @@ def test_a_stored_schema_comes_back_and_its_text_is_its_identity(schema):
     assert schema.hash() == hashlib.sha256(text.encode()).hexdigest()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(schemas(), st.data())
 def test_a_stored_schema_with_one_character_changed_is_refused_or_another_schema(schema, data):
@@ -295,6 +297,7 @@ def test_floats_of_every_width_are_numbers_and_nan_is_a_gap(arrow_type):
     assert not np.signbit(values).any()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.decimals(-(10**20), 10**20, places=10), min_size=1))
 def test_decimals_become_the_nearest_float(cells):
@@ -549,6 +552,7 @@ def column_expected(cells, kind, declared):
     return [[cell - EPOCH if kind == "time" else float(cell)] for cell in filled]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(frames(), st.integers(1, 3), st.booleans())
 def test_a_proposal_takes_the_data_it_came_from(frame, people, with_id):

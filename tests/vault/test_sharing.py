@@ -76,6 +76,7 @@ def _hold(path, held, release):
         release.wait(60)
 
 
+@pytest.mark.slow
 def test_another_process_that_writes_keeps_writers_out_until_it_ends(vault):
     spawn = multiprocessing.get_context("spawn")
     held, release = spawn.Event(), spawn.Event()

@@ -97,6 +97,7 @@ class Pair:
             np.testing.assert_array_equal(np.squeeze(self.memory.predict(self.X)), self.oracle.predict(self.X))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(regressors(learners=False), tables(most=30), st.integers(0, 2**20))
 def test_a_vault_is_the_model_in_memory_whatever_it_is_made_of(tmp_path_factory, model, rows, seed):
