@@ -10,22 +10,10 @@ import pyarrow.parquet
 import pytest
 from sklearn.linear_model import Lasso
 
-from expunge.errors import (
-    ErasedId,
-    InvalidFile,
-    InvalidInput,
-    InvalidSetting,
-    MissingData,
-    UnknownId,
-)
+from expunge.errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, MissingData, UnknownId
 from expunge.vault import Schema, Vault
 
-from support.vaults import (
-    everything,
-    made,
-    random_table,
-    small,
-)
+from support.vaults import everything, made, random_table, small
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

@@ -6,17 +6,10 @@ import threading
 import numpy as np
 import pytest
 
-from expunge.errors import (
-    VaultBusy,
-)
+from expunge.errors import VaultBusy
 from expunge.vault import Vault
 
-from support.vaults import (
-    bits,
-    everything,
-    made,
-    random_table,
-)
+from support.vaults import bits, everything, made, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

@@ -13,24 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge import CodedRegressor
-from expunge.errors import (
-    InvalidSetting,
-    NothingLearned,
-)
+from expunge.errors import InvalidSetting, NothingLearned
 from expunge.vault import Schema, Vault
 from expunge.vault.tables.reading import BLOCK_ROWS
 
 from support.oracle import Oracle, Request
 from support.strategies import regressors, tables
-from support.vaults import (
-    bits,
-    made,
-    people,
-    random_table,
-    small,
-    table,
-    targets,
-)
+from support.vaults import bits, made, people, random_table, small, table, targets
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
