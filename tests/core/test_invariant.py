@@ -117,6 +117,7 @@ def test_a_change_is_seen_in_the_digest(estimator, table):
 UNIT = {"bounds": "unit", "target_bounds": "unit", "random_state": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["rows", "coded"])
 @pytest.mark.parametrize(
     "learner",

@@ -173,6 +173,7 @@ def test_a_sorted_table_is_learned_as_well_as_a_shuffled_one():
             assert min(shuffled) <= sorted_ <= max(shuffled)
 
 
+@pytest.mark.slow
 def test_a_stream_of_single_rows_is_learned_as_well_as_one_batch():
     rng = np.random.default_rng(0)
     hour = np.arange(480) % 4

@@ -28,6 +28,7 @@ from support.strategies import Steps, regressors, tables
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 def own(model):
     """Whether a model has features that are not the package's."""

@@ -5,25 +5,13 @@ import shutil
 import numpy as np
 import pytest
 
-from expunge.errors import (
-    ErasedId,
-    InvalidFile,
-    UnknownId,
-)
+from expunge.errors import ErasedId, InvalidFile, UnknownId
 from expunge.vault import Vault
 from expunge.vault.disk.folder import Folder
 from expunge.vault.requests import KINDS
 
 from support.disks import ended_at
-from support.vaults import (
-    bits,
-    everything,
-    made,
-    people,
-    put_back,
-    random_table,
-    slots_of,
-)
+from support.vaults import bits, everything, made, people, put_back, random_table, slots_of
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

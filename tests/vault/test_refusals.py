@@ -21,12 +21,7 @@ from expunge.errors import (
 )
 from expunge.vault import Schema, Vault
 
-from support.vaults import (
-    everything,
-    made,
-    random_table,
-    small,
-)
+from support.vaults import everything, made, random_table, small
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

@@ -7,21 +7,10 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from expunge.errors import (
-    ErasedId,
-    InvalidInput,
-    InvalidSetting,
-    UnknownId,
-)
+from expunge.errors import ErasedId, InvalidInput, InvalidSetting, UnknownId
 from expunge.vault import Vault
 
-from support.vaults import (
-    bits,
-    everything,
-    made,
-    people,
-    random_table,
-)
+from support.vaults import bits, everything, made, people, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

@@ -279,6 +279,7 @@ def schemas(draw):
         assume(False)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(schemas())
 def test_a_stored_schema_comes_back_and_its_text_is_its_identity(schema):
@@ -291,6 +292,7 @@ def test_a_stored_schema_comes_back_and_its_text_is_its_identity(schema):
     assert text.isascii()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(schemas(), st.data())
 def test_a_stored_schema_with_one_character_changed_is_refused_or_another_schema(schema, data):

@@ -107,6 +107,7 @@ def test_a_block_is_65_536_rows(tmp_path, form):
     assert sizes == [65_536, 65_536, 1]
 
 
+@pytest.mark.slow
 def test_the_first_rows_of_a_csv_file_do_not_decide_about_the_others(tmp_path):
     path = tmp_path / "t.csv"
     n = 200_000  # beyond the first block that pyarrow reads
