@@ -3,8 +3,9 @@
 What is named here is imported when it is first used, so that a command that needs no scikit-learn does not wait for it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .doors import door
 
 if TYPE_CHECKING:
     from .encoding.bounds import Bounds
@@ -42,14 +43,4 @@ _HOMES = {
     "random_code": "encoding.drawing",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value  # found at once the next time
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = door(__name__, _HOMES)

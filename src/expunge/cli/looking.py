@@ -103,7 +103,9 @@ def status(args: Namespace) -> None:
     """Show what is in a vault."""
     from dataclasses import asdict
 
-    found = asdict(opened(args).status())
+    from ..vault.looking import glance
+
+    found = asdict(glance(args.vault) or opened(args).status())
     if args.json:
         return terminal.say_json(found)
     found["inputs"] = tuple(_grouped(found.pop("columns"), found["inputs"]))

@@ -1,13 +1,31 @@
 """The vault: a trained model that lives on disk, answers erasure requests for years, and certifies them.
 
 Its promises, and how they are kept, are in ``docs/vault.md``. It contains no mathematics: slots, coded rows, moments,
-weights and digests are computed by the rooms below.
+weights and digests are computed by the rooms below. Names are loaded when they are used.
 """
 
-from .ledger.history import LoggedRequest
-from .receipts import Check, Receipt, Status, Verdict
-from .requests.naming import Holding
-from .tables.schema import Schema
-from .vault import Vault
+from typing import TYPE_CHECKING
+
+from ..doors import door
+
+if TYPE_CHECKING:
+    from .ledger.history import LoggedRequest
+    from .receipts import Check, Receipt, Status, Verdict
+    from .requests.naming import Holding
+    from .tables.schema import Schema
+    from .vault import Vault
 
 __all__ = ["Check", "Holding", "LoggedRequest", "Receipt", "Schema", "Status", "Vault", "Verdict"]
+
+_HOMES = {
+    "LoggedRequest": "ledger.history",
+    "Check": "receipts",
+    "Receipt": "receipts",
+    "Status": "receipts",
+    "Verdict": "receipts",
+    "Holding": "requests.naming",
+    "Schema": "tables.schema",
+    "Vault": "vault",
+}
+
+__getattr__, __dir__ = door(__name__, _HOMES)

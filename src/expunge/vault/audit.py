@@ -115,10 +115,12 @@ def _rows(writer: Writer) -> str:
 
 
 def _people(writer: Writer) -> str:
-    """Check that every row has one owner."""
-    slots = writer.now.people.slots()
+    """Check that every row has one owner, and that the manifest counts them."""
+    slots, manifest = writer.now.people.slots(), writer.now.manifest
     if not np.array_equal(np.sort(slots), np.flatnonzero(writer.now.rows.live)):
         raise _Wrong("rows and their owners do not match")
+    if writer.now.people.count() != (manifest.owners, manifest.erased):
+        raise _Wrong("the manifest counts other people")
     return f"{len(slots):,} rows have one owner each"
 
 

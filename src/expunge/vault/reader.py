@@ -6,14 +6,14 @@ refuses.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..errors import InvalidFile, Unfinished, VaultBusy
 from .disk.folder import Folder
 from .disk.manifest import Manifest
 from .disk.snapshot import Model, load_model
 from .ledger.ledger import Ledger
-from .ledger.records import DONE, Record
+from .looking import pending
 
 _TRIES = 1000
 _POLL = 0.01  # seconds between two looks at what another has to finish
@@ -70,15 +70,3 @@ class Reader:
             if self._folder.current() == manifest:
                 raise
             return self._load()  # a writer went on and wiped what was being read
-
-
-def pending(manifest: Manifest, records: Sequence[Record], torn: bool) -> bool:
-    """Whether the ledger, from the manifest's request on, says more than the manifest has carried out."""
-    newest = max((record.request for record in records if record.is_request), default=manifest.request)
-    strange = not records or records[0].end.hash != manifest.record  # who wants to finish that says what is wrong
-    return torn or strange or newest > manifest.request
-
-
-def finished(manifest: Manifest, records: Sequence[Record]) -> bool:
-    """Whether the manifest's own request is done, down to its certificate's payload."""
-    return any(record.kind == DONE and record.request == manifest.request for record in records)

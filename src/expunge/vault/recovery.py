@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidFile
-from .certificates.notary import waiting
+from .certificates.waiting import waiting
 from .disk.manifest import Manifest
 from .ledger.records import DONE, START, Record
 from .requests import Train, request_of

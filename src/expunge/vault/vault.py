@@ -16,17 +16,17 @@ import numpy as np
 
 from ..errors import InvalidFile, InvalidSetting, MissingData, VaultBusy
 from ..exact.arrays import Floats
-from ..learning.rules import RidgeRule
 from ..learning.settings import Settings
 from . import tables
 from .certificates.keys import Keys, signing_key
-from .certificates.notary import waiting
+from .certificates.waiting import waiting
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.snapshot import Model
 from .founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
-from .reader import Reader, finished, pending
+from .looking import finished, pending, status_of
+from .reader import Reader
 from .receipts import Receipt, Status, Verdict
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
 from .requests.intake import Progress, silent
@@ -344,31 +344,11 @@ class Vault:
 
     def status(self) -> Status:
         """What is in it."""
-        with self._writing() as writer:
-            requests, now = self.requests, writer.now
-            schema, code = now.schema, now.blueprint.code
-            people, erased = now.people.count()
-            rule = now.blueprint.rule
-            assert isinstance(rule, RidgeRule)  # a vault has no other
-            return Status(
-                vault=writer.identity.vault,
-                rows=now.manifest.rows,
-                people=people,
-                erased_ids=erased,
-                requests=len(requests),
-                uncertified=sum(request.state == "done" for request in requests),
-                trained=next(request.time for request in requests if request.number == now.manifest.training),
-                targets=schema.targets,
-                columns=tuple(schema.input_kinds),
-                inputs=schema.inputs,
-                shards=code.shards,
-                learners=code.learners,
-                rate=code.rate,
-                alpha=rule.alpha,
-                features=repr(now.blueprint.features),
-                observed_bounds=now.blueprint.observed,
-                bytes=sum(path.stat().st_size for path in self.places.vault.iterdir()),
-            )
+        while True:
+            manifest = self._reader.current().manifest
+            found = status_of(self.places, manifest)
+            if self._reader.current().manifest is manifest:
+                return found
 
     def digest(self) -> str:
         """The fingerprint of the model, as `CodedRegressor.digest`: as secret as the rows, once one is unlearned."""

@@ -1,6 +1,5 @@
 """The notary: says in the ledger that a request is done, signs that, and keeps count of what waits for the key."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import InvalidFile
@@ -70,16 +69,3 @@ class Notary:
 
 def _signature(after: Position, request: int, jws: str) -> Record:
     return compose(after, {"kind": SIGNATURE, "request": request, "certificate": jws})
-
-
-def waiting(records: Sequence[Record]) -> list[int]:
-    """Requests that are done and not certified, from the record of a request on."""
-    open_: list[int] = []
-    for record in records:
-        if record.is_request:
-            open_ = list(record.body["waiting"])
-        elif record.kind == DONE:
-            open_.append(record.request)
-        elif record.kind == SIGNATURE and record.request in open_:
-            open_.remove(record.request)
-    return open_

@@ -14,14 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...encoding.bounds import Bounds
-from ...encoding.extents import Extent, Extents
 from ...errors import InvalidFile
 from ..ledger.records import Position
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 2**26  # more than any manifest has
 
 
@@ -63,6 +59,20 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class About:
+    """What people ask about a model, so that they need not wait for the rest to be loaded."""
+
+    targets: tuple[str, ...]
+    columns: tuple[str, ...]  # that the inputs come from
+    inputs: tuple[str, ...]
+    shards: int
+    learners: int
+    alpha: float
+    features: str
+    observed_bounds: bool
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The state of a vault after a request."""
 
@@ -73,6 +83,8 @@ class Manifest:
     record: str  # that record's hash
     drawn: int  # slots given out so far
     rows: int
+    owners: int  # ids that have rows
+    erased: int  # ids that are erased and not readmitted
     salt: str
     schema: File
     blueprint: File
@@ -82,6 +94,7 @@ class Manifest:
     inputs: Side
     targets: Side
     stage: File | None  # corrected rows, until they are in their slots
+    about: About
 
     @property
     def seal(self) -> bytes:
@@ -109,11 +122,6 @@ class Manifest:
         files = (self.schema, self.blueprint, self.weights)
         batches = {part.name for part in self.learners} | {part.name for part in self.people}
         return {file.name for file in files} | batches | {self.rows_file, self.live_file, self.name}
-
-    @property
-    def extents(self) -> Extents:
-        """The bounds in force."""
-        return Extents(_extent(self.inputs), _extent(self.targets))
 
     def to_bytes(self) -> bytes:
         """As JSON, with a checksum."""
@@ -148,20 +156,6 @@ def manifest_name(request: int) -> str:
     return f"manifest.{request}"
 
 
-def side(extent: Extent) -> Side:
-    """An extent, for the manifest."""
-    bounds = extent.bounds
-    low, high, at_low, at_high = (
-        tuple(array.tolist()) for array in (bounds.low, bounds.high, extent.at_low, extent.at_high)
-    )
-    return Side(low, high, at_low, at_high, bounds.unit)
-
-
-def _extent(found: Side) -> Extent:
-    bounds = Bounds(np.array(found.low, dtype=np.float64), np.array(found.high, dtype=np.float64), found.unit)
-    return Extent(bounds, np.array(found.at_low, dtype=np.int64), np.array(found.at_high, dtype=np.int64))
-
-
 def _decoded(content: Mapping[str, Any]) -> Manifest:
     fields = dict(content)
     fields["vault"] = str(uuid.UUID(fields["vault"]))
@@ -173,7 +167,10 @@ def _decoded(content: Mapping[str, Any]) -> Manifest:
     for name in ("inputs", "targets"):
         unit = fields[name].pop("unit")
         fields[name] = Side(**{k: tuple(v) for k, v in fields[name].items()}, unit=unit)
-    manifest = Manifest(**fields)
+    about: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in fields["about"].items()
+    }
+    manifest = Manifest(**{**fields, "about": About(**about)})
     staged = {manifest.stage.name} if manifest.stage else set()
     if any(Path(name).name != name for name in manifest.names | staged):
         raise ValueError("a name is a file in the folder, never a path out of it")

@@ -123,18 +123,21 @@ class People:
 
     def slots(self) -> Slots:
         """The slots of all rows that are there."""
-        every = np.concatenate([_NONE, *(segment.slots() for segment in self.segments)])
+        _, every = self.entries()
         return every[every >= 0]
 
     def count(self) -> tuple[int, int]:
         """How many ids have rows, and how many are erased and not readmitted."""
-        none = np.empty((0, 2), dtype=np.uint64)
-        hashes = np.concatenate([none, *(segment.hashes() for segment in self.segments)])
-        slots = np.concatenate([_NONE, *(segment.slots() for segment in self.segments)])
+        hashes, slots = self.entries()
         return distinct(hashes[slots >= 0]), distinct(hashes[slots < NOBODY])
+
+    def entries(self) -> tuple[Hashes, Slots]:
+        """The hashes and slots of all entries."""
+        hashes = [np.empty((0, 2), dtype=np.uint64), *(segment.hashes() for segment in self.segments)]
+        return np.concatenate(hashes), np.concatenate([_NONE, *(segment.slots() for segment in self.segments)])
 
     def merged(self, hashes: Hashes, slots: Slots) -> tuple[Hashes, Slots]:
         """All entries that mean something, and these after them."""
-        mine = [(segment.hashes(), segment.slots()) for segment in self.segments]
-        kept = [(h[slot != NOBODY], slot[slot != NOBODY]) for h, slot in mine]
-        return np.concatenate([*(h for h, _ in kept), hashes]), np.concatenate([*(slot for _, slot in kept), slots])
+        mine, places = self.entries()
+        kept = places != NOBODY
+        return np.concatenate([mine[kept], hashes]), np.concatenate([places[kept], slots])

@@ -96,8 +96,18 @@ def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[memoryview
 
 def distinct(hashes: Hashes) -> int:
     """How many different ids these hashes are of."""
-    pairs = hashes[:, 0] * _MIX[0] + hashes[:, 1]  # 64 of 128 bits: two ids agree once in billions of billions
-    return len(np.unique(pairs))
+    return len(np.unique(_mixed(hashes)))
+
+
+def among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
+    """Which of these hashes are among others."""
+    return np.isin(_mixed(hashes), _mixed(others))
+
+
+def _mixed(hashes: Hashes) -> NDArray[np.uint64]:
+    """64 of 128 bits: two ids agree once in billions of billions."""
+    mixed: NDArray[np.uint64] = hashes[:, 0] * _MIX[0] + hashes[:, 1]
+    return mixed
 
 
 def _check(high: Hashes, low: Hashes, slot: Slots, seal: bytes) -> NDArray[np.uint64]:

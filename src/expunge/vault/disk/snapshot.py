@@ -24,6 +24,7 @@ from .manifest import Learner, Manifest
 from .people import People
 from .rowfile import RowFile
 from .segments import Segment
+from .sides import extents_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +120,11 @@ def load_model(folder: Folder, manifest: Manifest, known: Model | None = None) -
         with Archive(io.BytesIO(folder.read(manifest.blueprint)), name=str(folder.path / manifest.blueprint.name)) as a:
             blueprint = load_blueprint(a)
     ensemble = _ensemble(folder, manifest, schema, blueprint)
-    return Model(manifest, schema, State(blueprint, ensemble, manifest.extents, manifest.drawn, manifest.rows))
+    return Model(manifest, schema, State(blueprint, ensemble, extents_of(manifest), manifest.drawn, manifest.rows))
 
 
 def _ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blueprint) -> Ensemble:
-    encoder = blueprint.encoder(manifest.extents)
+    encoder = blueprint.encoder(extents_of(manifest))
     r, d, t = blueprint.code.learners, len(schema.inputs), len(schema.targets)
     if (len(manifest.learners), d, t) != (r, blueprint.features.n_features_in_, encoder.n_targets):
         raise InvalidFile(f"{folder.path / manifest.name} does not fit its schema or its blueprint")

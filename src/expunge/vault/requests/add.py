@@ -46,9 +46,17 @@ class Add(Request):
             raise InvalidInput("there are no rows to add")
         hashes, slots = intake.entries()
         state, learners = learning.finished()
-        request = cls(len(slots), distinct(hashes), intake.drawn)
-        skipped = len(intake.erased)
-        return Plan(request, state, learners, brings=(hashes, slots), skipped=skipped, known=intake.known())
+        request, known = cls(len(slots), distinct(hashes), intake.drawn), intake.known()
+        return Plan(
+            request,
+            state,
+            now.manifest.owners + request.people - known,
+            now.manifest.erased,
+            learners,
+            brings=(hashes, slots),
+            skipped=len(intake.erased),
+            known=known,
+        )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         vault.rows.mark(brought(vault, number))

@@ -9,15 +9,17 @@ import numpy as np
 from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
+from ...learning.rules import RidgeRule
 from ...learning.state import State
 from ...saving import files
 from ...saving.archive import dump
 from ...saving.blueprints import blueprint_parts
 from ...saving.npy import array_parts
 from ..disk.folder import Folder, VaultIdentity
-from ..disk.manifest import Batch, File, Learner, Manifest, side
+from ..disk.manifest import About, Batch, File, Learner, Manifest
 from ..disk.people import MOST_SEGMENTS
 from ..disk.segments import Hashes, segment_bytes
+from ..disk.sides import side_of
 from ..disk.snapshot import Snapshot
 from ..ledger.records import Position, Record
 from ..tables.schema import Schema
@@ -70,6 +72,8 @@ class Plan:
 
     request: Request
     state: State
+    owners: int  # ids that have rows then
+    erased: int  # ids that are erased then
     learners: int = 0  # that learned anew
     brings: tuple[Hashes, Slots] | None = None  # new entries of people
     stage: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
@@ -94,15 +98,18 @@ class Plan:
             record=record.end.hash,
             drawn=state.drawn,
             rows=state.rows,
+            owners=self.owners,
+            erased=self.erased,
             salt=secrets.token_bytes(_SALT_BYTES).hex(),
             schema=schema,
             blueprint=blueprint,
             weights=site.folder.write(f"weights.{number}", *array_parts(_weights(state))),
             learners=_write_learners(site, state, known),
             people=self._write_people(site, before),
-            inputs=side(state.extents.inputs),
-            targets=side(state.extents.targets),
+            inputs=side_of(state.extents.inputs),
+            targets=side_of(state.extents.targets),
             stage=None if self.stage is None else site.folder.write(f"stage.{number}", *array_parts(self.stage)),
+            about=_about(site.now.schema if self.charter is None else self.charter.schema, state.blueprint),
         )
         files.create(site.folder.path / manifest.name, manifest.to_bytes())
         files.sync_folder(site.folder.path)
@@ -133,6 +140,21 @@ def _write_learners(site: Site, state: State, known: Manifest | None) -> tuple[L
         files.create(site.folder.path / name, *array_parts(moments.integers))
         learners.append(Learner(name, digest.hex(), moments.rows, moments.coded_rows))
     return tuple(learners)
+
+
+def _about(schema: Schema, blueprint: Blueprint) -> About:
+    rule = blueprint.rule
+    assert isinstance(rule, RidgeRule)  # a vault has no other
+    return About(
+        targets=schema.targets,
+        columns=tuple(schema.input_kinds),
+        inputs=schema.inputs,
+        shards=blueprint.code.shards,
+        learners=blueprint.code.learners,
+        alpha=rule.alpha,
+        features=repr(blueprint.features),
+        observed_bounds=blueprint.observed,
+    )
 
 
 def _weights(state: State) -> Floats:

@@ -28,7 +28,8 @@ class Readmit(Request):
         if held := len(named.hashes) - len(np.unique(named.entries.buried.owner)):
             raise UnknownId(f"{held} of {len(named.hashes)} ids are not erased; nothing was changed")
         request = cls(0, len(named.hashes), as_text(named.hashes))
-        return Plan(request, site.now.state, skipped=named.skipped)
+        before = site.now.manifest
+        return Plan(request, site.now.state, before.owners, before.erased - len(named.hashes), skipped=named.skipped)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         vault.people.free(from_text(self.free), until=number)

@@ -44,7 +44,8 @@ class Rebound(Request):
         with now.rows.watched(lambda k: progress("learning", k, rows)):
             state = State.learn(blueprint, now.rows, now.state.drawn)
         low, high = zip(*ends.values(), strict=True)
-        return Plan(cls(0, 0, tuple(ends), low, high), state, blueprint.code.learners, charter=charter)
+        request, owners, erased = cls(0, 0, tuple(ends), low, high), now.manifest.owners, now.manifest.erased
+        return Plan(request, state, owners, erased, blueprint.code.learners, charter=charter)
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
         lost.bounds.update(zip(self.columns, zip(self.low, self.high, strict=True), strict=True))

@@ -48,7 +48,8 @@ class Rectify(Request):
         )
         outcome = now.touching(now.state, slots).after(Change(slots, X, y))
         request = cls(len(slots), len(place), tuple(slots.tolist()), as_text(named.hashes))
-        return Plan(request, outcome.state, outcome.learners, stage=np.column_stack([X, y]))
+        had, erased = now.manifest.owners, now.manifest.erased
+        return Plan(request, outcome.state, had, erased, outcome.learners, stage=np.column_stack([X, y]))
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         stage, rows = vault.manifest.stage, vault.rows

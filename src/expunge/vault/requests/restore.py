@@ -8,8 +8,8 @@ import numpy as np
 from ...exact.arrays import Slots
 from ...learning.state import State
 from ...stores.change import Change
-from ..disk.people import from_text, tombstone
-from ..disk.segments import Hashes
+from ..disk.people import NOBODY, from_text, tombstone
+from ..disk.segments import Hashes, among, distinct
 from ..disk.snapshot import Snapshot, rows_of
 from .lost import Lost
 from .plan import Charter, Plan, Site
@@ -59,7 +59,19 @@ class Restore(Request):
             drawn=state.drawn,
             missing=lost.missing,
         )
-        return Plan(request, after, learners, brings=_tombstones(now, lost, change.slots), charter=charter)
+        brings = _tombstones(now, lost, change.slots)
+        owners, erased = request._counts(now, brings)
+        return Plan(request, after, owners, erased, learners, brings=brings, charter=charter)
+
+    def _counts(self, now: Snapshot, brings: tuple[Hashes, Slots] | None) -> tuple[int, int]:
+        """How many ids will have rows, and how many will be erased."""
+        hashes, slots = now.people.entries()
+        if brings is not None:
+            hashes, slots = np.concatenate([hashes, brings[0]]), np.concatenate([slots, brings[1]])
+        goes = np.isin(slots, self.erase)
+        freed = among(hashes, from_text(self.free)) & (slots >= tombstone(self.since))
+        buried = (slots < NOBODY) & ~freed | goes & among(hashes, from_text(self.bury))
+        return distinct(hashes[(slots >= 0) & ~goes]), distinct(hashes[buried])
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         erased = np.array(self.erase, dtype=np.int64)

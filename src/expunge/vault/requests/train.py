@@ -69,9 +69,12 @@ class Train(Request):
         old_hashes, old = before.merged(hashes[:0], slots[:0])
         tombs = old < NOBODY
         brings = np.concatenate([old_hashes[tombs], hashes]), np.concatenate([old[tombs], slots])
+        request = cls(len(slots), distinct(hashes), intake.drawn)
         return Plan(
-            cls(len(slots), distinct(hashes), intake.drawn),
+            request,
             state,
+            request.people,
+            distinct(old_hashes[tombs]),
             blueprint.code.learners,
             brings=brings,
             charter=charter,

@@ -27,10 +27,13 @@ class Unlearn(Request):
     def plan(cls, site: Site, named: Named) -> Plan:
         """Erase these people; somebody erased before has no rows and stays erased."""
         live = named.entries.live
-        outcome = site.now.touching(site.now.state, live.slot).after(Change(live.slot))
-        gone = named.hashes[np.unique(live.owner)]
+        now, owners = site.now, np.unique(live.owner)
+        outcome = now.touching(now.state, live.slot).after(Change(live.slot))
+        gone = named.hashes[owners]
         request = cls(len(live.slot), len(gone), tuple(live.slot.tolist()), as_text(gone))
-        return Plan(request, outcome.state, outcome.learners, skipped=named.skipped)
+        erased = now.manifest.erased + len(np.setdiff1d(owners, named.entries.buried.owner))
+        left = now.manifest.owners - len(gone)
+        return Plan(request, outcome.state, left, erased, outcome.learners, skipped=named.skipped)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         erased = np.array(self.erase, dtype=np.int64)

@@ -9,9 +9,9 @@ which takes longer to load than most requests take; so it is loaded when such a 
 ``tables.read_blocks(...)`` and not ``from .tables import read_blocks``, which loads it at once.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...doors import door
 from .blocks import BLOCK_ROWS, Block, checked
 from .ids import id_bytes
 from .messages import shown
@@ -36,14 +36,10 @@ __all__ = [
 ]
 
 _WITH_PYARROW = {
-    "plain_schema": ".proposal",
-    "propose": ".proposal",
-    "read_blocks": ".reading",
-    "written_predictions": ".predictions",
+    "plain_schema": "proposal",
+    "propose": "proposal",
+    "read_blocks": "reading",
+    "written_predictions": "predictions",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _WITH_PYARROW:
-        return getattr(import_module(_WITH_PYARROW[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = door(__name__, _WITH_PYARROW)

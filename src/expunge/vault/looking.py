@@ -1,0 +1,63 @@
+"""Looking: what a vault's files say without loading its model, and whether something is left to be finished."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .certificates.waiting import waiting
+from .disk.folder import Folder, Places
+from .disk.manifest import Manifest
+from .ledger.history import history
+from .ledger.ledger import Ledger
+from .ledger.records import DONE, Record
+from .receipts import Status
+
+
+def pending(manifest: Manifest, records: Sequence[Record], torn: bool) -> bool:
+    """Whether the ledger, from the manifest's request on, says more than the manifest has carried out."""
+    newest = max((record.request for record in records if record.is_request), default=manifest.request)
+    strange = not records or records[0].end.hash != manifest.record  # who wants to finish that says what is wrong
+    return torn or strange or newest > manifest.request
+
+
+def finished(manifest: Manifest, records: Sequence[Record]) -> bool:
+    """Whether the manifest's own request is done, down to its certificate's payload."""
+    return any(record.kind == DONE and record.request == manifest.request for record in records)
+
+
+def glance(path: str | Path) -> Status | None:
+    """The status of a vault, or None if there is something to be finished, or wrong: then open it."""
+    places = Places.of(path)
+    folder, ledger = Folder(places.vault), Ledger(places.ledger)
+    if not places.ledger.exists() or (manifest := folder.current()) is None:
+        return None
+    records, torn = ledger.read(manifest.before)
+    if pending(manifest, records, torn) or not finished(manifest, records) or waiting(records):
+        return None
+    if folder.leftovers(manifest.names) or ledger.vault() != folder.identity().vault:
+        return None
+    found = status_of(places, manifest)
+    return found if folder.current() == manifest else None
+
+
+def status_of(places: Places, manifest: Manifest) -> Status:
+    """What is in a vault, as of this manifest."""
+    requests, about = history(Ledger(places.ledger).read()[0]), manifest.about
+    return Status(
+        vault=manifest.vault,
+        rows=manifest.rows,
+        people=manifest.owners,
+        erased_ids=manifest.erased,
+        requests=len(requests),
+        uncertified=sum(request.state == "done" for request in requests),
+        trained=next(request.time for request in requests if request.number == manifest.training),
+        targets=about.targets,
+        columns=about.columns,
+        inputs=about.inputs,
+        shards=about.shards,
+        learners=about.learners,
+        rate=about.shards / about.learners,
+        alpha=about.alpha,
+        features=about.features,
+        observed_bounds=about.observed_bounds,
+        bytes=sum(path.stat().st_size for path in places.vault.iterdir()),
+    )
