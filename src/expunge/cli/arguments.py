@@ -35,7 +35,10 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        return super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
+        known, rest = super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
+        if rest:  # said here, where the command is known
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
 
     def _joined(self, words: Sequence[str]) -> list[str]:
         """Write ``--id -x`` as ``--id=-x``: an id, a column or a file may begin with a dash."""
