@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo compare test lint torture bench paper docs clean
+.PHONY: demo compare test quick lint torture bench paper docs clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -15,6 +15,9 @@ compare: $(READY)  ## models side by side: error, training and forgetting
 test: $(READY) lint  ## all checks: lint, types, import contract, tests with coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term
 
+quick: $(READY) lint  ## for people who are working: lint, types, and every test that takes no seconds; about a minute
+	$(BIN)/python -m pytest -n auto -q -m "not slow and not torture"
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -23,7 +26,8 @@ lint: $(READY)
 
 torture: $(READY)  ## a vault killed 10,000 times, and every fault at every file operation; more than an hour
 	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 10000
-	$(BIN)/python -m pytest -n auto tests/vault/torture_faults.py
+	$(BIN)/python -m pytest -n auto -m "torture or not torture" tests/vault/torture_faults.py
+	$(BIN)/python -m pytest -n auto -m torture
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
 	@$(BIN)/python -m benchmarks

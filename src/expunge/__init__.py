@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .encoding.drawing import random_code
     from .encoding.features import FeatureMap
     from .errors import ExpungeError
-    from .regressor import CodedRegressor, Report
+    from .fitted import Report
+    from .regressor import CodedRegressor
     from .transformers import Powers, RandomFourier
 
 __version__ = "0.1.0"
@@ -37,7 +38,7 @@ _HOMES = {
     "FeatureMap": "encoding.features",
     "Powers": "transformers",
     "RandomFourier": "transformers",
-    "Report": "regressor",
+    "Report": "fitted",
     "random_code": "encoding.drawing",
 }
 

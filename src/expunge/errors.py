@@ -51,7 +51,9 @@ class CountedInput(InvalidInput):
         return f"{self.problem}: {', '.join(places)} (of {of}{self.rows:,} row{'s'[: self.rows != 1]}); {self.way_out}"
 
     def plus(self, other: "CountedInput") -> "CountedInput":
-        """Return the refusal of these rows and of others, which have the same problem."""
+        """Return the refusal of these rows and of others; if those have another problem, the counts are a minimum."""
+        if other.problem != self.problem:
+            return self.at_least()
         return self._changed({place: self.counts.get(place, 0) + n for place, n in other.counts.items()}, other.rows)
 
     def with_rows(self, rows: int) -> "CountedInput":

@@ -17,6 +17,28 @@ from .stores.ids import Found, IdIndex, Ids, as_ids, slots_of_mentions
 from .stores.rows import Rows
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a request did.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that were erased or corrected.
+    learners : int
+        Weak learners that learned anew.
+    bounds_moved : bool
+        Whether an observed bound moved, so that everything was refitted.
+    seconds : float
+        How long it took.
+    """
+
+    rows: int
+    learners: int
+    bounds_moved: bool
+    seconds: float
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """A state and the index of its rows' ids. A change makes a new one; store and index are overwritten in place."""

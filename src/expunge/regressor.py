@@ -4,90 +4,43 @@ Here rows, targets, ids and parameters are checked, once; ids become slots; and 
 not at all. The mathematics is in the rooms below.
 """
 
-import copy
 import os
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from .encoding.bounds import Bounds, BoundsLike
+from .encoding.bounds import BoundsLike
 from .encoding.codes import Code
 from .encoding.features import FeatureMap
 from .encoding.randomness import Seed
-from .errors import InvalidInput, InvalidSetting, NothingLearned
-from .exact.arrays import Floats, unsigned_zeros
-from .fitted import Fitted, distinct, placed, row_ids
+from .errors import InvalidInput, NothingLearned
+from .exact.arrays import Floats
+from .fitted import Fitted, Report, distinct, placed, row_ids
+from .holder import ColumnLike, Holder, TableLike, exclusive
 from .learners import EstimatorRule
 from .learning.blueprint import draw_blueprint
-from .learning.rules import RidgeRule, RuleOf, mean_weights
+from .learning.rules import RuleOf
 from .learning.settings import Aggregate, Keep, Settings
-from .learning.state import Outcome, State
 from .saving.archive import Archive, write
 from .saving.blueprints import load_blueprint
 from .saving.parameters import load_settings, settings_parts
 from .stores.change import Change
-from .stores.ids import Found, as_ids
-from .stores.rows import Rows
-from .stores.store import coded_floats
+from .stores.ids import as_ids
 from .transformers import MAPS, Identity
-
-Table: TypeAlias = Any  # an array, or a pandas or polars frame
-Column: TypeAlias = Any  # one or more columns of such
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _exclusive(
-    method: "Callable[Concatenate[CodedRegressor, P], T]",
-) -> "Callable[Concatenate[CodedRegressor, P], T]":
-    """Let one thread at a time in: a request reads the state and replaces it, and two at once would lose one."""
-
-    @wraps(method)
-    def locked(self: "CodedRegressor", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.__dict__.setdefault("_lock", threading.RLock()):
-            return method(self, *args, **kwargs)
-
-    return locked
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a request did.
-
-    Attributes
-    ----------
-    rows : int
-        Rows that were erased or corrected.
-    learners : int
-        Weak learners that learned anew.
-    bounds_moved : bool
-        Whether an observed bound moved, so that everything was refitted.
-    seconds : float
-        How long it took.
-    """
-
-    rows: int
-    learners: int
-    bounds_moved: bool
-    seconds: float
 
 
 class NothingToPredictFrom(NotFittedError, NothingLearned):  # type: ignore[misc]  # scikit-learn has no types
     """Every row was unlearned: to scikit-learn, the model is not fitted."""
 
 
-class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-learn has no types
     """A regression model that can forget: coded shards, exact integers, one weak learner per shard.
 
     Unlearning a row gives, bit for bit, the model that never saw it: ``fit(all).unlearn(some)`` and training on the
@@ -192,8 +145,8 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.keep = keep
         self.random_state = random_state
 
-    @_exclusive
-    def fit(self, X: Table, y: Column, ids: Column = None) -> Self:
+    @exclusive
+    def fit(self, X: TableLike, y: ColumnLike, ids: ColumnLike = None) -> Self:
         """Learn rows (Algorithm 1). What was learned before is gone.
 
         Parameters
@@ -221,8 +174,8 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             raise
         return self
 
-    @_exclusive
-    def partial_fit(self, X: Table, y: Column, ids: Column = None) -> Self:
+    @exclusive
+    def partial_fit(self, X: TableLike, y: ColumnLike, ids: ColumnLike = None) -> Self:
         """Learn more rows; the first call is `fit`.
 
         Parameters
@@ -241,8 +194,8 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self._commit(roomy, roomy.state.after(change))
         return self
 
-    @_exclusive
-    def unlearn(self, ids: Any, X: Table = None, y: Column = None) -> Report:
+    @exclusive
+    def unlearn(self, ids: Any, X: TableLike = None, y: ColumnLike = None) -> Report:
         """Unlearn all rows of these ids (Algorithm 3): afterwards the model is the one that never saw them.
 
         Parameters
@@ -261,8 +214,10 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             change = Change(found.slots)
         return self._commit(held, held.state.after(change), forget=found, started=started)
 
-    @_exclusive
-    def rectify(self, ids: Any, X: Table, y: Column, *, old_X: Table = None, old_y: Column = None) -> Report:
+    @exclusive
+    def rectify(
+        self, ids: Any, X: TableLike, y: ColumnLike, *, old_X: TableLike = None, old_y: ColumnLike = None
+    ) -> Report:
         """Replace all rows of these ids by right ones, in their slots.
 
         Parameters
@@ -285,7 +240,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             raise InvalidInput(f"rectify needs one id per row, got {len(change.slots)} ids for {len(X)} rows")
         return self._commit(held, held.state.after(replace(change, X=X, y=y)), started=started)
 
-    def predict(self, X: Table) -> Floats:
+    def predict(self, X: TableLike) -> Floats:
         """Predict the target of rows: (n, d) -> (n,) or (n, t). Rows outside the bounds are extrapolated."""
         held = self._fitted()
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)  # BLAS rounds other orders otherwise
@@ -295,7 +250,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             raise NothingToPredictFrom(str(error)) from None
         return predicted[:, 0] if held.flat else predicted
 
-    @_exclusive
+    @exclusive
     def digest(self) -> str:
         """A fingerprint of the model, 64 hex characters: models with equal digests predict the same.
 
@@ -306,8 +261,8 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """
         return self._fitted().state.ensemble.digest()
 
-    @_exclusive
-    def retrained(self, X: Table = None, y: Column = None, ids: Column = None) -> "CodedRegressor":
+    @exclusive
+    def retrained(self, X: TableLike = None, y: ColumnLike = None, ids: ColumnLike = None) -> Self:
         """The same model, built from scratch on the surviving rows in their slots: what an auditor compares with.
 
         Parameters
@@ -321,50 +276,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         rows = store.as_rows().grown(len(store.live)) if own else self._surviving(X, y, ids)
         return self._like(held.retrained(rows))
 
-    def _surviving(self, X: Table, y: Column, ids: Column) -> Rows:
-        """All surviving rows, brought along, in their slots."""
-        state = self._state
-        encoder, room = state.ensemble.encoder, len(state.ensemble.store.live)
-        if not state.rows and not len(X):
-            none = np.zeros((0, len(encoder.inputs.low))), np.zeros((0, encoder.n_targets))
-            return Rows.place(*none, np.zeros(0, dtype=np.int64), room)
-        change, _ = self._brought(ids, X, y)
-        if len(change.slots) != state.rows:
-            raise InvalidInput(f"retrained needs all {state.rows} surviving rows, got {len(change.slots)}")
-        return Rows.place(*self._rows(X, y), change.slots, room)
-
-    def __copy__(self) -> "CodedRegressor":
-        return copy.deepcopy(self)  # two models that shared their rows would forget each other's
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_lock", None)
-        return state
-
-    @_exclusive
-    def coded_shard(self, learner: int) -> tuple[Floats, Floats]:
-        """What one weak learner sees: its coded rows and their targets, as floats (the paper's output of Algorithm 1).
-
-        Parameters
-        ----------
-        learner : int
-            Which one, from 0.
-
-        Returns
-        -------
-        X : array, shape (m, D) or, with an intercept, (m, D + 1)
-            Coded features; the last column is then the coded column of ones.
-        y : array, shape (m,) or (m, t)
-            Coded targets, scaled.
-        """
-        held = self._fitted()
-        ensemble = held.state.ensemble
-        if not 0 <= learner < ensemble.encoder.code.learners:
-            raise InvalidSetting(f"learner must be from 0 to {ensemble.encoder.code.learners - 1}, got {learner!r}")
-        X, y = coded_floats(ensemble.encoder, ensemble.store.shard(ensemble.encoder, learner))
-        return X, y[:, 0] if held.flat else y
-
-    @_exclusive
+    @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file of plain arrays and JSON (never a pickle), in place of the file that was there.
 
@@ -378,9 +290,7 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
         write(path, header | settings_parts(Settings.of(self)), arrays)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, learner: Any = None, features: FeatureMap | None = None
-    ) -> "CodedRegressor":
+    def load(cls, path: str | os.PathLike[str], *, learner: Any = None, features: FeatureMap | None = None) -> Self:
         """Read a model that was saved; a file that is damaged or cannot be is refused, and nothing in it is run.
 
         The learners' moments are taken from the file as they are: compare digests with `retrained` if you doubt them.
@@ -408,120 +318,10 @@ class CodedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # sc
             model.feature_names_in_ = np.array(names, dtype=object)
         return model._take(held)
 
-    @property
-    def bounds_(self) -> Bounds:
-        """The bounds of the inputs in force."""
-        return self._fitted().state.ensemble.encoder.inputs
-
-    @property
-    def target_bounds_(self) -> Bounds:
-        """The bounds of the target in force."""
-        return self._fitted().state.ensemble.encoder.targets
-
-    @property
-    def n_rows_(self) -> int:
-        """Rows learned and not unlearned."""
-        return self._fitted().state.rows
-
-    @property
-    def coef_(self) -> Floats:
-        """Mean weights of the ridge learners, for the features of a scaled row and the scaled target."""
-        W = self._mean_weights()
-        W = W[: self._state.ensemble.encoder.features.n_out].T
-        return W[0] if self._held.flat else W
-
-    @property
-    def intercept_(self) -> Any:
-        """Mean intercept of the ridge learners, for the scaled target."""
-        W = self._mean_weights()
-        constant = W[-1] if self._state.ensemble.encoder.intercept else np.zeros(W.shape[1])
-        return float(constant[0]) if self._held.flat else constant
-
-    def _mean_weights(self) -> Floats:
-        if not isinstance(self._fitted().state.blueprint.rule, RidgeRule):
-            raise AttributeError("only a model with learner='ridge' has coef_ and intercept_")
-        models = [W for W in self._state.ensemble.models if W is not None]
-        if not models:
-            raise AttributeError("every row was unlearned: there are no weights")
-        return mean_weights(models)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    def _fitted(self) -> Fitted:
-        if "_held" not in self.__dict__:
-            check_is_fitted(self)
-        return self._held
-
-    @property
-    def _state(self) -> State:
-        return self._held.state
-
-    def _like(self, held: Fitted) -> "CodedRegressor":
-        """Another model with the same parameters, which holds this."""
-        twin = type(self)(**self.get_params(deep=False))
-        for name in ("n_features_in_", "feature_names_in_"):
-            if name in self.__dict__:
-                setattr(twin, name, self.__dict__[name])
-        return twin._take(held)
-
-    def _take(self, held: Fitted) -> Self:
-        blueprint = held.state.blueprint
-        self.code_, self.features_ = blueprint.code, blueprint.features
-        self._held = held
-        return self
-
-    def _commit(self, held: Fitted, outcome: Outcome, *, forget: Found | None = None, started: float = 0.0) -> Report:
-        """Make an outcome what the model holds."""
-
-        def overwrite() -> None:
-            after = replace(held, state=outcome.commit())
-            if forget is not None:
-                held.index.erase(forget)
-            self._held = after
-
-        try:
-            overwrite()
-        except BaseException:  # Ctrl-C within these few microseconds: finish what was begun
-            overwrite()
-            raise
-        return Report(outcome.rows, outcome.learners, outcome.bounds_moved, time.perf_counter() - started)
-
-    def _read(self, X: Table, y: Column, *, reset: bool) -> tuple[Floats, Floats, bool]:
-        """Check rows and targets and return them as float64 matrices, and whether y was one-dimensional."""
-        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, order="C", multi_output=True, y_numeric=True)
-        flat = y.ndim == 1
-        y = y.reshape(len(y), -1).astype(np.float64, copy=False)
-        if not reset and y.shape[1] != (t := self._state.ensemble.encoder.n_targets):
-            raise InvalidInput(f"y must have {t} columns as in fit, got {y.shape[1]}")
-        return X, y, flat
-
-    def _rows(self, X: Table, y: Column) -> tuple[Floats, Floats]:
-        """Check rows for a model that is fitted; return them as they will be kept."""
-        X, y, _ = self._read(X, y, reset=False)
-        X, y = self._state.blueprint.admit(X, y, self._column_names())
-        return unsigned_zeros(X), unsigned_zeros(y)
-
-    def _wants_rows(self, X: Table, y: Column, what: str) -> bool:
-        """Whether the caller has to bring the rows, which must then be there, and otherwise not."""
-        coded = self._state.blueprint.keep == "coded"
-        if coded and (X is None or y is None):
-            raise InvalidInput(f"keep='coded' keeps no rows: {what} needs the ids and the rows as they were learned")
-        if not coded and not (X is None and y is None):
-            raise InvalidInput(f"{what} takes these rows only with keep='coded'; this model keeps its rows")
-        return coded
-
-    def _brought(self, ids: Any, X: Table, y: Column) -> tuple[Change, Found]:
-        if ids is None:
-            raise InvalidInput("ids are missing: name each row's")
-        X, y = self._rows(X, y)
-        return self._held.brought(row_ids(ids, X), X, y)
-
-    def _column_names(self) -> list[str] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else [str(name) for name in names]
 
 
 def _rule_of(learner: Any) -> RuleOf | None:

@@ -133,6 +133,7 @@ def test_our_weights_do_not_drift_and_floats_do():
         assert floats[0].error == 0.0 < max(d.error for d in floats) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_picture_has_every_method(tmp_path):
     found = list(points(quick=True, tasks=(task,)))
     assert {(p.method, p.shape) for p in found} == set(figures.MARKS)

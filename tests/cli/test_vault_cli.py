@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 # --- every command of the issue, for people and for programs
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     out = ok("train", "customers.parquet", *V, *TRAIN)
     assert re.fullmatch(r"learned 30 rows of 20 people; 2 learners, in [\d.,]+ ms\nrequest 1, certificate: .+\n", out)
@@ -109,6 +110,7 @@ def test_the_same_commands_for_programs(here, ok):
     assert "schema" in said("schema", "customers.parquet", "--target", "spend")
 
 
+@pytest.mark.slow
 def test_no_command_prints_a_digest(spend, ok):
     digests, printed = [Vault.open(spend).digest()], []
     for as_json in ((), ("--json",)):

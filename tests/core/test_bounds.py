@@ -222,6 +222,7 @@ def test_an_extent_is_declared_or_the_least_and_the_largest_of_the_rows_however_
     assert not np.signbit(sides[sides == 0]).any()
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(tables, st.data())
 def test_an_extent_is_replaced_if_and_only_if_no_bound_moved(table, data):

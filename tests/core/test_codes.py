@@ -91,6 +91,7 @@ def unit_row_matrices(s, r):
     return [c for c in itertools.product(range(r), repeat=s) if exact_rank(np.eye(r, dtype=int)[list(c)]) == r]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("s", "r", "draws"), [(4, 2, 3000), (5, 3, 6000), (4, 3, 3000)])
 @pytest.mark.parametrize("balanced", [True, False])
 def test_draws_are_uniform_over_the_matrices_that_keep_the_conditions(s, r, draws, balanced):
@@ -109,6 +110,7 @@ def onto(s, r):
     return sum((-1) ** k * math.comb(r, k) * (r - k) ** s for k in range(r + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("s", "r"), [(7, 2), (8, 3), (12, 4)])
 def test_column_sums_are_distributed_as_in_the_papers_draw(s, r):
     expected = np.array([math.comb(s, k) * onto(s - k, r - 1) / onto(s, r) for k in range(1, s - r + 2)])

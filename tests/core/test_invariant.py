@@ -19,9 +19,11 @@ from expunge.testing import DETERMINISTIC, check_unlearning
 
 from support.strategies import SIGNED, regressors, tables
 
+ANY, RIDGE = regressors(own_features=True), regressors(learners=False, own_features=True)
+
 
 @settings(max_examples=150)
-@given(regressors(), tables(), st.integers(0, 2**20))
+@given(ANY, tables(), st.integers(0, 2**20))
 def test_unlearning_equals_training_without_whatever_the_model_is_made_of(estimator, table, seed):
     check_unlearning(estimator, *table, requests=4, random_state=seed)
 
@@ -31,7 +33,13 @@ def weights(model):
 
 
 @settings(max_examples=60)
-@given(regressors(learners=False), tables(), st.sampled_from([1, 50, 2**16]), st.integers(1, 7), st.integers(1, 2))
+@given(
+    RIDGE,
+    tables(),
+    st.sampled_from([1, 50, 2**16]),
+    st.integers(1, 7),
+    st.integers(1, 2),
+)
 def test_block_sizes_and_threads_do_not_show(estimator, table, block, float_rows, threads):
     X, y = table
     reference = estimator.fit(X, y)
@@ -45,7 +53,7 @@ def test_block_sizes_and_threads_do_not_show(estimator, table, block, float_rows
 
 
 @settings(max_examples=40)
-@given(regressors(learners=False), tables(), st.randoms(use_true_random=False))
+@given(RIDGE, tables(), st.randoms(use_true_random=False))
 def test_the_order_and_batching_of_requests_do_not_show(estimator, table, random):
     X, y = table
     going = random.sample(range(len(X)), len(X) // 2)
@@ -65,7 +73,7 @@ def test_the_order_and_batching_of_requests_do_not_show(estimator, table, random
 
 
 @settings(max_examples=40)
-@given(regressors(), tables())
+@given(ANY, tables())
 def test_adding_rows_and_unlearning_them_is_as_if_they_had_never_come(estimator, table):
     X, y = table
     half = len(X) // 2
@@ -94,7 +102,7 @@ def test_what_is_kept_does_not_show_in_the_model(table, features):
 
 
 @settings(max_examples=40)
-@given(regressors(learners=False), tables())
+@given(RIDGE, tables())
 def test_a_change_is_seen_in_the_digest(estimator, table):
     X, y = table
     model = estimator.fit(X, y)
@@ -109,6 +117,7 @@ def test_a_change_is_seen_in_the_digest(estimator, table):
 UNIT = {"bounds": "unit", "target_bounds": "unit", "random_state": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["rows", "coded"])
 @pytest.mark.parametrize(
     "learner",

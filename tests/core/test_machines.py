@@ -37,6 +37,7 @@ OTHER_MACHINES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", OTHER_MACHINES, ids=lambda machine: "=".join(*machine.items()))
 def test_another_machine_computes_the_same_digests(machine):
     program = Path(golden.__file__)

@@ -19,6 +19,7 @@ from expunge.encoding.drawing import random_code
 from expunge.errors import CapacityExceeded, InvalidInput, InvalidSetting, NothingLearned, UnknownId
 from expunge.learning.ensemble import Ensemble
 from expunge.learning.rules import RidgeRule
+from expunge.stores.rows import Rows
 
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
@@ -172,6 +173,7 @@ def test_a_sorted_table_is_learned_as_well_as_a_shuffled_one():
             assert min(shuffled) <= sorted_ <= max(shuffled)
 
 
+@pytest.mark.slow
 def test_a_stream_of_single_rows_is_learned_as_well_as_one_batch():
     rng = np.random.default_rng(0)
     hour = np.arange(480) % 4
@@ -696,6 +698,51 @@ def test_threads_that_unlearn_from_one_model_lose_no_request(table):
             worker.join()
     assert model.n_rows_ == 40
     assert model.digest() == model.retrained().digest()
+
+
+def test_a_coded_shard_is_never_seen_half_way_through_a_request(table, monkeypatch):
+    X, y = table
+    model = CodedRegressor(shards=2, rate=2, random_state=0, **UNIT).fit(X, y)
+    half, seen, shards = threading.Event(), threading.Event(), [model.coded_shard(0)]
+
+    def look():
+        half.wait(5)
+        shards.append(model.coded_shard(0))
+        seen.set()
+
+    def commit(rows, change):
+        rows.X[change.slots] = 0.0
+        half.set()
+        seen.wait(0.5)  # whoever does not wait for the lock looks now
+        rows.y[change.slots], rows.live[change.slots] = 0.0, False
+
+    worker = threading.Thread(target=look)
+    worker.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(Rows, "commit", commit)
+        model.unlearn([5, 6, 7])
+    worker.join()
+    shards.append(model.coded_shard(0))
+    before, looked, after = ([part.tolist() for part in shard] for shard in shards)
+    assert looked in (before, after)
+
+
+def test_no_rows_are_predicted_in_the_shape_of_rows(table):
+    X, y = table
+    for targets in (y, y[:, None], np.column_stack([y, -y])):
+        for aggregate in ("mean", "median"):
+            model = CodedRegressor(shards=4, rate=2, aggregate=aggregate, random_state=0, **UNIT).fit(X, targets)
+            width = 1 if targets.ndim == 1 else targets.shape[1]
+            assert model._state.ensemble.predict(X[:0]).shape == (0, width)
+
+
+def test_a_model_that_unlearned_everything_is_not_fitted_to_anybody(table):
+    X, y = table
+    model = CodedRegressor(random_state=0).fit(X, y)
+    model.unlearn(np.arange(100))
+    for kind in (NothingLearned, NotFittedError, ExpungeError):
+        with pytest.raises(kind, match="every row was unlearned"):
+            model.predict(X)
 
 
 def test_a_shallow_copy_is_a_model_of_its_own_too(table):

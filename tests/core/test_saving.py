@@ -16,7 +16,6 @@ from sklearn.base import clone
 from sklearn.linear_model import Lasso, LinearRegression
 
 from expunge import Code, CodedRegressor, Powers, RandomFourier
-from expunge.encoding.features import FeatureMap
 from expunge.errors import InvalidFile, InvalidSetting
 from expunge.fitted import placed
 from expunge.learners import EstimatorRule
@@ -24,13 +23,19 @@ from expunge.learning.state import State
 from expunge.saving.archive import Archive, dump
 from expunge.saving.blueprints import blueprint_parts, load_blueprint
 
-from support.strategies import regressors, tables
+from support.strategies import Steps, regressors, tables
 
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
-@given(regressors(), tables(), st.sampled_from(["numbers", "text"]))
+def own(model):
+    """Whether a model has features that are not the package's."""
+    return isinstance(model.features, Steps)
+
+
+@given(regressors(own_features=True), tables(), st.sampled_from(["numbers", "text"]))
 def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_factory, estimator, table, kind):
     X, y = table
     ids = np.arange(len(X)) if kind == "numbers" else np.array([f"no. {k}" for k in range(len(X))])
@@ -42,8 +47,8 @@ def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_facto
     forget(model, 2)
     path = tmp_path_factory.mktemp("saved") / "m.expunge"
     model.save(path)
-    learner = {} if isinstance(model.learner, str) else {"learner": model.learner}
-    again = CodedRegressor.load(path, **learner)
+    learner = None if isinstance(model.learner, str) else model.learner
+    again = CodedRegressor.load(path, learner=learner, features=model.features if own(model) else None)
     assert again.digest() == model.digest()
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     for m in (model, again):
@@ -88,30 +93,6 @@ def test_an_estimator_is_asked_for_because_code_never_comes_from_a_file(tmp_path
         CodedRegressor.load(tmp_path / "m", learner=lasso)
 
 
-class Steps(FeatureMap):
-    """Whether an input is above a drawn threshold."""
-
-    def __init__(self, count=3, random_state=None):
-        self.count, self.random_state = count, random_state
-
-    @property
-    def n_out(self):
-        return self.count
-
-    def draw(self, n_inputs, rng):
-        self.thresholds_ = rng.integers(0, 1024, self.count)
-
-    def map_block(self, scaled, unit=1.0):
-        return (scaled[:, :1] * 1024 > self.thresholds_) * unit
-
-    def arrays(self):
-        return {"thresholds": self.thresholds_}
-
-    def restore(self, n_inputs, arrays):
-        self.n_features_in_, self.thresholds_ = n_inputs, arrays["thresholds"]
-        return self
-
-
 class MyPowers(Powers):
     pass
 
@@ -132,6 +113,12 @@ def test_features_of_your_own_are_asked_for_and_come_back_as_they_were_drawn(tmp
     for m in (model, again):
         m.unlearn(7)
     assert again.digest() == model.digest() == again.retrained().digest()
+
+
+def test_features_of_your_own_are_refused_where_nobody_would_bring_them_again(rng):
+    model = CodedRegressor(features=Steps(4), random_state=0).fit(rng.random((30, 2)), rng.random(30))
+    with pytest.raises(InvalidSetting, match="must be those of this package, got Steps"):
+        blueprint_parts(model._state.blueprint)
 
 
 def test_features_of_ours_are_not_asked_for(saved):

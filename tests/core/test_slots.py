@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expunge.encoding.placement import draw_slots
+from expunge.encoding.placement import draw_slots, free_slots, room
 from expunge.errors import InvalidInput, UnknownId
-from expunge.stores.ids import GONE, IdIndex, as_ids
+from expunge.stores.ids import GONE, IdIndex, as_ids, slots_of_mentions
 
 KEY = np.array([3, 5], dtype=np.uint64)
 keys = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(lambda k: np.array(k, dtype=np.uint64))
@@ -387,3 +387,37 @@ def test_text_is_no_wider_than_the_longest_id_that_is_left():
 
 def test_an_array_without_dimensions_is_one_id():
     assert as_ids(np.array("x")).tolist() == ["x"]
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.integers(0, 2**16))
+def test_free_slots_are_those_of_the_last_stripe_that_nobody_got(shards, drawn, seed):
+    key = np.array([seed, 1], dtype=np.uint64)
+    slots = room(drawn, shards)
+    assert drawn <= slots < drawn + shards
+    assert slots % shards == 0
+    given_out = draw_slots(key, 0, drawn, shards)
+    free = free_slots(key, drawn, shards)
+    assert sorted([*given_out.tolist(), *free.tolist()]) == list(range(slots))
+
+
+WORDS = {"where": "there than here", "way_out": "start again"}
+
+
+@given(st.lists(st.integers(0, 4), max_size=20))
+def test_the_kth_mention_of_an_id_is_its_kth_row(mentions):
+    wanted, group = np.unique(np.array(mentions, dtype=np.int64), return_inverse=True)
+    counts = np.bincount(group, minlength=len(wanted))
+    slots = 100 + np.arange(len(mentions))  # grouped by id, in order of arrival
+    rows = {who: iter(slots[counts[:k].sum() :][: counts[k]].tolist()) for k, who in enumerate(wanted.tolist())}
+    assert slots_of_mentions(group, slots, counts, **WORDS).tolist() == [next(rows[who]) for who in mentions]
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20), st.integers(0, 4), st.sampled_from([-1, 1]))
+def test_an_id_that_is_named_more_or_less_often_than_it_has_rows_is_refused(mentions, who, more):
+    counts = np.bincount(mentions, minlength=5)
+    counts[who] += more
+    if counts[who] < 0:
+        return
+    slots = np.arange(counts.sum())
+    with pytest.raises(InvalidInput, match="^1 ids have another number of rows there than here: .*, start again$"):
+        slots_of_mentions(np.array(mentions), slots, counts, **WORDS)

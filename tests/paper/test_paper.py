@@ -163,6 +163,7 @@ def small_settings(monkeypatch):
     return runs.Settings()
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_errors_whatever_the_number_of_processes(tmp_path, monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "small", Influence("gaussian", "Small", points=2, runs=3))
     monkeypatch.setattr(runs.Settings, "described", lambda self, name: (EXPERIMENTS[name], 0.1))
@@ -442,6 +443,7 @@ def finished(tmp_path, monkeypatch, small_data):
     return SimpleNamespace(out=tmp_path, tables=runs.collect(todo, tmp_path))
 
 
+@pytest.mark.slow
 def test_every_kind_of_figure_is_drawn_labelled_and_reproducible(finished):
     for name, table in finished.tables.items():
         files = figures.draw(name, EXPERIMENTS[name], table, finished.out)
@@ -458,6 +460,7 @@ def test_every_kind_of_figure_is_drawn_labelled_and_reproducible(finished):
     assert "rate 5" in axes[1].get_legend_handles_labels()[1][-1]
 
 
+@pytest.mark.slow
 def test_the_report_is_one_page_with_everything_on_it(finished):
     for name, table in finished.tables.items():
         figures.draw(name, EXPERIMENTS[name], table, finished.out)
@@ -494,6 +497,7 @@ def invoke(monkeypatch, capsys):
     signal.signal(signal.SIGINT, handler)
 
 
+@pytest.mark.slow
 def test_the_command_lists_runs_checks_and_reports(finished, invoke):
     listed = invoke("list")
     assert listed.exit_code == 0

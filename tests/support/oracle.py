@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from expunge import CodedRegressor
-from expunge.learning.blueprint import Blueprint
+from expunge.encoding.placement import draw_slots, room
+from expunge.learning.blueprint import Blueprint, draw_blueprint
 from expunge.learning.ensemble import Ensemble
-from expunge.learning.state import room
-from expunge.saving.parameters import draw_blueprint
-from expunge.stores.shards import Rows
-from expunge.stores.slots import draw_slots
+from expunge.learning.settings import Settings
+from expunge.learning.state import State
+from expunge.stores.rows import Rows
 from expunge.vault.requests import KINDS
 
 from support.vaults import table
@@ -71,7 +71,7 @@ class Oracle:
     @classmethod
     def of(cls, model: CodedRegressor, inputs: int = 2, targets: int = 1) -> "Oracle":
         """Before the first training."""
-        return cls(model, draw_blueprint(model, inputs, targets))
+        return cls(model, draw_blueprint(Settings.of(model), inputs, targets))
 
     @property
     def request(self) -> int:
@@ -102,7 +102,7 @@ class Oracle:
         values = values.reshape(-1, width + len(self.blueprint.targets.low))
         shards = self.blueprint.code.shards
         rows = Rows.place(values[:, :width], values[:, width:], slots, room(self.slots_drawn, shards))
-        return self.blueprint.build(rows)[0]
+        return State.learn(self.blueprint, rows, self.slots_drawn).ensemble
 
     def digest(self) -> str:
         return self.ensemble.digest()

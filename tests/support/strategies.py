@@ -6,7 +6,7 @@ from sklearn.linear_model import Lasso, LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from expunge import Code, CodedRegressor, Powers, RandomFourier, random_code
+from expunge import Code, CodedRegressor, FeatureMap, Powers, RandomFourier, random_code
 
 SIGNED = Code([[1, 0], [1, 1], [-1, 1], [1, 0]])
 SELECTING = [Code.uncoded(3), Code.single()]
@@ -18,23 +18,45 @@ SUMMING = [
     random_code(6, 3, density=0.6, random_state=2),
 ]
 
+
+class Steps(FeatureMap):
+    """A map that is not the package's: whether an input is above drawn thresholds."""
+
+    def __init__(self, count=3, random_state=None):
+        self.count, self.random_state = count, random_state
+
+    @property
+    def n_out(self):
+        return self.count
+
+    def draw(self, n_inputs, rng):
+        self.thresholds_ = rng.integers(0, 1024, self.count)
+
+    def map_block(self, scaled, unit=1.0):
+        return (scaled[:, :1] * 1024 > self.thresholds_) * unit
+
+    def arrays(self):
+        return {"thresholds": self.thresholds_}
+
+    def restore(self, n_inputs, arrays):
+        self.n_features_in_, self.thresholds_ = n_inputs, arrays["thresholds"]
+        return self
+
+
+FEATURES = [None, Powers(2), Powers(3), RandomFourier(4), RandomFourier(9, kernel="laplacian", scale=3)]
 DECLARED = ["unit", (-1, 1), (-1, [1, 2, 3])]
 OBSERVED = [None, ([-1, None, np.nan], [1, None, np.nan]), ([None, -2, -1], [None, 2, 1])]
 
 
 @st.composite
-def regressors(draw, learners=True):
+def regressors(draw, learners=True, own_features=False):
     """A CodedRegressor of any kind."""
     code = draw(st.sampled_from(SELECTING + SUMMING) | st.none())
     parameters = {
         "code": code,
         "shards": draw(st.sampled_from([2, 4, 6])),
         "rate": draw(st.sampled_from([1, 2])),
-        "features": draw(
-            st.sampled_from(
-                [None, Powers(2), Powers(3), RandomFourier(4), RandomFourier(9, kernel="laplacian", scale=3)]
-            )
-        ),
+        "features": draw(st.sampled_from(FEATURES + [Steps(4), Steps(2, random_state=1)] * own_features)),
         "alpha": draw(st.sampled_from([0.0, 1e-9, 1e-3, 1.0])),
         "fit_intercept": draw(st.booleans()),
         "aggregate": draw(st.sampled_from(["mean", "median"])),

@@ -77,7 +77,7 @@ def put_back(copy, path):
 def weights(model):
     """The bytes of every learner's weights, of a vault, a model in memory or an oracle."""
     if isinstance(model, Vault):
-        ensemble = model._reader.current().ensemble
+        ensemble = model._reader.current().state.ensemble
     else:
         ensemble = model._state.ensemble if isinstance(model, CodedRegressor) else model.ensemble
     return [None if W is None else W.tobytes() for W in ensemble.models]

@@ -11,7 +11,6 @@ from expunge.errors import InvalidFile
 from expunge.vault import Vault, audit
 from expunge.vault.certificates.payload import payload_text
 from expunge.vault.disk.people import NOBODY
-from expunge.vault.disk.rowfile import write_live
 
 from support.tampering import records, rewrite
 from support.vaults import duplicate, made
@@ -42,8 +41,8 @@ def found(vault):
 def changed(vault, **fields):
     """Another manifest, in memory."""
     writer = vault._writer
-    model, state, people = writer._now()
-    writer._loaded = replace(model, manifest=replace(model.manifest, **fields)), state, people
+    model = writer.now.model
+    writer.trained = replace(writer.now, model=replace(model, manifest=replace(model.manifest, **fields)))
 
 
 def rewritten(vault, change):
@@ -63,14 +62,14 @@ def test_bytes_where_a_row_was_erased(vault):
     rows = vault._writer.now.rows
     slot = int(np.flatnonzero(~rows.live)[0])
     with rows.path.open("r+b") as file:
-        os.pwrite(file.fileno(), b"\1", slot * rows.record_bytes)
+        os.pwrite(file.fileno(), b"\1", slot * rows.entry_bytes)
     assert found(vault) == {"rows": "there are bytes left where a row was erased"}
 
 
 def test_a_row_that_fails_its_checksum(vault):
     rows = vault._writer.now.rows
     with rows.path.open("r+b") as file:
-        os.pwrite(file.fileno(), b"\1", int(np.flatnonzero(rows.live)[0]) * rows.record_bytes)
+        os.pwrite(file.fileno(), b"\1", int(np.flatnonzero(rows.live)[0]) * rows.entry_bytes)
     assert set(found(vault)) == {"rows", "model"}
     assert "checksum" in found(vault)["rows"]
 
@@ -79,9 +78,9 @@ def test_bits_of_slots_that_are_not_those_of_the_manifest(vault):
     writer = vault._writer
     live = writer.now.rows.live
     slots = np.array([np.flatnonzero(live)[0], np.flatnonzero(~live)[0]])  # one more, one less: the number fits
-    exchanged = live.copy()
-    exchanged[slots] = ~live[slots]
-    write_live(writer.folder.path / writer.now.manifest.live_file, exchanged, slots)
+    live[slots] = ~live[slots]
+    writer.now.rows._write_bits(slots)
+    live[slots] = ~live[slots]
     assert found(vault)["rows"] == "the slots in use are not those of the manifest"
 
 
@@ -98,9 +97,8 @@ def test_rows_in_slots_that_were_never_given_out(vault):
 def test_a_row_without_an_owner(vault):
     people = vault._writer.now.people
     slot = int(np.flatnonzero(vault._writer.now.rows.live)[0])
-    place = np.flatnonzero(people.segments[0].records()["slot"] == slot)
-    entries = people.find(people.segments[0].hashes()[place])
-    people.overwrite(entries.where(entries.slot == slot), np.array([NOBODY]))
+    place = np.flatnonzero(people.segments[0].slots() == slot)
+    people.segments[0].overwrite(place, np.array([NOBODY]))
     assert found(vault) == {"people": "rows and their owners do not match"}
 
 
@@ -174,22 +172,23 @@ def test_requests_that_wait_for_the_key_are_counted(original, tmp_path):
     vault = Vault.open(path)
     vault.unlearn("person-1")
     details = {check.name: check.detail for check in vault.verify().checks}
-    assert details["certificates"] == "3 signatures fit; waiting for the signing key: 1"
+    assert details["certificates"] == "3 signatures fit; 1 wait for the signing key"
 
 
 def test_certificates_that_were_removed_or_changed_where_people_take_them_are_told(vault):
     vault.certificate_path(1).unlink()
     vault.certificate_path(2).write_text("another")
     details = {check.name: check.detail for check in vault.verify().checks}
-    assert details["certificates"].startswith("3 signatures fit; 2 of them not, or not so, in ")
+    assert details["certificates"].startswith("3 signatures fit; 2 of their files are missing from ")
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1 + 1e-9, "differ by at most 1e-09"), (1.001, None)])
 def test_weights_of_another_machine_may_differ_in_their_last_digits_only(vault, factor, expected):
     writer = vault._writer
-    model, state, people = writer._now()
-    models = [None if W is None else W * factor for W in state.ensemble.models]
-    writer._loaded = model, replace(state, ensemble=replace(state.ensemble, models=models)), people
+    model, ensemble = writer.now.model, writer.now.state.ensemble
+    models = [None if W is None else W * factor for W in ensemble.models]
+    state = replace(model.state, ensemble=replace(ensemble, models=models))
+    writer.trained = replace(writer.now, model=replace(model, state=state))
     if expected is None:
         assert found(vault) == {"model": "the weights are not those of the moments"}
         return

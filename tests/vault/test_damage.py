@@ -55,6 +55,7 @@ def spread(size, count, rng):
     return [int(rng.integers(a, b)) for a, b in pairwise(edges)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STATE)
 def test_a_flipped_bit_is_refused_or_found(original, copies, expected, kind, rng):
     outcomes = set()

@@ -5,25 +5,13 @@ import shutil
 import numpy as np
 import pytest
 
-from expunge.errors import (
-    ErasedId,
-    InvalidFile,
-    UnknownId,
-)
+from expunge.errors import ErasedId, InvalidFile, UnknownId
 from expunge.vault import Vault
 from expunge.vault.disk.folder import Folder
-from expunge.vault.writer import Writer
+from expunge.vault.requests import KINDS
 
 from support.disks import ended_at
-from support.vaults import (
-    bits,
-    everything,
-    made,
-    people,
-    put_back,
-    random_table,
-    slots_of,
-)
+from support.vaults import bits, everything, made, people, put_back, random_table, slots_of
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -128,17 +116,19 @@ def test_rows_that_were_added_again_after_an_old_copy_are_counted_once(vault, tm
         assert vault.verify().ok
 
 
-@pytest.mark.parametrize("kind", ["unlearn", "rectify", "add", "train"])
+@pytest.mark.parametrize("kind", ["unlearn", "rectify", "add", "readmit", "rebound", "train"])
 def test_a_copy_that_was_made_half_way_through_its_newest_request_is_finished(vault, tmp_path, kind):
     path, copy = vault.places.vault, tmp_path / "copy"
     asks = {
         "unlearn": lambda: vault.unlearn(["person-1", "person-2"]),
         "rectify": lambda: vault.rectify(random_table(["person-1"], seed=1)),
         "add": lambda: vault.add(random_table(["new-1"], seed=1)),
+        "readmit": lambda: vault.readmit(["person-3"]),
+        "rebound": lambda: vault.rebound({"x0": (-2, 2), "y": None}),
         "train": lambda: made(path, random_table(people(), seed=1), replace=True),
     }
     vault.unlearn(["person-3"]) if kind != "train" else None
-    ended_at(Writer, "_overwrite", asks[kind])  # committed, and nothing is overwritten yet
+    ended_at(KINDS[kind], "overwrite", asks[kind])  # committed, and nothing is overwritten yet
     shutil.copytree(path, copy)
     Vault.open(path)  # does it
     expected, requests = bits(vault), len(vault.requests)

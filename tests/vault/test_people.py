@@ -13,6 +13,7 @@ from support.vaults import damaged, slots_of
 pytestmark = pytest.mark.usefixtures("unsynced")
 
 
+@pytest.mark.slow
 def test_an_entry_of_people_that_is_damaged_never_hides_somebody(original, copies, expected):
     """Whatever word of the index is damaged: nobody is answered "unknown" who is there, nor erased in part."""
     everyone = slots_of(Vault.open(original), EVERYONE)

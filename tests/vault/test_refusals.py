@@ -11,6 +11,7 @@ import pytest
 from sklearn.linear_model import Lasso
 
 from expunge.errors import (
+    CountedInput,
     ErasedId,
     InvalidFile,
     InvalidInput,
@@ -20,12 +21,7 @@ from expunge.errors import (
 )
 from expunge.vault import Schema, Vault
 
-from support.vaults import (
-    everything,
-    made,
-    random_table,
-    small,
-)
+from support.vaults import everything, made, random_table, small
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -112,7 +108,7 @@ def test_a_file_without_a_table_is_refused_and_changes_nothing(vault, tmp_path, 
 def test_a_csv_cell_that_is_no_number_is_told_by_its_place_only(vault, tmp_path):
     (tmp_path / "t.csv").write_text("who,x0,x1,y\nnew-1,0,0,0\nsecret-person-77,0,98765.4321x,0\n")
     before = everything(vault.places.vault)
-    with pytest.raises(InvalidInput, match="'x1' must hold numbers, but row 3 ") as caught:
+    with pytest.raises(InvalidInput, match="'x1' must hold numbers, but row 2 ") as caught:
         vault.add(tmp_path / "t.csv")
     assert not [secret for secret in SECRETS if secret in str(caught.value)]
     assert everything(vault.places.vault) == before
@@ -139,7 +135,7 @@ def test_a_csv_cell_that_is_no_number_is_told_by_its_place_only(vault, tmp_path)
         (lambda vault: vault.add(random_table(["person-0"]), skip_erased=True), InvalidInput),
         (lambda vault: vault.predict(np.zeros((2, 3))), InvalidInput),
         (lambda vault: vault.predict(np.array([["a", "b"]])), InvalidInput),
-        (lambda vault: vault.predict(np.array([[np.nan, 0.0]])), InvalidInput),
+        (lambda vault: vault.predict(np.array([[np.nan, 0.0]])), CountedInput),
         (lambda vault: vault.predict(random_table(["a"]).drop(["x0"])), InvalidInput),
         (lambda vault: vault.renew_key(), InvalidSetting),
         (lambda vault: made(vault.places.vault), InvalidSetting),

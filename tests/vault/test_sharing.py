@@ -6,17 +6,10 @@ import threading
 import numpy as np
 import pytest
 
-from expunge.errors import (
-    VaultBusy,
-)
+from expunge.errors import VaultBusy
 from expunge.vault import Vault
 
-from support.vaults import (
-    bits,
-    everything,
-    made,
-    random_table,
-)
+from support.vaults import bits, everything, made, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -76,6 +69,7 @@ def _hold(path, held, release):
         release.wait(60)
 
 
+@pytest.mark.slow
 def test_another_process_that_writes_keeps_writers_out_until_it_ends(vault):
     spawn = multiprocessing.get_context("spawn")
     held, release = spawn.Event(), spawn.Event()

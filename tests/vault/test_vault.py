@@ -13,24 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge import CodedRegressor
-from expunge.errors import (
-    InvalidSetting,
-    NothingLearned,
-)
+from expunge.errors import InvalidSetting, NothingLearned
 from expunge.vault import Schema, Vault
 from expunge.vault.tables.reading import BLOCK_ROWS
 
 from support.oracle import Oracle, Request
 from support.strategies import regressors, tables
-from support.vaults import (
-    bits,
-    made,
-    people,
-    random_table,
-    small,
-    table,
-    targets,
-)
+from support.vaults import bits, made, people, random_table, small, table, targets
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -97,6 +86,7 @@ class Pair:
             np.testing.assert_array_equal(np.squeeze(self.memory.predict(self.X)), self.oracle.predict(self.X))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(regressors(learners=False), tables(most=30), st.integers(0, 2**20))
 def test_a_vault_is_the_model_in_memory_whatever_it_is_made_of(tmp_path_factory, model, rows, seed):

@@ -199,6 +199,7 @@ def test_the_search_finds_every_form_wherever_it_is_hidden(scene, observed):
 # Requests that are carried out
 
 
+@pytest.mark.slow
 @BOUNDS
 @REQUESTS
 def test_what_a_request_takes_out_is_nowhere(scene, observed, name):
@@ -278,18 +279,26 @@ def test_a_failed_add_leaves_nothing_of_its_rows(scene):
 # Requests that are interrupted
 
 
-def crashes(copy, task, *, torn):
-    """Run a task on a fresh copy, again and again, with a crash a change later each time, until there is none."""
-    for k in count():
-        mine = copy(k)
-        try:
-            with used(Ending(k, torn=torn, changes=True)):
-                task(mine)
-        except Crash:
-            yield mine
-            shutil.rmtree(mine.root)
-        else:
-            return
+@dataclass(frozen=True)
+class Crashes:
+    """Where a process ends: before these of its changes, or in the midst of them where they write."""
+
+    torn: bool
+    first: int = 0
+    every: int = 1
+
+    def of(self, copy, task):
+        """Run a task on a fresh copy, again and again, with a later crash each time, until there is none."""
+        for k in count(self.first, self.every):
+            mine = copy(k)
+            try:
+                with used(Ending(k, torn=self.torn, changes=True)):
+                    task(mine)
+            except Crash:
+                yield mine
+                shutil.rmtree(mine.root)
+            else:
+                return
 
 
 def accepted(scene):
@@ -297,10 +306,19 @@ def accepted(scene):
     return len(Life(scene.path, scene.oracle).in_ledger()[0])
 
 
-TORN = pytest.mark.parametrize("torn", [False, True], ids=["between changes", "within a write"])
+CRASHES = pytest.mark.parametrize(
+    "crashes",
+    [
+        pytest.param(Crashes(torn=False, every=2), id="before every second change"),
+        pytest.param(Crashes(torn=True, first=1, every=2), id="within the others"),
+        pytest.param(Crashes(torn=False), id="before every change", marks=pytest.mark.torture),
+        pytest.param(Crashes(torn=True), id="within every change", marks=pytest.mark.torture),
+    ],
+)
 
 
-@TORN
+@pytest.mark.slow
+@CRASHES
 @pytest.mark.parametrize(
     ("name", "observed"),
     [
@@ -308,12 +326,12 @@ TORN = pytest.mark.parametrize("torn", [False, True], ids=["between changes", "w
         *((name, True) for name in ("unlearn the extremes", "rectify the extremes", "add")),
     ],
 )
-def test_a_request_that_a_crash_interrupts_leaves_nothing_once_the_vault_is_open_again(scene, observed, name, torn):
+def test_a_request_that_a_crash_interrupts_leaves_nothing_once_the_vault_is_open_again(scene, observed, name, crashes):
     """Nothing of what it took out if it was accepted, and nothing of what it brought if it was not."""
     request = requests(observed)[name]
     base = scene(observed, "base")
     before, new, old_secrets, seen = base.oracle, base.oracle.after(request), base.secrets, set()
-    for mine in crashes(lambda k: scene(observed, f"{k}"), lambda mine: mine.ask(request), torn=torn):
+    for mine in crashes.of(lambda k: scene(observed, f"{k}"), lambda mine: mine.ask(request)):
         done = accepted(mine) > before.request
         seen.add(done)
         vault = Vault.open(mine.path)
@@ -326,8 +344,8 @@ def test_a_request_that_a_crash_interrupts_leaves_nothing_once_the_vault_is_open
     assert seen == {True, False}
 
 
-@TORN
-def test_a_first_training_that_a_crash_interrupts_leaves_nothing_and_can_be_done_again(tmp_path, torn):
+@CRASHES
+def test_a_first_training_that_a_crash_interrupts_leaves_nothing_and_can_be_done_again(tmp_path, crashes):
     observed, nothing = True, Oracle.of(estimator(observed=True))
     request = requests(observed)["train"]
     trained = nothing.after(request)
@@ -336,7 +354,7 @@ def test_a_first_training_that_a_crash_interrupts_leaves_nothing_and_can_be_done
         (tmp_path / f"{k}" / "tmp").mkdir(parents=True)
         return Scene(tmp_path / f"{k}", nothing)
 
-    for mine in crashes(fresh, lambda mine: mine.ask(request), torn=torn):
+    for mine in crashes.of(fresh, lambda mine: mine.ask(request)):
         done = accepted(mine) == 1
         with suppress(*(() if done else (ExpungeError,))):
             Vault.open(mine.path)
@@ -350,9 +368,10 @@ def test_a_first_training_that_a_crash_interrupts_leaves_nothing_and_can_be_done
 # Old copies of the folder
 
 
-@TORN
+@pytest.mark.slow
+@CRASHES
 @BOUNDS
-def test_an_old_copy_that_is_put_back_is_rid_of_what_was_erased_however_often_it_crashes(scene, observed, torn):
+def test_an_old_copy_that_is_put_back_is_rid_of_what_was_erased_however_often_it_crashes(scene, observed, crashes):
     mine, asked = scene(observed), requests(observed)
     old, old_secrets = mine.oracle, mine.secrets
     shutil.copytree(mine.path, mine.root.parent / "copy")
@@ -369,7 +388,7 @@ def test_an_old_copy_that_is_put_back_is_rid_of_what_was_erased_however_often_it
         root = Path(shutil.copytree(mine.root, mine.root.parent / f"{k}"))
         return Scene(root, old)
 
-    for again in crashes(copy, lambda it: Vault.open(it.path), torn=torn):
+    for again in crashes.of(copy, lambda it: Vault.open(it.path)):
         Vault.open(again.path)
         again.check(old, caught_up, more=old_secrets)
     Vault.open(mine.path)
@@ -398,6 +417,7 @@ def read(root, pipe):
             return
 
 
+@pytest.mark.slow
 @BOUNDS
 def test_a_reader_in_another_process_keeps_nothing_on_the_disk(process, scene, observed):
     mine, asked = scene(observed), requests(observed)

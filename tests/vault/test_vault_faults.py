@@ -45,6 +45,7 @@ def some(world: World, log: list[Operation]) -> list[int]:
     return writing[half::2] + reading[half::6]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_after_a_fault_all_is_as_before_or_as_after_and_goes_on(world, command):
     log = operations(world, command)
@@ -56,6 +57,7 @@ def test_after_a_fault_all_is_as_before_or_as_after_and_goes_on(world, command):
             trial.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", REQUESTS, ids=str)
 def test_a_process_that_ends_or_a_power_cut_leaves_all_as_before_or_as_after(world, command):
     log = operations(world, command)
@@ -68,6 +70,7 @@ def test_a_process_that_ends_or_a_power_cut_leaves_all_as_before_or_as_after(wor
                 trial.check(seeds=(k,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", REQUESTS, ids=str)
 def test_a_recovery_that_fails_is_recovered_from(world, command):
     log = operations(world, command)
@@ -83,6 +86,7 @@ def test_a_recovery_that_fails_is_recovered_from(world, command):
             trial.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "operation"),
     [
@@ -106,6 +110,7 @@ def test_faults_that_once_did_harm(world, name, kind, operation):
                 trial.run(Fault(kind, k, lasting)).check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["create", "replace", "add", "unlearn"])
 def test_an_acceptance_that_was_written_and_never_synced_is_synced_before_it_is_carried_out(world, name):
     command = next(command for command in COMMANDS if command.name == name)
@@ -215,6 +220,7 @@ def test_the_steps_come_in_order_in_a_recovery_too(world, command):
         assert disk.wrong == []
 
 
+@pytest.mark.slow
 def test_a_first_training_that_fails_leaves_nothing_unless_it_was_accepted(world):
     command = next(command for command in COMMANDS if command.name == "create")
     log = operations(world, command)
@@ -234,6 +240,7 @@ class Dribbling(Forgetful):
         return super().write(fd, data[:5], offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", REQUESTS, ids=str)
 def test_reads_and_writes_in_small_pieces_make_no_difference(world, command):
     root = world.copy(command.scene)

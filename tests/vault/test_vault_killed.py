@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.killing import ONE_THREAD
 
 TESTS = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_a_vault_that_is_killed_again_and_again_holds_what_was_acknowledged_and_nothing_else(tmp_path):
     command = [sys.executable, "-m", "support.killing", "--kills", "200", "--seed", "1", "--folder", tmp_path]
     ran = subprocess.run(command, cwd=TESTS, env=os.environ | ONE_THREAD, capture_output=True, text=True)

@@ -324,5 +324,5 @@ def _merged_often(unsynced):
         yield
 
 
-TestVault = VaultMachine.TestCase
+TestVault = pytest.mark.slow(VaultMachine.TestCase)
 TestVault.settings = settings(max_examples=60, stateful_step_count=20)

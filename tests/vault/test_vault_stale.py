@@ -339,6 +339,7 @@ def test_no_process_answers_from_an_older_model_than_its_last_look_at_the_ledger
         check(scene, heard(pipe))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False], ids=["of the same vault", "of their own"])
 def test_no_thread_answers_from_an_older_model_than_its_last_look_at_the_ledger_allows(scene, same):
     writer = Vault.open(scene.path)

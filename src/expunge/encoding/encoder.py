@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..errors import InvalidSetting
 from ..exact.arrays import Floats, cut
 from ..exact.limbs import feature_bits
 from .bounds import Bounds
@@ -49,9 +50,28 @@ class Encoder:
             self._fill(Z[block], X[block], y[block])
         return Z
 
+    def features_of(self, X: Floats, unit: float = 1.0) -> Floats:
+        """The features of a few rows in their own units, times ``unit``: (b, d) -> (b, D)."""
+        scaled = self.inputs.scale(X)
+        if self.features.is_own:
+            scaled = scaled.view()
+            scaled.flags.writeable = False  # with unit bounds they are the rows themselves
+        return self.features.map_block(scaled, unit)
+
     def _fill(self, Z: Floats, X: Floats, y: Floats) -> None:
         p, unit = self.n_weights, 2.0**self.bits
-        np.rint(self.features.map_block(self.inputs.scale(X), unit), out=Z[:, : p - self.intercept])
+        phi = self.features_of(X, unit)
+        if self.features.is_own:
+            self._check_own(phi, len(X), unit)
+        np.rint(phi, out=Z[:, : p - self.intercept])
         if self.intercept:
             Z[:, p - 1] = unit
         np.rint(self.targets.scale(y) * unit, out=Z[:, p:])
+
+    def _check_own(self, phi: Floats, rows: int, unit: float) -> None:
+        """Refuse features of a user's map for which the sums of a learner would not be exact."""
+        name, shape = self.features.map_name, (rows, self.features.n_out)
+        if np.shape(phi) != shape:
+            raise InvalidSetting(f"{name}.map_block must return an array of shape {shape}, got {np.shape(phi)}")
+        if not (np.abs(phi) <= unit).all():
+            raise InvalidSetting(f"{name}.map_block must return numbers of size at most `unit` for rows inside bounds")

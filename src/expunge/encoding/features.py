@@ -70,6 +70,11 @@ class FeatureMap(ABC):
         fresh.n_features_in_ = n_inputs
         seed = getattr(fresh, "random_state", None)
         fresh.draw(n_inputs, rng if seed is None else as_generator(seed))
+        for name, array in fresh.arrays().items():
+            if np.asarray(array).dtype.kind not in "iu":  # floats would be cut off in digests and files
+                raise InvalidSetting(
+                    f"{self.map_name}.arrays must return integers, {name!r} is {np.asarray(array).dtype}"
+                )
         return fresh
 
     def copy(self) -> Self:

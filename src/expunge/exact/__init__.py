@@ -1,1 +1,1 @@
-"""Exact integers: moments by BLAS on one thread, and the ridge solve from them."""
+"""Exact integers: moments of coded rows by BLAS on one thread, and the ridge solve from them."""

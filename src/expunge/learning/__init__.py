@@ -1,1 +1,1 @@
-"""Learners, their ensemble and its digest; what a fit draws, and the state that it leads to."""
+"""From settings to a blueprint, from a blueprint and rows to a trained state, and how a change of rows changes it."""

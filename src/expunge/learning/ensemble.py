@@ -69,7 +69,7 @@ class Ensemble:
 
         def part(k: int, n: int) -> None:
             for block in cut(len(X), encoder.n_weights, part=(k, n)):
-                out[block] = predict(encoder.features.map_block(encoder.inputs.scale(X[block])))
+                out[block] = predict(encoder.features_of(X[block]))
 
         with one_blas_thread():
             spread(part, len(X) // SPREAD_ROWS)

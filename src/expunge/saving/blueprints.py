@@ -22,9 +22,19 @@ PLAIN_MAPS: Mapping[str, type[FeatureMap]] = {
 }
 
 
-def blueprint_parts(blueprint: Blueprint) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """A header and arrays from which `load_blueprint` makes it again."""
+def blueprint_parts(
+    blueprint: Blueprint, *, own_features: bool = False
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A header and arrays from which `load_blueprint` makes it again.
+
+    ``own_features`` says that whoever loads it can bring a feature map that is the user's; else it is refused.
+    """
     features, rule = blueprint.features, blueprint.rule
+    if features.is_own and not own_features:
+        raise InvalidSetting(
+            f"features must be those of this package, got {features.map_name}: code never comes from a file, and "
+            "nobody would bring it again"
+        )
     drawn = {name: np.asarray(array, dtype=np.int64) for name, array in features.arrays().items()}
     header = {
         "features": features.describe() | {"own": features.is_own, "drawn": {n: a.shape for n, a in drawn.items()}},

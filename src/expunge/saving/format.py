@@ -31,7 +31,7 @@ Parts: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]  # a header an
 
 def state_parts(state: State) -> Parts:
     """A header and arrays from which `load_state` makes the state again."""
-    header, arrays = blueprint_parts(state.blueprint)
+    header, arrays = blueprint_parts(state.blueprint, own_features=True)
     arrays |= state.ensemble.store.arrays()
     for side, bounds in sides(state.ensemble.encoder):
         arrays[f"{side}.in_force"] = np.stack([bounds.low, bounds.high])  # (2, d)

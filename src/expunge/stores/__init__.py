@@ -1,1 +1,1 @@
-"""What is kept of the rows, whose they are, and what a change touches."""
+"""What is kept of the rows, whose they are, and what a change of rows touches."""

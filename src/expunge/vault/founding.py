@@ -28,9 +28,11 @@ def wanted_schema(
         found = found.owned_by(id_)
     targets = [target] if isinstance(target, str) else target
     if targets is not None and tuple(targets) != found.targets:
-        raise InvalidSetting(f"the schema names another target, {', '.join(found.targets)}: leave yours out")
+        raise InvalidSetting(
+            f"the schema names another target, {', '.join(map(tables.shown, found.targets))}: leave yours out"
+        )
     if id_ is not None and id_ != found.id:
-        raise InvalidSetting(f"the schema names another column of ids, {found.id}: leave yours out")
+        raise InvalidSetting(f"the schema names another column of ids, {tables.shown(found.id)}: leave yours out")
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .blocks import BLOCK_ROWS, Block, checked
 from .ids import id_bytes
+from .messages import shown
 from .schema import Schema
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = [
     "plain_schema",
     "propose",
     "read_blocks",
+    "shown",
     "written_predictions",
 ]
 

@@ -52,9 +52,9 @@ def _total(refusal: CountedInput, rest: Iterator[Sized], check: Callable[[Any], 
             try:
                 check(part)
             except CountedInput as more:
-                if more.problem != refusal.problem:
-                    return refusal.at_least()
                 refusal = refusal.plus(more)
+                if not refusal.complete:
+                    return refusal
             else:
                 refusal = refusal.with_rows(len(part))
     except Exception:  # whatever it is: the refusal is certain, and the user hears of the next one afterwards

@@ -28,7 +28,7 @@ class Kind(ABC):
     """What the cells of a column are. The fields of a kind are the keys that a column may have in a schema."""
 
     kind: ClassVar[str]
-    cells: ClassVar[str]  # what they are, in words
+    in_words: ClassVar[str]  # what the cells are
     in_csv: ClassVar[str]  # Arrow's name of the type to read from CSV, whatever the first rows look like
 
     def bounds(self) -> tuple[float, float]:
@@ -57,7 +57,7 @@ class Number(Kind):
     fill: float | None = None
 
     kind = "number"
-    cells = "numbers"
+    in_words = "numbers"
     in_csv = "float64"
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Boolean(Kind):
     fill: bool | None = None
 
     kind = "boolean"
-    cells = "true and false, or 1 and 0"
+    in_words = "true and false, or 1 and 0"
     in_csv = "bool"
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Date(Kind):
     fill: datetime | None = None
 
     kind = "date"
-    cells = "dates or times like 2024-12-31 or 2024-12-31T23:59:59"
+    in_words = "dates or times like 2024-12-31 or 2024-12-31T23:59:59"
     in_csv = "string"
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class Category(Kind):
     fill: str | None = None
 
     kind = "category"
-    cells = "text or whole numbers"
+    in_words = "text or whole numbers"
     in_csv = "string"
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -20,7 +21,7 @@ from .messages import shown
 from .reading import column_types, read_blocks
 from .schema import Schema
 
-Draft: TypeAlias = tuple[IO[bytes], Callable[[], None]]  # a file to write to, and what puts it in its place
+Draft: TypeAlias = tuple[IO[bytes], Callable[[], object]]  # a file to write to, and what puts it in its place
 
 _WRITERS = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
 
@@ -82,7 +83,7 @@ def _replaced(path: Path) -> Iterator[Draft]:
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with beside.open("xb") as file:
         try:
-            yield file, lambda: _moved(beside, path)
+            yield file, partial(beside.replace, path)
         finally:
             beside.unlink(missing_ok=True)
 
@@ -91,11 +92,7 @@ def _replaced(path: Path) -> Iterator[Draft]:
 def _copied_to(stream: IO[bytes]) -> Iterator[Draft]:
     """Yield a temporary file and what copies it to a stream."""
     with tempfile.TemporaryFile() as file:
-        yield file, lambda: _copied(file, stream)
-
-
-def _moved(source: Path, path: Path) -> None:
-    source.replace(path)
+        yield file, partial(_copied, file, stream)
 
 
 def _copied(file: IO[bytes], stream: IO[bytes]) -> None:

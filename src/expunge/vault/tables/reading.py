@@ -1,13 +1,11 @@
 """Reading: the rows of a table as blocks of floats, refusals counted over the whole table."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidInput
-from ...exact.arrays import Floats
 from .blocks import BLOCK_ROWS, Block, Made, checked
 from .cells.arrow import Arrow
 from .cells.encode import encode
@@ -16,12 +14,8 @@ from .messages import check_there, listed, repeated
 from .schema import Schema
 from .sources import Source, Table, named, opened
 
-Admit: TypeAlias = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
-
-def read_blocks(
-    source: Source, schema: Schema, *, targets: bool, ids: bool, admit: Admit | None = None
-) -> Iterator[Block]:
+def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool) -> Iterator[Block]:
     """Yield blocks of `BLOCK_ROWS` rows, only the last is shorter.
 
     Parameters
@@ -32,23 +26,18 @@ def read_blocks(
         What its columns are.
     targets, ids : bool
         Whether to read the targets (the table is then one to learn from) and the ids.
-    admit : callable, optional
-        Takes and returns the inputs and targets of a block, or refuses them with a `CountedInput`.
     """
     table = opened(named(source, schema) if isinstance(source, np.ndarray) else source)
     schema.check(_names(table), targets=targets, ids=ids)
 
     def block(batch: Arrow) -> Block:
         X, y = encode(schema, batch, targets=targets)
-        owners = id_bytes(batch.column(schema.id), name=f"column {schema.id!r}") if ids else None
-        if admit is not None and y is not None:
-            X, y = admit(X, y)
-        return Block(X, y, owners)
+        return Block(X, y, id_bytes(batch.column(schema.id), name=f"column {schema.id!r}") if ids else None)
 
     rows = 0
     wanted = schema.wanted(targets=targets, ids=ids)
     for made in checked(_regular(table.batches(wanted), wanted), block, table.row):
-        rows += len(made.X)
+        rows += len(made)
         yield made
     if targets and not rows:
         raise InvalidInput(f"{table.name} has no rows")

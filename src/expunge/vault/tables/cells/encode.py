@@ -9,7 +9,7 @@ from ....exact.arrays import Floats
 from ..kinds import Kind
 from ..schema import Schema
 from .arrow import Arrow
-from .reading import cells_as_floats
+from .by_kind import cells_as_floats
 
 
 def encode(schema: Schema, batch: Arrow, *, targets: bool) -> tuple[Floats, Floats | None]:

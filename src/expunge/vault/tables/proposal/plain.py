@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ....errors import InvalidInput
 from ..cells.arrow import Arrow, unpacked_type
-from ..cells.reading import takes
+from ..cells.by_kind import takes
 from ..kinds import Boolean, Kind, Number
 from ..messages import check_there, listed
 from ..reading import column_types

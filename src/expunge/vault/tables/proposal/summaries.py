@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..cells.arrow import Arrow, is_text, unpacked_type
-from ..cells.reading import read, takes
+from ..cells.by_kind import read, takes
 from ..kinds import OTHER, Boolean, Category, Date, Ignore, Kind, Number
 
 Proposed: TypeAlias = tuple[Kind | Ignore, str]  # and what a person should know about it

@@ -1,7 +1,7 @@
 """Sources: where record batches come from, be it a file or a frame, however large it is.
 
 A file is streamed: memory does not grow with its rows. pyarrow's errors quote cells, so none of them gets out: each is
-replaced by one that names the file, the column or the number of the row (`faults`).
+replaced by one that names the file, the column or the number of the row.
 """
 
 from collections.abc import Callable

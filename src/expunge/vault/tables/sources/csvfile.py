@@ -16,7 +16,7 @@ from ..kinds import Boolean, Number
 from ..messages import WrongCell, separator_hint
 from .table import BUFFER, File, unquoted
 
-_EXPECTED = {"double": Number.cells, "bool": Boolean.cells, "string": "text in UTF-8"}
+_EXPECTED = {"double": Number.in_words, "bool": Boolean.in_words, "string": "text in UTF-8"}
 _HEADER = 1 << 16  # bytes that are looked at for a header
 
 

@@ -1,4 +1,4 @@
-"""Reading of cells: one float per cell, by the kind of its column."""
+"""Cells by kind: one float per cell, read as the kind of its column says."""
 
 from collections.abc import Callable
 from functools import singledispatch
@@ -19,7 +19,9 @@ def cells_as_floats(column: str, kind: Kind, array: Arrow) -> Floats:
     """Return one float per cell, NaN for a gap: (n,)."""
     cells = unpacked(array if not pa.types.is_null(array.type) else array.cast(pa.type_for_alias(kind.in_csv)))
     if not takes(kind, cells.type):
-        raise InvalidInput(f"column {column!r} must hold {kind.cells}, got {shown(array.type)}; declare another kind")
+        raise InvalidInput(
+            f"column {column!r} must hold {kind.in_words}, got {shown(array.type)}; declare another kind"
+        )
     return read(kind, column, cells)
 
 
@@ -55,7 +57,7 @@ def _(kind: Boolean, cells: Arrow) -> bool:
 def _(kind: Boolean, column: str, array: Arrow) -> Floats:
     values = floats(array)
     if len(odd := np.flatnonzero((values != 0) & (values != 1) & ~np.isnan(values))):
-        raise WrongCell(column, kind.cells, int(odd[0]))
+        raise WrongCell(column, kind.in_words, int(odd[0]))
     return values
 
 
@@ -69,7 +71,7 @@ def _(kind: Date, column: str, array: Arrow) -> Floats:
     try:
         return days(array)
     except pa.ArrowInvalid:  # it quotes the cell
-        raise WrongCell(column, kind.cells, _first_failing(days, array)) from None
+        raise WrongCell(column, kind.in_words, _first_failing(days, array)) from None
 
 
 @takes.register

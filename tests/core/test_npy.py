@@ -1,0 +1,49 @@
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from expunge.saving.npy import BadArray, array_from, array_parts, read_header
+
+dtypes = st.sampled_from(["<i8", ">i8", "<f8", "|u1", "|b1", "<U3", "<u8"])
+
+
+@given(
+    dtypes.flatmap(lambda kind: arrays(kind, array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4))), st.data()
+)
+def test_parts_are_what_numpy_reads_and_come_back_in_any_layout(array, data):
+    array = data.draw(st.sampled_from([array, array.T, np.asfortranarray(array)]))
+    whole = b"".join(array_parts(array))
+    np.testing.assert_array_equal(np.load(io.BytesIO(whole), allow_pickle=False), array)
+    portable = array.dtype.newbyteorder("<").str
+    np.testing.assert_array_equal(array_from(whole, portable, *array.shape), array)
+    np.testing.assert_array_equal(array_from(whole, portable, *[None] * array.ndim), array)
+    for damaged in (whole[:-1] if array.nbytes else whole[:-9], whole + b"\0", b"", whole[:20]):
+        with pytest.raises(BadArray):
+            array_from(damaged, portable, *array.shape)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("<i8", (2, 3)), ("<f8", (3, 2)), ("<f8", (6,)), ("<f8", (2, None, None)), ("<U", (2, 3))]
+)
+def test_another_type_or_shape_is_refused_before_anything_is_read(dtype, shape):
+    stream = io.BytesIO(b"".join(array_parts(np.zeros((2, 3)))))
+    with pytest.raises(BadArray, match="has the wrong shape or type"):
+        read_header(stream, dtype, *shape)
+
+
+def test_text_of_any_width_is_one_type():
+    for text in ("a", "long text"):
+        whole = b"".join(array_parts(np.array([text])))
+        assert array_from(whole, "<U", 1).tolist() == [text]
+
+
+@pytest.mark.parametrize("save", [lambda f: np.save(f, np.array([{}], dtype=object)), lambda f: f.write(b"no array")])
+def test_nothing_is_unpickled(save):
+    stream = io.BytesIO()
+    save(stream)
+    with pytest.raises(BadArray):
+        array_from(stream.getvalue(), "|O", 2)

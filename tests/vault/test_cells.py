@@ -1,0 +1,218 @@
+"""Cells: what is declared is what is computed, as pandas and Python compute it."""
+
+import decimal
+import math
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from expunge.errors import InvalidInput
+from expunge.vault.tables.cells.encode import encode
+from expunge.vault.tables.kinds import Category, Date, Number
+from expunge.vault.tables.schema import Schema
+
+EPOCH = datetime(1970, 1, 1)
+CANARY = "Xq7" + "canary"
+Y = '[columns.y]\nkind = "number"\n'
+X = '[columns.x]\nkind = "number"\n'
+
+
+def one(keys, *, more=""):
+    """A schema of one input, x."""
+    return Schema.parse(f'target = "y"\n{Y}\n[columns.x]\n{keys}\n{more}')
+
+
+def encoded(keys, cells, arrow_type=None):
+    """The inputs that one column becomes."""
+    column = cells if isinstance(cells, pa.Array) else pa.array(cells, arrow_type)
+    return encode(one(keys), pa.record_batch({"x": column}), targets=False)[0]
+
+
+moments = st.datetimes()
+
+
+@pytest.mark.parametrize(
+    "arrow_type", [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+def test_whole_numbers_of_every_width_are_numbers(arrow_type):
+    largest = 2 ** (arrow_type.bit_width - ("uint" not in str(arrow_type))) - 1
+    assert encoded('kind = "number"\nfill = 5', [0, None, largest], arrow_type).ravel().tolist() == [
+        0,
+        5,
+        float(largest),
+    ]
+
+
+@pytest.mark.parametrize("arrow_type", [pa.float16(), pa.float32(), pa.float64()])
+def test_floats_of_every_width_are_numbers_and_nan_is_a_gap(arrow_type):
+    cells = pa.array(np.array([1.5, 7, math.nan, -0.0], arrow_type.to_pandas_dtype()), mask=np.arange(4) == 1)
+    values = encoded('kind = "number"\nfill = 5', cells).ravel()
+    assert values.tolist() == [1.5, 5, 5, 0]
+    assert not np.signbit(values).any()
+
+
+@settings(max_examples=200)
+@given(st.lists(st.decimals(-(10**20), 10**20, places=10), min_size=1))
+def test_decimals_become_the_nearest_float(cells):
+    assert encoded('kind = "number"', cells, pa.decimal128(38, 10)).ravel().tolist() == [float(cell) for cell in cells]
+
+
+def test_other_decimals_are_numbers_too():
+    cells = pa.array([decimal.Decimal("1.25"), None], pa.decimal256(60, 2))
+    assert encoded('kind = "number"\nfill = 0', cells).ravel().tolist() == [1.25, 0]
+
+
+@pytest.mark.parametrize("cells", [pa.array([7, 7, None]).dictionary_encode(), pa.nulls(3)])
+def test_dictionaries_of_numbers_are_numbers_and_an_empty_column_is_gaps(cells):
+    assert encoded('kind = "number"\nfill = 7', cells).ravel().tolist() == [7, 7, 7]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.none() | st.text(max_size=2), min_size=1), st.sampled_from(["", "other", "value"]), st.data())
+def test_a_category_is_one_hot_as_pandas_computes_it(cells, fill, data):
+    pool = sorted({cell for cell in cells if cell} | {"b", "ü"})
+    values = data.draw(st.permutations(pool)).copy()[: data.draw(st.integers(1, len(pool)))]
+    kind = Category(tuple(values), {"": None, "other": "other", "value": values[0]}[fill])
+    text = pd.Series(cells, dtype=object).replace({"": None})
+    made = data.draw(st.sampled_from([pa.string(), pa.large_string(), pa.string_view()]))
+    column = pa.array(cells, made)
+    if made != pa.string_view() and data.draw(st.booleans()):
+        column = column.dictionary_encode()
+    schema = Schema(None, ("y",), (("x", kind), ("y", Number())))
+    batch = pa.record_batch({"x": column})
+    if text.isna().any() and not fill:
+        with pytest.raises(InvalidInput, match=rf"gaps: {text.isna().sum()} in column 'x' \(of {len(cells)} row"):
+            encode(schema, batch, targets=False)
+        return
+    filled = text.where(text.notna(), kind.fill)
+    dummies = pd.get_dummies(filled, dtype=float).reindex(columns=values, fill_value=0.0)
+    np.testing.assert_array_equal(encode(schema, batch, targets=False)[0], dummies.to_numpy())
+    assert schema.inputs == tuple(f"x={value}" for value in values)
+
+
+def test_whole_numbers_are_categories_by_their_decimal():
+    keys = 'kind = "category"\nvalues = ["-5", "10115"]\nfill = "10115"'
+    assert encoded(keys, [10115, -5, 7, None], pa.int32()).tolist() == [[0, 1], [1, 0], [0, 0], [0, 1]]
+
+
+def test_booleans_may_be_numbers():
+    for cells in ([True, False, None], [1, 0, None], [1.0, -0.0, math.nan]):
+        assert encoded('kind = "boolean"\nfill = true', cells).ravel().tolist() == [1, 0, 1]
+
+
+UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
+
+
+@settings(max_examples=200)
+@given(st.lists(moments, min_size=1), st.sampled_from(["s", "ms", "us", "ns"]), st.sampled_from([None, "Asia/Tokyo"]))
+@example([datetime(1969, 12, 31, 23, 59, 59, 999_999)], "ns", None)
+def test_times_are_days_since_1970_in_utc(cells, unit, zone):
+    exact = [(cell - EPOCH) // timedelta(microseconds=1) for cell in cells]
+    if unit == "ns":
+        ticks = [1000 * us + 999 for us in exact]  # nanoseconds do not count
+        assume(max(map(abs, ticks)) < 2**63)
+    else:
+        ticks = [us // UNITS[unit] for us in exact]
+        exact = [tick * UNITS[unit] for tick in ticks]
+    column = pa.array(ticks, pa.int64()).cast(pa.timestamp(unit, zone))
+    expected = [float(us) / (24 * 3600 * 10**6) for us in exact]
+    assert encoded('kind = "date"', column).ravel().tolist() == expected
+    assert all(abs(day - us / (24 * 3600 * 10**6)) < 1e-9 for day, us in zip(expected, exact, strict=True))
+
+
+@given(st.lists(st.dates(), min_size=1))
+def test_dates_are_days_since_1970(cells):
+    expected = [(cell - EPOCH.date()).days for cell in cells]
+    for arrow_type in (pa.date32(), pa.date64()):
+        assert encoded('kind = "date"', cells, arrow_type).ravel().tolist() == expected
+    assert encoded('kind = "date"', [cell.isoformat() for cell in cells]).ravel().tolist() == expected
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1)), min_size=1), st.booleans(), st.sampled_from(" T")
+)
+def test_a_time_in_text_is_the_time_in_a_timestamp(cells, with_zone, between):
+    zone = timedelta(hours=5, minutes=30)
+    text = [cell.isoformat(between) + ("+05:30" if with_zone and k % 2 else "") for k, cell in enumerate(cells)]
+    moved = [cell - zone if with_zone and k % 2 else cell for k, cell in enumerate(cells)]
+    column = pa.array(moved, pa.timestamp("us"))
+    np.testing.assert_array_equal(encoded('kind = "date"', text), encoded('kind = "date"', column))
+
+
+def test_forms_of_a_date_in_text():
+    text = ["2024-02-29", "2024-02-29 12", "2024-02-29T12:00", "2024-02-29T12:00:00Z", "2024-02-29 13:00:00+01"]
+    text += ["2024-02-29T12:00:00.000000999", "2024-02-29T12:00:00.000000999-0000", "", None, "NaN"]
+    noon = (datetime(2024, 2, 29, 12) - EPOCH) / timedelta(days=1)
+    keys = 'kind = "date"\nfill = 2024-02-29T21:00:00+09:00'
+    assert encoded(keys, text).ravel().tolist() == [noon - 0.5] + [noon] * 9
+
+
+@given(moments)
+def test_a_row_on_a_bound_is_not_outside(moment):
+    schema = Schema(None, ("y",), (("x", Date(moment, moment)), ("y", Number())))
+    batch = pa.record_batch({"x": pa.array([moment], pa.timestamp("us"))})
+    assert encode(schema, batch, targets=False)[0].ravel().tolist() == schema.bounds()[0].tolist()
+
+
+def test_a_timestamp_beyond_all_calendars_is_refused():
+    with pytest.raises(InvalidInput, match="column 'x' must hold dates"):
+        encoded('kind = "date"', pa.array([2**62], pa.int64()).cast(pa.timestamp("s")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells"),
+    [
+        ("number", [CANARY]),
+        ("number", [True]),
+        ("number", [date(2024, 1, 1)]),
+        ("number", [[1.0]]),
+        ("boolean", [CANARY]),
+        ("boolean", [0, 2]),
+        ("boolean", [0.5]),
+        ("date", [20240101]),
+        ("date", [20240101.0]),
+        ("date", [CANARY]),
+        ("date", ["2024-02-30"]),
+        ("category", [1.0]),
+        ("category", [True]),
+        ("category", [date(2024, 1, 1)]),
+    ],
+)
+def test_cells_of_another_kind_are_refused_by_column_and_not_quoted(kind, cells):
+    with pytest.raises(InvalidInput, match="column 'x' must hold") as caught:
+        encoded(f'kind = "{kind}"' + ('\nvalues = ["a"]' if kind == "category" else ""), cells)
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["number", "boolean", "date", "category"])
+def test_a_gap_without_a_fill_is_refused_by_column(kind):
+    cells = {"number": [1.0, None, math.nan], "boolean": [True, None, None], "date": [date(2024, 1, 1), None, None]}
+    keys = f'kind = "{kind}"' + ('\nvalues = ["a"]' if kind == "category" else "")
+    with pytest.raises(InvalidInput, match=r"gaps: 2 in column 'x' \(of 3 rows\); leave those rows out or"):
+        encoded(keys, cells.get(kind, ["a", "", None]))
+
+
+def test_infinities_are_refused_by_column_also_beside_gaps():
+    for cells in ([1.0, math.inf], [-math.inf, None]):
+        with pytest.raises(InvalidInput, match=r"infinite values: 1 in column 'x' \(of 2 rows\)"):
+            encoded('kind = "number"\nfill = 0', cells)
+
+
+def test_columns_that_lack_or_that_nobody_declared_are_named():
+    schema = Schema.parse(f'id = "i"\ntarget = "y"\n{Y}{X}[columns.z]\nkind = "ignore"')
+    schema.check(["x", "y", "i"], targets=True, ids=True)
+    schema.check(["x", "y", "z", "i", "__index_level_0__"], targets=True)
+    schema.check(["x", "new"], targets=False)
+    with pytest.raises(InvalidInput, match="no columns 'y', 'i'; there are 'x', 'z'"):
+        schema.check(["x", "z"], targets=True, ids=True)
+    with pytest.raises(InvalidInput, match="does not mention: 'new', 'newer'; declare them; kind = \"ignore\" leaves"):
+        schema.check(["x", "new", "y", "newer"], targets=True)
+    with pytest.raises(InvalidInput, match="no column 'x'; there are 'new'"):
+        encode(schema, pa.record_batch({"new": [1]}), targets=False)

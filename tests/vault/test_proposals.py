@@ -1,0 +1,367 @@
+"""Proposals: a schema that was proposed takes the data that it came from."""
+
+import math
+import re
+import tomllib
+from collections import defaultdict
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from expunge.errors import InvalidInput, InvalidSetting
+from expunge.vault.tables.kinds import Boolean, Category, Date, Ignore, Number
+from expunge.vault.tables.proposal import propose, summaries, toml
+from expunge.vault.tables.proposal.plain import plain_schema_of
+from expunge.vault.tables.reading import column_types, read_blocks
+from expunge.vault.tables.schema import Schema
+
+EPOCH = datetime(1970, 1, 1)
+
+
+moments = st.datetimes()
+
+
+# Without a schema
+
+
+def test_without_a_schema_all_columns_are_numbers_with_observed_bounds():
+    cells = {
+        "i": pa.string(),
+        "a": pa.int8(),
+        "y": pa.bool_(),
+        "b": pa.decimal128(5, 2),
+        "__index_level_0__": pa.int64(),
+    }
+    schema = plain_schema_of(pa.schema(cells.items()), ["y"], "i")
+    assert schema == Schema("i", ("y",), (("a", Number()), ("y", Boolean()), ("b", Number())))
+    assert np.isnan(schema.bounds()).all()
+    assert plain_schema_of(pa.schema([("a", pa.int8()), ("b", pa.float32())]), "b").id is None
+
+
+def test_without_a_schema_other_columns_are_named_and_the_way_out_too():
+    others = {
+        "text": pa.string(),
+        "flag": pa.bool_(),
+        "day": pa.date32(),
+        "none": pa.null(),
+        "list": pa.list_(pa.int8()),
+    }
+    cells = {"a": pa.int8(), **others, "y": pa.float64()}
+    with pytest.raises(InvalidInput, match="'text', 'flag', 'day', 'none', 'list'; `expunge schema FILE --target y`"):
+        plain_schema_of(pa.schema(cells.items()), "y")
+    with pytest.raises(InvalidInput, match="not numbers: 'text'"):
+        plain_schema_of(pa.schema([("a", pa.int8()), ("text", pa.string())]), "text")
+    with pytest.raises(InvalidInput, match="no columns 'z', 'i'; there are 'a'"):
+        plain_schema_of(pa.schema([("a", pa.int8())]), "z", "i")
+
+
+# Proposals
+
+WORDS = ["Berlin", "Paris", 'a "b"', "ü\n\x7f\\", "other", "NA", "1", "true", "2024-01-01", "x" * 101]
+CELLS = {
+    "whole": (st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9), pa.int64()),
+    "float": (st.floats(width=64) | st.floats(-1, 1), pa.float64()),
+    "text": (st.sampled_from(WORDS) | st.text(max_size=2), pa.string()),
+    "flag": (st.booleans(), pa.bool_()),
+    "date": (st.dates(), pa.date32()),
+    "time": (moments, pa.timestamp("us")),
+}
+
+
+labels = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=3
+)  # Arrow ends names at \0
+
+
+@st.composite
+def frames(draw):
+    n = draw(st.integers(1, 12))
+
+    def column(kind, gaps):
+        cells, arrow_type = CELLS[kind]
+        return pa.array(draw(st.lists(cells | st.none() if gaps else cells, min_size=n, max_size=n)), arrow_type)
+
+    kinds = draw(st.dictionaries(labels.map("c".__add__), st.sampled_from(sorted(CELLS)), max_size=5))
+    columns = {name: column(kind, draw(st.booleans())) for name, kind in kinds.items()}
+    whose = pa.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    y = pa.array(draw(st.lists(st.floats(-9, 9), min_size=n, max_size=n)))
+    return pa.table({"id": whose, "y": y, "n": pa.array(range(n)), **columns}), kinds
+
+
+def shared(cells, whose, people):
+    """The values that so many people have, counted one by one."""
+    who = defaultdict(set)
+    for cell, one_ in zip(cells, whose, strict=True):
+        who[cell].add(one_)
+    return sorted(cell for cell in who if cell and len(cell) <= 100 and cell != "other" and len(who[cell]) >= people)
+
+
+def within(values, low, high):
+    """Whether no value is outside, where there are bounds."""
+    return not ((values < low) | (values > high)).any()
+
+
+def column_expected(cells, kind, declared):
+    """The inputs of a column, by hand."""
+    if kind == "text":
+        return [[float(cell == value) for value in declared.values] for cell in cells]
+    filled = [declared.fill if cell is None or cell != cell else cell for cell in cells]  # or NaN
+    if kind == "date":
+        return [
+            [(cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)) - EPOCH]
+            for cell in filled
+        ]
+    return [[cell - EPOCH if kind == "time" else float(cell)] for cell in filled]
+
+
+@settings(max_examples=200)
+@given(frames(), st.integers(1, 3), st.booleans())
+def test_a_proposal_takes_the_data_it_came_from(frame, people, with_id):
+    table, kinds = frame
+    source = table if with_id else table.drop("id")
+    schema = Schema.parse(propose(source, target="y", id="id" if with_id else None, people=people))
+    declared = dict(schema.columns)
+    assert list(declared) == [name for name in table.column_names if name != "id"]
+    (block,) = read_blocks(source, schema, targets=True, ids=with_id)
+    assert within(block.X, *schema.bounds())
+    assert within(block.y, *schema.target_bounds())
+    np.testing.assert_array_equal(block.y, np.array(table["y"].to_pylist())[:, None] + 0.0)
+    whose = table["id"].to_pylist() if with_id else range(len(table))
+    found = iter(block.X.T)
+    for name, kind in {"n": "whole", **kinds}.items():
+        cells = table[name].to_pylist()
+        if kind == "text":
+            values = shared(cells, whose, people)
+            assert getattr(declared[name], "values", ()) == tuple(values)
+        if isinstance(declared[name], Ignore):
+            continue
+        inputs = (
+            np.column_stack([next(found) for _ in declared[name].values]) if kind == "text" else next(found)[:, None]
+        )
+        expected = column_expected(cells, kind, declared[name])
+        if kind in ("date", "time"):
+            expected = [[float(cell // timedelta(microseconds=1)) / 86_400_000_000] for (cell,) in expected]
+        np.testing.assert_array_equal(inputs, np.array(expected) + 0.0)
+    assert next(found, None) is None
+
+
+@settings(max_examples=100)
+@given(frames(), st.integers(1, 3))
+def test_a_proposal_for_a_csv_file_takes_it_whatever_the_cells_look_like(tmp_path_factory, frame, people):
+    path = tmp_path_factory.mktemp("proposal") / "t.csv"
+    pyarrow.csv.write_csv(frame[0], path)
+    assume(set(column_types(path).names) == set(frame[0].column_names))
+    schema = Schema.parse(propose(path, target="y", id="id", people=people))
+    (block,) = read_blocks(path, schema, targets=True, ids=True)
+    assert block.ids == [str(cell).encode() for cell in frame[0]["id"].to_pylist()]
+    assert within(block.X, *schema.bounds())
+
+
+def proposed(people=1, **columns):
+    """What is proposed for each column, and the text."""
+    text = propose(pa.table({"y": np.zeros(len(next(iter(columns.values())))), **columns}), target="y", people=people)
+    return dict(Schema.parse(text).columns), text
+
+
+@pytest.mark.parametrize(
+    ("cells", "low", "high"),
+    [
+        ([18, 97], 18, 97),
+        ([183, 9712], 100, 9800),
+        ([-183, 9712], -200, 9800),
+        ([0.1234, 0.5678], 0.12, 0.57),
+        ([0.1, 0.9], 0.1, 0.9),
+        ([-1e-300, 7.77e-300], -1e-300, 7.8e-300),
+        ([12345.0, 12345.0], 12000, 13000),
+        ([0.0, 0.0], 0, 0),
+        ([1e300, 2.34e300], 1e300, 2.4e300),
+    ],
+)
+def test_bounds_are_rounded_outward_to_two_digits_of_the_span(cells, low, high):
+    number = proposed(x=cells)[0]["x"]
+    assert (number.low, number.high) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "low", "high"),
+    [
+        ("1931-05-05", "2006-07-07", date(1931, 1, 1), date(2007, 1, 1)),
+        ("1931-01-01", "2006-01-01", date(1931, 1, 1), date(2006, 1, 1)),
+        ("2020-05-05", "2023-12-07", date(2020, 5, 1), date(2024, 1, 1)),
+        ("2020-05-05T10:00:00", "2020-05-07T10:00:00", date(2020, 5, 5), date(2020, 5, 8)),
+    ],
+)
+def test_dates_are_rounded_outward_to_years_months_or_days(first, last, low, high):
+    cells = pa.array([datetime.fromisoformat(first), datetime.fromisoformat(last), None])
+    kind = proposed(x=cells)[0]["x"]
+    assert (kind.low.date(), kind.high.date(), kind.fill.date()) == (low, high, low)
+
+
+def test_dates_at_and_beyond_the_end_of_the_calendar_are_taken():
+    kind = proposed(x=pa.array([date(1900, 1, 1), date(9999, 12, 31)]))[0]["x"]
+    assert kind == Date(datetime(1900, 1, 1), datetime.max)
+    columns, text = proposed(n=[1, 2], x=pa.array([0, 10**7], pa.int32()).cast(pa.date32()))
+    assert columns["x"] == Date()
+    assert "beyond the years 1 to 9999" in text
+    assert proposed(n=[1, 2], x=pa.array([None, 10**7], pa.int32()).cast(pa.date32()))[0]["x"].fill == EPOCH
+
+
+def test_gaps_get_a_fill_in_the_middle():
+    columns, _ = proposed(
+        x=[10.0, None, 30.0], b=[True, None, False], c=["a", "", "b"], d=["a", None, "b"], e=["a", "b", "b"]
+    )
+    assert columns["x"] == Number(10, 30, 20)
+    assert columns["b"] == Boolean(False)
+    assert [columns[name] for name in "cde"] == [Category(("a", "b"), fill) for fill in ("other", "other", None)]
+
+
+def test_a_column_that_is_no_use_is_ignored_and_the_text_says_why():
+    columns, text = proposed(
+        2,
+        ok=[1, 2, 3],
+        endless=[1.0, math.inf, 2.0],
+        empty=pa.nulls(3),
+        blank=pa.array([None] * 3, pa.float64()),
+        wide=[-1.7e308, 1.7e308, 0],
+        rare=["a", "b", "c"],
+        lists=[[1], [2], [3]],
+    )
+    notes = {name: note for note, name in re.findall(r"# (has .*)\n\[columns.(\w+)\]", text)}
+    assert notes == {
+        "endless": "has infinite values",
+        "empty": "has no values",
+        "blank": "has no values",
+        "wide": "has values that are too far apart for float64",
+        "rare": "has no value that 2 or more have",
+        "lists": "has cells of a type that cannot be used",
+    }
+    assert [name for name, kind in columns.items() if kind == Ignore()] == list(notes)
+
+
+def test_long_text_is_no_category():
+    columns, _ = proposed(x=["a" * 100, "b" * 101], z=["c" * 101] * 2)
+    assert columns["x"] == Category(("a" * 100,))
+    assert columns["z"] == Ignore()
+
+
+def test_a_category_counts_people_and_not_rows():
+    table = pa.table(
+        {"y": [0.0] * 4, "n": [1] * 4, "who": ["a", "a", "b", "c"], "city": ["Ulm", "Ulm", "Bonn", "Bonn"]}
+    )
+    assert dict(Schema.parse(propose(table, target="y", id="who", people=2)).columns)["city"].values == ("Bonn",)
+    rows = propose(table.drop("who"), target="y", people=2)
+    assert dict(Schema.parse(rows).columns)["city"].values == ("Bonn", "Ulm")
+    assert "at least 2 rows have" in rows
+    with pytest.raises(InvalidInput, match=r"rows without an id: 1 in column 'who' \(of 4 rows\)"):
+        propose(table.set_column(2, "who", pa.array(["a", "", "b", "c"])), target="y", id="who")
+
+
+def test_text_with_very_many_values_is_ignored_and_not_kept_in_memory(monkeypatch):
+    columns, text = proposed(n=np.arange(101), x=[str(k) + "x" for k in range(101)])
+    assert columns["x"] == Ignore()
+    assert "more than 100 values that would be a category" in text
+    monkeypatch.setattr(summaries, "MOST_TRACKED", 50)
+    columns, text = proposed(n=np.arange(101), x=[str(k) + "x" for k in range(101)])
+    assert columns["x"] == Ignore()
+    assert "more than 50 different values" in text
+    assert proposed(n=np.arange(50), x=[str(k) + "x" for k in range(50)])[0]["x"] != Ignore()
+
+
+def test_a_proposal_keeps_no_more_people_in_memory_than_it_has_to_count(monkeypatch):
+    texts = summaries.Texts(3)
+    for start in (0, 50):
+        texts.add(pa.array(["a", "b"] * 25), pa.array(range(start, start + 50)))
+    assert {value: len(who) for value, who in texts.who.items()} == {"a": 3, "b": 3}
+    monkeypatch.setattr(summaries, "MOST_TRACKED", 1)
+    texts.add(pa.array(["c"]), pa.array([0]))
+    texts.add(pa.array(["d"]), pa.array([0]))
+    assert texts.who == {}
+
+
+def test_rows_of_many_batches_count_together(monkeypatch):
+    monkeypatch.setattr("expunge.vault.tables.reading.BLOCK_ROWS", 2)
+    columns, _ = proposed(3, n=[5, 1, 2, 9, 3], x=["a", "b", "a", "b", "a"], t=[None, 1.0, 2.0, 3.0, 4.0])
+    assert columns["n"] == Number(1, 9)
+    assert columns["t"] == Number(1, 4, 2.5)
+    assert columns["x"].values == ("a",)
+
+
+def test_a_proposal_says_where_it_comes_from_and_what_to_check(tmp_path):
+    path = tmp_path / "customers\n.csv"
+    path.write_text("i,y,x\n1,2,3\n2,3,4\n")
+    text = propose(path, target="y", id="i", people=7)
+    header = text[: text.index("id =")]
+    assert all(line.startswith("#") or not line for line in header.splitlines())
+    for words in (
+        'read from "customers\\n.csv"',
+        "tell about the people",
+        "facts that are public",
+        "at least 7 people",
+    ):
+        assert words in header
+    assert tomllib.loads(text)["id"] == "i"
+    without = propose(path, target=["y", "x"][:1])
+    assert "# id = ..." in without
+    assert "id" not in tomllib.loads(without)
+
+
+@settings(max_examples=100)
+@given(
+    st.dictionaries(labels.map("c".__add__), st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1),
+    st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), max_size=9),
+)
+@example({"c\x1b[31m\x9b2J\u202e\n": "\x9b\u202e\x85\u2028\U000e0001"}, "\x1b]0;\x07\n# id = 5\n")
+def test_a_proposal_holds_only_what_a_terminal_prints_and_names_come_back(columns, name):
+    table = pa.table({"y": [1.0], "n": [1], **{column: [value] for column, value in columns.items()}})
+    text = propose(table, target="y", people=1)
+    header = f"# read from {toml.quoted(name)}"
+    assert all(line.isprintable() for line in [*text.split("\n"), header])
+    declared = dict(Schema.parse(text).columns)
+    assert list(declared) == table.column_names
+    short = {column: value for column, value in columns.items() if value != "other" and len(value) <= 100}
+    assert {column: declared[column].values for column in short} == {column: (short[column],) for column in short}
+
+
+def test_several_targets_are_proposed_without_a_fill():
+    table = pa.table({"a": [1.0, None], "b": [True, False], "x": [1, 2]})
+    text = propose(table, target=["a", "b"])
+    schema = Schema.parse(text)
+    assert schema.targets == ("a", "b")
+    assert dict(schema.columns) == {"a": Number(1, 1), "b": Boolean(), "x": Number(1, 2)}
+    assert "# has gaps: leave rows without a target out of the data\n[columns.a]" in text
+
+
+def test_a_csv_column_that_starts_like_numbers_or_dates_and_goes_on_as_text_is_text(tmp_path):
+    path = tmp_path / "t.csv"
+    head = "y,n,phone,day,flag,late\n" + "1,1,030,2024-01-01,true,\n" * 100_000
+    path.write_text(head + "1,2,+49 30,unknown,maybe,x\n")
+    columns = dict(Schema.parse(propose(path, target="y")).columns)
+    assert columns["phone"] == Category(("030",))
+    assert columns["day"] == Category(("2024-01-01",))
+    assert columns["flag"] == Category(("true",))
+    assert columns["late"] == Ignore()
+    path.write_bytes(head.encode() + b"1,2,+49 30,unknown,maybe,\xff\n")
+    with pytest.raises(InvalidInput, match="column 'late' must hold text in UTF-8"):
+        propose(path, target="y")
+
+
+@pytest.mark.parametrize("y", [["a", "b"], [date(2024, 1, 1)] * 2, [math.inf, 1.0], [None, None]])
+def test_a_target_that_cannot_be_predicted_is_refused(y):
+    with pytest.raises(InvalidInput, match="target 'y' must hold finite numbers, or true and false"):
+        propose(pa.table({"y": y, "x": [1, 2]}), target="y")
+
+
+def test_a_proposal_needs_rows_columns_and_people():
+    with pytest.raises(InvalidInput, match="without rows"):
+        propose(pa.table({"y": pa.array([], pa.int8()), "x": pa.array([], pa.int8())}), target="y")
+    with pytest.raises(InvalidInput, match="no column 'z'"):
+        propose(pa.table({"y": [1]}), target="z")
+    with pytest.raises(InvalidSetting, match="there are no inputs"):
+        propose(pa.table({"y": [1]}), target="y")
+    with pytest.raises(InvalidSetting, match="people must be a whole number"):
+        propose(pa.table({"y": [1], "x": [1]}), target="y", people=0)
