@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def commands(below=None, path=()):
     """Every command of the program with its parser, by its words."""
-    below = parser() if below is None else below
+    below = (parser() if below is None else below).complete()
     for action in below._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, sub in action.choices.items():
