@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from expunge import cli
 from expunge.errors import UnknownId
 from expunge.vault import Vault
 
@@ -93,6 +94,29 @@ def test_an_error_that_cannot_be_written_keeps_its_exit_code(spend, errors):
     assert shell(f"expunge unlearn {errors}").returncode == 2
     Path("spend.key").unlink()
     assert shell(f"expunge unlearn --vault spend.vault --id person-1 {errors}").returncode == 0  # with a note
+
+
+@full
+@pytest.mark.parametrize(("name", "code"), [("stdout", 14), ("stderr", 0)])
+def test_a_stream_that_fails_has_nothing_left_for_the_end(spend, run, monkeypatch, name, code):
+    Path("spend.key").unlink()  # so that there is a note as well
+    with Path("/dev/full").open("w") as stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, name, stream)
+            ended, _, _ = run("unlearn", *V, "--id", "person-1")
+        assert ended == code
+        stream.flush()  # as the interpreter does at its end
+
+
+@pytest.mark.parametrize(("name", "code"), [("stdout", 14), ("stderr", 0), ("stdin", 3)])
+def test_a_stream_that_is_closed_is_not_written_or_read(spend, run, monkeypatch, name, code):
+    Path("spend.key").unlink()
+    ids = ("--ids-from", "-") if name == "stdin" else ("--id", "person-1")
+    monkeypatch.setattr(sys, name, None)
+    monkeypatch.setattr(sys, "argv", ["expunge", "unlearn", *V, *ids])
+    with pytest.raises(SystemExit) as ended:
+        cli.entry()
+    assert (ended.value.code or 0) == code
 
 
 def test_no_file_gets_the_number_of_a_closed_stream():
@@ -196,9 +220,6 @@ def test_a_verdict_for_programs_is_on_standard_output_and_its_error_beside_it(sp
 
 
 def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "expunge.vault", None)
-    monkeypatch.setattr("expunge.cli.arguments.ids", lambda args: [])
-
     def missing(args):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 

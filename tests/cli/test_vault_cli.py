@@ -50,7 +50,7 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
         r"targets +spend",
         r"inputs +age, visits",
         r"shards +4",
-        r"rate +2(\.0)?",
+        r"rate +2",
         r"alpha +0\.0001",
         r"observed bounds +yes",
     ):
@@ -450,8 +450,20 @@ def test_ids_in_a_file_may_have_a_mark_at_the_front_and_blanks(spend, ok):
     assert ok("unlearn", *V, "--ids-from", "ids.txt").startswith("erased 3 rows of 2 people; ")
 
 
-@pytest.mark.parametrize("option", [("--seed", "-1"), ("--shards", "0"), ("--features", "fourier:0")])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--seed", "-1"),
+        ("--shards", "0"),
+        ("--shards", "many"),
+        ("--features", "fourier:0"),
+        ("--wait", "-1"),
+        ("--wait", "nan"),
+        ("--wait", "long"),
+    ],
+)
 def test_options_out_of_range_are_refused_as_options(here, run, option):
     code, _, err = run("train", "customers.parquet", *V, *TRAIN, *option)
     assert code == 2
+    assert err.startswith(f"error: argument {option[0]}: must be ")
     assert not any(word in err for word in ("random_state", "n_features", "Traceback"))

@@ -502,6 +502,7 @@ def test_the_command_lists_runs_checks_and_reports(finished, invoke):
     listed = invoke("list")
     assert listed.exit_code == 0
     assert "large-scale" in listed.output
+    runs.jobs(["warm-start"], runs.Settings(), finished.out)[0].path.unlink()
     done = invoke("run", "computer-activity", "warm-start", "--out", finished.out, "--processes", 1)
     assert done.exit_code == 0, done.output
     assert "computer-activity.png" in done.output

@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 from . import terminal
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Commands: TypeAlias = argparse._SubParsersAction["Parser"]
 Run: TypeAlias = Callable[[Namespace], int | None]
+Fill: TypeAlias = "Callable[[Parser], None]"
 
 
 class UsageError(Exception):
@@ -27,6 +28,8 @@ class UsageError(Exception):
 class Parser(argparse.ArgumentParser):
     """A parser that knows no abbreviations, takes values that begin with a dash, and raises what is wrong."""
 
+    fill: "Fill | None" = None  # adds the options as soon as they are needed: most commands are not the one that is run
+
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
         self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14: -1e5 and -7x are values, too
@@ -34,8 +37,19 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
+    def complete(self) -> Self:
+        """Add the options, unless that was done."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+        return self
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        return super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
+        self.complete()
+        known, rest = super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
+        if rest:  # said here, where the command is known
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
 
     def _joined(self, words: Sequence[str]) -> list[str]:
         """Write ``--id -x`` as ``--id=-x``: an id, a column or a file may begin with a dash."""
@@ -50,15 +64,26 @@ class Parser(argparse.ArgumentParser):
         return joined
 
 
-def command(commands: "Commands", run: Run, name: str | None = None) -> Parser:
-    """Add a command; its help is the docstring of the function that runs it."""
+def command(commands: "Commands", run: Run, *options: Fill, name: str | None = None) -> None:
+    """Add a command and what it takes; its help is the docstring of the function that runs it."""
+
+    def fill(parser: Parser) -> None:
+        for add in options:
+            add(parser)
+
     text = run.__doc__ or ""
     added = commands.add_parser(name or run.__name__, help=text.split("\n")[0], description=text)
     added.set_defaults(run=run)
-    return added
+    added.fill = fill
 
 
-def group(parser: Parser) -> "Commands":
+def group(commands: "Commands", name: str, text: str, fill: "Callable[[Commands], None]") -> None:
+    """Add a command that has commands of its own."""
+    added = commands.add_parser(name, help=text, description=text)
+    added.fill = lambda parser: fill(below(parser))
+
+
+def below(parser: Parser) -> "Commands":
     """Let a parser have commands; without one it shows its help and is a usage error."""
 
     def show_help(args: Namespace) -> int:
@@ -77,27 +102,26 @@ def add_data(parser: Parser) -> None:
     parser.add_argument("data", metavar="DATA", type=Path, help="A CSV, Parquet or Arrow file.")
 
 
-def add_vault(parser: Parser, *, key: bool = False) -> None:
-    """The vault, the key that signs if something is to be signed, how long to wait, and the form of the answer."""
+def add_vault(parser: Parser) -> None:
+    """The vault, how long to wait for it, and the form of the answer."""
     parser.add_argument(
         "--vault", metavar="FOLDER", type=Path, required=True, help="The vault, a folder whose name ends in .vault."
     )
-    if key:
-        parser.add_argument(
-            "--key",
-            metavar="FILE",
-            type=Path,
-            default=os.environ.get("EXPUNGE_KEY") or None,
-            help="The private key that signs certificates; default: EXPUNGE_KEY, or the one beside the vault.",
-        )
     parser.add_argument(
-        "--wait",
-        metavar="SECONDS",
-        type=seconds,
-        default=10.0,
-        help="How long to wait for another writer (default: 10).",
+        "--wait", metavar="SECONDS", type=seconds, default=10.0, help="Time to wait for another writer (default: 10)."
     )
     add_json(parser)
+
+
+def add_key(parser: Parser) -> None:
+    """The key that signs."""
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        type=Path,
+        default=os.environ.get("EXPUNGE_KEY") or None,
+        help="The private key that signs certificates; default: EXPUNGE_KEY, or the one beside the vault.",
+    )
 
 
 def add_json(parser: Parser) -> None:
@@ -113,14 +137,14 @@ def add_ids(parser: Parser) -> None:
     )
 
 
-def add_skip_unknown(parser: Parser, who: str) -> None:
-    """What to do about ids that the request cannot be carried out for."""
-    parser.add_argument("--skip-unknown", action="store_true", help=f"Leave out {who} instead of refusing.")
-
-
 def add_skip_erased(parser: Parser) -> None:
     """What to do about rows of people who were erased."""
     parser.add_argument("--skip-erased", action="store_true", help="Leave out rows of erased ids instead of refusing.")
+
+
+def add_targets(parser: Parser) -> None:
+    """The columns to predict."""
+    parser.add_argument("--target", metavar="COLUMN", action="append", help="The column to predict; may be repeated.")
 
 
 def add_id_column(parser: Parser) -> None:

@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    added = command(commands, key)
+    command(commands, key, _add_new, add_vault)
+    group(commands, "certificate", "Show and check certificates, offline.", _register_below)
+
+
+def _register_below(commands: "Commands") -> None:
+    command(commands, show, _add_file, add_json)
+    command(commands, check, _add_file, _add_public_key, add_json)
+
+
+def _add_new(added: Parser) -> None:
     added.add_argument("--new", action="store_true", help="Make a new pair in place of one that is lost.")
-    add_vault(added)
-    text = "Show and check certificates, offline."
-    below = group(commands.add_parser("certificate", help=text, description=text))
-    _add_file(command(below, show))
-    added = command(below, check)
-    _add_file(added)
-    added.add_argument(
-        "--public-key",
-        metavar="FILE",
-        type=Path,
-        help="The public key (PEM); default: the one beside the certificate's folder.",
-    )
 
 
-def _add_file(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="A certificate.")
-    add_json(parser)
+def _add_file(added: Parser) -> None:
+    added.add_argument("file", metavar="FILE", type=Path, help="A certificate.")
+
+
+def _add_public_key(added: Parser) -> None:
+    text = "The public key (PEM); default: the one beside the certificate's folder."
+    added.add_argument("--public-key", metavar="FILE", type=Path, help=text)
 
 
 def key(args: Namespace) -> None:

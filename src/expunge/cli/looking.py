@@ -6,7 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import add_data, add_id_column, add_ids, add_json, add_vault, command, id_column, ids, opened, whole
+from .arguments import (
+    Parser,
+    UsageError,
+    add_data,
+    add_id_column,
+    add_ids,
+    add_json,
+    add_targets,
+    add_vault,
+    command,
+    id_column,
+    ids,
+    opened,
+    whole,
+)
 from .terminal import counted
 
 if TYPE_CHECKING:
@@ -16,23 +30,21 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    added = command(commands, predict)
-    add_data(added)
+    command(commands, predict, add_data, _add_out, add_vault)
+    command(commands, find, add_ids, add_vault)
+    command(commands, status, add_vault)
+    command(commands, log, add_vault)
+    command(commands, verify, add_vault)
+    command(commands, schema, add_data, add_targets, add_id_column, _add_people, add_json)
+
+
+def _add_out(added: Parser) -> None:
     added.add_argument(
         "--out", metavar="FILE", type=Path, help="A CSV or Parquet file; default: CSV on standard output."
     )
-    add_vault(added)
-    added = command(commands, find)
-    add_ids(added)
-    add_vault(added)
-    for run in (status, log, verify):
-        add_vault(command(commands, run))
-    added = command(commands, schema)
-    add_data(added)
-    added.add_argument(
-        "--target", metavar="COLUMN", action="append", required=True, help="The column to predict; may be repeated."
-    )
-    add_id_column(added)
+
+
+def _add_people(added: Parser) -> None:
     added.add_argument(
         "--people",
         metavar="NUMBER",
@@ -40,7 +52,6 @@ def register(commands: "Commands") -> None:
         default=10,
         help="Name only categories that this many people have (default: 10).",
     )
-    add_json(added)
 
 
 def predict(args: Namespace) -> None:
@@ -125,6 +136,8 @@ def _plain(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -166,6 +179,8 @@ def verify(args: Namespace) -> None:
 
 def schema(args: Namespace) -> None:
     """Propose a schema for a table, to be edited: it was read from the data."""
+    if not args.target:
+        raise UsageError("name the column to predict, with --target")
     column = id_column(args)
     from ..vault.tables.proposal import propose
 

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    text = "Reproduce the paper Coded Machine Unlearning."
-    below = group(commands.add_parser("paper", help=text, description=text))
-    command(below, list_, "list")
-    _add_run(command(below, run))
-    added = command(below, check)
+    group(commands, "paper", "Reproduce the paper Coded Machine Unlearning.", _register_below)
+
+
+def _register_below(commands: "Commands") -> None:
+    command(commands, list_, name="list")
+    command(commands, run, _add_run)
+    command(commands, check, _add_claims, _add_results)
+    command(commands, report, _add_results)
+
+
+def _add_claims(added: Parser) -> None:
     added.add_argument("names", metavar="CLAIM", nargs="*", help="Claims; all by default.")
-    _add_results(added)
-    _add_results(command(below, report))
 
 
 def _add_run(added: Parser) -> None:

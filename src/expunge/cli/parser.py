@@ -2,14 +2,14 @@
 
 from .. import __version__
 from . import certificates, looking, paper, requests
-from .arguments import Parser, group
+from .arguments import Parser, below
 
 
 def parser() -> Parser:
     """All commands and options."""
     made = Parser(prog="expunge", description="Regression models that can forget.")
     made.add_argument("--version", action="version", version=f"expunge {__version__}", help="Print the version.")
-    commands = group(made)
+    commands = below(made)
     for room in (requests, looking, certificates, paper):
         room.register(commands)
     return made

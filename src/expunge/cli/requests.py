@@ -11,8 +11,9 @@ from .arguments import (
     add_data,
     add_id_column,
     add_ids,
+    add_key,
     add_skip_erased,
-    add_skip_unknown,
+    add_targets,
     add_vault,
     command,
     features,
@@ -33,24 +34,24 @@ _ERASED = ("erased id was", "erased ids were")
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    _add_train(commands)
-    added = command(commands, unlearn)
-    add_ids(added)
-    add_skip_unknown(added, "ids that are not in the vault")
-    add_vault(added, key=True)
-    added = command(commands, rectify)
-    add_data(added)
-    add_vault(added, key=True)
-    added = command(commands, add)
-    add_data(added)
-    add_skip_erased(added)
-    added.add_argument("--clip", action="store_true", help="Clip values outside the bounds instead of refusing.")
-    add_vault(added, key=True)
-    added = command(commands, readmit)
-    add_ids(added)
-    add_skip_unknown(added, "ids that are not erased")
-    add_vault(added, key=True)
-    added = command(commands, rebound)
+    command(commands, train, add_data, add_targets, add_id_column, _add_training, add_skip_erased, add_key, add_vault)
+    command(commands, unlearn, add_ids, _add_skip_unknown, add_key, add_vault)
+    command(commands, rectify, add_data, add_key, add_vault)
+    command(commands, add, add_data, add_skip_erased, _add_clip, add_key, add_vault)
+    command(commands, readmit, add_ids, _add_skip_unknown, add_key, add_vault)
+    command(commands, rebound, _add_bounds, add_key, add_vault)
+
+
+def _add_skip_unknown(added: Parser) -> None:
+    text = "Leave out ids that are not in the vault (readmit: not erased) instead of refusing."
+    added.add_argument("--skip-unknown", action="store_true", help=text)
+
+
+def _add_clip(added: Parser) -> None:
+    added.add_argument("--clip", action="store_true", help="Clip values outside declared bounds instead of refusing.")
+
+
+def _add_bounds(added: Parser) -> None:
     added.add_argument(
         "--bounds",
         nargs=3,
@@ -66,19 +67,13 @@ def register(commands: "Commands") -> None:
         metavar="COLUMN",
         help="Observe the bounds of a column in the rows; may be repeated.",
     )
-    add_vault(added, key=True)
 
 
-def _add_train(commands: "Commands") -> None:
-    added = command(commands, train)
-    add_data(added)
-    added.add_argument("--target", metavar="COLUMN", action="append", help="The column to predict; may be repeated.")
-    add_id_column(added)
+def _add_training(added: Parser) -> None:
     added.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
     _add_model(added)
+    _add_clip(added)
     added.add_argument("--replace", action="store_true", help="Train an existing vault anew, on this table alone.")
-    add_skip_erased(added)
-    add_vault(added, key=True)
 
 
 def _add_model(added: Parser) -> None:
@@ -100,7 +95,6 @@ def _add_model(added: Parser) -> None:
         help="fourier:D, powers:D or identity (default: fourier:300).",
     )
     added.add_argument("--alpha", metavar="ALPHA", type=float, default=1e-4, help="The ridge penalty (default: 1e-4).")
-    added.add_argument("--clip", action="store_true", help="Clip values outside declared bounds instead of refusing.")
     added.add_argument(
         "--seed", metavar="NUMBER", type=whole(0), help="The seed of the code, the features and the slots."
     )
