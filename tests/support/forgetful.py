@@ -211,10 +211,10 @@ class Forgetful(files.System):
 
     # The operations
 
-    def open(self, path: Path, flags: int) -> int:
+    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
         node = self.node(path)
         self.begin(Operation("open", path, grows=node is None and bool(flags & os.O_CREAT)))
-        fd = super().open(path, flags)
+        fd = super().open(path, flags, mode)
         if node is None:
             node = File()
             self._folder(path.parent).change(None, path.name, node)

@@ -30,8 +30,8 @@ class SyncFailed(OSError):
 class System:
     """The operations themselves."""
 
-    def open(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | _FLAGS, 0o600)
+    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+        return os.open(path, flags | _FLAGS, mode)
 
     def read(self, fd: int, count: int, offset: int) -> bytes:
         return os.pread(fd, count, offset)
@@ -91,10 +91,10 @@ def _reached_the_drive(fd: int) -> bool:
 
 
 @contextmanager
-def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """Open a plain file for a while."""
+def opened(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Iterator[int]:
+    """Open a plain file for a while. A new one is its owner's alone, unless it is shared: then the umask decides."""
     try:
-        fd = system.open(path, flags)
+        fd = system.open(path, flags, 0o666) if shared else system.open(path, flags)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
@@ -203,10 +203,10 @@ class Replacement:
 
 
 @contextmanager
-def replacing(path: Path, beside: Path) -> Iterator[Replacement]:
+def replacing(path: Path, beside: Path, *, shared: bool = False) -> Iterator[Replacement]:
     """Write a new file that takes another's place in one step, for good; unless it is committed, it is wiped."""
     try:
-        with opened(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+        with opened(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, shared=shared) as fd:
             new = Replacement(fd)
             yield new
         if new._wanted:
@@ -214,6 +214,9 @@ def replacing(path: Path, beside: Path) -> Iterator[Replacement]:
     finally:
         with suppress(OSError):
             wipe(beside)  # nothing, once it was renamed
+        if beside.exists():  # it could not be wiped: it goes all the same
+            with suppress(OSError):
+                system.unlink(beside)
     sync_folder(path.parent)
 
 

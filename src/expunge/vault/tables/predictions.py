@@ -1,5 +1,6 @@
 """Predictions of a whole table into a file, which appears only once all of them are known to be fresh."""
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ import pyarrow.parquet
 
 from ...errors import InvalidSetting
 from ...exact.arrays import Floats
+from ...saving import files
 from .blocks import Block
 from .messages import shown
 from .reading import column_types, read_blocks
@@ -81,11 +83,8 @@ def _draft(out: str | Path | IO[bytes], data: Any) -> tuple[str, AbstractContext
 def _replaced(path: Path) -> Iterator[Draft]:
     """Yield a file beside ``path`` and what puts it there in one step; if that is not called, the file is removed."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with beside.open("xb") as file:
-        try:
-            yield file, partial(beside.replace, path)
-        finally:
-            beside.unlink(missing_ok=True)
+    with files.replacing(path, beside, shared=True) as new, os.fdopen(os.dup(new.fd), "wb") as file:
+        yield file, new.commit
 
 
 @contextmanager
