@@ -9,7 +9,7 @@ from pathlib import Path
 from scipy.linalg import LinAlgWarning
 from threadpoolctl import threadpool_limits
 
-from . import drift, figures, forgetting, predicting, report, tradeoff, training, vaults
+from . import drift, figures, forgetting, predicting, report, starting, tradeoff, training, vaults
 from .measure import Result
 
 SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
@@ -24,6 +24,7 @@ SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
     "train": [training.against_shards, training.against_dsyrk, training.growth, training.threads],
     "memory": [training.memory],
     "predict": [predicting.one_and_many],
+    "start": [starting.commands],
     "vault": [vaults.durable, vaults.features, vaults.sustained, vaults.large],
 }
 
