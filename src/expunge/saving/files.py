@@ -205,19 +205,28 @@ class Replacement:
 @contextmanager
 def replacing(path: Path, beside: Path, *, shared: bool = False) -> Iterator[Replacement]:
     """Write a new file that takes another's place in one step, for good; unless it is committed, it is wiped."""
+    placed = False
     try:
         with opened(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, shared=shared) as fd:
             new = Replacement(fd)
             yield new
         if new._wanted:
             system.rename(beside, path)
+            placed = True
     finally:
+        if not placed:
+            _discard(beside)
+    if placed:
+        sync_folder(path.parent)
+
+
+def _discard(path: Path) -> None:
+    """Wipe a file that is not needed; if it cannot be wiped, it goes all the same."""
+    with suppress(OSError):
+        wipe(path)
+    if path.exists():
         with suppress(OSError):
-            wipe(beside)  # nothing, once it was renamed
-        if beside.exists():  # it could not be wiped: it goes all the same
-            with suppress(OSError):
-                system.unlink(beside)
-    sync_folder(path.parent)
+            system.unlink(path)
 
 
 def overwrite(path: Path, pieces: Iterable[tuple[int, Data]]) -> None:

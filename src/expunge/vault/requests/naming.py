@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import InvalidInput, UnknownId, positions
-from ..disk.people import Entries, hashed, tombstone
+from ..disk.people import NOBODY, Entries, hashed, tombstone
 from ..disk.segments import Hashes
 from .plan import Site
 from .request import Numbers
@@ -34,7 +34,8 @@ def look_up(site: Site, ids: Iterable[bytes], *, skip_unknown: bool = False) -> 
         raise InvalidInput("ids is empty: name at least one id")
     hashes = hashed(site.identity.key, wanted)
     entries = site.now.people.find(hashes)
-    known = np.isin(np.arange(len(wanted)), np.concatenate([entries.live.owner, entries.buried.owner]))
+    known = np.zeros(len(wanted), dtype=np.bool_)
+    known[entries.owner[entries.slot != NOBODY]] = True
     if known.all():
         return Named(hashes, entries)
     unknown = {one for one, there in zip(wanted, known, strict=True) if not there}

@@ -31,7 +31,7 @@ class Unlearn(Request):
         outcome = now.touching(now.state, live.slot).after(Change(live.slot))
         gone = named.hashes[owners]
         request = cls(len(live.slot), len(gone), tuple(live.slot.tolist()), as_text(gone))
-        erased = now.manifest.erased + len(np.setdiff1d(owners, named.entries.buried.owner))
+        erased = now.manifest.erased + len(set(owners.tolist()) - set(named.entries.buried.owner.tolist()))
         left = now.manifest.owners - len(gone)
         return Plan(request, outcome.state, left, erased, outcome.learners, skipped=named.skipped)
 
