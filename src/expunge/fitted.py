@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from .encoding.placement import draw_slots, room
-from .errors import InvalidInput
+from .errors import InvalidInput, positions
 from .exact.arrays import Floats, Slots
 from .learning.blueprint import Blueprint
 from .learning.state import State
@@ -122,6 +122,6 @@ def distinct(ids: Ids) -> Ids:
         return ids
     values, first = np.unique(ids, return_index=True)
     if len(values) < len(ids):
-        twice = np.setdiff1d(np.arange(len(ids)), first)[0]
-        raise InvalidInput(f"ids names {len(ids) - len(values)} ids twice, the first again at position {twice}")
+        again = np.setdiff1d(np.arange(len(ids)), first)
+        raise InvalidInput(f"duplicates in ids: {len(again)}, {positions(again.tolist())}; name each id once")
     return ids

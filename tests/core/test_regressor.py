@@ -419,7 +419,11 @@ def test_clipped_rows_can_be_brought_as_they_were(table):
 BAD_REQUESTS = {
     "unknown id": (lambda m, X, y: m.unlearn([5, 4711]), UnknownId, "1 of 2 ids are not in the model"),
     "unlearned id": (lambda m, X, y: m.unlearn(0), UnknownId, "1 of 1 ids are not in the model"),
-    "id named twice": (lambda m, X, y: m.unlearn([5, 6, 5]), InvalidInput, "twice, the first again at position 2"),
+    "id named twice": (
+        lambda m, X, y: m.unlearn([5, 6, 5]),
+        InvalidInput,
+        "duplicates in ids: 1, at position 3; name each id once",
+    ),
     "no id": (lambda m, X, y: m.unlearn([]), InvalidInput, "empty"),
     "id of another kind": (lambda m, X, y: m.unlearn("five"), InvalidInput, "whole numbers, got text"),
     "float id": (lambda m, X, y: m.unlearn(5.0), InvalidInput, "whole numbers or all text"),

@@ -303,7 +303,7 @@ def test_unknown_and_erased_ids_are_one_and_the_same_error(stored):
 
 def test_an_unknown_id_is_named_by_its_position_only():
     index = index_of([(1, 0), (2, 1)])
-    with pytest.raises(UnknownId, match=r"2 of 4 ids .*the first at position 1; nothing was changed") as refusal:
+    with pytest.raises(UnknownId, match=r"2 of 4 ids .*at positions 2, 4; nothing was changed") as refusal:
         index.find(as_ids([1, 4711, 2, 4712]))
     assert "471" not in str(refusal.value)
 
@@ -419,5 +419,5 @@ def test_an_id_that_is_named_more_or_less_often_than_it_has_rows_is_refused(ment
     if counts[who] < 0:
         return
     slots = np.arange(counts.sum())
-    with pytest.raises(InvalidInput, match="^1 ids have another number of rows there than here: .*, start again$"):
+    with pytest.raises(InvalidInput, match="^1 id has another number of rows there than here: .*, start again$"):
         slots_of_mentions(np.array(mentions), slots, counts, **WORDS)

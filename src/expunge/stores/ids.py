@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInput, UnknownId
+from ..errors import InvalidInput, UnknownId, positions
 from ..exact.arrays import Slots
 
 Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
@@ -110,7 +110,7 @@ class IdIndex:
             unknown = np.flatnonzero(counts == 0)
             raise UnknownId(
                 f"{len(unknown)} of {len(wanted)} ids are not in the model (unknown, or unlearned before), "
-                f"the first at position {unknown[0]}; nothing was changed"
+                f"{positions(unknown.tolist())}; nothing was changed"
             )
         return Found(slots[live], counts, np.sort(place))
 
