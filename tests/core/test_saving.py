@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Lasso, LinearRegression
 
 from expunge import Code, CodedRegressor, Powers, RandomFourier
-from expunge.errors import InvalidFile, InvalidSetting
+from expunge.errors import InvalidFile, InvalidInput, InvalidSetting
 from expunge.fitted import placed
 from expunge.learners import EstimatorRule
 from expunge.learning.state import State
@@ -395,3 +395,18 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(saved, monkeypatch):
         model.save(saved)
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == ["m.expunge"]
+
+
+def test_a_generator_is_not_saved_but_what_it_drew_is(tmp_path, rng):
+    X, y = rng.random((20, 2)), rng.random(20)
+    model = CodedRegressor(features=RandomFourier(3), random_state=np.random.default_rng(0)).fit(X, y)
+    model.save(tmp_path / "m")
+    again = CodedRegressor.load(tmp_path / "m")
+    assert again.random_state is None
+    assert again.digest() == model.digest()
+
+
+def test_coded_rows_are_no_rows(rng):
+    model = CodedRegressor(keep="coded", random_state=0, **UNIT).fit(rng.random((20, 2)), rng.random(20))
+    with pytest.raises(InvalidInput, match="keeps no rows"):
+        model._state.ensemble.store.as_rows()

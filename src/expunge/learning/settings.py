@@ -45,7 +45,7 @@ class Settings:
             got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
             raise InvalidSetting(
                 f"model must be a CodedRegressor or Settings, got {got}; "
-                "what comes before it in a pipeline has to be done before"
+                "pass the model alone: what a pipeline does to the columns has to be done to the table before"
             )
         return cls(**{name: getattr(model, name) for name in names})
 
