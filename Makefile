@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo compare test quick lint torture bench paper docs clean
+.PHONY: demo compare test quick lint torture bench paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -39,6 +39,9 @@ paper: $(READY)  ## the paper's experiments, claims and report, in paper-results
 
 docs: $(READY)  ## the API from the docstrings, as HTML in build/docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs expunge expunge.testing expunge.errors expunge.vault
+
+pictures: $(READY)  ## the pictures in CONTRIBUTING.md, from the import contract and the code
+	$(BIN)/python -m pictures
 
 clean:
 	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,1 +1,4 @@
-"""Exact integers: moments of coded rows by BLAS on one thread, and the ridge solve from them."""
+"""Exact integers: moments of coded rows by BLAS on one thread, and the ridge solve from them.
+
+What was added and is subtracted again leaves no trace.
+"""

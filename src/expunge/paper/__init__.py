@@ -1,4 +1,4 @@
-"""The paper, reproduced: every experiment, figure and claim of *Coded Machine Unlearning* (Aldaghri et al. 2020).
+"""The paper, reproduced: every experiment, figure and claim of *Coded Machine Unlearning*, by Aldaghri and others.
 
 Experiments are descriptions (`experiments`), run by three runners (`tradeoff`, `influence`, `warmstart`) on real and
 drawn data (`data`); `runs` spreads them over processes and keeps what is finished; `claims` judges the tables,

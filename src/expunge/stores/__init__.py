@@ -1,1 +1,4 @@
-"""What is kept of the rows, whose they are, and what a change of rows touches."""
+"""What is kept of the rows, whose they are, and what a change of rows touches.
+
+A store is overwritten only when a change is committed, after all that it leads to was computed.
+"""

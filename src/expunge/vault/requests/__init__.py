@@ -1,4 +1,4 @@
-"""Requests to a vault. Each is a small frozen class: what its record says, how it is planned, and how it is replayed.
+"""Requests to a vault, each a small frozen class: what its record says, how it is planned, and how it is replayed.
 
 To add one: a class in a file of its own, and a line here.
 """
