@@ -2,10 +2,10 @@
 
     cd tests; python -m support.killing --kills 10000 --seed 1
 
-A worker trains, unlearns, adds, rectifies, readmits and predicts, and says so in a pipe: before each request and once
-the vault has acknowledged it. It is killed at an instant drawn uniformly over the time that such a request takes; then
-so may be the processes that recover the vault. What is found in the end must be what the oracle says, with or without
-the one request that was in flight: as its record in the ledger was whole, or not.
+A worker trains, unlearns, adds, rectifies, readmits, rebounds and predicts, and says so in a pipe: before each request
+and once the vault has acknowledged it. It is killed at an instant drawn uniformly over the time that such a request
+takes; then so may be the processes that recover the vault. What is found in the end must be what the oracle says, with
+or without the one request that was in flight: as its record in the ledger was whole, or not.
 
 Two kinds are no requests of a vault: `refuse` is an add that must fail, `again` an erasure that was done before.
 
@@ -44,6 +44,7 @@ from support.oracle import Oracle, Request, Values
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 KILLS_A_LIFE = 25  # then comes another vault: ledgers grow, and a first training is worth a few kills, too
 SHARDS = 4
+COLUMNS = ("x0", "x1", "y")
 STARTED, DONE = b">", b"."
 
 
@@ -74,10 +75,13 @@ def draw(oracle: Oracle, rng: random.Random) -> Request:
     free = set(range(40)) - set(oracle.erased)
     weights = {"train": 1.0}
     if oracle.rows:
-        weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(oracle.rows) / 3, "predict": 1.0}
+        weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(oracle.rows) / 3, "predict": 1.0, "rebound": 2.0}
     if oracle.rows and oracle.erased:
         weights |= {"readmit": 1.5, "refuse": 1.0, "again": 0.5}
     kind = rng.choices(list(weights), list(weights.values()))[0]
+    if kind == "rebound":
+        ends = [None, (-1.0, 2.0), (-1.0 - rng.random(), 2.0 + rng.random())]
+        return Request.rebound(**{column: rng.choice(ends) for column in rng.sample(COLUMNS, rng.randint(1, 3))})
     if kind == "train":
         ids = some(free, 8) + tuple(rng.choices(sorted(free), k=rng.randint(SHARDS, 8)))
     elif kind == "add":

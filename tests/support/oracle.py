@@ -25,6 +25,7 @@ from expunge.vault.requests import KINDS
 from support.vaults import table
 
 Values = tuple[float, ...]  # of one row: inputs, then targets
+Ends = tuple[float, float] | None  # declared bounds of a column; None observes it
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class Request:
     kind: str
     ids: tuple[int, ...] = ()  # one per row, where there are rows
     rows: tuple[Values, ...] = ()
+    bounds: tuple[tuple[str, Ends], ...] = ()  # of columns, where they get others
+
+    @classmethod
+    def rebound(cls, **bounds: Ends) -> "Request":
+        """Other bounds for the columns x0, x1 or y."""
+        return cls("rebound", bounds=tuple(bounds.items()))
 
     @classmethod
     def drawn(cls, kind: str, seed: int, ids: Iterable[int], width: float = 1.0) -> "Request":
@@ -54,6 +61,8 @@ class Request:
 
     def ask(self, vault: Any, **options: Any) -> Any:
         """Ask an open vault for it."""
+        if self.kind == "rebound":
+            return vault.rebound(dict(self.bounds), **options)
         return getattr(vault, self.kind)(self.table if self.rows else list(self.ids), **options)
 
 
@@ -120,7 +129,16 @@ class Oracle:
             return self
         rows = {one: list(mine) for one, mine in self.rows.items()}
         new = replace(self, rows=rows, erased=dict(self.erased), kinds=(*self.kinds, request.kind))
+        if request.kind == "rebound":
+            return new._rebound(dict(request.bounds))
         return getattr(new, f"_{request.kind}")(request.ids, request.rows)
+
+    def inside(self, row: Values) -> Values:
+        """A row with each value outside declared bounds moved to the bound."""
+        sides = (self.blueprint.inputs, self.blueprint.targets)
+        low, high = (np.concatenate([getattr(side, end) for side in sides]).tolist() for end in ("low", "high"))
+        ends = zip(row, low, high, strict=True)
+        return tuple(value if np.isnan(least) else min(max(value, least), most) for value, least, most in ends)
 
     def without(self, people: Iterable[int] = (), slots: Iterable[int] = ()) -> "Oracle":
         """The same without the rows of some people or in some slots, of which nothing is told."""
@@ -130,10 +148,26 @@ class Oracle:
 
     def trained_with(self, model: CodedRegressor) -> "Oracle":
         """The same, but for what the next training is done with."""
-        return replace(self, model=model, blueprint=draw_blueprint(model, 2, 1))
+        return replace(self, model=model)
 
     def _train(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
-        return replace(self, rows={}, slots_drawn=0)._add(ids, rows)
+        """Nothing goes on: bounds are those of the parameters again."""
+        drawn = Oracle.of(self.model, *(len(side.low) for side in (self.blueprint.inputs, self.blueprint.targets)))
+        return replace(self, blueprint=drawn.blueprint, rows={}, slots_drawn=0)._add(ids, rows)
+
+    def _rebound(self, bounds: dict[str, Ends]) -> "Oracle":
+        """A model of the same seed that was given these bounds from the beginning."""
+        inputs, targets = self.blueprint.inputs, self.blueprint.targets
+        d, t = len(inputs.low), len(targets.low)
+        given: dict[str, Any] = {}
+        for setting, side, names in (
+            ("bounds", inputs, [f"x{j}" for j in range(d)]),
+            ("target_bounds", targets, ["y"] if t == 1 else [f"y{j}" for j in range(t)]),
+        ):
+            old = zip(names, side.low.tolist(), side.high.tolist(), strict=True)
+            pairs = [bounds.get(name, (low, high)) or (np.nan, np.nan) for name, low, high in old]
+            given[setting] = "unit" if side.unit else tuple(zip(*pairs, strict=True))
+        return replace(self, blueprint=draw_blueprint(replace(Settings.of(self.model), **given), d, t))
 
     def _add(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
         """Rows of who was erased are left out."""

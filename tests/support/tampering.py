@@ -20,11 +20,12 @@ PROBE = np.linspace(-1, 1, 6).reshape(3, 2)
 
 
 def with_a_past(path, seed=0):
-    """A vault with rows of several batches, of which some were corrected and some erased."""
+    """A vault with rows of several batches, of which some were corrected and some erased, and with other bounds."""
     vault = made(path, random_table(people(), seed=seed))
     vault.unlearn(["person-0", "person-1"])
     vault.add(random_table(["new-1", "new-2", "new-1"], seed=seed + 1))
     vault.rectify(random_table(["person-2", "person-2"], seed=seed + 2))
+    vault.rebound({"x1": (-2, 2)})
     vault.readmit(["person-1"])
     return path
 

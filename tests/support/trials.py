@@ -66,6 +66,7 @@ def state_of(vault: Vault) -> State:
 
 
 BOUNDS = ["declared", "observed"]
+OLD_COPIES = {"trained": "old copy", "rebounded": "old copy with old bounds"}  # scenes with the folder as it was first
 
 
 class World:
@@ -83,12 +84,17 @@ class World:
         self._make()
 
     def model(self, seed: int) -> CodedRegressor:
-        given = {"bounds": "unit", "target_bounds": "unit", "features": Powers(2)} if self.bounds == "declared" else {}
+        given = {"bounds": (0, 1), "target_bounds": "unit", "features": Powers(2)} if self.bounds == "declared" else {}
         return CodedRegressor(shards=4, rate=2, random_state=seed, **given)
 
     @cached_property
     def requests(self) -> dict[str, Request]:
         wide = 1.0 if self.bounds == "declared" else 2.0  # what comes later moves the bounds, where they may
+        wider, widest = (
+            (Request.rebound(x0=(-0.5, 1.5), x1=None), Request.rebound(x0=None, x1=(0.0, 2.0)))
+            if self.bounds == "declared"
+            else (Request.rebound(x0=(-1.0, 3.0), y=(0.0, 2.0)), Request.rebound(x1=(-0.5, 2.0), y=None))
+        )
         return {
             "first": Request.drawn("train", 0, [k % 20 for k in range(24)]),
             "gone": Request("unlearn", (5,)),
@@ -99,11 +105,13 @@ class World:
             "back": Request("readmit", (5,)),
             "righter": Request.drawn("rectify", 4, [1, 7, 1], wide),
             "new": Request.drawn("train", 5, [*range(12), 3, 40, 41, 40], wide),
+            "wider": wider,
+            "widest": widest,
         }
 
     def _make(self) -> None:
-        """Four requests, then copies: with the folder as of the first request, and with the key lost."""
-        trained, old, keyless = (self.place / name for name in ("trained", "old copy", "keyless"))
+        """Four requests, then copies: with the key lost, with other bounds, with the folder as of the first request."""
+        trained, keyless, rebounded = (self.place / name for name in ("trained", "keyless", "rebounded"))
         trained.mkdir()
         vault, oracle = self.create(trained), Oracle.of(self.model(0))
         self.oracles = {"nothing": oracle}
@@ -112,13 +120,17 @@ class World:
             if name != "first":
                 self.requests[name].ask(vault)
             oracle = oracle.after(self.requests[name])
-        shutil.copytree(trained, old)
-        shutil.rmtree(old / NAME)
-        (self.place / "first").rename(old / NAME)
         shutil.copytree(trained, keyless)
         (keyless / NAME).with_suffix(".key").unlink()
         Vault.open(keyless / NAME).unlearn([8])
-        self.oracles |= {"trained": oracle, "old copy": oracle, "keyless": oracle.after(Request("unlearn", (8,)))}
+        shutil.copytree(trained, rebounded)
+        self.requests["wider"].ask(Vault.open(rebounded / NAME))
+        self.oracles |= {"trained": oracle, "keyless": oracle.after(Request("unlearn", (8,)))}
+        self.oracles["rebounded"] = oracle.after(self.requests["wider"])
+        for scene, old in OLD_COPIES.items():
+            shutil.copytree(self.place / scene, self.place / old, ignore=shutil.ignore_patterns(NAME))
+            shutil.copytree(self.place / "first", self.place / old / NAME)
+            self.oracles[old] = self.oracles[scene]
 
     def create(self, root: Path, name: str = "first", *, seed: int = 0, **options: Any) -> Vault:
         data = self.requests[name].table
@@ -154,7 +166,7 @@ class Command:
     def before(self, world: World) -> State:
         if self.scene == "nothing":
             return NOTHING
-        if self.scene == "old copy" or self.meanwhile:  # that copy, or what is open, never counts again
+        if self.scene in OLD_COPIES.values() or self.meanwhile:  # that copy, or what is open, never counts again
             return self.after(world)
         return expected(world.oracles[self.scene])
 
@@ -210,13 +222,18 @@ COMMANDS = [
     Command("rectify", _asked("righter"), _after("righter")),
     Command("unlearn", _asked("both"), _after("both")),
     Command("readmit", _asked("back"), _after("back"), repeats=False),
+    Command("rebound", _asked("wider"), _after("wider")),
+    Command("rebound again", _asked("widest"), _after("widest"), scene="rebounded"),
     # Erased since the copy was made: 5. Corrected since, so gone: 6. Added since, so missing: 20 and 21.
-    Command(
-        "restore",
-        lambda _, root, __: Vault.open(root / NAME),
-        lambda _, oracle: oracle.without([6, 20, 21]),
-        scene="old copy",
-        opens=False,
+    *(
+        Command(
+            f"restore {scene}",
+            lambda _, root, __: Vault.open(root / NAME),
+            lambda _, oracle: oracle.without([6, 20, 21]),
+            scene=scene,
+            opens=False,
+        )
+        for scene in OLD_COPIES.values()
     ),
     Command("renew_key", _renewed, scene="keyless"),
     Command("open", lambda _, root, __: Vault.open(root / NAME), opens=False),

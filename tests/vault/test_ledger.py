@@ -74,7 +74,7 @@ def test_a_folder_and_a_ledger_whose_newest_requests_differ_are_refused(original
     Vault.open(mine).unlearn([WHO])
     Vault.open(theirs).unlearn(["person-5"])
     shutil.copyfile(theirs.with_suffix(".ledger"), mine.with_suffix(".ledger"))
-    with pytest.raises(InvalidFile, match="does not know request 6"):
+    with pytest.raises(InvalidFile, match="does not know request 7"):
         Vault.open(mine)
 
 
@@ -84,10 +84,10 @@ def test_what_was_prepared_for_another_request_is_not_taken_for_the_one_that_was
     Vault.open(theirs).unlearn(["person-5"])
     lines = theirs.with_suffix(".ledger").read_bytes().splitlines(keepends=True)
     mine.with_suffix(".ledger").write_bytes(b"".join(lines[:-2]))  # accepted and not done
-    assert (mine / "manifest.6").exists()
+    assert (mine / "manifest.7").exists()
     vault = Vault.open(mine)
     assert vault.requests[-1].kind == "restore"
-    assert slots_of(vault, ["person-5"]) == {"person-5": [-7]}
+    assert slots_of(vault, ["person-5"]) == {"person-5": [-8]}
     assert slots_of(vault, [WHO]) == slots_of(Vault.open(original), [WHO])
     assert vault.verify().ok
 
@@ -139,6 +139,7 @@ FORGED = [
     *(("payload", value) for value in ("{}", "[]", "not JSON", 7)),
     *(("certificate", value) for value in ("a.b.c", 5)),
     *(("erase", "abc"), ("waiting", 3), ("rows", -1), ("time", 0), ("kind", "unlearn"), ("kind", "surprise")),
+    *(("columns", ["x0", 3]), ("low", []), ("high", "2")),
 ]
 
 

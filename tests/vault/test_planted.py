@@ -110,7 +110,7 @@ def test_what_is_no_plain_file_is_refused_and_left_alone(original, copies, expec
 def test_a_link_in_place_of_a_certificate_is_not_followed(copies, tmp_path, plant, not_forever):
     secret = tmp_path / "of somebody else"
     secret.write_text("precious")
-    for name in ("v.certificates/000006.jws.new", "v.certificates/000006.jws"):
+    for name in ("v.certificates/000007.jws.new", "v.certificates/000007.jws"):
         path = copies()
         plant(path.parent / name, secret)
         receipt = Vault.open(path).unlearn([WHO])

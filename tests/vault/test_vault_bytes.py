@@ -142,6 +142,7 @@ def requests(observed):
         "rectify the extremes": drawn("rectify", [EXTREME], observed, 4),
         "add": drawn("add", [STAYS, *(STAYS + 111_111 * k for k in range(1, 6))], observed, 5),
         "train": drawn("train", [STAYS, *(STAYS + 222_222 * k for k in range(1, 10))], observed, 6),
+        "rebound": Request.rebound(x0=(-1.5, 2.5), x1=(0.0, 2.0**32) if observed else None),
     }
 
 
@@ -237,7 +238,7 @@ def test_files_that_go_are_overwritten_first(scene, observed, name):
 def test_requests_one_after_another_leave_nothing_of_any_state_before(scene, observed):
     mine, asked = scene(observed), requests(observed)
     states, old_secrets = [mine.oracle], {}
-    for name in ("unlearn", "rectify", "add", "unlearn the extremes", "train"):
+    for name in ("unlearn", "rectify", "rebound", "add", "unlearn the extremes", "train"):
         old_secrets |= mine.secrets
         mine.ask(asked[name])
         mine.oracle = mine.oracle.after(asked[name])
@@ -322,8 +323,8 @@ CRASHES = pytest.mark.parametrize(
 @pytest.mark.parametrize(
     ("name", "observed"),
     [
-        *((name, False) for name in ("unlearn", "rectify", "add", "train")),
-        *((name, True) for name in ("unlearn the extremes", "rectify the extremes", "add")),
+        *((name, False) for name in ("unlearn", "rectify", "add", "train", "rebound")),
+        *((name, True) for name in ("unlearn the extremes", "rectify the extremes", "add", "rebound")),
     ],
 )
 def test_a_request_that_a_crash_interrupts_leaves_nothing_once_the_vault_is_open_again(scene, observed, name, crashes):
@@ -375,7 +376,7 @@ def test_an_old_copy_that_is_put_back_is_rid_of_what_was_erased_however_often_it
     mine, asked = scene(observed), requests(observed)
     old, old_secrets = mine.oracle, mine.secrets
     shutil.copytree(mine.path, mine.root.parent / "copy")
-    for name in ("unlearn", "unlearn the extremes", "rectify", "add"):
+    for name in ("unlearn", "unlearn the extremes", "rectify", "rebound", "add"):
         mine.ask(asked[name])
     shutil.rmtree(mine.path)
     shutil.copytree(mine.root.parent / "copy", mine.path)
@@ -383,6 +384,7 @@ def test_an_old_copy_that_is_put_back_is_rid_of_what_was_erased_however_often_it
     caught_up = old
     for ids in ((CANARY,), (EXTREME,), (CORRECTED,)):
         caught_up = caught_up.after(Request("unlearn", ids))
+    caught_up = caught_up.after(asked["rebound"])
 
     def copy(k):
         root = Path(shutil.copytree(mine.root, mine.root.parent / f"{k}"))
@@ -426,7 +428,7 @@ def test_a_reader_in_another_process_keeps_nothing_on_the_disk(process, scene, o
     reader.start()
     try:
         assert ours.recv() == mine.oracle.predict(PROBE).tolist()
-        for name in ("unlearn", "rectify", "unlearn the extremes"):
+        for name in ("unlearn", "rectify", "rebound", "unlearn the extremes"):
             before, old_secrets, new = mine.oracle, mine.secrets, mine.oracle.after(asked[name])
             mine.ask(asked[name])
             mine.check(before, new, more=old_secrets)

@@ -111,7 +111,7 @@ def test_faults_that_once_did_harm(world, name, kind, operation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["create", "replace", "add", "unlearn"])
+@pytest.mark.parametrize("name", ["create", "replace", "add", "unlearn", "rebound"])
 def test_an_acceptance_that_was_written_and_never_synced_is_synced_before_it_is_carried_out(world, name):
     command = next(command for command in COMMANDS if command.name == name)
     names = [str(operation) for operation in operations(world, command)]
@@ -194,6 +194,7 @@ class Watched(Forgetful):
 
 
 RECORDED = [command for command in REQUESTS if command.name != "renew_key"]  # that asks for nothing in the ledger
+RESUMED = [command for command in RECORDED if not command.name.startswith("restore")]  # another is made in its place
 
 
 @pytest.mark.parametrize("command", RECORDED, ids=str)
@@ -207,9 +208,8 @@ def test_the_steps_of_a_request_come_in_order(world, command):
     assert disk.wrong == []
 
 
-@pytest.mark.parametrize("command", [command for command in RECORDED if command.name != "restore"], ids=str)
+@pytest.mark.parametrize("command", RESUMED, ids=str)
 def test_the_steps_come_in_order_in_a_recovery_too(world, command):
-    """(But for a restore: if it is cut short, another is made in its place.)"""
     log = [str(operation) for operation in operations(world, command)]
     accepted = max(k for k in range(log.index("rename current")) if log[k] == "sync small.ledger")
     with Trial(world, command).run(Fault("stop", accepted + 1)) as trial:

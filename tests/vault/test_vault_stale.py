@@ -1,7 +1,7 @@
 """No stale prediction: an answer stems from a model that has carried out all that its last look at the ledger found.
 
-Whose answer it is shows in its value: each request changes what is predicted for one row, and a model in memory that is
-asked the same says to what. Where two processes meet at an instant, one is stopped there and the other let run.
+Whose answer it is shows in its value: each request changes what is predicted for one row, and the oracle that is asked
+the same says to what. Where two processes meet at an instant, one is stopped there and the other let run.
 """
 
 import multiprocessing
@@ -22,12 +22,14 @@ import pytest
 from expunge.errors import Unfinished, VaultBusy
 from expunge.saving import files
 from expunge.vault import Vault
+from expunge.vault import vault as face
 from expunge.vault.ledger.ledger import Ledger
 
 from support.disks import Interrupted, Unsynced, used
-from support.vaults import random_table, small
+from support.oracle import Oracle, Request
+from support.vaults import small
 
-PEOPLE = list(range(24))
+PEOPLE = range(24)
 PROBE = np.array([[0.3, -0.2]])
 PATIENCE = 60  # seconds after which a process that says nothing is taken for dead
 
@@ -35,9 +37,14 @@ process = multiprocessing.get_context("forkserver")  # pytest itself has threads
 process.set_forkserver_preload(["expunge.vault", "pytest"])
 
 
+def asked(k):
+    """What is asked for as the k-th request after the training: an erasure, or other bounds and so another schema."""
+    return Request.rebound(x0=(-2.0 - k, 2.0 + k)) if k % 3 == 1 else Request("unlearn", (k,))
+
+
 @dataclass(frozen=True)
 class Scene:
-    """A vault, and what it predicts after each number of requests: request k + 1 erases person k."""
+    """A vault, and what it predicts after each number of requests."""
 
     path: Path
     values: list[float]
@@ -47,24 +54,23 @@ class Scene:
         return Scene(Path(shutil.copytree(self.path.parent, root)) / self.path.name, self.values)
 
     def epoch(self, answer):
-        """How many people were erased in the model that gave this answer."""
+        """How many requests the model that gave this answer had carried out."""
         return self.values.index(float(answer[0]))
 
     def accepted(self, size=None):
-        """How many erasures are accepted in the ledger, or in so many bytes of it."""
+        """How many requests are accepted in the ledger, or in so many bytes of it; the training does not count."""
         records = Ledger(self.path.with_suffix(".ledger")).read()[0]
         return sum(r.is_request and (size is None or r.end.offset <= size) for r in records) - 1
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    root, data = tmp_path_factory.mktemp("trained"), random_table(PEOPLE, seed=5)
-    Vault.create(root / "t.vault", data, target="y", id="who", model=small())
-    X, y = np.column_stack([data["x0"], data["x1"]]), data["y"].to_numpy()
-    model, values = small().fit(X, y, ids=np.array(PEOPLE)), []
-    for one in PEOPLE[:13]:
-        values.append(float(model.predict(PROBE)[0]))
-        model.unlearn(one)
+    root, first = tmp_path_factory.mktemp("trained"), Request.drawn("train", 5, PEOPLE)
+    Vault.create(root / "t.vault", first.table, target="y", id="who", model=small())
+    oracle, values = Oracle.of(small()).after(first), []
+    for k in range(13):
+        values.append(float(oracle.predict(PROBE)[0]))
+        oracle = oracle.after(asked(k))
     assert len(set(values)) == 13
     return Scene(root / "t.vault", values)
 
@@ -93,8 +99,11 @@ class Stopped(Interrupted):
                 self._busy = False
 
 
-def test_whatever_a_writer_is_doing_a_reader_answers_from_the_model_that_counts_or_refuses(scene):
+@pytest.mark.parametrize("k", [0, 1], ids=["unlearn", "rebound"])
+def test_whatever_a_writer_is_doing_a_reader_answers_from_the_model_that_counts_or_refuses(scene, k):
     writer, old = Vault.open(scene.path), Vault.open(scene.path, wait=0.0)
+    for before in range(k):
+        asked(before).ask(writer)
     seen = set()
 
     def ask():
@@ -103,16 +112,16 @@ def test_whatever_a_writer_is_doing_a_reader_answers_from_the_model_that_counts_
             try:
                 answer = ask_whom().predict(PROBE)
             except VaultBusy:
-                assert before == 1  # only with a request pending
+                assert before == k + 1  # only with a request pending
                 seen.add("refused")
             else:
                 assert scene.epoch(answer) == before
                 seen.add(before)
 
     with used(Stopped(ask)):
-        writer.unlearn([0])
-    assert seen == {0, 1, "refused"}
-    assert scene.epoch(old.predict(PROBE)) == 1
+        asked(k).ask(writer)
+    assert seen == {k, k + 1, "refused"}
+    assert scene.epoch(old.predict(PROBE)) == k + 1
 
 
 @pytest.mark.parametrize("opens", [False, True], ids=["open already", "opening"])
@@ -122,7 +131,7 @@ def test_whatever_a_reader_is_doing_a_request_that_comes_in_between_is_in_its_an
     for k in count():
         mine = scene.copy(scene.path.parent.parent / f"{k}")
         vault, other = Vault.open(mine.path), Vault.open(mine.path, wait=0.0)
-        other.unlearn([0])  # so that there is something to load
+        asked(0).ask(other)  # so that there is something to load
         left = k
 
         def meanwhile(other=other):
@@ -130,7 +139,7 @@ def test_whatever_a_reader_is_doing_a_request_that_comes_in_between_is_in_its_an
             left -= 1
             if left == -1:
                 try:
-                    other.unlearn([1])
+                    asked(1).ask(other)
                 except VaultBusy:  # the reader is just the writer: a moment later
                     left += 1
 
@@ -147,15 +156,15 @@ def test_whatever_a_reader_is_doing_a_request_that_comes_in_between_is_in_its_an
 
 @pytest.mark.parametrize("to", ["array", "file", "stream"])
 def test_a_request_that_is_carried_out_while_an_answer_is_computed_is_in_the_answer(scene, tmp_path, to, monkeypatch):
-    vault, other, computed = Vault.open(scene.path), Vault.open(scene.path), Vault._predicted
+    vault, other, computed = Vault.open(scene.path), Vault.open(scene.path), face._predicted
 
     def slow(model, block):
         answer = computed(model, block)
         if scene.accepted() < 3:
-            other.unlearn([scene.accepted()])
+            asked(scene.accepted()).ask(other)
         return answer
 
-    monkeypatch.setattr(Vault, "_predicted", staticmethod(slow))
+    monkeypatch.setattr(face, "_predicted", slow)
     if to == "array":
         answer = vault.predict(PROBE)
     else:
@@ -189,30 +198,32 @@ class Deadly(Unsynced):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def unlearn_and_die(path, operation):
+def ask_and_die(path, k, operation):
     """The first thing that a request writes to the ledger is that it is accepted."""
     vault = Vault.open(path)
     files.system = Deadly(path.with_suffix(".ledger"), operation)
-    vault.unlearn([0])
+    asked(k).ask(vault)
 
 
 def bereave(scene, operation="sync"):
     """Accept a request that nobody carries out."""
-    writer = process.Process(target=unlearn_and_die, args=(scene.path, operation))
+    before = scene.accepted()
+    writer = process.Process(target=ask_and_die, args=(scene.path, before, operation))
     writer.start()
     writer.join()
     assert writer.exitcode == -signal.SIGKILL
-    assert scene.accepted() == 1
-    assert (scene.path / "current").read_text() == "manifest.1\n"
+    assert scene.accepted() == before + 1
+    assert (scene.path / "current").read_text() == f"manifest.{before + 1}\n"
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_a_reader_finishes_what_a_dead_writer_accepted_before_it_answers(scene, operation):
     vault = Vault.open(scene.path)
-    assert scene.epoch(vault.predict(PROBE)) == 0
-    bereave(scene, operation)
-    assert scene.epoch(vault.predict(PROBE)) == 1
-    assert [request.state for request in vault.requests] == ["certified", "certified"]
+    for k in (0, 1):  # an erasure, then other bounds
+        assert scene.epoch(vault.predict(PROBE)) == k
+        bereave(scene, operation)
+    assert scene.epoch(vault.predict(PROBE)) == 2
+    assert [request.state for request in vault.requests] == ["certified"] * 3
     assert vault.verify().ok
 
 
@@ -331,10 +342,10 @@ def test_no_process_answers_from_an_older_model_than_its_last_look_at_the_ledger
         theirs.close()
         pipes.append(ours)
     writer = Vault.open(scene.path)
-    for person, value in enumerate(scene.values):
+    for k, value in enumerate(scene.values):
         assert [heard(pipe) for pipe in pipes] == [value, value]
-        if person < len(scene.values) - 1:
-            writer.unlearn([person])
+        if k < len(scene.values) - 1:
+            asked(k).ask(writer)
     for pipe in pipes:
         check(scene, heard(pipe))
 
@@ -356,10 +367,10 @@ def test_no_thread_answers_from_an_older_model_than_its_last_look_at_the_ledger_
     try:
         for thread in threads:
             thread.start()
-        for person, value in enumerate(scene.values):
+        for k, value in enumerate(scene.values):
             assert [q.get(timeout=PATIENCE) for q in told] == [value] * 3
-            if person < len(scene.values) - 1:
-                writer.unlearn([person])
+            if k < len(scene.values) - 1:
+                asked(k).ask(writer)
         for thread in threads:
             thread.join(PATIENCE)
     finally:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from ...encoding.bounds import Bounds
 from ...errors import InvalidSetting
 from ...learning.blueprint import Blueprint
@@ -33,8 +35,8 @@ class Rebound(Request):
     @classmethod
     def plan(cls, site: Site, bounds: Mapping[str, tuple[Any, Any] | None], progress: Progress) -> Plan:
         """Learn the rows again with these bounds; None observes a column. A row outside them is refused."""
-        if not bounds:
-            raise InvalidSetting("name at least one column and its bounds")
+        if not isinstance(bounds, Mapping) or not bounds:
+            raise InvalidSetting("name at least one column and its bounds, as a mapping like {'age': (0, 130)}")
         ends = {column: ("", "") if pair is None else _texts(column, pair) for column, pair in bounds.items()}
         now = site.now
         schema, blueprint = rebounded(now.schema, now.blueprint, ends)
@@ -84,29 +86,34 @@ def _check_inside(rows: RowFile, schema: Schema, blueprint: Blueprint) -> None:
         pass
 
 
-def _texts(column: str, pair: tuple[Any, Any]) -> tuple[str, str]:
+def _texts(column: str, pair: Any) -> tuple[str, str]:
     """Low and high as text."""
-    try:
-        low, high = pair
-    except (TypeError, ValueError):
-        raise InvalidSetting(f"bounds of {column!r} must be a pair (low, high), or None to observe them") from None
-    return _text(low), _text(high)
+    if not isinstance(pair, (tuple, list, np.ndarray)) or len(pair) != 2:
+        raise InvalidSetting(f"bounds of {column!r} must be a pair (low, high), or None to observe them")
+    low, high = map(_text, pair)
+    if low == high == "":  # in a record that means: observed
+        raise _no_bounds(column, "numbers or dates", (low, high))
+    return low, high
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, date):
         return value.isoformat()
     return value if isinstance(value, str) else repr(value)
 
 
 def _parsed(column: str, kind: object, pair: tuple[str, str]) -> tuple[Any, Any] | None:
+    """Low and high as the column's kind has them; None where they are observed."""
     if pair == ("", ""):
         return None
     try:
         low, high = map(datetime.fromisoformat if isinstance(kind, Date) else float, pair)
     except ValueError:
-        what = "dates like 2024-12-31" if isinstance(kind, Date) else "numbers"
-        raise InvalidSetting(
-            f"the bounds of column {column!r} must be {what}, got {pair[0]!r} and {pair[1]!r}"
-        ) from None
+        raise _no_bounds(column, "dates like 2024-12-31" if isinstance(kind, Date) else "numbers", pair) from None
     return low, high
+
+
+def _no_bounds(column: str, what: str, pair: tuple[str, str]) -> InvalidSetting:
+    return InvalidSetting(f"the bounds of column {column!r} must be {what}, got {pair[0]!r} and {pair[1]!r}")

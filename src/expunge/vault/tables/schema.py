@@ -168,7 +168,7 @@ def _rebounded(column: str, kind: Any, pair: Any) -> Kind:
     low, high = (None, None) if pair is None else pair
     try:
         return replace(kind, low=low, high=high)
-    except InvalidSetting as error:
+    except (InvalidSetting, OverflowError) as error:  # a date near the ends of time
         raise InvalidSetting(f"column {column!r}: {error}") from None
 
 
