@@ -119,22 +119,12 @@ def _needs(name: str) -> tuple[str, ...]:
     return tuple(package + one.get(package, "") for package in sorted(where))
 
 
-def room(name: str, *, open_: bool = False) -> Room:
-    """Read one room; with ``open_``, what is inside of it, too."""
-    parts = _parts(name)
-    files = tuple(f"{part}/" if _parts(f"{name}.{part}") else part for part in _in_order(parts))
+def room(name: str) -> Room:
+    """Read one room; if a contract says how its parts are layered, with what is inside of it."""
+    files = tuple(f"{part}/" if _parts(f"{name}.{part}") else part for part in _in_order(_parts(name)))
     promise = sentences(ast.get_docstring(_tree(name)))[0]
-    return Room(name, promise, files, _needs(name), _inner(name, parts) if open_ else ())
-
-
-def _inner(name: str, parts: dict[str, set[str]]) -> Layers:
-    """What is inside of a room, each part below all that import it."""
-    depth: dict[str, int] = {}
-    for part in reversed(_in_order(parts)):
-        depth[part] = 1 + max((depth[other] for other in depth if part in parts[other]), default=-1)
-    busiest = sorted(depth, key=lambda part: (-len(parts[part]), part))  # who imports the most stands first
-    levels = range(max(depth.values()) + 1)
-    return tuple(tuple(room(f"{name}.{part}") for part in busiest if depth[part] == k) for k in levels)
+    inner = [layers(contract) for contract in contracts("layers") if contract.get("containers") == [name]]
+    return Room(name, promise, files, _needs(name), inner[0] if inner else ())
 
 
 def contracts(kind: str) -> list[dict[str, Any]]:
@@ -144,10 +134,13 @@ def contracts(kind: str) -> list[dict[str, Any]]:
     return [contract for contract in found if contract["type"] == kind]
 
 
-def layers(*, open_: str) -> Layers:
-    """Return the rooms of the contract, the highest first; one of them with what is inside of it."""
-    (contract,) = contracts("layers")
-    return tuple(
-        tuple(room(name.strip(), open_=name.strip() == open_) for name in layer.split("|"))
-        for layer in contract["layers"]
-    )
+def house() -> Layers:
+    """Return the rooms of the whole package."""
+    (contract,) = (contract for contract in contracts("layers") if "containers" not in contract)
+    return layers(contract)
+
+
+def layers(contract: dict[str, Any]) -> Layers:
+    """Return the rooms of a contract, the highest first."""
+    inside = "".join(f"{name}." for name in contract.get("containers", ()))
+    return tuple(tuple(room(inside + name.strip()) for name in layer.split("|")) for layer in contract["layers"])

@@ -1,16 +1,15 @@
 """The picture of the rooms: the layers of the import contract, each room with its promise and its files."""
 
-from .house import PACKAGE, Room, contracts, layers
+from .house import PACKAGE, Room, contracts, house
 from .svg import FAINT, INK, Drawing, leading, wrapped
 
 WIDE, EDGE, GAP, PAD = 1000, 20, 8, 12
-OPEN = f"{PACKAGE}.vault"  # the room that is drawn with what is inside of it
 _NAME, _TEXT, _FILE = 14.0, 12.5, 12.0  # sizes of type
 _SIDE = 190  # the width of a closed room beside an open one
 _NEEDS = "#a3480b"
 _GAP = "\u00a0 "  # between files; of plain blanks only one would be shown
 
-_FILLS = {"cli": "#eef1f4", "paper": "#f6eef8", "vault": "#fdf3e3", "errors": "#eef1f4"}
+_FILLS = {"cli": "#eef1f4", "paper": "#f6eef8", "vault": "#fdf3e3", "errors": "#eef1f4", "doors": "#eef1f4"}
 _FACE, _CORE, _INSIDE = "#e6f0fb", "#e8f5ec", "#fffaf0"
 _EDGES = {"#eef1f4": "#b6c1cc", "#f6eef8": "#cfb3d9", "#fdf3e3": "#e0b667", _FACE: "#9dc0e6", _CORE: "#9fceac"}
 
@@ -24,7 +23,7 @@ def drawn() -> str:
     )
     drawing.text(EDGE, 52, told, _TEXT, color=FAINT)
     y = 66.0
-    for layer in layers(open_=OPEN):
+    for layer in house():
         y += _layer(drawing, layer, EDGE, y, WIDE - 2 * EDGE) + GAP
     for note in _notes():
         lines = wrapped(note, _TEXT, WIDE - 2 * EDGE)
@@ -120,7 +119,9 @@ def _notes() -> list[str]:
     """What the contract forbids, in words."""
     notes = []
     for contract in contracts("forbidden"):
-        where = ", ".join(name.removeprefix(f"{PACKAGE}.") for name in contract["source_modules"])
+        names = [name.removeprefix(f"{PACKAGE}.") for name in contract["source_modules"]]
+        inside = all(name.startswith("vault.") for name in names)
+        where = "other rooms of the vault" if inside else ", ".join(names)
         what = " and ".join(contract["forbidden_modules"])
         notes.append(f"{contract['name']}: {what} may not be imported in {where}.")
     return notes
