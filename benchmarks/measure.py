@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal["faster", "of"]
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a call, one a round."""
+    """Seconds of a call, one per round."""
 
     rounds: tuple[float, ...]
 

@@ -95,7 +95,7 @@ def threads(*, quick: bool = False) -> Iterator[Result]:
 
 def memory(*, quick: bool = False) -> Iterator[Result]:
     """Peak memory beyond the table, in a process of its own: rows and moments, and at most 300 MB whatever n is."""
-    why = "an id and a slot are 16 bytes a row"
+    why = "an id and a slot are 16 bytes per row"
     cases = [(500_000, 300), (2_000_000, 300), (8_000_000, 300), (500_000, 1_000)]
     for n, D in cases[:2] if quick else cases:
         held, peak = _measured(n, D, "expunge")

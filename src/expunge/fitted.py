@@ -98,7 +98,7 @@ class Fitted:
 
 
 def placed(blueprint: Blueprint, X: Floats, y: Floats) -> tuple[Rows, Slots]:
-    """The rows of a first batch in their slots, and the slots: whoever has these needs the table no more."""
+    """Put the rows of a first batch into their slots; return them, and the slots."""
     s, n = blueprint.code.shards, len(X)
     if n < s:
         raise InvalidInput(
@@ -115,7 +115,7 @@ def row_ids(ids: Any, X: Any) -> Ids:
 
 
 def distinct(ids: Ids) -> Ids:
-    """The ids, of which none may be named twice."""
+    """Return the ids, or refuse duplicates."""
     if not len(ids):
         raise InvalidInput("ids is empty: name at least one id")
     if len(ids) == 1:

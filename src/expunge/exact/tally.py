@@ -36,7 +36,7 @@ class Tally:
             self._flush(sign)
 
     def add_to(self, limbs: Limbs) -> None:
-        """Add it all to limbs, in place."""
+        """Add the products of all rows so far to limbs, in place."""
         if self.seen <= _FEW_ROWS and self._sums is None and self._folded is None:  # a deletion: spare the matrices
             floats = limbs if limbs.dtype == np.float64 else np.zeros(limbs.shape)
             for sign, waiting in self._waiting.items():
@@ -48,7 +48,7 @@ class Tally:
         limbs += self.limbs(limbs.dtype)
 
     def limbs(self, kind: "np.dtype[Any] | type[np.generic]") -> Limbs:
-        """It all as limbs of this type, which holds them."""
+        """Return the products of all rows so far as limbs of this type, which must hold them."""
         for sign in self._waiting:
             self._flush(sign)
         limbs: Limbs = self._packed().astype(kind, copy=False)

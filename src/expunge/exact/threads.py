@@ -86,7 +86,7 @@ def alone(compute: Callable[[], T]) -> T:
 
 
 def _reset() -> None:
-    """In a forked child nobody holds anything, whatever other threads of the parent did at that moment."""
+    """Forget all holders, in a forked child: the threads that held BLAS were the parent's."""
     global _lock, _holders
     _lock = threading.Lock()
     if _holders:

@@ -158,7 +158,7 @@ KEYS = ["features", "intercept", "rate", "shards", "alpha", "removed", "left", "
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Means of errors with their quartiles, medians of everything that is counted or timed, a line a setting."""
+    """Means of errors with their quartiles, medians of everything that is counted or timed, one line per setting."""
     keys = [key for key in KEYS if key in table]
     groups = table.groupby(keys, sort=False)
     errors = [column for column in ("test_mse", "train_mse", "error", "old_error") if column in table]

@@ -18,7 +18,7 @@ from .tables import Schema
 def wanted_schema(
     data: Any, schema: Schema | str | Path | None, target: str | list[str] | None, id_: str | None
 ) -> Schema:
-    """What the columns are."""
+    """Return the schema to train with: the one given, or a plain one for a table of numbers."""
     if schema is None:
         if target is None or id_ is None:
             raise InvalidSetting("name the target and the id column, or give a schema that does")
@@ -37,7 +37,7 @@ def wanted_schema(
 
 
 def found_identity(places: Places, wait: float) -> VaultIdentity:
-    """Which vault it is, or a new one where there is none."""
+    """Return the identity of the vault at this place, or make a new one where there is none."""
     ledger, folder = Ledger(places.ledger), Folder(places.vault)
     begun = places.ledger.exists() and places.ledger.stat().st_size
     if begun and not places.vault.is_dir():
@@ -64,14 +64,14 @@ def found_identity(places: Places, wait: float) -> VaultIdentity:
 
 
 def check_same_vault(places: Places, identity: VaultIdentity) -> None:
-    """The ledger must be of this vault. One that a crash cut within its first line is nobody's yet."""
+    """Refuse the ledger of another vault. One that a crash cut within its first line is nobody's yet."""
     if Ledger(places.ledger).vault() not in (None, identity.vault):
         raise InvalidFile(f"{places.ledger} is the ledger of another vault than {places.vault}")
 
 
 @contextmanager
 def undone_if_it_fails(places: Places) -> Iterator[None]:
-    """A first training that fails leaves nothing behind, unless it was accepted."""
+    """Remove all that a first training has made if it fails, unless it was accepted."""
     beside = (places.key, places.public, places.vault)
     mine = [path for path in beside if not path.exists()]
     if not places.ledger.exists() or not places.ledger.stat().st_size:
@@ -92,7 +92,7 @@ def _accepted(places: Places) -> bool:
 
 
 def _remove(places: Places, mine: list[Path]) -> None:
-    """The ledger goes first: a folder is begun anew without one, and damaged if one names it."""
+    """Remove what a training made, the ledger first: a folder without one is begun anew, one that is named is damaged."""
     for path in mine:
         if path != places.vault:
             files.wipe(path)

@@ -157,7 +157,7 @@ class Vault:
         return vault
 
     def _open(self) -> None:
-        """Finish what was begun. Leftovers of a writer that is at work are its own."""
+        """Finish what was begun; the leftovers of a writer that is at work are left alone."""
         folder, ledger = self._writer.folder, self._writer.ledger
         manifest = folder.current()
         if manifest is None:
@@ -175,7 +175,7 @@ class Vault:
         self._reader.current()
 
     def _settle(self, wait: float | None = None) -> None:
-        """Be the writer for a moment: that finishes what was accepted."""
+        """Take the lock for a moment, which finishes what was accepted."""
         with self._mutex, self._writer.locked(self._wait if wait is None else wait):
             if not self._writer.trained:
                 raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
@@ -344,7 +344,7 @@ class Vault:
         return history(Ledger(self.places.ledger).read()[0])
 
     def status(self) -> Status:
-        """What is in it."""
+        """Return what is in the vault: rows, people, requests, and what the model is."""
         while True:
             manifest = self._reader.current().manifest
             found = status_of(self.places, manifest)
@@ -379,7 +379,7 @@ class Vault:
     # What requests share
 
     def _again(self, earlier: tuple[int, ...]) -> Receipt:
-        """The answer that was given before."""
+        """Return the receipt of an erasure that was carried out before."""
         request = next(request for request in self.requests if request.number == earlier[-1])
         path = self.certificate_path(request.number)
         return Receipt(
@@ -395,7 +395,7 @@ class Vault:
         )
 
     def _done(self, plan: Plan, started: float) -> Receipt:
-        """Carry a plan out, and say so."""
+        """Carry a plan out, and return its receipt."""
         record = self._writer.perform(plan)
         certificate, path = self._writer.notary.last
         return Receipt(

@@ -82,7 +82,7 @@ class Writer:
         self._stamp = None
 
     def _look(self) -> object:
-        """Changes with every request of anybody, and when another copy of the folder is put here."""
+        """Return what changes with every request of anybody, and when another copy of the folder is put here."""
         with suppress(FileNotFoundError):
             current = (self.folder.path / "current").stat()
             return self.ledger.stamp(), current.st_ino, current.st_mtime_ns
@@ -113,7 +113,7 @@ class Writer:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """While files are being prepared: if that fails, they are wiped, and nothing has changed."""
+        """Wipe the files that are being prepared if that fails: then nothing has changed."""
         self._stamp = None
         try:
             yield
@@ -155,7 +155,7 @@ class Writer:
         return self.trained
 
     def check_rows(self, vault: Snapshot) -> None:
-        """A bit that says that a neighbour has no row would leave a residue of the neighbour in the moments."""
+        """Refuse a folder whose bits count other rows than its manifest: a hidden row would stay in the moments."""
         if int(np.count_nonzero(vault.rows.live)) != vault.manifest.rows:
             raise InvalidFile(f"{self.folder.path} is damaged: it has another number of rows than its manifest says")
 

@@ -22,7 +22,7 @@ _POLL = 0.01  # seconds between two looks at a lock that another has
 
 
 class Ledger:
-    """The file, as one process sees it. `tip` is the end of the last record that was read or written."""
+    """The file of records, as one process sees it. `tip` is the end of the last record that was read or written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Ledger:
         return str(record.body["vault"])
 
     def stamp(self) -> tuple[int, int]:
-        """Changes whenever a record is added: a look that costs a microsecond."""
+        """Return what changes whenever a record is added; it costs a microsecond."""
         found = os.stat(self.path)
         return found.st_ino, found.st_size
 
@@ -72,7 +72,7 @@ class Ledger:
                 self._fd = None
 
     def trust(self, position: Position) -> None:
-        """What comes after this is written again with the next record: it may never have reached the disk."""
+        """Write what comes after this position again with the next record: it may never have reached the disk."""
         self._trusted = position
 
     def settle(self) -> None:

@@ -27,23 +27,23 @@ class Lost:
     missing: int = 0
 
     def erased(self, slots: Iterable[int]) -> int:
-        """Rows that went; returns how many of them the copy does not have: they were added and erased since."""
+        """Take rows that were erased; return how many of them the copy never had: they were added and erased since."""
         gone = set(slots)
         here = {slot for slot in gone if slot < len(self.live) and self.live[slot]}
         self.erase |= here
         return len(gone) - len(here)
 
     def buried(self, hashes: Iterable[str], by: Iterable[int]) -> None:
-        """People who were erased, and by which requests."""
+        """Take people who were erased, and by which requests."""
         self.bury.update(zip(hashes, by, strict=True))
         self.drop -= set(self.bury)
 
     def dropped(self, hashes: Iterable[str]) -> None:
-        """People whose rows go and who may come again."""
+        """Take people whose rows go and who may come again."""
         self.drop |= set(hashes) - set(self.bury)
 
     def freed(self, hashes: Iterable[str]) -> None:
-        """People who were readmitted."""
+        """Take people who were readmitted."""
         for hashed in hashes:
             self.bury.pop(hashed, None)
             self.drop.add(hashed)
