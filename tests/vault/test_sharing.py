@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+from itertools import count
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from expunge.errors import VaultBusy
 from expunge.vault import Vault
 
-from support.vaults import bits, everything, made, random_table
+from support.disks import Crash, Ending, used
+from support.vaults import bits, duplicate, everything, made, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -90,3 +92,39 @@ def test_what_a_vault_keeps_is_for_its_owner_alone(vault):
     private = [*vault.places.vault.iterdir(), vault.places.key, vault.places.ledger]
     assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
     assert vault.places.vault.stat().st_mode & 0o777 == 0o700
+
+
+ASKED = {
+    "add": lambda vault: vault.add(random_table(["new-1", "new-2", "new-3"], seed=1)),
+    "rectify": lambda vault: vault.rectify(random_table(["person-1"], seed=1)),
+    "unlearn": lambda vault: vault.unlearn(["person-2"]),
+    "rebound": lambda vault: vault.rebound({"x0": (-2, 2)}),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_wherever_another_process_ends_an_open_vault_goes_on_and_leaves_nothing_of_what_was_not_accepted(
+    tmp_path, kind
+):
+    first, seen = made(tmp_path / "v.vault").places.vault, set()
+    for k in count():
+        path = duplicate(first, tmp_path / f"{k}")
+        vault = Vault.open(path)
+        vault.unlearn(["person-3"])  # all of it is in memory
+        other, ended = Vault.open(path), False
+        with used(Ending(k, torn=bool(k % 2), changes=True)):
+            try:
+                ASKED[kind](other)
+            except Crash:
+                ended = True
+        accepted = len(vault.requests) == 3
+        seen.add(accepted)
+        assert vault.unlearn(["person-4"]).request == 3 + accepted
+        now = vault._writer.now
+        names = {part.name for part in path.iterdir()}
+        assert names == now.manifest.names | {"identity.json", "current"}
+        assert (path / "rows.1").stat().st_size == len(now.rows.live) * now.rows.entry_bytes
+        assert now.rows.empty(np.flatnonzero(~now.rows.live))
+        if not ended:
+            break
+    assert seen == {False, True}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from expunge import CodedRegressor, RandomFourier
-from expunge.errors import ErasedId, InvalidFile, InvalidInput, NothingLearned, UnknownId
+from expunge.errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, NothingLearned, UnknownId
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import checked, load_public
 from expunge.vault.disk.folder import Folder
@@ -27,6 +27,8 @@ from support.vaults import bits, put_back, slots_of
 SHARDS = 4
 PEOPLE = st.integers(0, 9)
 VALUES = st.tuples(*[st.sampled_from([-1.0, -0.5, 0.0, 0.125, 1.0])] * 3)  # few: bounds and rows have ties
+COLUMNS = ("x0", "x1", "y")
+BOUNDS = [None, (-1.0, 1.0), (-2.0, 1.5), (-0.5, 1.0), (-1.0, 0.25), (-0.25, 0.5)]  # of a column; None observes it
 ENDS = st.integers(0, 150)  # operations until a process ends: more than any request takes
 PROBE = np.linspace(-1.2, 1.2, 8).reshape(4, 2)
 
@@ -102,26 +104,36 @@ class VaultMachine(RuleBasedStateMachine):
     def drawn_request(self, data):
         """A request that can be carried out."""
         oracle = self.oracle
-        kinds = ["add"] + ["unlearn", "rectify"] * bool(oracle.rows) + ["readmit"] * bool(oracle.erased)
+        kinds = ["add", "rebound"] + ["unlearn", "rectify"] * bool(oracle.rows) + ["readmit"] * bool(oracle.erased)
         kind = data.draw(st.sampled_from([*kinds * 3, "train"]), label="kind")
         if kind in ("train", "add"):
             ids, values = data.draw(batches())
             new = 100 * (oracle.request + 1) if kind == "train" else 10 + oracle.request
             people = [new + k for k in range(SHARDS)] if kind == "train" else [new]
             return _request(kind, ids + people, values + [(0.25, -0.25, 0.5)] * len(people))
+        if kind == "rebound":
+            columns = data.draw(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), label="columns")
+            return Request.rebound(**{name: data.draw(st.sampled_from(self.wide_enough(name))) for name in columns})
         known = sorted(oracle.erased if kind == "readmit" else oracle.rows)
         ids = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True), label="ids")
         if kind == "rectify":
             ids = [one for one in ids for _ in oracle.rows[one]]
-        return _request(kind, ids, [data.draw(VALUES) for _ in ids] if kind == "rectify" else ())
+        return _request(kind, ids, [oracle.inside(data.draw(VALUES)) for _ in ids] if kind == "rectify" else ())
+
+    def wide_enough(self, column):
+        """Bounds that leave no row outside."""
+        values = [row[COLUMNS.index(column)] for row in self.oracle.values()]
+        return [ends for ends in BOUNDS if ends is None or all(ends[0] <= value <= ends[1] for value in values)]
 
     def ask(self, request):
         if request.kind == "train":
             self.vault = self.train(request, replace=True, skip_erased=True)
             return self.vault.receipt
-        return request.ask(self.vault, **{"skip_erased": True} if request.kind == "add" else {})
+        return request.ask(self.vault, **{"skip_erased": True, "clip": True} if request.kind == "add" else {})
 
     def accept(self, request, done=True):
+        if request.kind == "add":  # what is outside the bounds is clipped
+            request = replace(request, rows=tuple(map(self.oracle.inside, request.rows)))
         self.oracle = self.oracle.after(request)
         people = set(request.ids) if request.kind in ("unlearn", "rectify") else set()
         self.past.append(Past(request.kind, people, set(), done))
@@ -138,6 +150,9 @@ class VaultMachine(RuleBasedStateMachine):
             assert receipt.rows == self.oracle.slots_drawn - (before.slots_drawn if request.kind == "add" else 0)
         if request.kind in ("unlearn", "rectify"):
             assert receipt.rows == sum(before.counts[one] for one in set(request.ids))
+        if request.kind == "add":
+            there = set(request.ids) - set(before.erased)
+            assert (receipt.skipped, receipt.known) == (len(set(request.ids) - there), len(there & set(before.rows)))
 
     @precondition(lambda self: self.oracle.erased)
     @rule(data=st.data())
@@ -161,6 +176,11 @@ class VaultMachine(RuleBasedStateMachine):
                 self.vault.readmit([one])
         with pytest.raises(InvalidInput):
             _request("add", [one, one], [(0.0, 0.0, 0.0), (np.nan, 0.0, 0.0)]).ask(self.vault)
+        if self.oracle.rows:
+            with pytest.raises(InvalidInput, match="rows outside the declared bounds"):
+                self.vault.rebound({"x1": (2.0, 3.0)})
+        with pytest.raises(InvalidSetting):
+            self.vault.rebound({"x0": None, "who": None})
 
     @rule()
     def predict(self):
@@ -247,9 +267,11 @@ class VaultMachine(RuleBasedStateMachine):
         assert end is not None or number == self.oracle.request + 1
         people, slots = set().union(*(p.people for p in since)), set().union(*(p.slots for p in since))
         unfinished = {k for k, past in enumerate(self.past, 1) if not past.done}
+        held = old.without(people, slots)
+        outside = [slot for mine in held.rows.values() for slot, row in mine if self.oracle.inside(row) != row]
         restored = replace(
             self.oracle,
-            rows=old.without(people, slots).rows,
+            rows=held.without(slots=outside).rows,
             erased={one: number if by in unfinished else by for one, by in self.oracle.erased.items()},
             kinds=self.oracle.kinds + ("restore",) * (number - self.oracle.request),
         )
@@ -295,6 +317,10 @@ class VaultMachine(RuleBasedStateMachine):
         for one, slots in slots_of(self.vault, ids).items():
             assert (set(slots) if one in erased else slots) == erased.get(one, rows.get(one, []))
         assert self.vault._writer.now.state.drawn == self.oracle.slots_drawn
+        held = [(h.state, h.rows, h.request) for h in self.vault.holds(ids)]
+        there = {one: ("present", len(slots), None) for one, slots in rows.items()}
+        there |= {one: ("erased", 0, by) for one, by in self.oracle.erased.items()}
+        assert held == [there.get(one, ("unknown", 0, None)) for one in ids]
 
     @invariant()
     def the_model_is_the_retrained_one(self):

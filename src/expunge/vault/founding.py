@@ -92,7 +92,7 @@ def _accepted(places: Places) -> bool:
 
 
 def _remove(places: Places, mine: list[Path]) -> None:
-    """Remove what a training made, the ledger first: a folder without one is begun anew, one that is named is damaged."""
+    """Remove what a training made; the ledger first, because a folder that a ledger names would look damaged."""
     for path in mine:
         if path != places.vault:
             files.wipe(path)

@@ -68,7 +68,7 @@ class Writer:
         with self.ledger.locked(wait):
             try:
                 self.notary.notes = []
-                if self._stamp is None or self._stamp != self._look():
+                if self._stamp is None or self._stamp != self._look() or self._left_behind():
                     self.trained = self._stamp = None
                     recover(self)
                     self._stamp = self._look()
@@ -87,6 +87,10 @@ class Writer:
             current = (self.folder.path / "current").stat()
             return self.ledger.stamp(), current.st_ino, current.st_mtime_ns
         return self.ledger.stamp()
+
+    def _left_behind(self) -> bool:
+        """Whether another process ended before its request was accepted: its files, and rows it added, are wiped."""
+        return bool(self.folder.leftovers(() if self.trained is None else self.trained.manifest.names))
 
     # The six steps
 

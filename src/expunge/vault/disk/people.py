@@ -126,6 +126,11 @@ class People:
         _, every = self.entries()
         return every[every >= 0]
 
+    def owners(self, slots: Slots) -> Hashes:
+        """The hashes of the ids whose rows are in these slots."""
+        none = np.empty((0, 2), dtype=np.uint64)
+        return np.concatenate([none, *(segment.hashes()[np.isin(segment.slots(), slots)] for segment in self.segments)])
+
     def count(self) -> tuple[int, int]:
         """How many ids have rows, and how many are erased and not readmitted."""
         hashes, slots = self.entries()

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...exact.arrays import Slots
+from ...encoding.bounds import Bounds
+from ...exact.arrays import Floats, Slots, cut
+from ...learning.blueprint import Blueprint
 from ...learning.state import State
 from ...stores.change import Change
-from ..disk.people import NOBODY, from_text, tombstone
+from ..disk.people import NOBODY, as_text, from_text, tombstone
 from ..disk.segments import Hashes, among, distinct
 from ..disk.snapshot import Snapshot, rows_of
 from .lost import Lost
@@ -29,6 +32,7 @@ class Restore(Request):
     free: Texts  # readmitted
     drawn: int  # slots given out so far
     missing: int  # rows that were added since and are not there
+    outside: int  # rows that are erased because they are outside bounds that were declared since
 
     kind: ClassVar[str] = "restore"
 
@@ -37,11 +41,12 @@ class Restore(Request):
         """Catch up with what was lost."""
         now = site.now
         lost.erase.update(now.people.find(from_text(lost.people)).live.slot.tolist())
+        schema, blueprint = rebounded(now.schema, now.blueprint, lost.bounds)
+        outside = _drop_outside(now, blueprint, lost) if lost.bounds else 0
         state = now.state.grown(max(lost.drawn, now.state.drawn))
         change = Change(np.array(sorted(lost.erase), dtype=np.int64))
         charter = None
         if lost.bounds:
-            schema, blueprint = rebounded(now.schema, now.blueprint, lost.bounds)
             charter = Charter.written(site, schema, blueprint)
             after, learners = State.learn(blueprint, rows_of(state), state.drawn, change), blueprint.code.learners
         else:
@@ -58,6 +63,7 @@ class Restore(Request):
             free=tuple(sorted(lost.free)),
             drawn=state.drawn,
             missing=lost.missing,
+            outside=outside,
         )
         brings = _tombstones(now, lost, change.slots)
         owners, erased = request._counts(now, brings)
@@ -94,10 +100,37 @@ class Restore(Request):
         lost.dropped(self.drop)
 
     def note(self) -> str:
-        return (
-            f"this folder was a copy from request {self.since}: {self.rows} rows that were erased or corrected since "
-            f"are erased, {self.missing} rows that were added since are missing; add them again"
+        text = (
+            f"this folder was a copy from request {self.since}: {self.rows - self.outside} rows that were erased or "
+            f"corrected since are erased, {self.missing} rows that were added since are missing; add them again"
         )
+        if self.outside:
+            text += f"; {self.outside} rows are outside bounds that were declared since, so they are erased"
+        return text
+
+
+def _drop_outside(now: Snapshot, blueprint: Blueprint, lost: Lost) -> int:
+    """Let the rows outside these bounds go, too; returns how many.
+
+    When the bounds were declared no row was outside: another copy had lost these. To learn them would break what the
+    exact integers rely on.
+    """
+    outside = now.rows.live.copy()
+    outside[list(lost.erase)] = False
+    slots = np.flatnonzero(outside)
+    for piece in cut(len(slots), now.rows.width):
+        X, y = now.rows.take(slots[piece])
+        outside[slots[piece]] = _beyond(blueprint.inputs, X) | _beyond(blueprint.targets, y)
+    gone = np.flatnonzero(outside)
+    lost.erase.update(gone.tolist())
+    lost.dropped(as_text(now.people.owners(gone)))
+    return len(gone)
+
+
+def _beyond(bounds: Bounds, values: Floats) -> NDArray[np.bool_]:
+    """Which rows have a value outside declared bounds."""
+    beyond: NDArray[np.bool_] = np.any((values < bounds.low) | (values > bounds.high), axis=1)
+    return beyond
 
 
 def _tombstones(now: Snapshot, lost: Lost, erased: Slots) -> tuple[Hashes, Slots] | None:
