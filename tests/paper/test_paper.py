@@ -160,17 +160,17 @@ def test_a_loose_warm_start_stays_with_the_old_weights_and_a_tight_one_leaves_th
 
 def small_settings(monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "small", TradeOff("small", "Small", features=4, alphas=(1e-2,), points=2, runs=3))
-    return runs.Settings()
+    return runs.Scope()
 
 
 @pytest.mark.slow
 def test_a_run_has_the_same_errors_whatever_the_number_of_processes(tmp_path, monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "small", Influence("gaussian", "Small", points=2, runs=3))
-    monkeypatch.setattr(runs.Settings, "described", lambda self, name: (EXPERIMENTS[name], 0.1))
+    monkeypatch.setattr(runs.Scope, "described", lambda self, name: (EXPERIMENTS[name], 0.1))
     tables = []
     for processes in (1, 2):
         out = tmp_path / str(processes)
-        todo = runs.jobs(["small"], runs.Settings(), out)
+        todo = runs.jobs(["small"], runs.Scope(), out)
         assert sorted(job.number for job in runs.execute(todo, processes=processes)) == [0, 1, 2]
         tables.append(runs.collect(todo, out)["small"])
     pd.testing.assert_frame_equal(*tables)
@@ -213,7 +213,7 @@ def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, inv
 
     for path in finished.out.glob("*.csv"):
         path.unlink()
-    jobs = runs.jobs(["warm-start"], runs.Settings(), finished.out)
+    jobs = runs.jobs(["warm-start"], runs.Scope(), finished.out)
     jobs[1].path.unlink()
     monkeypatch.setattr(runs, "execute", interrupted)
     done = invoke("run", "warm-start", "--out", finished.out)
@@ -264,15 +264,15 @@ def test_no_rate_is_run_that_leaves_fewer_rows_than_features(small_data):
 def test_other_settings_are_other_runs(tmp_path):
     names = {
         runs.jobs(["gaussian"], settings, tmp_path)[0].path.name
-        for settings in (runs.Settings(), runs.Settings("quick"), runs.Settings("full"))
+        for settings in (runs.Scope(), runs.Scope("quick"), runs.Scope("full"))
     }
     assert len(names) == 2  # the full size is the default size for all but one
-    assert len(runs.jobs(["gaussian"], runs.Settings(runs=7), tmp_path)) == 7
+    assert len(runs.jobs(["gaussian"], runs.Scope(runs=7), tmp_path)) == 7
 
 
 def test_the_default_leaves_only_the_large_scale_experiment_out():
-    assert set(EXPERIMENTS) - set(runs.Settings().names()) == {"large-scale"}
-    assert runs.Settings("full").names() == runs.Settings("quick").names() == list(EXPERIMENTS)
+    assert set(EXPERIMENTS) - set(runs.Scope().names()) == {"large-scale"}
+    assert runs.Scope("full").names() == runs.Scope("quick").names() == list(EXPERIMENTS)
 
 
 def test_a_summary_has_means_quartiles_and_median_times():
@@ -438,7 +438,7 @@ def finished(tmp_path, monkeypatch, small_data):
         "warm-start": replace(EXPERIMENTS["warm-start"], data="small", features=4, runs=2),
     }.items():
         monkeypatch.setitem(EXPERIMENTS, name, experiment)
-    todo = runs.jobs(["computer-activity", "influence-gaussian", "warm-start"], runs.Settings(), tmp_path)
+    todo = runs.jobs(["computer-activity", "influence-gaussian", "warm-start"], runs.Scope(), tmp_path)
     list(runs.execute(todo, processes=1))
     return SimpleNamespace(out=tmp_path, tables=runs.collect(todo, tmp_path))
 
@@ -502,7 +502,7 @@ def test_the_command_lists_runs_checks_and_reports(finished, invoke):
     listed = invoke("list")
     assert listed.exit_code == 0
     assert "large-scale" in listed.output
-    runs.jobs(["warm-start"], runs.Settings(), finished.out)[0].path.unlink()
+    runs.jobs(["warm-start"], runs.Scope(), finished.out)[0].path.unlink()
     done = invoke("run", "computer-activity", "warm-start", "--out", finished.out, "--processes", 1)
     assert done.exit_code == 0, done.output
     assert "computer-activity.png" in done.output

@@ -79,7 +79,7 @@ def run(args: Namespace) -> None:
 
     if args.quick and args.full:
         raise UsageError("choose one of --quick and --full")
-    settings = runs.Settings("quick" if args.quick else "full" if args.full else "default", args.runs)
+    settings = runs.Scope("quick" if args.quick else "full" if args.full else "default", args.runs)
     out = args.out or settings.folder
     todo = runs.jobs(runs.known(args.names) or settings.names(), settings, out)
     line, done = terminal.Line(), sum(job.done for job in todo)

@@ -14,14 +14,14 @@ Tables = dict[str, pd.DataFrame]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """Whether a claim holds, and the numbers behind it."""
 
     holds: bool
     numbers: str
 
 
-Judge = Callable[[Tables], Verdict | None]  # None: there is nothing to judge
+Judge = Callable[[Tables], Judgement | None]  # None: there is nothing to judge
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def at(series: pd.Series, shards: pd.Index) -> Floats:
 def coded_below_uncoded(name: str, *, rate: int = 5, above: int = 10) -> Judge:
     """At equal shard size the coded error is below the uncoded, at every s above ``above``, in the mean over runs."""
 
-    def judge(tables: Tables) -> Verdict | None:
+    def judge(tables: Tables) -> Judgement | None:
         lines, judged = [], []
         for alpha in tables[name]["alpha"].unique():
             uncoded, coded = curve(tables[name], 1, alpha), curve(tables[name], rate, alpha)
@@ -60,7 +60,7 @@ def coded_below_uncoded(name: str, *, rate: int = 5, above: int = 10) -> Judge:
             points = zip(coded.index, coded, reference, _wins(tables[name], rate, alpha, coded.index), strict=True)
             text = ", ".join(f"s={s} {c:.3g} against {u:.3g} ({w})" for s, c, u, w in points)
             lines.append(f"alpha {alpha:g}: {text}")
-        return Verdict(all(judged), "; ".join(lines) + " (in brackets: runs that coding wins)") if judged else None
+        return Judgement(all(judged), "; ".join(lines) + " (in brackets: runs that coding wins)") if judged else None
 
     return judge
 
@@ -77,7 +77,7 @@ def _wins(table: pd.DataFrame, rate: int, alpha: float, shards: pd.Index) -> lis
 def cheaper_at_equal_error(name: str, rate: int = 5) -> Judge:
     """No uncoded model that costs at most as much to refit has a lower error, for every coded one (beyond s = rate)."""
 
-    def judge(tables: Tables) -> Verdict | None:
+    def judge(tables: Tables) -> Judgement | None:
         points = summary(tables[name])
         uncoded, coded = (points[points["rate"] == r][["refit_seconds", "test_mse"]] for r in (1, rate))
         lines, judged = [], []
@@ -86,7 +86,7 @@ def cheaper_at_equal_error(name: str, rate: int = 5) -> Judge:
             if len(rivals):
                 judged.append(bool(error <= rivals.min()))
                 lines.append(f"{1e3 * cost:.0f} ms: {error:.3g} against {rivals.min():.3g}")
-        return Verdict(all(judged), "refit cost, coded against best uncoded: " + ", ".join(lines)) if judged else None
+        return Judgement(all(judged), "refit cost, coded against best uncoded: " + ", ".join(lines)) if judged else None
 
     return judge
 
@@ -94,18 +94,18 @@ def cheaper_at_equal_error(name: str, rate: int = 5) -> Judge:
 def near_one_learner(name: str, rates: tuple[int, ...], features: int, within: float) -> Judge:
     """The error stays near that of one learner while a shard keeps five times more rows than features."""
 
-    def judge(tables: Tables) -> Verdict:
+    def judge(tables: Tables) -> Judgement:
         single, worst = curve(tables[name], 1).loc[1], {}
         for rate in rates:
             rows = tables[name][(tables[name]["rate"] == rate) & (tables[name]["shard_rows"] >= 5 * features)]
             worst[rate] = rows.groupby("shards")["test_mse"].mean().max() / single - 1
         numbers = ", ".join(f"{_rate(rate)} at most {100 * excess:+.1f} %" for rate, excess in worst.items())
-        return Verdict(all(excess <= within for excess in worst.values()), f"one learner {single:.3g}; {numbers}")
+        return Judgement(all(excess <= within for excess in worst.values()), f"one learner {single:.3g}; {numbers}")
 
     return judge
 
 
-def gain_grows_with_variance(tables: Tables) -> Verdict:
+def gain_grows_with_variance(tables: Tables) -> Judgement:
     """Uncoded over coded error at the largest number of shards up to 40, for each variance."""
     gains = {}
     for variance in ("0.1", "0.5", "0.7"):
@@ -113,17 +113,17 @@ def gain_grows_with_variance(tables: Tables) -> Verdict:
         shards = coded.index[coded.index <= 40][-1:]
         gains[variance] = float(at(uncoded, shards)[0] / coded.loc[shards[0]])
     values = list(gains.values())
-    return Verdict(values == sorted(values), ", ".join(f"variance {v}: {g:.2f}x" for v, g in gains.items()))
+    return Judgement(values == sorted(values), ", ".join(f"variance {v}: {g:.2f}x" for v, g in gains.items()))
 
 
 def floor_grows_with_rate(name: str) -> Judge:
     """The lowest error that a rate can reach, at any number of shards."""
 
-    def judge(tables: Tables) -> Verdict:
+    def judge(tables: Tables) -> Judgement:
         rates = sorted(tables[name]["rate"].unique())
         lowest = [float(curve(tables[name], rate).min()) for rate in rates]
         numbers = ", ".join(f"{_rate(rate)}: {low:.3g}" for rate, low in zip(rates, lowest, strict=True))
-        return Verdict(lowest == sorted(lowest), numbers)
+        return Judgement(lowest == sorted(lowest), numbers)
 
     return judge
 
@@ -131,14 +131,14 @@ def floor_grows_with_rate(name: str) -> Judge:
 def training_below_test(names: tuple[str, ...]) -> Judge:
     """Training error below test error, point by point."""
 
-    def judge(tables: Tables) -> Verdict:
+    def judge(tables: Tables) -> Judgement:
         lines, holds = [], True
         for name in names:
             points = summary(tables[name])
             below = points["train_mse"] < points["test_mse"]
             holds = holds and bool(below.all())
             lines.append(f"{name} {int(below.sum())} of {len(below)}")
-        return Verdict(holds, "points where it holds: " + ", ".join(lines))
+        return Judgement(holds, "points where it holds: " + ", ".join(lines))
 
     return judge
 
@@ -151,12 +151,13 @@ def removal(table: pd.DataFrame) -> pd.DataFrame:
 def outliers_hurt_more(name: str) -> Judge:
     """Removing outliers hurts at once and more than removing inliers."""
 
-    def judge(tables: Tables) -> Verdict:
+    def judge(tables: Tables) -> Judgement:
         errors = removal(tables[name])
         part = errors[errors.index < 1]
         numbers = ", ".join(f"{100 * left:.0f} % left: {row.outliers:.3g} against {row.inliers:.3g}"
                             for left, row in part.iloc[::-3].iterrows())  # fmt: skip
-        return Verdict(bool((part["outliers"] > part["inliers"]).all()), f"outliers against inliers removed, {numbers}")
+        holds = bool((part["outliers"] > part["inliers"]).all())
+        return Judgement(holds, f"outliers against inliers removed, {numbers}")
 
     return judge
 
@@ -164,27 +165,27 @@ def outliers_hurt_more(name: str) -> Judge:
 def similar_before_half(name: str, within: float) -> Judge:
     """Both criteria are similar until half of the rows are gone; then a gap opens."""
 
-    def judge(tables: Tables) -> Verdict:
+    def judge(tables: Tables) -> Judgement:
         errors = removal(tables[name])
         gap = errors["outliers"] / errors["inliers"] - 1
         early = float(gap[gap.index >= 0.5].abs().max())
         late = float(gap.iloc[0])
-        return Verdict(
+        return Judgement(
             early <= within, f"gap at most {100 * early:.1f} % down to half, {100 * late:+.1f} % at the smallest share"
         )
 
     return judge
 
 
-def projections_beat_original(tables: Tables) -> Verdict:
+def projections_beat_original(tables: Tables) -> Judgement:
     """One learner on random features against one on the original ones."""
     table = tables["lognormal-mlp"]
     single = table[(table["shards"] == 1) & ~table["intercept"]].groupby(["features", "alpha"])["test_mse"].mean()
     numbers = ", ".join(f"{name} features, alpha {alpha:g}: {mse:.3g}" for (name, alpha), mse in single.items())
-    return Verdict(bool(single["projected"].max() < single["original"].min()), numbers)
+    return Judgement(bool(single["projected"].max() < single["original"].min()), numbers)
 
 
-def no_intercept(tables: Tables) -> Verdict:
+def no_intercept(tables: Tables) -> Judgement:
     """The one absolute number of the paper: 0.147 to 0.15 on the original features of the MLP data."""
     table = tables["intercept-mlp"]
     single = table[table["shards"] == 1].groupby(["intercept", "alpha"])["test_mse"].agg(["mean", "sem"]).fillna(0.0)
@@ -194,34 +195,34 @@ def no_intercept(tables: Tables) -> Verdict:
         f"{'with' if intercept else 'without'} intercept, alpha {alpha:g}: {row['mean']:.3g} +- {2 * row['sem']:.2g}"
         for (intercept, alpha), row in single.iterrows()
     )
-    return Verdict(bool(near.all()), text)
+    return Judgement(bool(near.all()), text)
 
 
-def intercept_helps(tables: Tables) -> Verdict:
+def intercept_helps(tables: Tables) -> Judgement:
     """An intercept lowers the error of every model (beyond the paper)."""
     rows = summary(tables["intercept"]).pivot(index=["rate", "shards"], columns="intercept", values="test_mse")
     ratio = rows[True] / rows[False]
-    return Verdict(bool((ratio < 1).all()), f"with / without: {ratio.min():.3f} to {ratio.max():.3f} over the sweep")
+    return Judgement(bool((ratio < 1).all()), f"with / without: {ratio.min():.3f} to {ratio.max():.3f} over the sweep")
 
 
-def learning_costs_a_rate_less(tables: Tables) -> Verdict:
+def learning_costs_a_rate_less(tables: Tables) -> Judgement:
     """Training all coded learners takes 1/rate of training all uncoded ones, in the paper's own cost."""
     table = summary(tables["protein"])
     table = table[table["alpha"] == table["alpha"].iloc[0]]
     total = (table["learners"] * table["refit_seconds"]).groupby([table["rate"], table["shards"]]).first()
     uncoded, coded = total.loc[1], total.loc[5]
     ratio = at(uncoded, coded.index) / coded.to_numpy()
-    return Verdict(bool(np.median(ratio) > 4), f"uncoded over coded: median {np.median(ratio):.1f}x (rate 5)")
+    return Judgement(bool(np.median(ratio) > 4), f"uncoded over coded: median {np.median(ratio):.1f}x (rate 5)")
 
 
 def warm_start_forgets(name: str) -> Judge:
     """Restarted from the old weights, an iterative solver ends where a retrained one does."""
 
-    def judge(tables: Tables) -> Verdict:
+    def judge(tables: Tables) -> Judgement:
         table = tables[name][tables[name]["start"] == "old weights"]
         share = (table["error"] / table["old_error"]).groupby(table["tolerance"]).median()
         numbers = ", ".join(f"rtol {tol:g}: {100 * s:.1f} %" for tol, s in share.iloc[::-1].items())
-        return Verdict(bool(share.loc[1e-8] < 0.01), f"distance to the retrained weights that is left, {numbers}")
+        return Judgement(bool(share.loc[1e-8] < 0.01), f"distance to the retrained weights that is left, {numbers}")
 
     return judge
 
@@ -318,7 +319,7 @@ def known(names: list[str]) -> list[str]:
     return names
 
 
-def check(tables: Tables, names: list[str] | None = None) -> dict[str, Verdict]:
+def check(tables: Tables, names: list[str] | None = None) -> dict[str, Judgement]:
     """Judge the claims whose tables are there."""
     verdicts = {
         name: claim.judge(tables)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from .. import __version__
-from .claims import CLAIMS, Verdict
+from .claims import CLAIMS, Judgement
 from .experiments import EXPERIMENTS
 from .runs import NO_VERDICT, quick
 
@@ -26,7 +26,7 @@ code {{ color: #555; font-size: .8em; overflow-wrap: anywhere }}
 """
 
 
-def page(tables: dict[str, pd.DataFrame], verdicts: dict[str, Verdict], out: Path) -> str:
+def page(tables: dict[str, pd.DataFrame], verdicts: dict[str, Judgement], out: Path) -> str:
     """The page, with the figures that are in ``out``."""
     claims = "".join(
         f"<tr><td>{html.escape(CLAIMS[name].sentence)}</td><td class={'yes' if v.holds else 'no'}>"

@@ -23,7 +23,7 @@ FORMAT = 1  # raise it when a runner computes other numbers: finished runs are t
 
 
 @dataclass(frozen=True)
-class Settings:
+class Scope:
     """How much to do: ``share`` of the rows, ``runs`` of each experiment (None: as described)."""
 
     mode: str = "default"  # "quick", "default" or "full"
@@ -93,7 +93,7 @@ def run(experiment: Experiment, number: int, share: float) -> list[dict[str, obj
     return warmstart.run(experiment, number, share=share)
 
 
-def jobs(names: list[str], settings: Settings, out: Path) -> list[Job]:
+def jobs(names: list[str], settings: Scope, out: Path) -> list[Job]:
     """All runs of these experiments; a job's file is named after everything that its numbers depend on."""
     found = []
     for name in dict.fromkeys(names):
