@@ -8,11 +8,13 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
+from expunge.vault.disk.folder import Folder
 from expunge.vault.ledger.ledger import Ledger
-from expunge.vault.ledger.records import START, header, parse
+from expunge.vault.ledger.records import START, compose, header, parse
+from expunge.vault.requests import KINDS, request_of
 
 from support.disks import ended_at
-from support.tampering import DEEP, WHO, judged, of_kind, records, rewrite
+from support.tampering import DEEP, PROBE, WHO, judged, of_kind, records, rewrite
 from support.vaults import damaged, duplicate, everything, made, slots_of
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -157,6 +159,79 @@ def test_records_that_are_removed_or_changed_with_all_hashes_made_anew_are_refus
                 path = copies()
                 rewrite(path, [*bodies[:k], {**bodies[k], field: value}, *bodies[k + 1 :]])
                 assert judged(path, expected) in ("refused", "found"), (k, field, value)
+
+
+HASH = "0123456789abcdef" * 2
+BODIES = {
+    "train": {"drawn": 4},
+    "add": {"drawn": 4},
+    "unlearn": {"erase": [1, 5], "bury": [HASH]},
+    "rectify": {"replace": [1], "replaced": [HASH]},
+    "readmit": {"free": [HASH]},
+    "rebound": {"columns": ["x0"], "low": ["0"], "high": ["1"]},
+    "restore": {"since": 1, "erase": [1], "bury": [HASH], "by": [1], "drop": [HASH], "free": [HASH], "drawn": 4}
+    | {"missing": 0, "outside": 0},
+}
+NO_NUMBER = (None, "1", 1.0, True, [1], {})
+NO_LIST = (None, 1, "1", {}, [None], [True], [1.0], [[]])  # of numbers or texts
+ASKED = {"request": 7, "waiting": [], "time": "2026-01-01T00:00:00+00:00"}
+
+
+def test_a_request_is_what_its_record_says():
+    assert set(BODIES) == set(KINDS)
+    for kind, body in BODIES.items():
+        said = {"rows": 3, "people": 2, **body}
+        request = request_of(compose(START, {**ASKED, "kind": kind, **said}))
+        assert type(request) is KINDS[kind]
+        assert json.loads(json.dumps(request.body())) == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [(kind, field) for kind in BODIES for field in ("rows", "people", *BODIES[kind])]
+)
+def test_a_record_with_a_missing_or_wrong_field_is_refused(kind, field):
+    body = {**ASKED, "kind": kind, "rows": 3, "people": 2, **BODIES[kind]}
+    right = body.pop(field)
+    mixed = () if type(right) is int else ([7, "text"], ["text", 7], [7] if type(right[0]) is str else ["7"])
+    for wrong in ({}, *({field: value} for value in ((*NO_LIST, *mixed) if mixed else NO_NUMBER))):
+        with pytest.raises(InvalidFile, match=f"a record of kind '{kind}' has no valid '{field}'"):
+            request_of(compose(START, body | wrong))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"kind": "surprise"}, "a request of the unknown kind 'surprise': a newer release wrote it"),
+        ({"kind": "unlearn", "erase": [1]}, "a record of kind 'unlearn' has no valid 'bury'"),
+        ({"kind": "rebound", "columns": ["x0"], "low": [0], "high": ["1"]}, "of kind 'rebound' has no valid 'low'"),
+    ],
+    ids=["unknown", "unlearn", "rebound"],
+)
+def test_a_request_that_cannot_be_understood_is_refused_before_anything_is_changed(copies, body, message):
+    path = copies()
+    vault = Vault.open(path)
+    ledger = path.with_suffix(".ledger")
+    record = compose(records(path)[-1].end, {**ASKED, "rows": 0, "people": 0, **body})
+    with ledger.open("ab") as file:
+        file.write(record.line)
+    before = everything(path)
+    for ask in (lambda: Vault.open(path), lambda: vault.predict(PROBE), lambda: vault.unlearn([WHO]), vault.verify):
+        with pytest.raises(InvalidFile, match=message):
+            ask()
+    assert everything(path) == before
+
+
+def test_a_request_of_a_newer_release_that_was_prepared_is_neither_committed_nor_wiped(copies, monkeypatch):
+    """The release that knows it can go on with it."""
+    path = copies()
+    ended_at(Folder, "commit", lambda: Vault.open(path).rebound({"x0": (-2, 2)}))
+    before = everything(path)
+    with monkeypatch.context() as patch:
+        patch.delitem(KINDS, "rebound")
+        with pytest.raises(InvalidFile, match="unknown kind 'rebound'"):
+            Vault.open(path)
+    assert everything(path) == before
+    assert Vault.open(path).verify().ok
 
 
 @pytest.mark.parametrize("content", [DEEP, b"[]", b"null", b"\xff\xfe", b'{"hash": 3}', b'{"hash": NaN}'], ids=range(6))

@@ -9,7 +9,10 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from sklearn.linear_model import Lasso
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from expunge import CodedRegressor
 from expunge.errors import (
     CountedInput,
     ErasedId,
@@ -19,9 +22,10 @@ from expunge.errors import (
     MissingData,
     UnknownId,
 )
+from expunge.learning.settings import Settings
 from expunge.vault import Schema, Vault
 
-from support.vaults import everything, made, random_table, small
+from support.vaults import bits, everything, made, random_table, small
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -165,6 +169,23 @@ def test_a_model_that_a_vault_cannot_hold_is_refused(tmp_path):
         with pytest.raises(InvalidSetting, match="learner='ridge' and keep='rows' only"):
             made(tmp_path / "v.vault", model=model)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_model_is_refused_by_its_name(tmp_path):
+    for model, got in (
+        (make_pipeline(StandardScaler(), small()), "Pipeline"),
+        (Lasso(), "Lasso"),
+        (CodedRegressor, "the class CodedRegressor"),
+        ("ridge", "str"),
+    ):
+        with pytest.raises(InvalidSetting, match=f"^model must be a CodedRegressor or Settings, got {got}; "):
+            made(tmp_path / "v.vault", model=model)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_and_a_regressor_make_the_same_vault(tmp_path):
+    vaults = [made(tmp_path / f"{k}.vault", model=model) for k, model in enumerate((small(), Settings.of(small())))]
+    assert bits(vaults[0]) == bits(vaults[1])
 
 
 def test_a_first_training_that_fails_leaves_nothing_behind(tmp_path):

@@ -9,8 +9,9 @@ import pytest
 
 from expunge.errors import ErasedId, InvalidInput, InvalidSetting, UnknownId
 from expunge.vault import Vault
+from expunge.vault.certificates.jws import unchecked
 
-from support.vaults import bits, everything, made, people, random_table
+from support.vaults import bits, everything, made, people, random_table, small, table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -25,18 +26,79 @@ def test_a_receipt_says_what_was_done(vault, tmp_path):
     assert (corrected.request, corrected.kind, corrected.rows, corrected.people) == (4, "rectify", 3, 2)
     readmitted = vault.readmit("person-2")
     assert (readmitted.request, readmitted.kind, readmitted.rows, readmitted.people) == (5, "readmit", 0, 1)
+    rebounded = vault.rebound({"x0": (-1, 1)})
+    assert (rebounded.request, rebounded.kind, rebounded.rows, rebounded.people) == (6, "rebound", 0, 0)
     assert [(r.number, r.kind, r.rows, r.people, r.state) for r in vault.requests] == [
         (1, "train", 30, 20, "certified"),
         (2, "unlearn", 3, 2, "certified"),
         (3, "add", 3, 2, "certified"),
         (4, "rectify", 3, 2, "certified"),
         (5, "readmit", 0, 1, "certified"),
+        (6, "rebound", 0, 0, "certified"),
     ]
     assert erased.path == tmp_path / "v.certificates" / "000002.jws"
     assert erased.path.read_text() == erased.certificate + "\n" == vault.requests[1].certificate + "\n"
     status = vault.status()
-    assert (status.rows, status.erased_ids, status.requests, status.uncertified) == (30, 1, 5, 0)
+    assert (status.rows, status.erased_ids, status.requests, status.uncertified) == (30, 1, 6, 0)
     assert (status.targets, status.inputs, status.shards, status.learners) == (("y",), ("x0", "x1"), 4, 2)
+
+
+def test_a_certificate_names_the_schema_with_the_bounds_of_then(vault):
+    receipts = [vault.receipt, vault.rebound({"x0": (-2, 2)}), vault.unlearn(["person-1"]), vault.rebound({"x0": None})]
+    schemas = [unchecked(receipt.certificate)["schema"] for receipt in receipts]
+    assert schemas[0] == schemas[3] != schemas[1] == schemas[2]
+
+
+def test_the_status_says_what_the_model_is_and_of_how_many_people(tmp_path):
+    data = table([1, 1, 2, 3, 4, 5, 6, 7, 7], np.zeros((9, 3)), np.zeros((9, 2)))
+    model = small(shards=6, rate=3, alpha=0.25)
+    vault = made(tmp_path / "v.vault", data, target=["y0", "y1"], model=model)
+    status = vault.status()
+    assert (status.rows, status.people, status.erased_ids) == (9, 7, 0)
+    assert (status.shards, status.learners, status.rate, status.alpha) == (6, 2, 3.0, 0.25)
+    assert (status.targets, status.columns, status.inputs) == (("y0", "y1"), ("x0", "x1", "x2"), ("x0", "x1", "x2"))
+    vault.unlearn([1, 7, 2])
+    vault.add(table([3, 8], np.ones((2, 3)), np.ones((2, 2))))
+    vault.readmit([2])
+    status = vault.status()
+    assert (status.rows, status.people, status.erased_ids) == (6, 5, 2)
+
+
+def test_a_vault_shows_where_it_is_and_what_it_holds_without_a_look_at_the_disk(vault):
+    path = vault.places.vault
+    assert repr(vault) == f"Vault({str(path)!r}, rows=30, request=1)"
+    vault.predict(np.zeros((1, 2)))
+    vault.unlearn(["person-2"])
+    opened = Vault.open(path)
+    vault.places.ledger.rename(path.with_suffix(".away"))
+    assert repr(vault) == repr(opened) == f"Vault({str(path)!r}, rows=28, request=2)"
+
+
+def test_a_receipt_says_who_was_there_before_and_who_was_left_out(vault):
+    vault.unlearn(["person-1", "person-2"])
+    more = random_table(["person-3", "new-1", "person-3", "person-1", "person-4", "new-1", "person-2", "person-1"], 3)
+    receipt = vault.add(more, skip_erased=True)
+    assert (receipt.rows, receipt.people, receipt.known, receipt.skipped) == (5, 3, 2, 2)
+    receipt = vault.add(more.take([0, 1]))
+    assert (receipt.rows, receipt.people, receipt.known, receipt.skipped) == (2, 2, 2, 0)
+    anew = made(vault.places.vault, random_table(people(), seed=5), replace=True, skip_erased=True)
+    assert (anew.receipt.people, anew.receipt.skipped) == (18, 2)
+
+
+def test_rows_that_are_added_are_clipped_if_asked(tmp_path):
+    bounds = {"bounds": ([-1, None], [1, None]), "target_bounds": (-1, 1)}
+    far = table(["a", "b", "c"], [[-3.5, 9.0], [0.5, -8.0], [1.5, 0.0]], [2.0, 0.5, -1.5])
+    near = table(["a", "b", "c"], [[-1.0, 9.0], [0.5, -8.0], [1.0, 0.0]], [1.0, 0.5, -1.0])  # x1 is observed
+    vault, other = (made(tmp_path / f"{name}.vault", model=small(**bounds)) for name in "vw")
+    before = everything(vault.places.vault)
+    with pytest.raises(InvalidInput, match=r"2 in column 'x0', 2 in column 'y' \(of 3 rows\).*--clip"):
+        vault.add(far)
+    assert everything(vault.places.vault) == before
+    assert vault.add(far, clip=True).rows == other.add(near).rows == 3
+    assert bits(vault) == bits(other)
+    with pytest.raises(InvalidInput):  # once: the vault itself does not clip
+        vault.add(far)
+    assert vault.verify().ok
 
 
 def test_numbers_and_text_are_one_id(tmp_path):

@@ -186,6 +186,21 @@ def test_the_same_table_in_any_form_gives_the_same_vault(tmp_path):
     np.testing.assert_array_equal(vaults["csv"].predict(numbers), predicted)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_no_rows_have_no_predictions_of_every_target(tmp_path, count):
+    rng = np.random.default_rng(0)
+    y = rng.random((12, count)) if count > 1 else rng.random(12)
+    data = table(range(12), rng.random((12, 2)), y)
+    vault = made(tmp_path / "v.vault", data, target=targets(y))
+    pyarrow.csv.write_csv(data.slice(0, 0), tmp_path / "none.csv")
+    expected = vault.predict(data)[:0]
+    assert expected.shape == ((0, count) if count > 1 else (0,))
+    for none in (data.slice(0, 0), pa.Table.from_batches([], data.schema), tmp_path / "none.csv", np.empty((0, 2))):
+        found = vault.predict(none)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    assert vault.predict_to(data.slice(0, 0), tmp_path / "p.csv") == 0
+
+
 def test_the_order_of_columns_is_that_of_the_training_table(tmp_path):
     data = random_table(people())
     vault = made(tmp_path / "v.vault", data)

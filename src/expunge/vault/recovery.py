@@ -31,15 +31,16 @@ def recover(writer: "Writer") -> None:
     if manifest is None:  # a first training that was never accepted
         return writer.folder.wipe_all_but(())
     newest = next(record for record in requests if record.request == manifest.request)
+    request = request_of(newest)  # before anything is changed: a newer release may know what this one does not
     writer.notary.waiting = waiting(records)
     if newest.request not in done:
         writer.ledger.settle()  # who wrote that it is accepted may have ended before it was synced
         writer.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
-        writer.finish(newest, request_of(newest), writer.load(manifest))
+        writer.finish(newest, request, writer.load(manifest))
     else:
         vault = writer.load(manifest)
         if writer.folder.leftovers(manifest.names):  # of a crash; or this is a copy that was made half way
-            request_of(newest).overwrite(vault, newest.request)
+            request.overwrite(vault, newest.request)
         writer.check_rows(vault)
     writer.tidy()
     return writer.notary.sign_waiting()
@@ -52,15 +53,16 @@ def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Rec
             f"{writer.places.vault} is older than the training that {writer.places.ledger} knows, or was emptied: "
             "put a newer copy of the folder back"
         )
+    own, missed = request_of(records[0]), [(record.request, request_of(record)) for record in ahead]
     vault = writer.load(manifest)
-    request_of(records[0]).overwrite(vault, manifest.request)  # the copy may have been made half way
+    own.overwrite(vault, manifest.request)  # the copy may have been made half way
     writer.check_rows(vault)
     writer.tidy()
     writer.notary.waiting = waiting(records)
     done = {record.request for record in records if record.kind == DONE}
     lost = Lost(vault.rows.live)
-    for record in ahead:
-        request_of(record).replay(lost, record.request, done=record.request in done)
+    for number, request in missed:
+        request.replay(lost, number, done=number in done)
     # Who was erased by a request that nobody finished is erased by this one.
     unfinished = {record.request for record in ahead} - done
     lost.bury = {hashed: writer.newest + 1 if by in unfinished else by for hashed, by in lost.bury.items()}

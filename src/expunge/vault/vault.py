@@ -186,7 +186,9 @@ class Vault:
         return tuple(self._writer.notary.notes)
 
     def __repr__(self) -> str:
-        manifest = self._reader.seen
+        trained = self._writer.trained
+        known = [self._reader.seen, None if trained is None else trained.manifest]
+        manifest = max(filter(None, known), key=lambda manifest: manifest.request, default=None)
         if manifest is None:
             return f"Vault({str(self.places.vault)!r})"
         return f"Vault({str(self.places.vault)!r}, rows={manifest.rows}, request={manifest.request})"

@@ -26,7 +26,10 @@ class Named:
         return tuple(sorted({tombstone(slot) for slot in self.entries.buried.slot.tolist()}))
 
 
-def look_up(site: Site, ids: Iterable[bytes], *, skip_unknown: bool = False) -> Named:
+_LEAVE_OUT = "leave unknown ids out (--skip-unknown, skip_unknown=True)"
+
+
+def look_up(site: Site, ids: Iterable[bytes], *, skip_unknown: bool = False, way_out: str = _LEAVE_OUT) -> Named:
     """Look ids up; one that was never there is an error, or is left out."""
     given = list(ids)
     wanted = list(dict.fromkeys(given))
@@ -43,7 +46,7 @@ def look_up(site: Site, ids: Iterable[bytes], *, skip_unknown: bool = False) -> 
         where = positions([k for k, one in enumerate(given) if one in unknown])
         raise UnknownId(
             f"{len(unknown)} of {len(wanted)} ids are not in the vault, {where}; nothing was changed. "
-            "Correct them, or leave unknown ids out (--skip-unknown, skip_unknown=True)"
+            f"Correct them, or {way_out}"
         )
     if not known.any():
         raise UnknownId(f"none of the {len(wanted)} ids is in the vault; nothing was changed")

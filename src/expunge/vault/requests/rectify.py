@@ -34,7 +34,7 @@ class Rectify(Request):
         owners, X, y = _whole(blocks)
         now = site.now
         X, y = now.blueprint.admit(X, y, now.schema.inputs, now.schema.targets)
-        named = look_up(site, owners)
+        named = look_up(site, owners, way_out="add their rows")
         if len(buried := np.unique(named.entries.buried.owner)):
             ids = "1 id in this table was" if len(buried) == 1 else f"{len(buried):,} ids in this table were"
             raise ErasedId(f"{ids} erased before; nothing was changed")
