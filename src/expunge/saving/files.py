@@ -205,16 +205,16 @@ class Replacement:
 @contextmanager
 def replacing(path: Path, beside: Path, *, shared: bool = False) -> Iterator[Replacement]:
     """Write a new file that takes another's place in one step, for good; unless it is committed, it is wiped."""
-    placed = False
+    mine = placed = False  # a file that was there before is somebody else's
     try:
         with opened(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, shared=shared) as fd:
-            new = Replacement(fd)
+            mine, new = True, Replacement(fd)
             yield new
         if new._wanted:
             system.rename(beside, path)
             placed = True
     finally:
-        if not placed:
+        if mine and not placed:
             _discard(beside)
     if placed:
         sync_folder(path.parent)

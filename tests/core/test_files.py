@@ -1,0 +1,148 @@
+"""Files: a sync reaches the drive, and a file that takes another's place is there whole, or as it was."""
+
+import errno
+import fcntl
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from expunge.saving import files
+
+from support.disks import Crash, used
+from support.faulty import Fault, Faulty
+
+# Syncs
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is asked of the system for a sync, in order; `fails` is the error with which a full one fails."""
+    made = SimpleNamespace(log=[], fails=None)
+
+    def full(fd, command):
+        made.log.append(command)
+        if made.fails:
+            raise OSError(made.fails, os.strerror(made.fails))
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", "full", raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", full)
+    monkeypatch.setattr(os, "fsync", lambda fd: made.log.append("fsync"))
+    return made
+
+
+def on(monkeypatch, platform):
+    monkeypatch.setattr(files, "sys", SimpleNamespace(platform=platform))
+
+
+@pytest.mark.parametrize("platform", ["linux", "freebsd14", "win32"])
+def test_a_sync_is_the_systems_own(calls, monkeypatch, platform):
+    on(monkeypatch, platform)
+    files.sync(0)
+    assert calls.log == ["fsync"]
+
+
+def test_on_a_mac_a_sync_goes_down_to_the_drive(calls, monkeypatch, tmp_path):
+    on(monkeypatch, "darwin")
+    files.sync(0)
+    assert calls.log == ["full"]
+    files.create(tmp_path / "new", b"new")
+    files.sync_folder(tmp_path)
+    assert calls.log == ["full"] * 3
+
+
+@pytest.mark.parametrize("reason", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY])
+def test_where_a_file_system_has_no_full_sync_the_plain_one_is_done(calls, monkeypatch, reason):
+    on(monkeypatch, "darwin")
+    calls.fails = reason
+    files.sync(0)
+    assert calls.log == ["full", "fsync"]
+
+
+@pytest.mark.parametrize("reason", [errno.EIO, errno.ENOSPC, errno.EBADF])
+def test_a_full_sync_that_fails_is_a_sync_that_failed(calls, monkeypatch, reason):
+    """A plain one after it would succeed, and what the first one lost would be taken for safe."""
+    on(monkeypatch, "darwin")
+    calls.fails = reason
+    with pytest.raises(files.SyncFailed, match="could not be synced"):
+        files.sync(0)
+    assert calls.log == ["full"]
+
+
+# A file in place of another
+
+
+@pytest.fixture
+def disk(tmp_path):
+    root = tmp_path / "disk"
+    root.mkdir()
+    (root / "f").write_bytes(b"old content")
+    with used(Faulty(root)) as disk:
+        yield disk
+
+
+def replace(disk, *, commit=True, fails=False):
+    with files.replacing(disk.root / "f", disk.root / "beside") as new:
+        files.write_parts(new.fd, [b"new ", b"content"])
+        if commit:
+            new.commit()
+        if fails:
+            raise KeyError("in between")
+
+
+def test_a_file_that_is_committed_takes_the_place_and_lasts(disk):
+    replace(disk)
+    assert disk.left() == {"f": b"new content"}
+    log = [str(operation) for operation in disk.log]
+    assert log.index("sync beside") < log.index("rename f") < log.index("sync disk")
+
+
+@pytest.mark.parametrize(("commit", "fails"), [(False, False), (False, True), (True, True)])
+def test_a_file_that_is_not_committed_or_whose_writing_fails_is_wiped(disk, commit, fails):
+    kept = []
+    unlink = disk.unlink
+    disk.unlink = lambda path: (kept.append(path.read_bytes()), unlink(path))
+    if fails:
+        with pytest.raises(KeyError):
+            replace(disk, commit=commit, fails=True)
+    else:
+        replace(disk, commit=commit)
+    assert (disk.root / "f").read_bytes() == b"old content"
+    assert os.listdir(disk.root) == ["f"]
+    assert kept == [bytes(len(b"new content"))]
+
+
+def test_a_file_of_somebody_else_is_not_wiped(disk):
+    (disk.root / "beside").write_bytes(b"precious")
+    with pytest.raises(FileExistsError):
+        replace(disk)
+    assert (disk.root / "beside").read_bytes() == b"precious"
+    assert (disk.root / "f").read_bytes() == b"old content"
+
+
+@pytest.mark.parametrize("write", [replace, lambda disk: files.put(disk.root / "f", b"new ", b"content")])
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("kind", ["error", "full", "short", "sync", "stop", "torn"])
+def test_whatever_goes_wrong_a_file_is_there_whole_or_as_it_was(tmp_path, kind, lasting, write):
+    whole = {b"old content", b"new content"}
+    for k in range(100):
+        root = tmp_path / f"{k}"
+        root.mkdir()
+        (root / "f").write_bytes(b"old content")
+        disk, error = Faulty(root), None
+        disk.arm(Fault(kind, k, lasting))
+        with used(disk):
+            try:
+                write(disk)
+            except (OSError, Crash) as caught:
+                error = caught
+        assert (root / "f").read_bytes() in whole
+        for seed in (None, *range(8)):
+            assert disk.left(seed)["f"] in whole
+        if error is None:
+            assert disk.left() == {"f": b"new content"}
+        elif kind in ("full", "short"):  # to wipe takes no room
+            assert os.listdir(root) == ["f"]
+        if k > len(disk.log):
+            break
+    assert k > 5
