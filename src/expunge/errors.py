@@ -8,6 +8,11 @@ class ExpungeError(Exception):
 
     exit_code = 1
 
+    @classmethod
+    def public_name(cls) -> str:
+        """What it is called in the documents, and in JSON."""
+        return cls.__name__
+
 
 class InvalidSetting(ExpungeError, ValueError):
     """A parameter, or a combination of parameters, that cannot work."""
@@ -37,6 +42,10 @@ class CountedInput(InvalidInput):
     """
 
     _MOST = 10  # places that the text names
+
+    @classmethod
+    def public_name(cls) -> str:
+        return InvalidInput.__name__
 
     def __init__(self, problem: str, counts: Mapping[str, int], rows: int, way_out: str) -> None:
         super().__init__(problem, counts, rows, way_out)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,18 @@ def test_ctrl_c_in_a_request_is_one_line(spend, run, monkeypatch):
     assert json.loads(err) == {"error": {"type": "Interrupted", "message": LINE, "exit_code": 130}}
 
 
+def test_ctrl_c_that_a_library_turned_into_another_error_is_one_line(spend, run, monkeypatch):
+    def imported(*_):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("carefully study the documentation") from None
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr("expunge.cli.program._carried_out", imported)
+    assert run("predict", "new.csv", *V) == (130, "", "interrupted\n")
+
+
 def test_ctrl_c_in_a_command_without_requests_does_not_name_the_log(here):
     done = python(INTERRUPTED.format(modules={"pyarrow"}, words=["schema", "new.csv", "--target", "age"]))
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
@@ -263,7 +276,7 @@ def test_the_programs_that_a_shell_runs(here):
     assert erased.stdout.startswith("erased 3 rows of 2 people")
     unknown = ran("unlearn", *V, "--id", "secret-person-77")
     assert (unknown.returncode, unknown.stdout) == (4, "")
-    assert re.fullmatch(r"error: 1 .*not in the vault.*\n", unknown.stderr)
+    assert re.fullmatch(r"error: ids that are not in the vault: 1 of 1, .*\n", unknown.stderr)
     assert ran("verify", *V).returncode == 0
     checked = ran("certificate", "check", "000002.jws", cwd="spend.certificates")
     assert (checked.returncode, checked.stderr) == (0, "")

@@ -76,7 +76,19 @@ def test_the_same_commands_for_programs(here, ok):
     def said(*args):
         return json.loads(ok(*args, "--json"))
 
-    keys = {"request", "kind", "rows", "people", "learners", "seconds", "certificate", "path", "earlier", "notes"}
+    keys = {
+        "request",
+        "kind",
+        "rows",
+        "people",
+        "learners",
+        "seconds",
+        "certificate",
+        "path",
+        "earlier",
+        "clipped",
+        "notes",
+    }
     keys |= {"skipped", "known"}
     trained = said("train", "customers.parquet", *V, *TRAIN)
     assert trained.keys() == keys

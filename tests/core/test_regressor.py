@@ -417,8 +417,8 @@ def test_clipped_rows_can_be_brought_as_they_were(table):
 # --- bad input changes nothing
 
 BAD_REQUESTS = {
-    "unknown id": (lambda m, X, y: m.unlearn([5, 4711]), UnknownId, "1 of 2 ids are not in the model"),
-    "unlearned id": (lambda m, X, y: m.unlearn(0), UnknownId, "1 of 1 ids are not in the model"),
+    "unknown id": (lambda m, X, y: m.unlearn([5, 4711]), UnknownId, "1 of 2, at position 2"),
+    "unlearned id": (lambda m, X, y: m.unlearn(0), UnknownId, "1 of 1, at position 1"),
     "id named twice": (
         lambda m, X, y: m.unlearn([5, 6, 5]),
         InvalidInput,

@@ -298,12 +298,12 @@ def test_unknown_and_erased_ids_are_one_and_the_same_error(stored):
             index.find(ids)
         messages.append(str(refusal.value))
     assert messages[0] == messages[1]
-    assert messages[0].startswith("1 of 1 ids are not in the model (unknown, or unlearned before)")
+    assert messages[0].startswith("ids that are not in the model (unknown, or unlearned before): 1 of 1")
 
 
 def test_an_unknown_id_is_named_by_its_position_only():
     index = index_of([(1, 0), (2, 1)])
-    with pytest.raises(UnknownId, match=r"2 of 4 ids .*at positions 2, 4; nothing was changed") as refusal:
+    with pytest.raises(UnknownId, match=r"2 of 4, at positions 2, 4; nothing was changed") as refusal:
         index.find(as_ids([1, 4711, 2, 4712]))
     assert "471" not in str(refusal.value)
 

@@ -50,8 +50,8 @@ def test_a_newer_version_is_refused_by_name(copies):
     path = copies()
     (manifest,) = of_kind(path, "manifest")
     content = json.loads(manifest.read_bytes())
-    manifest.write_bytes(json.dumps({**content, "version": 2}, sort_keys=True, separators=(",", ":")).encode())
-    with pytest.raises(InvalidFile, match="has version 2; this release reads version 1"):
+    manifest.write_bytes(json.dumps({**content, "version": 3}, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(InvalidFile, match="has version 3; this release reads version 2 only: use the release"):
         Vault.open(path)
 
 

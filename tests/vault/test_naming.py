@@ -26,12 +26,15 @@ def asked(tmp_path_factory, unsynced):
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=40).filter(lambda ids: max(ids) >= 20))
 def test_unknown_ids_are_told_by_their_places_in_the_list_as_it_was_given(asked, ids):
     """Counted from one, up to ten of them; an id that is there twice has two places and counts once."""
-    unknown = [place for place, one in enumerate(ids, 1) if one >= 20]
-    shown = ", ".join(map(str, unknown[:10])) + (f" and {len(unknown) - 10} more" if len(unknown) > 10 else "")
-    many = "positions" if len(unknown) > 1 else "position"
-    counts = f"{len({one for one in ids if one >= 20})} of {len(set(ids))} ids are not in the vault"
     before = everything(asked.places.vault)
-    for ask in (asked.unlearn, asked.readmit):
+    for ask, what, is_unknown in (
+        (asked.unlearn, "not in the vault", lambda one: one >= 20),
+        (asked.readmit, "not erased", lambda one: not 10 <= one < 20),
+    ):
+        unknown = [place for place, one in enumerate(ids, 1) if is_unknown(one)]
+        shown = ", ".join(map(str, unknown[:10])) + (f" and {len(unknown) - 10} more" if len(unknown) > 10 else "")
+        many = "positions" if len(unknown) > 1 else "position"
+        counts = f"ids that are {what}: {len(set(filter(is_unknown, ids)))} of {len(set(ids))}"
         with pytest.raises(UnknownId) as caught:
             ask(ids)
         assert str(caught.value).startswith(f"{counts}, at {many} {shown}; nothing was changed")
@@ -79,7 +82,9 @@ def test_unknown_ids_are_left_out_if_asked_as_if_they_had_not_been_named(tmp_pat
     known = [one for one in ids if one < 20]
     if not known:
         before = everything(mine.places.vault)
-        with pytest.raises(UnknownId, match=f"^none of the {len(set(ids))} ids is in the vault; nothing was changed"):
+        with pytest.raises(
+            UnknownId, match=f"^ids that are not in the vault: {len(set(ids))} of {len(set(ids))}; nothing was changed"
+        ):
             mine.unlearn(ids, skip_unknown=True)
         assert everything(mine.places.vault) == before
         return
@@ -95,16 +100,20 @@ def test_unknown_ids_are_left_out_if_asked_as_if_they_had_not_been_named(tmp_pat
     assert {holding.state for holding in mine.holds(known)} == {"unknown"}
 
 
-def test_who_is_there_is_not_readmitted_although_unknown_ids_are_left_out(vault):
+def test_who_is_not_erased_is_not_readmitted_and_may_be_left_out(vault):
     vault.unlearn("person-1")
     before = everything(vault.places.vault)
-    with pytest.raises(UnknownId, match="1 of 2 ids are not erased; nothing was changed"):
-        vault.readmit(["person-1", "nobody", "person-2"], skip_unknown=True)
+    with pytest.raises(UnknownId, match="^ids that are not erased: 2 of 3, at positions 2, 3; nothing was changed"):
+        vault.readmit(["person-1", "nobody", "person-2"])
     assert everything(vault.places.vault) == before
+    receipt = vault.readmit(["person-1", "nobody", "person-2"], skip_unknown=True)
+    assert (receipt.people, receipt.skipped) == (1, 2)
+    states = [holding.state for holding in vault.holds(["person-1", "nobody", "person-2"])]
+    assert states == ["unknown", "unknown", "present"]
 
 
 def test_a_table_with_unknown_ids_is_not_told_of_an_option_that_rectify_has_not(vault):
     with pytest.raises(UnknownId) as caught:
         vault.rectify(random_table(["person-1", "nobody", "person-3", "nobody"]))
-    assert str(caught.value).startswith("1 of 3 ids are not in the vault, at positions 2, 4; nothing was changed")
+    assert str(caught.value).startswith("ids that are not in the vault: 1 of 3, at positions 2, 4; nothing was changed")
     assert not re.search("skip.unknown", str(caught.value))

@@ -145,7 +145,7 @@ def test_who_was_erased_comes_back_only_after_being_readmitted(vault):
     with pytest.raises(ErasedId, match="^1 id "):
         vault.add(back.slice(1))
     assert vault.add(back.slice(3, 1)).rows == 1
-    with pytest.raises(UnknownId, match="1 of 1 ids are not erased"):
+    with pytest.raises(UnknownId, match="ids that are not erased: 1 of 1, at position 1"):
         vault.readmit(["person-1"])
     assert vault.unlearn(["person-1"]).earlier == ()
     assert vault.verify().ok
@@ -192,3 +192,27 @@ def test_predictions_are_written_with_their_ids_to_csv_and_parquet(vault, tmp_pa
         "p.csv",
         "p.parquet",
     ]
+
+
+def test_predictions_come_with_the_ids_of_the_rows_if_there_are_any(vault):
+    data = random_table(["a", "b", "c"], seed=8)
+    ids, predicted = vault.predict_with_ids(data)
+    assert ids == ["a", "b", "c"]
+    np.testing.assert_array_equal(predicted, vault.predict(data))
+    assert vault.predict_with_ids(data.drop(["who"]))[0] is None
+    assert vault.predict_with_ids(data.slice(0, 0))[0] == []
+
+
+def test_a_receipt_counts_the_values_that_were_moved_to_a_bound(tmp_path):
+    vault = made(tmp_path / "v.vault", model=small(bounds=(-1, 1), target_bounds=(-1, 1)))
+    outside = table(["a", "b", "c"], [[5.0, 0.0], [0.5, -3.0], [0.0, 0.0]], [0.0, 9.0, 0.0])
+    with pytest.raises(InvalidInput, match="rows outside the declared bounds"):
+        vault.add(outside)
+    assert vault.add(outside, clip=True).clipped == 3
+    assert vault.add(outside.slice(2), clip=True).clipped == 0
+    assert vault.verify().ok
+
+
+def test_the_column_of_the_ids_cannot_be_the_target(tmp_path):
+    with pytest.raises(InvalidSetting, match="the target and the column of the ids are the same"):
+        made(tmp_path / "v.vault", target="who")

@@ -4,31 +4,40 @@
 needs when it runs: ``expunge --help`` loads the standard library only.
 """
 
+import signal
 import sys
+from types import FrameType
 
 _LOG = "interrupted; run expunge log to see what was carried out"
-_WITHOUT_REQUESTS = ("certificate", "paper", "schema")
+_REQUESTS = ("train", "unlearn", "rectify", "add", "readmit", "rebound")
 
 
 def entry() -> None:
     """Run the command that the shell names, and end with its exit code."""
-    words = sys.argv[1:]
+    words, pressed = sys.argv[1:], list[int]()
+
+    def note(number: int, _: FrameType | None) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
     try:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it ignored
+            signal.signal(signal.SIGINT, note)
         from .program import run
 
-        code = run(words)
-    except KeyboardInterrupt:
+        code = run(words, lambda: bool(pressed))
+    except BaseException as error:
+        if not (pressed or isinstance(error, KeyboardInterrupt)):
+            raise
         code = _interrupted(words)
     sys.exit(code)
 
 
 def _interrupted(words: list[str]) -> int:
     """Say in one line that Ctrl-C was pressed; whether a request was accepted before is not known here."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses it twice gets one line as well
     from .terminal import complain
 
-    text = "interrupted" if words[:1] and words[0] in _WITHOUT_REQUESTS else _LOG
+    text = _LOG if words[:1] and words[0] in _REQUESTS else "interrupted"
     complain("Interrupted", text, 130, as_json="--json" in words, prefix="")
     return 130

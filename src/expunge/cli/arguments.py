@@ -193,7 +193,7 @@ def features(text: str) -> tuple[str, int]:
 
 
 def ids(args: Namespace) -> list[str]:
-    """The ids of options and of a file, each once."""
+    """The ids of options and of a file, in the order given."""
     from ..errors import InvalidInput
 
     found = list(args.id)
@@ -201,7 +201,7 @@ def ids(args: Namespace) -> list[str]:
         found += _lines(args.ids_from)
     if not found:
         raise InvalidInput("name at least one id, with --id or --ids-from")
-    return list(dict.fromkeys(found))
+    return found
 
 
 def _lines(path: Path) -> list[str]:

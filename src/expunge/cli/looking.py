@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import terminal
 from .arguments import (
@@ -24,7 +24,7 @@ from .arguments import (
 from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..vault import Holding, Vault
+    from ..vault import Holding
     from .arguments import Commands
 
 
@@ -64,28 +64,10 @@ def predict(args: Namespace) -> None:
         else:
             terminal.say(f"{counted(rows, 'prediction', 'predictions')} in {terminal.escaped(str(args.out))}")
     elif args.json:
-        terminal.say_json(_predictions(vault, args.data))
+        owners, predicted = vault.predict_with_ids(args.data)
+        terminal.say_json({"ids": owners, "predictions": predicted.tolist()})
     else:
         vault.predict_to(args.data, terminal.binary_output())
-
-
-def _predictions(vault: "Vault", data: Path) -> dict[str, Any]:
-    """Predictions and ids, side by side; ids are None if the table has none."""
-    import tempfile
-
-    import pyarrow.parquet
-
-    with tempfile.TemporaryDirectory() as folder:  # Parquet tells ids, which are text, from numbers
-        path = Path(folder) / "predictions.parquet"
-        vault.predict_to(data, path)
-        found = pyarrow.parquet.read_table(path)
-    columns = [column.to_pylist() for column in found.columns]
-    with_ids = found.schema.types[0] == pyarrow.string()
-    numbers = columns[1:] if with_ids else columns
-    return {
-        "ids": columns[0] if with_ids else None,
-        "predictions": numbers[0] if len(numbers) == 1 else list(zip(*numbers, strict=True)),
-    }
 
 
 def find(args: Namespace) -> int:
@@ -94,7 +76,7 @@ def find(args: Namespace) -> int:
 
     from ..errors import UnknownId
 
-    wanted = ids(args)
+    wanted = list(dict.fromkeys(ids(args)))
     found = opened(args).holds(wanted)
     if args.json:
         terminal.say_json([{"id": one} | asdict(holding) for one, holding in zip(wanted, found, strict=True)])

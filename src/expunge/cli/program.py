@@ -4,12 +4,14 @@ Standard output is flushed before the exit code is decided. What cannot be writt
 interpreter has nothing left to flush at its end, which would end the process with its own code (120).
 """
 
+from collections.abc import Callable
+
 from . import terminal
 from .arguments import UsageError
 from .parser import parser
 
 
-def run(words: list[str]) -> int:
+def run(words: list[str], interrupted: Callable[[], bool] = lambda: False) -> int:
     """Run a command; returns its exit code, after everything that it said has left the process."""
     terminal.prepare()
     try:
@@ -19,8 +21,10 @@ def run(words: list[str]) -> int:
     except BrokenPipeError:  # whoever read the answer has seen enough; a request says AnswerLost instead
         return 1
     except Exception as error:
-        text, code = _explained(error, words)
-        terminal.complain(type(error).__name__, text, code, as_json="--json" in words)
+        if interrupted():  # a library made another error of Ctrl-C, as NumPy does while it is imported
+            raise KeyboardInterrupt from error
+        kind, text, code = _explained(error, words)
+        terminal.complain(kind, text, code, as_json="--json" in words)
         return code
     finally:
         terminal.release()
@@ -35,20 +39,21 @@ def _carried_out(words: list[str]) -> int:
     return code or 0
 
 
-def _explained(error: Exception, words: list[str]) -> tuple[str, int]:
-    """What to say about an error, and its exit code; an error that nobody foresaw is raised again."""
+def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
+    """What an error is called, what to say about it, and its exit code; one that nobody foresaw is raised again."""
+    kind = type(error).__name__
     if isinstance(error, UsageError):
-        return str(error), error.exit_code
+        return kind, str(error), error.exit_code
     from ..errors import ExpungeError  # only now: --help and usage errors do without
 
     if isinstance(error, ExpungeError):
-        return str(error), error.exit_code
+        return error.public_name(), str(error), error.exit_code
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
-        return (f"{error.filename}: {reason}" if error.filename else reason), 1
+        return kind, (f"{error.filename}: {reason}" if error.filename else reason), 1
     if isinstance(error, MemoryError):
-        return "there is not enough memory", 1
+        return kind, "there is not enough memory", 1
     if isinstance(error, ModuleNotFoundError) and not (error.name or "expunge").startswith("expunge"):
         extra = "paper" if words[:1] == ["paper"] else "vault"
-        return f"this command needs {error.name}: pip install 'expunge[{extra}]'", 1
+        return kind, f"this command needs {error.name}: pip install 'expunge[{extra}]'", 1
     raise error

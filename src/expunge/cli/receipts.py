@@ -36,6 +36,8 @@ def _lines(receipt: "Receipt", done: str, skipped: tuple[str, str]) -> Iterator[
     yield said + (f", in {receipt.seconds * 1e3:,.1f} ms" if receipt.seconds else "")
     if receipt.known:
         yield counted(receipt.known, "of these people was there already", "of these people were there already")
+    if receipt.clipped:
+        yield counted(receipt.clipped, "value was", "values were") + " outside the bounds and moved to the bound"
     if receipt.skipped:
         yield counted(receipt.skipped, *skipped) + " left out"
     if receipt.seconds and receipt.earlier:

@@ -103,7 +103,7 @@ class Bounds:
         kind, way_out = (
             ("unit", "declare bounds instead")
             if self.unit
-            else ("declared", "widen the bounds, or train with clip=True (--clip)")
+            else ("declared", "widen the bounds (in a vault: expunge rebound), or clip the values (clip=True, --clip)")
         )
         raise CountedInput(f"rows outside the {kind} bounds", counts, len(values), way_out)
 

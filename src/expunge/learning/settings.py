@@ -43,10 +43,10 @@ class Settings:
         names = [field.name for field in fields(cls)]
         if isinstance(model, type) or not all(hasattr(model, name) for name in names):
             got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-            raise InvalidSetting(
-                f"model must be a CodedRegressor or Settings, got {got}; "
-                "pass the model alone: what a pipeline does to the columns has to be done to the table before"
-            )
+            advice = "pass an instance"
+            if hasattr(model, "steps"):  # a pipeline, whose scaler would have learned from people who leave
+                advice = "pass its last step alone, and declare what the columns are in a schema"
+            raise InvalidSetting(f"model must be a CodedRegressor or Settings, got {got}; {advice}")
         return cls(**{name: getattr(model, name) for name in names})
 
     def check(self) -> None:

@@ -109,7 +109,7 @@ class IdIndex:
         if counts.min(initial=1) == 0:
             unknown = np.flatnonzero(counts == 0)
             raise UnknownId(
-                f"{len(unknown)} of {len(wanted)} ids are not in the model (unknown, or unlearned before), "
+                f"ids that are not in the model (unknown, or unlearned before): {len(unknown):,} of {len(wanted):,}, "
                 f"{positions(unknown.tolist())}; nothing was changed"
             )
         return Found(slots[live], counts, np.sort(place))

@@ -21,7 +21,11 @@ def wanted_schema(
     """Return the schema to train with: the one given, or a plain one for a table of numbers."""
     if schema is None:
         if target is None or id_ is None:
-            raise InvalidSetting("name the target and the id column, or give a schema that does")
+            raise InvalidSetting(
+                "name the target (--target) and the column of the ids (--id-column), or give a schema that does"
+            )
+        if id_ in ([target] if isinstance(target, str) else target):
+            raise InvalidSetting(f"the target and the column of the ids are the same, {tables.shown(id_)}")
         return tables.plain_schema(data, target, id_)
     found = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
     if found.id is None and id_ is not None:

@@ -30,6 +30,8 @@ class Receipt:
         Ids that were left out: unknown ones (``skip_unknown``), or erased ones in a table (``skip_erased``).
     known : int
         Of the people whose rows were added, how many had rows before.
+    clipped : int
+        Values outside declared bounds that were moved to the bound (``clip``).
     notes : tuple of str
         What a person should know.
     """
@@ -45,6 +47,7 @@ class Receipt:
     earlier: tuple[int, ...] = ()
     skipped: int = 0
     known: int = 0
+    clipped: int = 0
     notes: tuple[str, ...] = ()
 
 

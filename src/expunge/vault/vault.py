@@ -258,13 +258,13 @@ class Vault:
         Parameters
         ----------
         ids : int, str or a sequence of them
-            An id that is not erased is an error and nothing is changed.
+            One id or many.
         skip_unknown : bool
-            Whether to leave out ids that were never there.
+            Whether to leave out ids that are not erased. Otherwise one of them is an error and nothing is changed.
         """
         started = _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, tables.id_bytes(ids), skip_unknown=skip_unknown)
+            named = look_up(writer.site, tables.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
             return self._done(Readmit.plan(writer.site, named), started)
 
     def rebound(self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent) -> Receipt:
@@ -294,13 +294,29 @@ class Vault:
         data : path or table, or array of shape (n, d)
             The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``.
         """
+        return self._predict(data, ids=False)[1]
+
+    def predict_with_ids(self, data: Any) -> tuple[list[str] | None, Floats]:
+        """Predict the target of rows, with their ids if the table has them, else None.
+
+        Parameters
+        ----------
+        data : path or table
+            As in `predict`.
+        """
+        return self._predict(data, ids=True)
+
+    def _predict(self, data: Any, *, ids: bool) -> tuple[list[str] | None, Floats]:
         while True:
             model = self._reader.current()
-            blocks = tables.read_blocks(data, model.schema, targets=False, ids=False)
-            parts = [_predicted(model, block) for block in blocks]
+            wanted = ids and tables.has_ids(data, model.schema)
+            owners, parts = list[str](), list[Floats]()
+            for block in tables.read_blocks(data, model.schema, targets=False, ids=wanted):
+                parts.append(_predicted(model, block))
+                owners += [one.decode() for one in block.ids or ()]
             if self._reader.current() is model:
                 t = len(model.schema.targets)
-                return np.concatenate([np.empty((0, t) if t > 1 else 0), *parts])
+                return owners if wanted else None, np.concatenate([np.empty((0, t) if t > 1 else 0), *parts])
 
     def predict_to(self, data: Any, out: str | Path | IO[bytes]) -> int:
         """Predict the rows of a table into a CSV or Parquet file, with their ids if the table has them.
@@ -410,6 +426,7 @@ class Vault:
             path,
             skipped=plan.skipped,
             known=plan.known,
+            clipped=plan.clipped,
             notes=tuple(self._writer.notary.notes),
         )
 

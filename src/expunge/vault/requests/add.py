@@ -56,6 +56,7 @@ class Add(Request):
             brings=(hashes, slots),
             skipped=len(intake.erased),
             known=known,
+            clipped=intake.clipped,
         )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:

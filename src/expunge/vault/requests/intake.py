@@ -43,6 +43,7 @@ class Intake:
     drawn: int  # slots given out so far
     clip: bool = False  # whether values outside declared bounds are moved to the bound
     erased: set[bytes] = field(default_factory=set)  # hashes of erased ids that were seen
+    clipped: int = 0  # values that were moved to a bound
     _hashes: list[Hashes] = field(default_factory=lambda: [_NONE])
     _known: list[Hashes] = field(default_factory=lambda: [_NONE])  # of people who had rows before
     _slots: list[Slots] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
@@ -71,8 +72,11 @@ class Intake:
             self.erased.update(map(bytes, hashes[buried]))
             keep = np.setdiff1d(np.arange(len(hashes)), buried)
             hashes, X, y = hashes[keep], X[keep], y[keep]
-        names = self.schema.inputs, self.schema.targets
-        return hashes, *self.blueprint.admit(X, y, *names, clip=self.clip or self.blueprint.clip)
+        names, clip = (self.schema.inputs, self.schema.targets), self.clip or self.blueprint.clip
+        admitted = self.blueprint.admit(X, y, *names, clip=clip)
+        if clip:
+            self.clipped += sum(int(np.count_nonzero(a != b)) for a, b in zip(admitted, (X, y), strict=True))
+        return hashes, *admitted
 
     def refuse_erased(self) -> None:
         """Refuse a table that holds people who were erased."""

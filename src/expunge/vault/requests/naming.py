@@ -18,7 +18,7 @@ class Named:
 
     hashes: Hashes  # (n, 2)
     entries: Entries
-    skipped: int = 0  # unknown ids that were left out
+    skipped: int = 0  # ids that were left out
 
     @property
     def earlier(self) -> Numbers:
@@ -26,11 +26,18 @@ class Named:
         return tuple(sorted({tombstone(slot) for slot in self.entries.buried.slot.tolist()}))
 
 
-_LEAVE_OUT = "leave unknown ids out (--skip-unknown, skip_unknown=True)"
+_LEAVE_OUT = "leave them out (--skip-unknown, skip_unknown=True)"
 
 
-def look_up(site: Site, ids: Iterable[bytes], *, skip_unknown: bool = False, way_out: str = _LEAVE_OUT) -> Named:
-    """Look ids up; one that was never there is an error, or is left out."""
+def look_up(
+    site: Site,
+    ids: Iterable[bytes],
+    *,
+    erased: bool = False,
+    skip_unknown: bool = False,
+    way_out: str = _LEAVE_OUT,
+) -> Named:
+    """Look ids up; one that was never there (with ``erased``: that is not erased) is an error, or is left out."""
     given = list(ids)
     wanted = list(dict.fromkeys(given))
     if not wanted:
@@ -38,18 +45,19 @@ def look_up(site: Site, ids: Iterable[bytes], *, skip_unknown: bool = False, way
     hashes = hashed(site.identity.key, wanted)
     entries = site.now.people.find(hashes)
     known = np.zeros(len(wanted), dtype=np.bool_)
-    known[entries.owner[entries.slot != NOBODY]] = True
+    known[(entries.buried if erased else entries.where(entries.slot != NOBODY)).owner] = True
     if known.all():
         return Named(hashes, entries)
     unknown = {one for one, there in zip(wanted, known, strict=True) if not there}
+    what = "not erased" if erased else "not in the vault"
     if not skip_unknown:
         where = positions([k for k, one in enumerate(given) if one in unknown])
         raise UnknownId(
-            f"{len(unknown)} of {len(wanted)} ids are not in the vault, {where}; nothing was changed. "
+            f"ids that are {what}: {len(unknown):,} of {len(wanted):,}, {where}; nothing was changed. "
             f"Correct them, or {way_out}"
         )
     if not known.any():
-        raise UnknownId(f"none of the {len(wanted)} ids is in the vault; nothing was changed")
+        raise UnknownId(f"ids that are {what}: {len(wanted):,} of {len(wanted):,}; nothing was changed")
     return Named(hashes[known], site.now.people.find(hashes[known]), skipped=len(unknown))
 
 

@@ -81,6 +81,7 @@ class Plan:
     fresh: bool = False  # whether nothing of the state before goes on: a training
     skipped: int = 0  # ids that were left out, as asked
     known: int = 0  # people who had rows before
+    clipped: int = 0  # values that were moved to a bound
 
     def prepare(self, site: Site, after: Position, record: Record) -> Manifest:
         """Write every file that the request brings, and the manifest that names them; all are synced (step 1)."""

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from ...errors import UnknownId
 from ..disk.people import as_text, from_text
 from ..disk.snapshot import Snapshot
 from .lost import Lost
@@ -24,9 +21,7 @@ class Readmit(Request):
 
     @classmethod
     def plan(cls, site: Site, named: Named) -> Plan:
-        """Readmit these people, all of whom must be erased."""
-        if held := len(named.hashes) - len(np.unique(named.entries.buried.owner)):
-            raise UnknownId(f"{held} of {len(named.hashes)} ids are not erased; nothing was changed")
+        """Readmit these people, all of whom are erased."""
         request = cls(0, len(named.hashes), as_text(named.hashes))
         before = site.now.manifest
         return Plan(request, site.now.state, before.owners, before.erased - len(named.hashes), skipped=named.skipped)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from ...encoding.bounds import Bounds
-from ...errors import InvalidSetting
+from ...errors import CountedInput, InvalidSetting
 from ...learning.blueprint import Blueprint
 from ...learning.state import State
 from ..disk.rowfile import RowFile
@@ -77,10 +77,14 @@ def _replaced(bounds: Bounds, names: Texts, declared: tuple[Any, Any], columns: 
 
 def _check_inside(rows: RowFile, schema: Schema, blueprint: Blueprint) -> None:
     """Refuse bounds that leave rows outside; the refusal counts all of them."""
+    way_out = "choose wider bounds, or correct or erase these rows first"
 
     def admitted(block: Block) -> None:
         assert block.y is not None
-        blueprint.admit(block.X, block.y, schema.inputs, schema.targets, clip=False)
+        try:
+            blueprint.admit(block.X, block.y, schema.inputs, schema.targets, clip=False)
+        except CountedInput as refusal:
+            raise CountedInput("rows outside these bounds", refusal.counts, refusal.rows, way_out) from None
 
     for _ in checked((Block(X, y, None) for X, y in rows.sweep()), admitted):
         pass

@@ -80,6 +80,7 @@ class Train(Request):
             charter=charter,
             fresh=True,
             skipped=len(intake.erased),
+            clipped=intake.clipped,
         )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:

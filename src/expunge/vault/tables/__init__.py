@@ -20,13 +20,14 @@ from .schema import Schema
 if TYPE_CHECKING:
     from .predictions import written_predictions
     from .proposal import plain_schema, propose
-    from .reading import read_blocks
+    from .reading import has_ids, read_blocks
 
 __all__ = [
     "BLOCK_ROWS",
     "Block",
     "Schema",
     "checked",
+    "has_ids",
     "id_bytes",
     "plain_schema",
     "propose",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _WITH_PYARROW = {
+    "has_ids": "reading",
     "plain_schema": "proposal",
     "propose": "proposal",
     "read_blocks": "reading",

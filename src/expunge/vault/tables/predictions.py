@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -20,7 +19,7 @@ from ...exact.arrays import Floats
 from ...saving import files
 from .blocks import Block
 from .messages import shown
-from .reading import column_types, read_blocks
+from .reading import has_ids, read_blocks
 from .schema import Schema
 
 Draft: TypeAlias = tuple[IO[bytes], Callable[[], object]]  # a file to write to, and what puts it in its place
@@ -34,7 +33,7 @@ class Writing:
     def __init__(self, draft: Draft, form: str, schema: Schema, data: Any) -> None:
         file, self._put = draft
         self._file, self._schema, self._data, self._rows = file, schema, data, 0
-        self._with_ids = not isinstance(data, np.ndarray) and schema.id in column_types(data).names
+        self._with_ids = has_ids(data, schema)
         ids = [(schema.id, pa.string())] if self._with_ids else []
         self._fields = pa.schema([*ids, *((f"predicted_{target}", pa.float64()) for target in schema.targets)])
         self._writer = _WRITERS[form](file, self._fields)
@@ -74,6 +73,8 @@ def _draft(out: str | Path | IO[bytes], data: Any) -> tuple[str, AbstractContext
     path = Path(out)
     if path.suffix not in _WRITERS:
         raise InvalidSetting(f"predictions are written to .csv or .parquet, got {path.name!r}")
+    if not path.parent.is_dir():
+        raise InvalidSetting(f"there is no folder {shown(path.parent)} for the predictions")
     if isinstance(data, str | Path) and path.exists() and path.samefile(data):
         raise InvalidSetting(f"predictions would overwrite the table that they are made from, {shown(path)}")
     return path.suffix, _replaced(path)

@@ -60,6 +60,11 @@ def column_types(source: Source) -> Arrow:
     return table.types
 
 
+def has_ids(source: Source, schema: Schema) -> bool:
+    """Return whether a table to predict has the column of the ids."""
+    return not isinstance(source, np.ndarray) and schema.id in column_types(source).names
+
+
 def _names(table: Table) -> list[str]:
     names: list[str] = table.types.names
     if twice := repeated(names):
