@@ -176,9 +176,8 @@ class Vault:
 
     def _settle(self, wait: float | None = None) -> None:
         """Take the lock for a moment, which finishes what was accepted."""
-        with self._mutex, self._writer.locked(self._wait if wait is None else wait):
-            if not self._writer.trained:
-                raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
+        with self._writing(wait):
+            pass
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -194,8 +193,8 @@ class Vault:
         return f"Vault({str(self.places.vault)!r}, rows={manifest.rows}, request={manifest.request})"
 
     @contextmanager
-    def _writing(self) -> Iterator[Writer]:
-        with self._mutex, self._writer.locked(self._wait):
+    def _writing(self, wait: float | None = None) -> Iterator[Writer]:
+        with self._mutex, self._writer.locked(self._wait if wait is None else wait):
             if not self._writer.trained:
                 raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
             yield self._writer
