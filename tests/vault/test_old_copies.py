@@ -105,6 +105,28 @@ def test_who_was_readmitted_and_erased_again_stays_erased_however_often_an_old_c
         assert vault.verify().ok
 
 
+@pytest.mark.parametrize("order", ["AC", "CA", "ACAC", "CCAAC"])
+def test_who_was_readmitted_and_erased_again_stays_erased_whichever_copies_are_put_back(vault, tmp_path, order):
+    """A copy from before the readmission, and one that knows of the second erasure already."""
+    path = vault.places.vault
+    vault.unlearn(["person-1", "person-2"])
+    shutil.copytree(path, tmp_path / "A")
+    vault.readmit(["person-1", "person-2"])
+    vault.add(random_table(["person-1", "person-2"], seed=1))
+    erased = vault.unlearn(["person-1"])
+    shutil.copytree(path, tmp_path / "C")
+    vault.unlearn(["person-4"])
+    for name in order:
+        put_back(tmp_path / name, path)
+        vault = Vault.open(path)
+        assert [holding.state for holding in vault.holds(["person-1", "person-4"])] == ["erased", "erased"]
+        assert vault.unlearn(["person-1"]).certificate == erased.certificate
+        with pytest.raises(ErasedId):
+            vault.add(random_table(["person-1"], seed=1))
+        assert vault.holds(["person-2"])[0].state == {"A": "unknown", "C": "present"}[name]
+        assert vault.verify().ok
+
+
 def test_rows_that_were_added_again_after_an_old_copy_are_counted_once(vault, tmp_path):
     path = vault.places.vault
     shutil.copytree(path, tmp_path / "copy")

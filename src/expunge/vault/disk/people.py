@@ -109,10 +109,12 @@ class People:
         entries = entries.where(np.isin(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
         self._overwrite(entries, np.full(len(entries.slot), NOBODY))
 
-    def free(self, hashes: Hashes, until: int) -> None:
-        """Forget the tombstones of these ids that requests up to ``until`` set; and sync."""
+    def free(self, hashes: Hashes, until: int, but: Slots | None = None) -> None:
+        """Forget the tombstones of these ids that requests up to ``until`` set, but for one per hash; and sync."""
         entries = self.find(hashes, torn=True)
         those = (entries.slot >= tombstone(until)) & (entries.slot <= NOBODY)
+        if but is not None:
+            those &= entries.slot != tombstone(but)[entries.owner]
         entries = entries.where(those | entries.torn)
         self._overwrite(entries, np.full(len(entries.slot), NOBODY))
 

@@ -76,7 +76,7 @@ class Restore(Request):
             hashes, slots = np.concatenate([hashes, brings[0]]), np.concatenate([slots, brings[1]])
         goes = np.isin(slots, self.erase)
         freed = among(hashes, from_text(self.free)) & (slots >= tombstone(self.since))
-        buried = (slots < NOBODY) & ~freed | goes & among(hashes, from_text(self.bury))
+        buried = (slots < NOBODY) & ~freed | among(hashes, from_text(self.bury))
         return distinct(hashes[(slots >= 0) & ~goes]), distinct(hashes[buried])
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
@@ -88,7 +88,9 @@ class Restore(Request):
         if self.drop:
             vault.people.drop(from_text(self.drop), erased)
         if self.free:
-            vault.people.free(from_text(self.free), until=self.since)
+            again = dict(zip(self.bury, self.by, strict=True))  # who was readmitted and then erased stays erased
+            but = np.array([again.get(hashed, NOBODY) for hashed in self.free], dtype=np.int64)
+            vault.people.free(from_text(self.free), until=self.since, but=but)
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
         lost.erased(self.erase)
