@@ -33,6 +33,11 @@ def _libraries() -> tuple[list[Any], list[Any]]:
     return [library for library in found if library not in own], own
 
 
+def ready() -> None:
+    """Load BLAS and find its libraries now: at the first call of a process that takes longer than many requests."""
+    _libraries()
+
+
 def _threads() -> int:
     """How many threads BLAS has, or had before it was held to one."""
     if _holders:

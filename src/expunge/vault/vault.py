@@ -15,8 +15,8 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import InvalidFile, InvalidSetting, MissingData, VaultBusy
+from ..exact import threads
 from ..exact.arrays import Floats
-from ..exact.blas import scipy_linalg
 from ..learning.settings import Settings
 from . import tables
 from .certificates.keys import Keys, signing_key
@@ -123,7 +123,7 @@ class Vault:
                     raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
                 if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
                     vault._keys.make(signing)
-                started = _clock()
+                started = _clock(reads=True)
                 with writer.preparing():
                     blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
                     plan = Train.plan(
@@ -226,7 +226,7 @@ class Vault:
         data : path or table
             As in `create`. An id with several rows gets as many, in the order in which they first came.
         """
-        started = _clock()
+        started = _clock(reads=True)
         with self._writing() as writer:
             blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
             return self._done(Rectify.plan(writer.site, blocks), started)
@@ -245,7 +245,7 @@ class Vault:
         progress : callable, optional
             As in `create`.
         """
-        started = _clock()
+        started = _clock(reads=True)
         with self._writing() as writer:
             with writer.preparing():
                 blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
@@ -431,11 +431,13 @@ class Vault:
         )
 
 
-def _clock() -> float:
-    """Load what only requests need, which is no part of their time, and read the clock."""
+def _clock(*, reads: bool = False) -> float:
+    """Load what only requests need, and those that read tables; that is no part of their time. Then read the clock."""
     from .certificates import jws  # noqa: F401 - loaded for whoever certifies
 
-    scipy_linalg()
+    threads.ready()
+    if reads:
+        _ = tables.read_blocks  # loads pyarrow
     return time.perf_counter()
 
 
