@@ -341,7 +341,7 @@ def test_values_that_are_taken_as_they_are_have_no_other_bounds(tmp_path):
 
 def test_clipped_values_stay_clipped_and_a_vault_that_clips_refuses_narrower_bounds_too(tmp_path):
     vault = made(tmp_path / "v.vault", model=small(bounds=(-0.5, 0.5), clip=True))
-    with pytest.raises(CountedInput, match="rows outside the declared bounds"):
+    with pytest.raises(CountedInput, match="rows outside these bounds"):
         vault.rebound({"x0": (-0.25, 0.25)})
     vault.rebound({"x0": (-1, 1), "x1": (-1, 1)})
     data = random_table(people())

@@ -177,7 +177,7 @@ class VaultMachine(RuleBasedStateMachine):
         with pytest.raises(InvalidInput):
             _request("add", [one, one], [(0.0, 0.0, 0.0), (np.nan, 0.0, 0.0)]).ask(self.vault)
         if self.oracle.rows:
-            with pytest.raises(InvalidInput, match="rows outside the declared bounds"):
+            with pytest.raises(InvalidInput, match="rows outside these bounds"):
                 self.vault.rebound({"x1": (2.0, 3.0)})
         with pytest.raises(InvalidSetting):
             self.vault.rebound({"x0": None, "who": None})
