@@ -92,6 +92,7 @@ def test_forgetting_with_shards_is_training_without_the_rows(at_once):
         np.testing.assert_allclose(model.coef_, fresh.coef_, **CLOSE)
 
 
+@pytest.mark.slow
 def test_boosted_trees_forget_a_row():
     tiny = task()
     trees = Boosting(tiny)

@@ -60,6 +60,7 @@ DIFFERENT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", DIFFERENT)
 @pytest.mark.filterwarnings("ignore:The provided functions:UserWarning")
 def test_models_whose_learners_differ_have_other_digests_and_load_refuses_the_other(what, tmp_path):
@@ -99,6 +100,7 @@ def test_a_thing_that_has_no_description_is_refused(thing):
         model_with(KNeighborsRegressor(3, metric_params={"w": thing}))
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_derived_is_not_described():
     learners = [HistGradientBoostingRegressor(random_state=seed) for seed in (None, np.random.RandomState(3))]
     assert model_with(learners[0]).digest() == model_with(learners[1]).digest()

@@ -35,6 +35,7 @@ def own(model):
     return isinstance(model.features, Steps)
 
 
+@pytest.mark.slow
 @given(regressors(own_features=True), tables(), st.sampled_from(["numbers", "text"]))
 def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_factory, estimator, table, kind):
     X, y = table

@@ -119,6 +119,7 @@ def column_expected(cells, kind, declared):
     return [[cell - EPOCH if kind == "time" else float(cell)] for cell in filled]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(frames(), st.integers(1, 3), st.booleans())
 def test_a_proposal_takes_the_data_it_came_from(frame, people, with_id):

@@ -102,6 +102,7 @@ ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ASKED)
 def test_wherever_another_process_ends_an_open_vault_goes_on_and_leaves_nothing_of_what_was_not_accepted(
     tmp_path, kind

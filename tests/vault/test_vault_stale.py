@@ -29,6 +29,8 @@ from support.disks import Interrupted, Unsynced, used
 from support.oracle import Oracle, Request
 from support.vaults import small
 
+pytestmark = pytest.mark.slow  # processes that wait for each other
+
 PEOPLE = range(24)
 PROBE = np.array([[0.3, -0.2]])
 PATIENCE = 60  # seconds after which a process that says nothing is taken for dead
