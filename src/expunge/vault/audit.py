@@ -1,22 +1,21 @@
 """The audit: train again from the surviving rows, compare bit for bit, and check every record and certificate."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from ..encoding.placement import free_slots
-from ..errors import ExpungeError, InvalidCertificate
+from ..errors import ExpungeError
 from ..exact.arrays import Floats, cut
 from ..learning.state import State
-from .certificates import jws
-from .certificates.payload import commitment, payload_fields, payload_text
+from .certificates.payload import commitment
 from .disk.rowfile import read_bits
 from .disk.snapshot import load_moments
 from .ledger.history import history
-from .ledger.records import DONE, SIGNATURE, Record
+from .ledger.records import DONE
 from .receipts import Check, Verdict
 from .requests.intake import Progress
+from .signatures import check_signatures
 from .writer import Writer
 
 
@@ -60,42 +59,9 @@ def _ledger(writer: Writer) -> str:
 
 
 def _certificates(writer: Writer) -> str:
-    """Check that every certificate is signed, and says what the ledger says was done."""
+    """Check every key and every certificate."""
     records, _ = writer.ledger.read()
-    done = {record.request: record for record in records if record.kind == DONE}
-    accepted = {record.request: record for record in records if record.is_request}
-    signed = {record.request: record for record in records if record.kind == SIGNATURE}
-    keys = jws.load_public(writer.places.public)
-    for request, record in signed.items():
-        payload = jws.checked(str(record.body["certificate"]), keys)
-        if payload_text(payload) != done[request].body["payload"]:
-            raise InvalidCertificate(f"the certificate of request {request} says something else than the ledger")
-    for request, record in done.items():
-        _payload_fits(record, accepted[request])
-    text, waiting = f"{len(signed)} signatures fit", len(done) - len(signed)
-    lost = sum(
-        not _exported(writer.notary.path(request), str(record.body["certificate"]))
-        for request, record in signed.items()
-    )
-    if lost:
-        text += f"; {lost} of their files are missing from {writer.places.certificates}, or differ from the ledger"
-    return text + (f"; {waiting} wait for the signing key" if waiting else "")
-
-
-def _exported(path: Path, certificate: str) -> bool:
-    """Whether a certificate lies where people take it away."""
-    try:
-        return jws.read(path) == certificate
-    except (OSError, ExpungeError):
-        return False
-
-
-def _payload_fits(done: Record, accepted: Record) -> None:
-    payload = payload_fields(str(done.body["payload"]))
-    said = (payload["request"], payload["kind"], payload["rows"], payload["people"], payload["previous"])
-    body = accepted.body
-    if said != (accepted.request, accepted.kind, body["rows"], body["people"], accepted.end.hash):
-        raise InvalidCertificate(f"the certificate of request {accepted.request} does not fit the request")
+    return check_signatures(writer.places, writer.notary, writer.identity.vault, records)
 
 
 def _rows(writer: Writer) -> str:
@@ -137,7 +103,7 @@ def _model(writer: Writer, progress: Progress) -> str:
     if digest != ensemble.digest():
         raise _Wrong("the model is not the one that training on the surviving rows gives")
     done = [record for record in writer.ledger.read()[0] if record.kind == DONE]
-    if payload_fields(str(done[-1].body["payload"]))["commitment"] != commitment(manifest.salt, digest):
+    if done[-1].body["commitment"] != commitment(manifest.salt, digest):
         raise _Wrong("the newest certificate commits to another state")
     return "retrained from the surviving rows: the same integers, " + _weights(ensemble.models, retrained.models)
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidFile
+from .certificates.keyring import known_keys
+from .certificates.payload import check_committed
 from .certificates.waiting import waiting
 from .disk.manifest import Manifest
 from .ledger.records import DONE, START, Record
@@ -19,8 +21,9 @@ def recover(writer: "Writer") -> None:
     """Bring folder and ledger together, under the lock."""
     manifest = writer.folder.current()
     records = _tail(writer, manifest)
+    _settle_keys(writer)
     requests = [record for record in records if record.is_request]
-    done = {record.request for record in records if record.kind == DONE}
+    done = {record.request: record for record in records if record.kind == DONE}
     ahead = [record for record in requests if manifest is None or record.request > manifest.request]
     if ahead:
         newest = ahead[-1]
@@ -42,8 +45,16 @@ def recover(writer: "Writer") -> None:
         if writer.folder.leftovers(manifest.names):  # of a crash; or this is a copy that was made half way
             request.overwrite(vault, newest.request)
         writer.check_rows(vault)
+        check_committed(done[newest.request], manifest, vault.state.ensemble.digest())
     writer.tidy()
-    return writer.notary.sign_waiting()
+    return writer.notary.sign_waiting(manifest, writer.now.state.ensemble.digest())
+
+
+def _settle_keys(writer: "Writer") -> None:
+    """Finish or undo a change of the key that was stopped half way."""
+    if writer.notary.left_behind:
+        writer.ledger.settle()  # the record of the new key may never have reached the disk
+    writer.notary.settle()
 
 
 def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Record], ahead: Sequence[Record]) -> None:
@@ -83,6 +94,7 @@ def _tail(writer: "Writer", manifest: Manifest | None) -> list[Record]:
         )
     writer.newest = max((record.request for record in records if record.is_request), default=0)
     ledger.tip = records[-1].end if records else start
+    writer.notary.known = known_keys(() if manifest is None else manifest.keys, records)
     ledger.trust(start)
     if torn:
         ledger.cut()

@@ -17,7 +17,7 @@ commits and goes on with step 4. Only an old copy of the folder, put back, has t
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from dataclasses import asdict
 
 import numpy as np
 
@@ -25,14 +25,16 @@ from ..encoding.placement import free_slots
 from ..errors import ExpungeError, InvalidFile, Unfinished
 from ..saving.files import SyncFailed
 from .certificates.keys import Keys
-from .certificates.notary import Notary
+from .certificates.notary import Notary, now
 from .disk.folder import Folder, Places, VaultIdentity
+from .disk.leaves import Leaves
 from .disk.manifest import Manifest
 from .disk.snapshot import Model, Snapshot, load_people, load_snapshot
 from .ledger.ledger import Ledger
 from .ledger.records import Record, compose
 from .recovery import recover
 from .requests import Request
+from .requests.caller import Caller
 from .requests.plan import Plan, Site
 
 
@@ -42,7 +44,8 @@ class Writer:
     def __init__(self, places: Places, identity: VaultIdentity, keys: Keys) -> None:
         self.places, self.identity = places, identity
         self.folder, self.ledger = Folder(places.vault), Ledger(places.ledger)
-        self.notary = Notary(self.ledger, places.certificates, keys)
+        self.notary = Notary(identity.vault, self.ledger, places.certificates, keys)
+        self.leaves = Leaves(places.leaves)
         self.trained: Snapshot | None = None  # what is loaded; None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
         self._stamp: object = None
@@ -51,7 +54,7 @@ class Writer:
     @property
     def site(self) -> Site:
         """Where the next request is planned."""
-        return Site(self.folder, self.identity, self.newest + 1, self.trained)
+        return Site(self.folder, self.identity, self.newest + 1, self.trained, self.notary.known, self.leaves)
 
     @property
     def now(self) -> Snapshot:
@@ -90,16 +93,17 @@ class Writer:
 
     def _left_behind(self) -> bool:
         """Whether another process ended before its request was accepted: its files, and rows it added, are wiped."""
-        return bool(self.folder.leftovers(() if self.trained is None else self.trained.manifest.names))
+        names = () if self.trained is None else self.trained.manifest.names
+        return bool(self.folder.leftovers(names)) or self.notary.left_behind
 
     # The six steps
 
-    def perform(self, plan: Plan) -> Record:
-        """Carry a request out."""
+    def perform(self, plan: Plan, caller: Caller | None = None) -> Record:
+        """Carry a request out, with what its caller has to say about it."""
         self._stamp = None  # whatever goes wrong from here on: read everything anew
         site, request = self.site, plan.request
         body = {"request": site.number, "kind": request.kind, "waiting": self.notary.waiting, **request.body()}
-        record = compose(self.ledger.tip, {**body, "time": datetime.now(UTC).isoformat(timespec="seconds")})
+        record = compose(self.ledger.tip, {**body, **asdict(caller or Caller()), "time": now()})
         with self.preparing():
             manifest = plan.prepare(site, self.ledger.tip, record)
         self.ledger.append(record)
@@ -129,6 +133,7 @@ class Writer:
             raise
 
     def _abandon(self) -> None:
+        self.leaves.wipe(self.newest + 1)
         manifest = self.folder.current()
         if manifest is None:
             return self.folder.wipe_all_but(())
@@ -166,6 +171,7 @@ class Writer:
     def tidy(self) -> None:
         """Wipe rows beyond those that count, which were being added when something failed, then all leftovers."""
         now = self.now
+        self.leaves.wipe(self.newest + 1)
         free = free_slots(now.blueprint.key, now.state.drawn, now.blueprint.code.shards)
         if not now.rows.empty(free):
             now.rows.blank(free)

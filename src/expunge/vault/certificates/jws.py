@@ -31,11 +31,23 @@ class PublicKey:
 
     key: Ed25519PublicKey
 
+    @classmethod
+    def of(cls, x: str) -> "PublicKey":
+        """The key with this ``x``, as a JWK has it."""
+        try:
+            return cls(Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(x + "=")))
+        except ValueError:
+            raise InvalidFile("the ledger names a public key that is none") from None
+
+    @property
+    def x(self) -> str:
+        """The key itself, as a JWK has it (RFC 8037)."""
+        return _b64(self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw))
+
     @property
     def name(self) -> str:
         """The key's thumbprint (RFC 7638), which a certificate names as ``kid``."""
-        raw = self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        jwk = json.dumps({"crv": "Ed25519", "kty": "OKP", "x": _b64(raw)}, separators=(",", ":"), sort_keys=True)
+        jwk = json.dumps({"crv": "Ed25519", "kty": "OKP", "x": self.x}, separators=(",", ":"), sort_keys=True)
         return _b64(hashlib.sha256(jwk.encode()).digest())
 
     def pem(self) -> bytes:
@@ -76,9 +88,9 @@ class SigningKey:
         form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         return self.key.private_bytes(serialization.Encoding.PEM, form, plain)
 
-    def sign(self, payload: str) -> str:
-        """The certificate with this payload."""
-        headers = {"kid": self.public.name, "typ": TYPE}
+    def sign(self, payload: str, typ: str = TYPE) -> str:
+        """The certificate, or the statement of another type, with this payload."""
+        headers = {"kid": self.public.name, "typ": typ}
         return jwt.PyJWS().encode(payload.encode(), self.key, algorithm="EdDSA", headers=headers)
 
 
@@ -126,15 +138,15 @@ def unchecked(certificate: str) -> dict[str, Any]:
     return body
 
 
-def checked(certificate: str, keys: Sequence[PublicKey]) -> dict[str, Any]:
-    """What a certificate says, if one of these keys signed it."""
+def checked(certificate: str, keys: Sequence[PublicKey], types: Sequence[str] = (TYPE,)) -> dict[str, Any]:
+    """What a certificate, or a statement of another type, says, if one of these keys signed it."""
     payload = unchecked(certificate)
     for key in keys:
         try:
             jwt.PyJWS().decode(certificate, key.key, algorithms=["EdDSA"])
         except jwt.PyJWTError:
             continue
-        if jwt.get_unverified_header(certificate).get("typ") != TYPE:
+        if jwt.get_unverified_header(certificate).get("typ") not in types:
             raise InvalidCertificate("this was signed with the key, but is not a certificate of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")

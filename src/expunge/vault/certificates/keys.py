@@ -1,8 +1,10 @@
-"""Keys: the pair that signs certificates and checks them, beside the folder.
+"""Keys: the private key that signs, in a file or behind a program, and the file in which people find the public ones.
 
 Cryptography is imported when a key is asked for: who only looks at a vault does not wait for it.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,59 +13,97 @@ from ...saving import files
 
 if TYPE_CHECKING:
     from .jws import SigningKey
-
-
-def signing_key(path: Path) -> "SigningKey":
-    """Read a private key."""
-    from .jws import SigningKey
-
-    return SigningKey.load(path)
+    from .signers import Signer
 
 
 class Keys:
-    """A private key in one file, and in another its public half and those that were there before."""
+    """Who signs for a vault. Which keys are the vault's own the ledger says; callers hand them in, the newest first.
 
-    def __init__(self, private: Path, public: Path) -> None:
-        self._private, self._public = private, public
-        self.problem = ""  # why there was no key to sign with, when it was last asked for
+    Parameters
+    ----------
+    private : path
+        The file of the private key; it need not be there.
+    public : path
+        The file of the public keys.
+    sign_with : str, optional
+        A program or a socket that signs instead (`signers`).
+    """
 
-    def signing(self) -> "SigningKey | None":
-        """The private key, if it is there, can be read and is one of the vault's."""
-        from .jws import SigningKey, load_public
+    def __init__(self, private: Path, public: Path, sign_with: str | None = None) -> None:
+        self._private, self._public, self._sign_with = private, public, sign_with
+        self.problem = ""  # why there was nothing to sign with, when it was last asked for
 
+    def signing(self, known: Sequence[str]) -> "Signer | None":
+        """Who signs, if it can be asked and its key is the vault's newest."""
+        from .jws import PublicKey, SigningKey
+        from .signers import signer_of
+
+        if self._sign_with is not None and known:
+            return signer_of(self._sign_with, PublicKey.of(known[0]))
         try:
             key = SigningKey.load(self._private)
-            known = {public.name for public in load_public(self._public)}
         except FileNotFoundError as missing:
             self.problem = f"{missing.filename} is not there"
         except (OSError, InvalidFile) as error:
             self.problem = str(error)
         else:
-            if key.public.name in known:
+            if key.public.x in known[:1]:
                 return key
-            self.problem = f"{self._private} is not a key of this vault"
+            older = key.public.x in known
+            self.problem = f"{self._private} " + ("was replaced by another key" if older else "is not a key of this vault")
         return None
 
-    def make(self, signing: "SigningKey | None" = None) -> "SigningKey":
-        """Write the pair, or the half that is not there; keys that were there before stay known."""
-        from .jws import SigningKey, load_public
-
-        made = signing is None and not self._private.exists()
-        if signing is None:
-            signing = SigningKey.generate() if made else SigningKey.load(self._private)
-        known = load_public(self._public) if self._public.exists() else []
-        if signing.public.name not in {key.name for key in known}:
-            files.put(self._public, *(key.pem() for key in (signing.public, *known)))
-        files.sync_folder(self._public.parent)
-        if made:  # last: nothing is signed with a key whose other half a power cut could take
-            files.put(self._private, signing.pem())
-        return signing
-
-    def renew(self) -> "SigningKey":
-        """Make a new pair in place of a private key that is lost."""
+    def next(self, known: Sequence[str]) -> "SigningKey":
+        """The key that is to sign from now on: one that lies in its place and is unknown yet, or a new one."""
         from .jws import SigningKey
 
-        if self.signing() is not None:
-            raise InvalidSetting(f"{self._private} is there: nothing to renew")
-        # A key that is there and was unknown is taken, not overwritten: it may be another vault's.
-        return self.make(SigningKey.load(self._private) if self._private.exists() else None)
+        if self._sign_with is not None:
+            raise InvalidSetting("a key that a program holds is changed there; name its public half with --public-key")
+        if self._private.exists():
+            key = SigningKey.load(self._private)
+            if key.public.x not in known:  # it may be another vault's, so it is taken and never overwritten
+                return key
+            if self._private != self._public.with_suffix(".key"):
+                raise InvalidSetting(f"{self._private} signs for this vault already; name another key to change it")
+        key = SigningKey.generate()
+        files.wipe(self._draft)
+        files.create(self._draft, key.pem())
+        files.sync_folder(self._draft.parent)
+        return key
+
+    def settle(self, known: Sequence[str]) -> None:
+        """Put a new key into its place if the ledger knows it, and wipe the old; else wipe the draft of it."""
+        from .jws import SigningKey
+
+        with suppress(FileNotFoundError):
+            files.wipe(_draft(self._public))
+        if not self._draft.exists():
+            return
+        key = None
+        with suppress(InvalidFile):  # a crash may have cut it short: then nobody knows it
+            key = SigningKey.load(self._draft)
+        if key is not None and key.public.x in known:
+            files.wipe(self._private)
+            files.system.rename(self._draft, self._private)
+        else:
+            files.wipe(self._draft)
+        files.sync_folder(self._draft.parent)
+
+    def left_behind(self) -> bool:
+        """Whether somebody was stopped while a key was being changed."""
+        return self._draft.exists() or _draft(self._public).exists()
+
+    def export(self, known: Sequence[str], *, anew: bool = False) -> None:
+        """Write the public keys where people find them, unless they are there."""
+        if anew or not self._public.exists():
+            from .jws import PublicKey
+
+            files.put(self._public, *(PublicKey.of(x).pem() for x in known))
+
+    @property
+    def _draft(self) -> Path:
+        return _draft(self._private)
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")

@@ -1,53 +1,111 @@
-"""The notary: says in the ledger that a request is done, signs that, and keeps count of what waits for the key."""
+"""The notary: says in the ledger that a request is done, signs that, and keeps count of what waits for the key.
 
+It signs what it has computed itself, from the records of the ledger that the folder's manifest vouches for and from the
+state: never a text that lies somewhere.
+"""
+
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...errors import InvalidFile
+from ...errors import InvalidFile, SigningFailed
 from ...saving import files
 from ..disk.manifest import Manifest
 from ..ledger.ledger import Ledger
 from ..ledger.records import DONE, SIGNATURE, Position, Record, compose
+from .keyring import key_record
 from .keys import Keys
-from .payload import payload_of
+from .payload import certificate_payload, check_committed, done_record
+
+if TYPE_CHECKING:
+    from .signers import Signer
 
 
 class Notary:
     """Certificates of one vault. A missing key never blocks a request: it is certified later."""
 
-    def __init__(self, ledger: Ledger, folder: Path, keys: Keys) -> None:
-        self._ledger, self._folder, self._keys = ledger, folder, keys
+    def __init__(self, vault: str, ledger: Ledger, folder: Path, keys: Keys) -> None:
+        self._vault, self._ledger, self._folder, self._keys = vault, ledger, folder, keys
         self.notes: list[str] = []
+        self.known: tuple[str, ...] = ()  # the keys of the vault, the newest first
         self.waiting: list[int] = []  # requests that are done and not certified
         self.last: tuple[str | None, Path | None] = (None, None)  # the last certificate, and where it lies
 
+    # Keys
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether somebody was stopped while a key was being changed."""
+        return self._keys.left_behind()
+
+    def signer(self) -> "Signer":
+        """Who signs; what only a signature makes worth having is refused without."""
+        signer = self._keys.signing(self.known)
+        if signer is None:
+            raise SigningFailed(f"there is nothing to sign with: {self._keys.problem}")
+        return signer
+
+    def adopt(self, given: "Signer | None" = None) -> None:
+        """Let another key sign from now on: the one given, one that lies in its place, or a new one."""
+        before = self._keys.signing(self.known)
+        key = given or self._keys.next(self.known)
+        if key.public.x not in self.known:
+            from .jws import PublicKey
+
+            previous = PublicKey.of(self.known[0]).name if self.known else ""
+            record = key_record(self._vault, self._ledger.tip, now(), key, previous, before)
+            self._ledger.append(record)
+            self.known = (key.public.x, *self.known)
+        self._keys.settle(self.known)
+        self._keys.export(self.known, anew=True)
+
+    def settle(self) -> None:
+        """Finish or undo a change of the key that was stopped half way."""
+        self._keys.settle(self.known)
+        if self.known:
+            self._keys.export(self.known)
+
+    # Certificates
+
     def certify(self, record: Record, manifest: Manifest, digest: str) -> None:
         """Write into the ledger that a request is done, and its certificate."""
-        payload = payload_of(record, manifest, digest)
-        done = compose(self._ledger.tip, {"kind": DONE, "request": record.request, "payload": payload})
+        done = done_record(self._ledger.tip, record.request, manifest, digest)
         self.waiting = [*self.waiting, record.request]
-        key = self._keys.signing()
         self.last = None, None
-        if key is None:
+        jws = self._signed(certificate_payload(self._vault, record, done))
+        if jws is None:
             self._ledger.append(done)
             self.notes.append(f"done, not certified: {self._keys.problem}; it will be once the signing key is there")
             return
-        jws = key.sign(payload)
         self.last = jws, self._export(record.request, jws)  # first: nobody exports what the ledger says is done
         self._ledger.append(done, _signature(done.end, record.request, jws))
         self.waiting.remove(record.request)
-        self.sign_waiting()
+        self.sign_waiting(manifest, digest)
 
-    def sign_waiting(self) -> None:
+    def sign_waiting(self, manifest: Manifest, digest: str) -> None:
         """Certify what was done while the key was away."""
-        key = self._keys.signing() if self.waiting else None
-        if key is None:
+        if not self.waiting or self._keys.signing(self.known) is None:
             return
-        payloads = {r.request: r.body["payload"] for r in self._ledger.read()[0] if r.kind == DONE}
+        records = self._ledger.vouched(manifest.before)
+        asked = {record.request: record for record in records if record.is_request}
+        done = {record.request: record for record in records if record.kind == DONE}
+        check_committed(done[manifest.request], manifest, digest)  # the manifest vouches for all that is before
         for request in list(self.waiting):
-            jws = key.sign(payloads[request])
+            jws = self._signed(certificate_payload(self._vault, asked[request], done[request]))
+            if jws is None:
+                return
             self._export(request, jws)
             self._ledger.append(_signature(self._ledger.tip, request, jws))
             self.waiting.remove(request)
+
+    def _signed(self, payload: str) -> str | None:
+        """A certificate, or None if nobody can sign it now."""
+        signer = self._keys.signing(self.known)
+        try:
+            return None if signer is None else signer.sign(payload)
+        except SigningFailed as error:
+            self._keys.problem = str(error)
+            return None
 
     def path(self, request: int) -> Path:
         """Where the certificate of a request is, for people to take away; the ledger has it too."""
@@ -65,6 +123,11 @@ class Notary:
             self.notes.append(f"the certificate could not be written to {self._folder}: {error}")
             return None
         return path
+
+
+def now() -> str:
+    """The time, as records have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _signature(after: Position, request: int, jws: str) -> Record:

@@ -1,45 +1,70 @@
-"""What a certificate says: the request, its counts, and a commitment to the new state. It names nobody.
+"""What a vault signs: the payloads of certificates and of its other statements. They name nobody.
 
-The commitment is SHA-256(salt || digest). The salt is in the manifest and is destroyed with it, so that an older
-certificate reveals nothing about who left.
+A payload is computed, always, from the ledger's records of a request and of its end: nothing is signed because somebody
+wrote it somewhere. The commitment to the new state is SHA-256(salt || digest). The salt is in the manifest and is
+destroyed with it, so that an older certificate reveals nothing about who left.
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from ... import __version__
+from ...errors import InvalidFile
 from ..disk.manifest import Manifest
-from ..ledger.records import Record
+from ..ledger.records import DONE, Position, Record, compose
 
-NOT_COVERED = (
-    "copies of the data outside the vault: its source, exports, backups of the folder or of the ledger",
-    "blocks that the file system or the disk keeps below the files",
-    "predictions and reports that were made from the model before",
-)
-
-
-def payload_of(record: Record, manifest: Manifest, digest: str) -> str:
-    """The payload of the certificate of a request that led to this state."""
-    return payload_text(
-        {
-            "iss": f"expunge vault {manifest.vault}",
-            "jti": f"{manifest.vault}/{manifest.request}",
-            "iat": int(datetime.fromisoformat(record.body["time"]).timestamp()),
-            "kind": record.kind,
-            "request": record.request,
-            "rows": record.body["rows"],
-            "people": record.body["people"],
-            "epoch": manifest.request,
-            "commitment": commitment(manifest.salt, digest),
-            "previous": record.end.hash,
-            "schema": manifest.schema.sum,
-            "software": f"expunge {__version__}",
-            "not_covered": list(NOT_COVERED),
-        }
+VERSION = 1
+SOFTWARE = f"expunge {__version__}"
+NOT_COVERED = {
+    VERSION: (
+        "copies of the data outside the vault: its source, exports, backups of the folder or of the ledger",
+        "blocks that the file system or the disk keeps below the files",
+        "predictions and reports that were made from the model before",
     )
+}
+_HASH = re.compile("[0-9a-f]{64}")
+_SOFTWARE = re.compile(r"expunge [0-9A-Za-z.+-]{1,40}")
+
+
+def done_record(after: Position, request: int, manifest: Manifest, digest: str) -> Record:
+    """The record that a request is done: what its certificate says and its own record does not."""
+    said = {"commitment": commitment(manifest.salt, digest), "schema": manifest.schema.sum, "software": SOFTWARE}
+    return compose(after, {"kind": DONE, "request": request, **said})
+
+
+def certificate_payload(vault: str, asked: Record, done: Record) -> str:
+    """The payload of the certificate of a request, from the records that it was accepted and that it is done."""
+    body = asked.body
+    fields = {
+        "kind": asked.kind,
+        "rows": body["rows"],
+        "people": body["people"],
+        "epoch": asked.request,
+        "commitment": _fitting(_HASH, done.body["commitment"]),
+        "previous": asked.end.hash,
+        "schema": _fitting(_HASH, done.body["schema"]),
+        "software": _fitting(_SOFTWARE, done.body["software"]),
+        "not_covered": list(NOT_COVERED[VERSION]),
+    }
+    if "receipts" in body:
+        fields["receipts"] = _fitting(_HASH, body["receipts"])
+    if body["in_certificate"]:
+        fields |= {name: body[name] for name in ("reference", "actor") if body[name]}
+    return statement(vault, asked.request, str(body["time"]), fields)
+
+
+def statement(vault: str, request: int, time: str, fields: Mapping[str, Any]) -> str:
+    """The payload of anything that a vault signs: whose word it is, as of which request and when, and these fields."""
+    try:
+        seconds = int(datetime.fromisoformat(time).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise _odd() from None
+    said = {"version": VERSION, "iss": f"expunge vault {vault}", "jti": f"{vault}/{request}", "iat": seconds}
+    return payload_text({**said, "request": request, **fields})
 
 
 def commitment(salt: str, digest: str) -> str:
@@ -47,12 +72,26 @@ def commitment(salt: str, digest: str) -> str:
     return hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(digest)).hexdigest()
 
 
+def check_committed(done: Record, manifest: Manifest, digest: str) -> None:
+    """Refuse a state that is not the one which the ledger says its newest request led to."""
+    if done.body["commitment"] != commitment(manifest.salt, digest) or done.body["schema"] != manifest.schema.sum:
+        raise InvalidFile(
+            f"the ledger says that request {done.request} led to another state than the folder has: one of them was "
+            "changed; put both back as they were"
+        )
+
+
 def payload_text(fields: Mapping[str, Any]) -> str:
     """A payload in its one form."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def payload_fields(text: str) -> dict[str, Any]:
-    """The inverse of `payload_text`."""
-    fields: dict[str, Any] = json.loads(text)
-    return fields
+def _fitting(pattern: re.Pattern[str], value: object) -> str:
+    """A text of this pattern: nobody's words are signed."""
+    if isinstance(value, str) and pattern.fullmatch(value):
+        return value
+    raise _odd()
+
+
+def _odd() -> InvalidFile:
+    return InvalidFile("the ledger has a record that no vault writes: it was changed; put the newest ledger back")

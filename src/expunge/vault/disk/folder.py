@@ -28,6 +28,7 @@ class Places:
     key: Path
     public: Path
     certificates: Path
+    leaves: Path
 
     @classmethod
     def of(cls, path: str | Path) -> "Places":
@@ -39,7 +40,7 @@ class Places:
             raise InvalidFile(f"{vault} is a symbolic link: name the folder itself, its ledger lies beside it")
         if vault.exists() and not vault.is_dir():
             raise InvalidFile(f"{vault} is there and is not a folder")
-        beside = (vault.with_suffix(suffix) for suffix in (".ledger", ".key", ".pub", ".certificates"))
+        beside = (vault.with_suffix(suffix) for suffix in (".ledger", ".key", ".pub", ".certificates", ".leaves"))
         return cls(vault, *beside)
 
 

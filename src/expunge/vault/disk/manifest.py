@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import InvalidFile
 from ..ledger.records import Position
 
-VERSION = 2
+VERSION = 3
 MOST_BYTES = 2**26  # more than any manifest has
 
 
@@ -86,6 +86,7 @@ class Manifest:
     owners: int  # ids that have rows
     erased: int  # ids that are erased and not readmitted
     salt: str
+    keys: tuple[str, ...]  # that signed for the vault before this request, the newest first
     schema: File
     blueprint: File
     weights: File
@@ -162,6 +163,7 @@ def _decoded(content: Mapping[str, Any]) -> Manifest:
     fields["before"] = Position(**fields["before"])
     for name in ("schema", "blueprint", "weights", "stage"):
         fields[name] = None if fields[name] is None else File(**fields[name])
+    fields["keys"] = tuple(map(str, fields["keys"]))
     fields["learners"] = tuple(Learner(**learner) for learner in fields["learners"])
     fields["people"] = tuple(Batch(**batch) for batch in fields["people"])
     for name in ("inputs", "targets"):

@@ -25,6 +25,8 @@ class LoggedRequest:
         old copy of the folder was put back before it was done, and the restore that follows did it).
     certificate : str or None
         The certificate, a compact JWS.
+    reference, actor : str
+        What the caller calls it, and who asked.
     """
 
     number: int
@@ -34,6 +36,8 @@ class LoggedRequest:
     people: int
     state: str
     certificate: str | None
+    reference: str
+    actor: str
 
 
 def history(records: Sequence[Record]) -> list[LoggedRequest]:
@@ -59,6 +63,8 @@ def history(records: Sequence[Record]) -> list[LoggedRequest]:
             people=int(r.body["people"]),
             state=state(r.request),
             certificate=certificates.get(r.request),
+            reference=str(r.body["reference"]),
+            actor=str(r.body["actor"]),
         )
         for r in asked
     ]

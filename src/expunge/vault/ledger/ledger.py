@@ -37,6 +37,13 @@ class Ledger:
                 raise InvalidFile(f"{self.path} is older than the vault beside it, or cut short: put the newest back")
             return parse(files.read_from(fd, self.path, offset=after.offset), after, self.path)
 
+    def vouched(self, at: Position) -> list[Record]:
+        """All records, of which those up to this position are the ones that somebody saw there before."""
+        records, _ = self.read()
+        if at not in {record.end for record in records}:
+            raise InvalidFile(f"{self.path} was changed before byte {at.offset:,}: put it back as it was")
+        return records
+
     def vault(self) -> str | None:
         """Whose ledger it is, from its first record; None while that is being written."""
         with self._opened() as fd:

@@ -1,8 +1,9 @@
 """Records: the lines of a ledger, each with a hash of itself and of everything before it.
 
-A record is a JSON object with a ``kind``. Three are the ledger's own: its first line (`LEDGER`), that a request is
-done (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is a request; what a request of each
-kind says beyond its number, time and counts is checked where it is read, in `requests`.
+A record is a JSON object with a ``kind``. Four are the ledger's own: its first line (`LEDGER`), a key that signs from
+now on (`KEY`), that a request is done (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is a
+request; what a request of each kind says beyond its number, time, counts and who asked is checked where it is read, in
+`requests`.
 """
 
 import hashlib
@@ -14,13 +15,16 @@ from typing import Any
 
 from ...errors import InvalidFile
 
-VERSION = 2
-LEDGER, DONE, SIGNATURE = "ledger", "done", "signature"
+VERSION = 3
+LEDGER, KEY, DONE, SIGNATURE = "ledger", "key", "done", "signature"
 
-_REQUEST: dict[str, type] = {"request": int, "waiting": list, "time": str, "rows": int, "people": int}
+_REQUEST: dict[str, type] = {
+    "request": int, "waiting": list, "time": str, "rows": int, "people": int, "reference": str, "actor": str, "in_certificate": bool,
+}  # fmt: skip
 _FIELDS: dict[str, dict[str, type]] = {  # what a record of the ledger's own kinds must have
     LEDGER: {"version": int, "vault": str},
-    DONE: {"request": int, "payload": str},
+    KEY: {"x": str, "time": str, "previous": str, "statement": str, "endorsed": str},
+    DONE: {"request": int, "commitment": str, "schema": str, "software": str},
     SIGNATURE: {"request": int, "certificate": str},
 }
 
@@ -56,7 +60,7 @@ class Record:
 
     @property
     def request(self) -> int:
-        """The number of the request that it is about; 0 in the first line."""
+        """The number of the request that it is about; 0 if it is about none."""
         return int(self.body.get("request", 0))
 
 

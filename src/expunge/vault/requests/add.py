@@ -11,7 +11,7 @@ from ...exact.arrays import Slots
 from ...learning.state import State
 from ...saving import files
 from ...stores.change import Change
-from ..disk.segments import distinct
+from ..certificates.merkle import root
 from ..disk.snapshot import Snapshot, rows_of
 from ..tables import Block
 from .intake import Intake, Progress
@@ -24,6 +24,7 @@ from .request import Request
 class Add(Request):
     """Rows that come, in new slots."""
 
+    receipts: str  # the root of the tree of receipts
     drawn: int  # slots given out so far
 
     kind: ClassVar[str] = "add"
@@ -32,7 +33,7 @@ class Add(Request):
     def plan(cls, site: Site, blocks: Iterable[Block], *, clip: bool, skip_erased: bool, progress: Progress) -> Plan:
         """Stream rows into the row file and learn them."""
         now = site.now
-        intake = Intake(site, now.schema, now.blueprint, now.people, now.state.drawn, clip)
+        intake = Intake(site, now.schema, now.blueprint, now.people, now.state.drawn, site.commitments, clip)
         # A leftover, should this be killed: there are rows to be wiped where no other file says so.
         files.create(site.folder.path / f"adding.{site.number}")
         files.sync_folder(site.folder.path)
@@ -46,7 +47,8 @@ class Add(Request):
             raise InvalidInput("there are no rows to add")
         hashes, slots = intake.entries()
         state, learners = learning.finished()
-        request, known = cls(len(slots), distinct(hashes), intake.drawn), intake.known()
+        leaves, known = intake.leaves(), intake.known()
+        request = cls(len(slots), len(leaves), root(leaves).hex(), intake.drawn)
         return Plan(
             request,
             state,
@@ -54,6 +56,7 @@ class Add(Request):
             now.manifest.erased,
             learners,
             brings=(hashes, slots),
+            leaves=leaves,
             skipped=len(intake.erased),
             known=known,
             clipped=intake.clipped,

@@ -17,6 +17,7 @@ from ...errors import ErasedId
 from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
 from ...saving import files
+from ..certificates.commitments import Commitments
 from ..disk.people import People, hashed
 from ..disk.rowfile import located, packed
 from ..disk.segments import Hashes, distinct
@@ -41,9 +42,11 @@ class Intake:
     blueprint: Blueprint
     people: People  # before these rows
     drawn: int  # slots given out so far
+    commitments: Commitments | None = None  # to the people, for their receipts
     clip: bool = False  # whether values outside declared bounds are moved to the bound
     erased: set[bytes] = field(default_factory=set)  # hashes of erased ids that were seen
     clipped: int = 0  # values that were moved to a bound
+    _leaves: set[bytes] = field(default_factory=set)
     _hashes: list[Hashes] = field(default_factory=lambda: [_NONE])
     _known: list[Hashes] = field(default_factory=lambda: [_NONE])  # of people who had rows before
     _slots: list[Slots] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
@@ -65,17 +68,20 @@ class Intake:
         """The rows of a block as they will be kept, without those of erased people."""
         assert block.ids is not None
         assert block.y is not None
-        hashes, X, y = hashed(self.site.identity.key, block.ids), block.X, block.y
+        ids, X, y = block.ids, block.X, block.y
+        hashes = hashed(self.site.identity.key, ids)
         entries = self.people.find(hashes)
         self._known.append(hashes[np.unique(entries.live.owner)])
         if len(buried := entries.buried.owner):
             self.erased.update(map(bytes, hashes[buried]))
             keep = np.setdiff1d(np.arange(len(hashes)), buried)
-            hashes, X, y = hashes[keep], X[keep], y[keep]
+            ids, hashes, X, y = [ids[k] for k in keep.tolist()], hashes[keep], X[keep], y[keep]
         names, clip = (self.schema.inputs, self.schema.targets), self.clip or self.blueprint.clip
         admitted = self.blueprint.admit(X, y, *names, clip=clip)
         if clip:
             self.clipped += sum(int(np.count_nonzero(a != b)) for a, b in zip(admitted, (X, y), strict=True))
+        if self.commitments is not None:
+            self._leaves.update(self.commitments.of(set(ids)))
         return hashes, *admitted
 
     def refuse_erased(self) -> None:
@@ -90,6 +96,10 @@ class Intake:
     def entries(self) -> tuple[Hashes, Slots]:
         """Whose rows were taken in, and where they are."""
         return np.concatenate(self._hashes), np.concatenate(self._slots)
+
+    def leaves(self) -> list[bytes]:
+        """The commitments to the people, sorted: their order tells nothing."""
+        return sorted(self._leaves)
 
     def known(self) -> int:
         """How many of the people had rows before."""

@@ -16,6 +16,7 @@ from .request import Numbers
 class Named:
     """Ids, each once, and what the vault knows of them."""
 
+    ids: list[bytes]
     hashes: Hashes  # (n, 2)
     entries: Entries
     skipped: int = 0  # ids that were left out
@@ -47,7 +48,7 @@ def look_up(
     known = np.zeros(len(wanted), dtype=np.bool_)
     known[(entries.buried if erased else entries.where(entries.slot != NOBODY)).owner] = True
     if known.all():
-        return Named(hashes, entries)
+        return Named(wanted, hashes, entries)
     unknown = {one for one, there in zip(wanted, known, strict=True) if not there}
     what = "not erased" if erased else "not in the vault"
     if not skip_unknown:
@@ -58,7 +59,8 @@ def look_up(
         )
     if not known.any():
         raise UnknownId(f"ids that are {what}: {len(wanted):,} of {len(wanted):,}; nothing was changed")
-    return Named(hashes[known], site.now.people.find(hashes[known]), skipped=len(unknown))
+    kept = [one for one in wanted if one not in unknown]
+    return Named(kept, hashes[known], site.now.people.find(hashes[known]), skipped=len(unknown))
 
 
 @dataclass(frozen=True)

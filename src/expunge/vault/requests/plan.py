@@ -2,6 +2,7 @@
 
 import io
 import secrets
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,9 @@ from ...saving import files
 from ...saving.archive import dump
 from ...saving.blueprints import blueprint_parts
 from ...saving.npy import array_parts
+from ..certificates.commitments import Commitments
 from ..disk.folder import Folder, VaultIdentity
+from ..disk.leaves import Leaves
 from ..disk.manifest import About, Batch, File, Learner, Manifest
 from ..disk.people import MOST_SEGMENTS
 from ..disk.segments import Hashes, segment_bytes
@@ -36,6 +39,8 @@ class Site:
     identity: VaultIdentity
     number: int
     trained: Snapshot | None
+    keys: tuple[str, ...]  # that sign for the vault, the newest first
+    leaves: Leaves
 
     @property
     def now(self) -> Snapshot:
@@ -43,6 +48,11 @@ class Site:
         if self.trained is None:
             raise InvalidFile(f"{self.folder.path} was never trained to the end: train it again")
         return self.trained
+
+    @property
+    def commitments(self) -> Commitments:
+        """The commitments to the people of the request."""
+        return Commitments(self.identity.key, self.identity.vault, self.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +88,7 @@ class Plan:
     brings: tuple[Hashes, Slots] | None = None  # new entries of people
     stage: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
     charter: Charter | None = None  # a new schema and blueprint
+    leaves: Sequence[bytes] = ()  # commitments to the people of the request
     fresh: bool = False  # whether nothing of the state before goes on: a training
     skipped: int = 0  # ids that were left out, as asked
     known: int = 0  # people who had rows before
@@ -102,6 +113,7 @@ class Plan:
             owners=self.owners,
             erased=self.erased,
             salt=secrets.token_bytes(_SALT_BYTES).hex(),
+            keys=site.keys,
             schema=schema,
             blueprint=blueprint,
             weights=site.folder.write(f"weights.{number}", *array_parts(_weights(state))),
@@ -112,6 +124,7 @@ class Plan:
             stage=None if self.stage is None else site.folder.write(f"stage.{number}", *array_parts(self.stage)),
             about=_about(site.now.schema if self.charter is None else self.charter.schema, state.blueprint),
         )
+        site.leaves.write(number, self.leaves)
         files.create(site.folder.path / manifest.name, manifest.to_bytes())
         files.sync_folder(site.folder.path)
         return manifest
@@ -163,3 +176,8 @@ def _weights(state: State) -> Floats:
     encoder, models = state.ensemble.encoder, state.ensemble.models
     none = np.zeros((encoder.n_weights, encoder.n_targets))
     return np.stack([none if W is None else W for W in models])
+
+
+def leaves_of(site: Site, ids: Iterable[bytes]) -> list[bytes]:
+    """The commitments to the people of the next request, sorted: their order tells nothing."""
+    return sorted(site.commitments.of(ids))

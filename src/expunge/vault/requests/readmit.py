@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..certificates.merkle import root
 from ..disk.people import as_text, from_text
 from ..disk.snapshot import Snapshot
 from .lost import Lost
 from .naming import Named
-from .plan import Plan, Site
+from .plan import Plan, Site, leaves_of
 from .request import Request, Texts
 
 
@@ -15,6 +16,7 @@ from .request import Request, Texts
 class Readmit(Request):
     """Tombstones that go."""
 
+    receipts: str  # the root of the tree of receipts
     free: Texts  # keyed hashes of the ids
 
     kind: ClassVar[str] = "readmit"
@@ -22,9 +24,10 @@ class Readmit(Request):
     @classmethod
     def plan(cls, site: Site, named: Named) -> Plan:
         """Readmit these people, all of whom are erased."""
-        request = cls(0, len(named.hashes), as_text(named.hashes))
-        before = site.now.manifest
-        return Plan(request, site.now.state, before.owners, before.erased - len(named.hashes), skipped=named.skipped)
+        leaves, before = leaves_of(site, named.ids), site.now.manifest
+        request = cls(0, len(named.ids), root(leaves).hex(), as_text(named.hashes))
+        erased = before.erased - len(named.ids)
+        return Plan(request, site.now.state, before.owners, erased, leaves=leaves, skipped=named.skipped)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         vault.people.free(from_text(self.free), until=number)

@@ -10,12 +10,13 @@ from ...errors import ErasedId
 from ...exact.arrays import Floats
 from ...stores.change import Change
 from ...stores.ids import slots_of_mentions
+from ..certificates.merkle import root
 from ..disk.people import as_text
 from ..disk.snapshot import Snapshot, checked_array
 from ..tables import Block
 from .lost import Lost
 from .naming import look_up
-from .plan import Plan, Site
+from .plan import Plan, Site, leaves_of
 from .request import Numbers, Request, Texts
 
 
@@ -23,6 +24,7 @@ from .request import Numbers, Request, Texts
 class Rectify(Request):
     """Rows that take the place of others; until they are in their slots they are in a file, the stage."""
 
+    receipts: str  # the root of the tree of receipts
     replace: Numbers  # slots
     replaced: Texts  # keyed hashes of the ids
 
@@ -47,9 +49,10 @@ class Rectify(Request):
             way_out="unlearn the id, readmit it and add its rows",
         )
         outcome = now.touching(now.state, slots).after(Change(slots, X, y))
-        request = cls(len(slots), len(place), tuple(slots.tolist()), as_text(named.hashes))
-        had, erased = now.manifest.owners, now.manifest.erased
-        return Plan(request, outcome.state, had, erased, outcome.learners, stage=np.column_stack([X, y]))
+        leaves = leaves_of(site, named.ids)
+        request = cls(len(slots), len(place), root(leaves).hex(), tuple(slots.tolist()), as_text(named.hashes))
+        had, erased, stage = now.manifest.owners, now.manifest.erased, np.column_stack([X, y])
+        return Plan(request, outcome.state, had, erased, outcome.learners, stage=stage, leaves=leaves)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         stage, rows = vault.manifest.stage, vault.rows

@@ -47,10 +47,10 @@ class Request:
 
 
 def _checked(kind: str, name: str, annotation: Any, body: Mapping[str, Any]) -> Any:
-    """A field of a body, as its class declares it: a whole number, or a tuple of numbers or texts."""
+    """A field of a body, as its class declares it: a whole number, a text, or a tuple of them."""
     value = body.get(name)
-    if annotation is int:
-        if type(value) is int:
+    if annotation in (int, str):
+        if type(value) is annotation:
             return value
     elif type(value) is list and all(type(one) is get_args(annotation)[0] for one in value):
         return tuple(value)

@@ -6,11 +6,12 @@ from typing import ClassVar
 import numpy as np
 
 from ...stores.change import Change
+from ..certificates.merkle import root
 from ..disk.people import as_text, from_text
 from ..disk.snapshot import Snapshot
 from .lost import Lost
 from .naming import Named
-from .plan import Plan, Site
+from .plan import Plan, Site, leaves_of
 from .request import Numbers, Request, Texts
 
 
@@ -18,6 +19,7 @@ from .request import Numbers, Request, Texts
 class Unlearn(Request):
     """Rows that go, in these slots, and tombstones for their owners."""
 
+    receipts: str  # the root of the tree of receipts
     erase: Numbers  # slots
     bury: Texts  # keyed hashes of the ids
 
@@ -30,10 +32,11 @@ class Unlearn(Request):
         now, owners = site.now, np.unique(live.owner)
         outcome = now.touching(now.state, live.slot).after(Change(live.slot))
         gone = named.hashes[owners]
-        request = cls(len(live.slot), len(gone), tuple(live.slot.tolist()), as_text(gone))
+        leaves = leaves_of(site, [named.ids[k] for k in owners.tolist()])
+        request = cls(len(live.slot), len(gone), root(leaves).hex(), tuple(live.slot.tolist()), as_text(gone))
         erased = now.manifest.erased + len(set(owners.tolist()) - set(named.entries.buried.owner.tolist()))
         left = now.manifest.owners - len(gone)
-        return Plan(request, outcome.state, left, erased, outcome.learners, skipped=named.skipped)
+        return Plan(request, outcome.state, left, erased, outcome.learners, leaves=leaves, skipped=named.skipped)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         erased = np.array(self.erase, dtype=np.int64)

@@ -1,0 +1,34 @@
+"""The keyring: which keys sign for a vault, as its ledger tells. `spend.pub` is a copy for people.
+
+A key is named by a record that the key itself signs, and the one before it, if it is still there. Keys are kept as the
+``x`` of their JWK (RFC 8037), the newest first. No cryptography is imported here.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..ledger.records import KEY, Position, Record, compose
+from .payload import statement
+
+if TYPE_CHECKING:
+    from .signers import Signer
+
+KEY_TYPE = "expunge-key+jws"
+
+
+def known_keys(before: Sequence[str], records: Sequence[Record]) -> tuple[str, ...]:
+    """The keys that a ledger knows after these records, the newest first."""
+    return (*(str(record.body["x"]) for record in reversed(records) if record.kind == KEY), *before)
+
+
+def key_record(vault: str, after: Position, time: str, key: "Signer", previous: str, before: "Signer | None") -> Record:
+    """The record that a key signs from now on, with the word of the key before, if that is there."""
+    payload = key_payload(vault, after, time, key.public.x, previous)
+    said = {"statement": key.sign(payload, KEY_TYPE), "endorsed": before.sign(payload, KEY_TYPE) if before else ""}
+    return compose(after, {"kind": KEY, "x": key.public.x, "time": time, "previous": previous, **said})
+
+
+def key_payload(vault: str, after: Position, time: str, x: str, previous: str) -> str:
+    """What a key and the one before it sign: that it signs for this vault from this place of the ledger on."""
+    fields: dict[str, Any] = {"kind": KEY, "x": x, "replaces": previous, "previous": after.hash}
+    return statement(vault, 0, time, fields)

@@ -1,0 +1,75 @@
+"""Signatures: the part of an audit that checks every key and every certificate that the ledger tells of.
+
+Every payload is computed anew from the records of its request. The newest commitment is compared with the state by the
+audit of the model; older ones cannot be, because their salts are gone.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ExpungeError, InvalidCertificate
+from .certificates import jws
+from .certificates.jws import PublicKey
+from .certificates.keyring import KEY_TYPE, key_payload
+from .certificates.notary import Notary
+from .certificates.payload import certificate_payload, payload_text
+from .disk.folder import Places
+from .ledger.records import DONE, KEY, SIGNATURE, START, Position, Record
+
+
+def check_signatures(places: Places, notary: Notary, vault: str, records: Sequence[Record]) -> str:
+    """Check that the newest key of its time signed each certificate, which says what its records say."""
+    asked = {record.request: record for record in records if record.is_request}
+    done = {record.request: record for record in records if record.kind == DONE}
+    payloads = {request: certificate_payload(vault, asked[request], record) for request, record in done.items()}
+    keys, signed, unendorsed, after = list[PublicKey](), dict[int, str](), 0, START
+    for record in records:
+        if record.kind == KEY:
+            unendorsed += not _introduced(vault, record, after, keys)
+            keys.insert(0, PublicKey.of(str(record.body["x"])))
+        elif record.kind == SIGNATURE:
+            text = signed[record.request] = str(record.body["certificate"])
+            if payload_text(jws.checked(text, keys[:1])) != payloads[record.request]:
+                what = f"the certificate of request {record.request} says something else than the ledger"
+                raise InvalidCertificate(what)
+        after = record.end
+    _check_public(places.public, keys)
+    return "; ".join(_told(places, notary, payloads.keys() - signed.keys(), signed, unendorsed))
+
+
+def _introduced(vault: str, record: Record, after: Position, keys: Sequence[PublicKey]) -> bool:
+    """Check what a key and the one before it signed; whether that one did."""
+    body, newest = record.body, keys[0].name if keys else ""
+    payload = key_payload(vault, after, str(body["time"]), str(body["x"]), newest)
+    for text, by in ((body["statement"], PublicKey.of(str(body["x"]))), (body["endorsed"], keys[0] if keys else None)):
+        if text and (by is None or payload_text(jws.checked(str(text), [by], types=(KEY_TYPE,))) != payload):
+            raise InvalidCertificate("the record of a key says something else than its signature")
+    if not body["statement"] or body["previous"] != newest:
+        raise InvalidCertificate("the record of a key is not signed by that key, or replaces another than the one before")
+    return bool(body["endorsed"]) or not keys
+
+
+def _check_public(path: Path, keys: Sequence[PublicKey]) -> None:
+    """Refuse a file of public keys that says something else than the ledger."""
+    known, there = [key.name for key in keys], [key.name for key in jws.load_public(path)]
+    if foreign := [name for name in there if name not in known]:
+        raise InvalidCertificate(f"{path} holds keys that the ledger does not know: {', '.join(foreign)}")
+    if there != known:
+        raise InvalidCertificate(f"{path} does not hold the keys that the ledger knows: remove it, it is made again")
+
+
+def _told(places: Places, notary: Notary, waiting: set[int], signed: dict[int, str], unendorsed: int) -> Sequence[str]:
+    told = [f"{len(signed)} signatures fit"]
+    if unendorsed:
+        told.append(f"{unendorsed} of the keys came without the word of the key before, which was lost")
+    if lost := sum(not _exported(notary.path(request), text) for request, text in signed.items()):
+        told.append(f"{lost} of their files are missing from {places.certificates}, or differ from the ledger")
+    return [*told, f"{len(waiting)} wait for the signing key"] if waiting else told
+
+
+def _exported(path: Path, certificate: str) -> bool:
+    """Whether a certificate lies where people take it away."""
+    try:
+        return jws.read(path) == certificate
+    except (OSError, ExpungeError):
+        return False
