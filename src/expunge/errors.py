@@ -151,6 +151,12 @@ class AnswerLost(ExpungeError):
     exit_code = 14
 
 
+class SigningFailed(ExpungeError):
+    """A signer or a timestamp authority that did not answer, or answered with something that does not fit."""
+
+    exit_code = 15
+
+
 def positions(places: Sequence[int]) -> str:
     """Name places in a list, counted from one: up to ten of them."""
     shown = ", ".join(str(place + 1) for place in places[:10])

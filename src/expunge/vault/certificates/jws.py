@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting
 from ...saving import files
 
-TYPE = "expunge-certificate+jws"
+TYPE, HEAD = "expunge-certificate+jws", "expunge-head+jws"
+_TYPES = {TYPE: "a certificate", HEAD: "a head"}
 _MOST_BYTES = 2**20
 _END = b"-----END PUBLIC KEY-----"
 
@@ -89,9 +90,20 @@ class SigningKey:
         return self.key.private_bytes(serialization.Encoding.PEM, form, plain)
 
     def sign(self, payload: str, typ: str = TYPE) -> str:
-        """The certificate, or the statement of another type, with this payload."""
-        headers = {"kid": self.public.name, "typ": typ}
-        return jwt.PyJWS().encode(payload.encode(), self.key, algorithm="EdDSA", headers=headers)
+        """The statement with this payload, a certificate unless another type is named."""
+        signed = signing_input(self.public, payload, typ)
+        return compact(signed, self.key.sign(signed))
+
+
+def signing_input(public: PublicKey, payload: str, typ: str) -> bytes:
+    """What the holder of a key signs (RFC 7515, section 5.1): header and payload in base64url, with a dot between."""
+    header = json.dumps({"alg": "EdDSA", "kid": public.name, "typ": typ}, separators=(",", ":"))
+    return f"{_b64(header.encode())}.{_b64(payload.encode())}".encode()
+
+
+def compact(signed: bytes, signature: bytes) -> str:
+    """A compact JWS, from what was signed and its signature."""
+    return f"{signed.decode()}.{_b64(signature)}"
 
 
 def load_public(path: Path) -> list[PublicKey]:
@@ -147,7 +159,8 @@ def checked(certificate: str, keys: Sequence[PublicKey], types: Sequence[str] = 
         except jwt.PyJWTError:
             continue
         if jwt.get_unverified_header(certificate).get("typ") not in types:
-            raise InvalidCertificate("this was signed with the key, but is not a certificate of a vault")
+            what = " or ".join(_TYPES.get(typ, "a statement") for typ in types)
+            raise InvalidCertificate(f"this was signed with the key, but is not {what} of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
 

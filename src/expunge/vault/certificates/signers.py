@@ -1,0 +1,113 @@
+"""Signers: who holds the key. A file of ours (`SigningKey`), a program, or whatever listens at a socket.
+
+A key in an HSM, a KMS or an agent never comes here: the signer gets what is to be signed and gives the signature back.
+It is checked with the public key before anything is done with it, so a signer can fail but not deceive.
+"""
+
+import base64
+import binascii
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cryptography.exceptions import InvalidSignature
+
+from ...errors import InvalidSetting, SigningFailed
+from . import talking
+from .jws import TYPE, PublicKey, compact, signing_input
+
+_BYTES = 64  # an Ed25519 signature
+_MOST_BYTES = 4096
+_SOCKET = "unix:"
+_WAIT = 30.0
+
+
+class Signer(Protocol):
+    """Whoever signs for a vault."""
+
+    @property
+    def public(self) -> PublicKey:
+        """The key that the signatures are checked with, which a statement names as ``kid``."""
+
+    def sign(self, payload: str, typ: str = TYPE) -> str:
+        """The statement with this payload, a compact JWS; or raises `SigningFailed`."""
+
+
+@dataclass(frozen=True)
+class CommandSigner:
+    """A program that reads what is to be signed from standard input and writes the signature to standard output."""
+
+    command: str
+    public: PublicKey
+    wait: float = _WAIT
+
+    def sign(self, payload: str, typ: str = TYPE) -> str:
+        words = shlex.split(self.command)
+        signed = signing_input(self.public, payload, typ)
+        said = talking.to_program(words, signed, most=_MOST_BYTES, wait=self.wait, hidden=payload)
+        return _statement(signed, said, self.public, f"the signer {Path(words[0]).name}")
+
+
+@dataclass(frozen=True)
+class SocketSigner:
+    """The same at a Unix socket: it gets what is to be signed, and answers once no more comes."""
+
+    address: str
+    public: PublicKey
+    wait: float = _WAIT
+
+    def sign(self, payload: str, typ: str = TYPE) -> str:
+        signed = signing_input(self.public, payload, typ)
+        path = self.address.removeprefix(_SOCKET)
+        said = talking.to_socket(path, signed, most=_MOST_BYTES, wait=self.wait)
+        return _statement(signed, said, self.public, f"the signer at {path}")
+
+
+def signer_of(text: str, public: PublicKey) -> CommandSigner | SocketSigner:
+    """The signer that ``--sign-with`` names: ``unix:/path`` is a socket, anything else a command."""
+    if text.startswith(_SOCKET):
+        if len(text) == len(_SOCKET) or "\0" in text:
+            raise InvalidSetting("--sign-with unix: needs the path of a socket, such as unix:/run/signer")
+        return SocketSigner(text, public)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidSetting(f"--sign-with is not a command: {str(error).lower()}") from None
+    if not words or not words[0] or "\0" in text:
+        raise InvalidSetting("--sign-with needs a command, or unix: and the path of a socket")
+    return CommandSigner(text, public)
+
+
+def _statement(signed: bytes, said: bytes, public: PublicKey, who: str) -> str:
+    """The JWS, if the answer is a signature of this key."""
+    signature = _signature(said)
+    if signature is None:
+        raise SigningFailed(
+            f"{who} answered with {len(said)} bytes that are no Ed25519 signature; it must be 64 raw bytes, or one "
+            "line of base64 or hex"
+        )
+    try:
+        public.key.verify(signature, signed)
+    except InvalidSignature:
+        raise SigningFailed(
+            f"{who} answered with a signature that is not of the key {public.name}: another key signed, or it signed "
+            "something else (Ed25519 signs the input itself, not a hash of it)"
+        ) from None
+    return compact(signed, signature)
+
+
+def _signature(said: bytes) -> bytes | None:
+    """The signature in an answer: raw, or one line of base64url, base64 or hex."""
+    if len(said) == _BYTES:
+        return said
+    line = said.strip(b" \t\r\n")
+    try:
+        if re.fullmatch(rb"[0-9a-fA-F]{128}", line):
+            return bytes.fromhex(line.decode())
+        if re.fullmatch(rb"[A-Za-z0-9+/_-]{86}(==)?", line):
+            return base64.b64decode(line[:86].translate(bytes.maketrans(b"-_", b"+/")) + b"==", validate=True)
+    except binascii.Error:
+        pass
+    return None
