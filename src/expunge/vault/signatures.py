@@ -45,7 +45,9 @@ def _introduced(vault: str, record: Record, after: Position, keys: Sequence[Publ
         if text and (by is None or payload_text(jws.checked(str(text), [by], types=(KEY_TYPE,))) != payload):
             raise InvalidCertificate("the record of a key says something else than its signature")
     if not body["statement"] or body["previous"] != newest:
-        raise InvalidCertificate("the record of a key is not signed by that key, or replaces another than the one before")
+        raise InvalidCertificate(
+            "the record of a key is not signed by that key, or replaces another than the one before"
+        )
     return bool(body["endorsed"]) or not keys
 
 

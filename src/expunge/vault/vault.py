@@ -6,11 +6,11 @@ cryptography.
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -19,23 +19,30 @@ from ..exact import threads
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
 from . import tables
-from .certificates.keys import Keys, signing_key
+from .certificates.keyring import known_keys
+from .certificates.keys import Keys
 from .certificates.waiting import waiting
 from .disk.folder import Folder, Places, VaultIdentity
+from .disk.manifest import Manifest
 from .disk.snapshot import Model
 from .founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
+from .ledger.records import Record
 from .looking import finished, pending, status_of
 from .reader import Reader
 from .receipts import Receipt, Status, Verdict
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
+from .requests.caller import Caller, Said
 from .requests.intake import Progress, silent
 from .requests.naming import Holding, holdings, look_up
 from .requests.plan import Plan
 from .requests.train import blueprint_of
 from .tables import Schema
 from .writer import Writer
+
+if TYPE_CHECKING:
+    from .certificates.personal import PersonalReceipt
 
 
 class Vault:
@@ -59,12 +66,12 @@ class Vault:
     True
     """
 
-    def __init__(self, places: Places, identity: VaultIdentity, *, key: str | Path | None, wait: float) -> None:
+    def __init__(self, places: Places, identity: VaultIdentity, keys: Keys, *, wait: float) -> None:
         """Use `create` or `open`."""
         self.places = places
         self._wait = wait
         self._mutex = threading.RLock()
-        self._keys = Keys(places.key if key is None else Path(key), places.public)
+        self._keys = keys
         self._writer = Writer(places, identity, self._keys)
         self.receipt: Receipt | None = None  # of the training, in a vault that was just made
         self._reader = Reader(self._writer.folder, Ledger(places.ledger), self._settle, wait)
@@ -80,10 +87,13 @@ class Vault:
         model: Any = None,
         schema: Schema | str | Path | None = None,
         key: str | Path | None = None,
+        sign_with: str | None = None,
+        public_key: str | Path | None = None,
         replace: bool = False,
         skip_erased: bool = False,
         wait: float = 10.0,
         progress: Progress = silent,
+        **said: Unpack[Said],
     ) -> "Vault":
         """Train a model on a table, in a new vault.
 
@@ -102,6 +112,10 @@ class Vault:
             What each column is. Without one all other columns must be numbers without gaps, with observed bounds.
         key : path, optional
             An Ed25519 private key (PEM) to sign certificates with. Default: a new pair beside the folder.
+        sign_with : str, optional
+            A command, or ``unix:`` and the path of a socket, that signs instead: it holds the key.
+        public_key : path, optional
+            The public half (PEM) of the key that ``sign_with`` holds.
         replace : bool
             Whether to train an existing vault anew, on this table alone. Who was erased stays erased.
         skip_erased : bool
@@ -110,30 +124,36 @@ class Vault:
             Seconds to wait for another writer.
         progress : callable, optional
             Called with what is being done, how many rows more were done, and of how many.
+        **said
+            What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
+            with ``in_certificate=True`` into the certificate, too.
         """
-        places = Places.of(path)
+        places, caller = Places.of(path), Caller(**said)
         wanted = wanted_schema(data, schema, target, id)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
-        signing = None if key is None else signing_key(Path(key))
+        keys = Keys(places, key, sign_with)
+        signing = keys.given(public_key)
         with undone_if_it_fails(places):
-            vault = cls(places, found_identity(places, wait), key=key, wait=wait)
+            vault = cls(places, found_identity(places, wait), keys, wait=wait)
             writer = vault._writer
             with vault._mutex, writer.locked(wait):
                 if writer.trained and not replace:
                     raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
                 if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
-                    vault._keys.make(signing)
+                    writer.notary.adopt(signing)
                 started = _clock(reads=True)
                 with writer.preparing():
                     blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
                     plan = Train.plan(
                         writer.site, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress
                     )
-                vault.receipt = vault._done(plan, started)
+                vault.receipt = vault._done(plan, caller, started)
         return vault
 
     @classmethod
-    def open(cls, path: str | Path, *, key: str | Path | None = None, wait: float = 10.0) -> "Vault":
+    def open(
+        cls, path: str | Path, *, key: str | Path | None = None, sign_with: str | None = None, wait: float = 10.0
+    ) -> "Vault":
         """Take up a vault; what was accepted and not finished is finished first.
 
         Parameters
@@ -142,6 +162,8 @@ class Vault:
             The folder.
         key : path, optional
             The private key that signs certificates. Default: the one beside the folder.
+        sign_with : str, optional
+            A command, or ``unix:`` and the path of a socket, that signs instead: it holds the key.
         wait : float
             Seconds to wait for another writer.
         """
@@ -152,7 +174,7 @@ class Vault:
             raise InvalidFile(f"{places.ledger} is not there: a vault cannot be opened without its ledger")
         identity = Folder(places.vault).identity()
         check_same_vault(places, identity)
-        vault = cls(places, identity, key=key, wait=wait)
+        vault = cls(places, identity, Keys(places, key, sign_with), wait=wait)
         vault._open()
         return vault
 
@@ -169,10 +191,14 @@ class Vault:
             if not finished(manifest, records):
                 with suppress(PermissionError):
                     self._settle()
-            elif folder.leftovers(manifest.names) or (waiting(records) and self._keys.signing() is not None):
+            elif folder.leftovers(manifest.names) or self._keys.left_behind() or self._can_sign(manifest, records):
                 with suppress(VaultBusy, PermissionError):
                     self._settle(wait=0.0)
         self._reader.current()
+
+    def _can_sign(self, manifest: Manifest, records: Sequence[Record]) -> bool:
+        """Whether there is something to be signed, and somebody to sign it."""
+        return bool(waiting(records)) and self._keys.signing(known_keys(manifest.keys, records)) is not None
 
     def _settle(self, wait: float | None = None) -> None:
         """Take the lock for a moment, which finishes what was accepted."""
@@ -201,7 +227,7 @@ class Vault:
 
     # Requests
 
-    def unlearn(self, ids: Any, *, skip_unknown: bool = False) -> Receipt:
+    def unlearn(self, ids: Any, *, skip_unknown: bool = False, **said: Unpack[Said]) -> Receipt:
         """Erase all rows of these ids: from the model, from the disk, for good.
 
         Parameters
@@ -210,28 +236,41 @@ class Vault:
             One id or many, in one request. An id that was erased before has the answer that it had then.
         skip_unknown : bool
             Whether to leave out ids that were never there. Otherwise one of them is an error and nothing is changed.
+        **said
+            What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
+            with ``in_certificate=True`` into the certificate, too.
         """
-        started = _clock()
+        caller, started = Caller(**said), _clock()
         with self._writing() as writer:
             named = look_up(writer.site, tables.id_bytes(ids), skip_unknown=skip_unknown)
             if not len(named.entries.live.slot):
                 return replace(self._again(named.earlier), skipped=named.skipped)
-            return replace(self._done(Unlearn.plan(writer.site, named), started), earlier=named.earlier)
+            return replace(self._done(Unlearn.plan(writer.site, named), caller, started), earlier=named.earlier)
 
-    def rectify(self, data: Any) -> Receipt:
+    def rectify(self, data: Any, **said: Unpack[Said]) -> Receipt:
         """Replace all rows of the ids in a table by right ones, in their slots.
 
         Parameters
         ----------
         data : path or table
             As in `create`. An id with several rows gets as many, in the order in which they first came.
+        **said
+            As in `unlearn`.
         """
-        started = _clock(reads=True)
+        caller, started = Caller(**said), _clock(reads=True)
         with self._writing() as writer:
             blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
-            return self._done(Rectify.plan(writer.site, blocks), started)
+            return self._done(Rectify.plan(writer.site, blocks), caller, started)
 
-    def add(self, data: Any, *, clip: bool = False, skip_erased: bool = False, progress: Progress = silent) -> Receipt:
+    def add(
+        self,
+        data: Any,
+        *,
+        clip: bool = False,
+        skip_erased: bool = False,
+        progress: Progress = silent,
+        **said: Unpack[Said],
+    ) -> Receipt:
         """Learn more rows.
 
         Parameters
@@ -244,15 +283,17 @@ class Vault:
             Whether to leave out rows of ids that were erased, instead of refusing the table.
         progress : callable, optional
             As in `create`.
+        **said
+            As in `unlearn`.
         """
-        started = _clock(reads=True)
+        caller, started = Caller(**said), _clock(reads=True)
         with self._writing() as writer:
             with writer.preparing():
                 blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
                 plan = Add.plan(writer.site, blocks, clip=clip, skip_erased=skip_erased, progress=progress)
-            return self._done(plan, started)
+            return self._done(plan, caller, started)
 
-    def readmit(self, ids: Any, *, skip_unknown: bool = False) -> Receipt:
+    def readmit(self, ids: Any, *, skip_unknown: bool = False, **said: Unpack[Said]) -> Receipt:
         """Let erased ids come again: the people consented. Their rows are not back; add them.
 
         Parameters
@@ -261,13 +302,17 @@ class Vault:
             One id or many.
         skip_unknown : bool
             Whether to leave out ids that are not erased. Otherwise one of them is an error and nothing is changed.
+        **said
+            As in `unlearn`.
         """
-        started = _clock()
+        caller, started = Caller(**said), _clock()
         with self._writing() as writer:
             named = look_up(writer.site, tables.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
-            return self._done(Readmit.plan(writer.site, named), started)
+            return self._done(Readmit.plan(writer.site, named), caller, started)
 
-    def rebound(self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent) -> Receipt:
+    def rebound(
+        self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent, **said: Unpack[Said]
+    ) -> Receipt:
         """Give columns other declared bounds, and learn all rows again with them.
 
         Parameters
@@ -277,12 +322,45 @@ class Vault:
             the new bounds is an error and nothing is changed. Values that were clipped when they came stay clipped.
         progress : callable, optional
             As in `create`.
+        **said
+            As in `unlearn`.
         """
-        started = _clock()
+        caller, started = Caller(**said), _clock()
         with self._writing() as writer:
             with writer.preparing():
                 plan = Rebound.plan(writer.site, bounds, progress)
-            return self._done(plan, started)
+            return self._done(plan, caller, started)
+
+    # Receipts for people
+
+    def personal_receipts(self, ids: Any, *, request: int | None = None) -> "list[PersonalReceipt]":
+        """Make the receipts of people, in the order asked; they can be made again at any time.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            One id or many. Whoever holds a receipt and knows the id can check it offline.
+        request : int, optional
+            The request that the receipts are of: an unlearn, rectify, add or readmit that was about these ids. Default:
+            for each id the one that erased it.
+        """
+        from .issuing import issue
+
+        with self._writing() as writer:
+            return issue(writer, tables.id_bytes(ids), request)
+
+    def attest_unknown(self, ids: Any) -> "list[PersonalReceipt]":
+        """Sign for each id that the vault holds no row of it and has not erased it, as of now.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            One id or many, of which the vault knows none.
+        """
+        from .issuing import attest
+
+        with self._writing() as writer:
+            return attest(writer, tables.id_bytes(ids))
 
     # Answers
 
@@ -376,22 +454,32 @@ class Vault:
     # Keys
 
     def public_keys(self) -> list[str]:
-        """The thumbprints of the keys that certificates are checked with, the newest first."""
-        from .certificates.jws import load_public
+        """The thumbprints of the keys that certificates are checked with, the newest first, as the ledger tells."""
+        from .certificates.jws import PublicKey
 
-        return [key.name for key in load_public(self.places.public)]
+        return [PublicKey.of(x).name for x in known_keys((), Ledger(self.places.ledger).read()[0])]
 
     def certificate_path(self, request: int) -> Path:
         """Where the certificate of a request is written."""
         return self._writer.notary.path(request)
 
-    def renew_key(self) -> str:
-        """Make a new key pair in place of one that is lost. Older certificates are checked with the older key."""
+    def renew_key(self, *, public_key: str | Path | None = None) -> str:
+        """Let another key sign from now on, and return its thumbprint. Older certificates are checked with the older key.
+
+        A new pair is made, unless this vault was opened with a key that it does not know yet, which is then taken. The
+        key before, if it is there, signs that the new one follows it.
+
+        Parameters
+        ----------
+        public_key : path, optional
+            The public half (PEM) of the key that ``sign_with`` holds now.
+        """
+        given = self._keys.held(public_key)
         with self._writing() as writer:
-            key = self._keys.renew()
+            writer.notary.adopt(given)
             writer.forget()
         self._settle()  # certifies what was done while the key was away
-        return key.public.name
+        return self.public_keys()[0]
 
     # What requests share
 
@@ -411,9 +499,9 @@ class Vault:
             earlier=earlier,
         )
 
-    def _done(self, plan: Plan, started: float) -> Receipt:
+    def _done(self, plan: Plan, caller: Caller, started: float) -> Receipt:
         """Carry a plan out, and return its receipt."""
-        record = self._writer.perform(plan)
+        record = self._writer.perform(plan, caller)
         certificate, path = self._writer.notary.last
         return Receipt(
             record.request,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
+from ..disk.folder import Places
 
 if TYPE_CHECKING:
     from .jws import SigningKey
@@ -21,17 +22,37 @@ class Keys:
 
     Parameters
     ----------
-    private : path
-        The file of the private key; it need not be there.
-    public : path
-        The file of the public keys.
+    places : Places
+        Of the vault.
+    named : path, optional
+        The file of a private key that lies elsewhere than beside the vault.
     sign_with : str, optional
         A program or a socket that signs instead (`signers`).
     """
 
-    def __init__(self, private: Path, public: Path, sign_with: str | None = None) -> None:
-        self._private, self._public, self._sign_with = private, public, sign_with
+    def __init__(self, places: Places, named: str | Path | None, sign_with: str | None) -> None:
+        if named is not None and sign_with is not None:
+            raise InvalidSetting("a key in a file or one that a program holds: name one of them")
+        self._private, self._elsewhere = Path(places.key if named is None else named), named is not None
+        self._public, self._sign_with = places.public, sign_with
         self.problem = ""  # why there was nothing to sign with, when it was last asked for
+
+    def given(self, public: str | Path | None) -> "Signer | None":
+        """The key that the caller named, which is to sign from now on; ``public`` is the half of one that is held."""
+        from .jws import SigningKey
+
+        return SigningKey.load(self._private) if self._elsewhere else self.held(public)
+
+    def held(self, public: str | Path | None) -> "Signer | None":
+        """The key that a program holds, if its public half is named."""
+        if public is None:
+            return None
+        if self._sign_with is None:
+            raise InvalidSetting("a public key says nothing without what signs: name that too (--sign-with)")
+        from .jws import load_public
+        from .signers import signer_of
+
+        return signer_of(self._sign_with, load_public(Path(public))[0])
 
     def signing(self, known: Sequence[str]) -> "Signer | None":
         """Who signs, if it can be asked and its key is the vault's newest."""
@@ -50,7 +71,9 @@ class Keys:
             if key.public.x in known[:1]:
                 return key
             older = key.public.x in known
-            self.problem = f"{self._private} " + ("was replaced by another key" if older else "is not a key of this vault")
+            self.problem = f"{self._private} " + (
+                "was replaced by another key" if older else "is not a key of this vault"
+            )
         return None
 
     def next(self, known: Sequence[str]) -> "SigningKey":
@@ -63,7 +86,7 @@ class Keys:
             key = SigningKey.load(self._private)
             if key.public.x not in known:  # it may be another vault's, so it is taken and never overwritten
                 return key
-            if self._private != self._public.with_suffix(".key"):
+            if self._elsewhere:
                 raise InvalidSetting(f"{self._private} signs for this vault already; name another key to change it")
         key = SigningKey.generate()
         files.wipe(self._draft)
