@@ -4,7 +4,6 @@ A certificate is a compact JWS (RFC 7515) with an Ed25519 signature (EdDSA, RFC 
 it. Ed25519 is deterministic, so signing the same payload again after a crash gives the same bytes.
 """
 
-import base64
 import hashlib
 import json
 from collections.abc import Sequence
@@ -19,8 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting
 from ...saving import files
+from . import base64url
 
 TYPE = "expunge-certificate+jws"
+UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id was never there
 _MOST_BYTES = 2**20
 _END = b"-----END PUBLIC KEY-----"
 
@@ -35,8 +36,10 @@ class PublicKey:
     def name(self) -> str:
         """The key's thumbprint (RFC 7638), which a certificate names as ``kid``."""
         raw = self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        jwk = json.dumps({"crv": "Ed25519", "kty": "OKP", "x": _b64(raw)}, separators=(",", ":"), sort_keys=True)
-        return _b64(hashlib.sha256(jwk.encode()).digest())
+        jwk = json.dumps(
+            {"crv": "Ed25519", "kty": "OKP", "x": base64url.encoded(raw)}, separators=(",", ":"), sort_keys=True
+        )
+        return base64url.encoded(hashlib.sha256(jwk.encode()).digest())
 
     def pem(self) -> bytes:
         """The key as text."""
@@ -115,30 +118,49 @@ def public_key_beside(path: Path) -> Path:
     return folder.with_suffix(".pub")
 
 
+def header(certificate: str) -> dict[str, Any]:
+    """What a certificate says about its signature, whoever signed it."""
+    return _objects(certificate)[0]
+
+
 def unchecked(certificate: str) -> dict[str, Any]:
     """What a certificate says, whoever signed it."""
-    try:
-        body = json.loads(jwt.PyJWS().decode_complete(certificate, options={"verify_signature": False})["payload"])
-    except (jwt.PyJWTError, ValueError, RecursionError):
-        raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
-    if not isinstance(body, dict):
-        raise InvalidCertificate("this is not a certificate: its payload is not a JSON object")
-    return body
+    return _objects(certificate)[1]
 
 
-def checked(certificate: str, keys: Sequence[PublicKey]) -> dict[str, Any]:
-    """What a certificate says, if one of these keys signed it."""
-    payload = unchecked(certificate)
+def checked(certificate: str, keys: Sequence[PublicKey], *, types: Sequence[str] = (TYPE,)) -> dict[str, Any]:
+    """What a certificate says, if one of these keys signed it, as one of these types of statement."""
+    head, payload = _objects(certificate)
     for key in keys:
         try:
             jwt.PyJWS().decode(certificate, key.key, algorithms=["EdDSA"])
         except jwt.PyJWTError:
             continue
-        if jwt.get_unverified_header(certificate).get("typ") != TYPE:
+        if head not in [{"alg": "EdDSA", "kid": key.name, "typ": one} for one in types]:
             raise InvalidCertificate("this was signed with the key, but is not a certificate of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
 
 
-def _b64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+def pinned(keys: Sequence[PublicKey], thumbprint: str) -> list[PublicKey]:
+    """The key with this thumbprint: who knows it need not trust the file that the keys came in."""
+    found = [key for key in keys if key.name == thumbprint]
+    if not found:
+        raise InvalidCertificate("none of the public keys has this thumbprint: they are not of who you think")
+    return found
+
+
+def _objects(certificate: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header and the payload of a compact JWS, both JSON objects."""
+    try:
+        parts = [base64url.decoded(part) for part in certificate.split(".")]
+        head, payload = (json.loads(part.decode(), parse_constant=_refuse) for part in parts[:2])
+    except (ValueError, RecursionError):
+        raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
+    if len(parts) != 3 or not isinstance(head, dict) or not isinstance(payload, dict):
+        raise InvalidCertificate("this is not a certificate: its header or payload is not a JSON object")
+    return head, payload
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
