@@ -1,4 +1,4 @@
-"""Issuing: receipts for people, made from the ledger and the vault's key whenever somebody names an id; none is kept."""
+"""Issuing: receipts for people, made from the ledger and the vault's key when somebody names an id; none is kept."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

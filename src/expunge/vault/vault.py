@@ -464,7 +464,7 @@ class Vault:
         return self._writer.notary.path(request)
 
     def renew_key(self, *, public_key: str | Path | None = None) -> str:
-        """Let another key sign from now on, and return its thumbprint. Older certificates are checked with the older key.
+        """Let another key sign from now on, and return its thumbprint. Older certificates fit the older key.
 
         A new pair is made, unless this vault was opened with a key that it does not know yet, which is then taken. The
         key before, if it is there, signs that the new one follows it.

@@ -4,7 +4,6 @@ A certificate is a compact JWS (RFC 7515) with an Ed25519 signature (EdDSA, RFC 
 it. Ed25519 is deterministic, so signing the same payload again after a crash gives the same bytes.
 """
 
-import base64
 import hashlib
 import json
 from collections.abc import Sequence
@@ -19,8 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting
 from ...saving import files
+from . import base64url
 
 TYPE, HEAD = "expunge-certificate+jws", "expunge-head+jws"
+UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id is not in the vault
 _TYPES = {TYPE: "a certificate", HEAD: "a head"}
 _MOST_BYTES = 2**20
 _END = b"-----END PUBLIC KEY-----"
@@ -36,20 +37,20 @@ class PublicKey:
     def of(cls, x: str) -> "PublicKey":
         """The key with this ``x``, as a JWK has it."""
         try:
-            return cls(Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(x + "=")))
+            return cls(Ed25519PublicKey.from_public_bytes(base64url.decoded(x)))
         except ValueError:
             raise InvalidFile("the ledger names a public key that is none") from None
 
     @property
     def x(self) -> str:
         """The key itself, as a JWK has it (RFC 8037)."""
-        return _b64(self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw))
+        return base64url.encoded(self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw))
 
     @property
     def name(self) -> str:
         """The key's thumbprint (RFC 7638), which a certificate names as ``kid``."""
         jwk = json.dumps({"crv": "Ed25519", "kty": "OKP", "x": self.x}, separators=(",", ":"), sort_keys=True)
-        return _b64(hashlib.sha256(jwk.encode()).digest())
+        return base64url.encoded(hashlib.sha256(jwk.encode()).digest())
 
     def pem(self) -> bytes:
         """The key as text."""
@@ -98,12 +99,12 @@ class SigningKey:
 def signing_input(public: PublicKey, payload: str, typ: str) -> bytes:
     """What the holder of a key signs (RFC 7515, section 5.1): header and payload in base64url, with a dot between."""
     header = json.dumps({"alg": "EdDSA", "kid": public.name, "typ": typ}, separators=(",", ":"))
-    return f"{_b64(header.encode())}.{_b64(payload.encode())}".encode()
+    return f"{base64url.encoded(header.encode())}.{base64url.encoded(payload.encode())}".encode()
 
 
 def compact(signed: bytes, signature: bytes) -> str:
     """A compact JWS, from what was signed and its signature."""
-    return f"{signed.decode()}.{_b64(signature)}"
+    return f"{signed.decode()}.{base64url.encoded(signature)}"
 
 
 def load_public(path: Path) -> list[PublicKey]:
@@ -139,31 +140,50 @@ def public_key_beside(path: Path) -> Path:
     return folder.with_suffix(".pub")
 
 
+def header(certificate: str) -> dict[str, Any]:
+    """What a certificate says about its signature, whoever signed it."""
+    return _objects(certificate)[0]
+
+
 def unchecked(certificate: str) -> dict[str, Any]:
     """What a certificate says, whoever signed it."""
-    try:
-        body = json.loads(jwt.PyJWS().decode_complete(certificate, options={"verify_signature": False})["payload"])
-    except (jwt.PyJWTError, ValueError, RecursionError):
-        raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
-    if not isinstance(body, dict):
-        raise InvalidCertificate("this is not a certificate: its payload is not a JSON object")
-    return body
+    return _objects(certificate)[1]
 
 
-def checked(certificate: str, keys: Sequence[PublicKey], types: Sequence[str] = (TYPE,)) -> dict[str, Any]:
-    """What a certificate, or a statement of another type, says, if one of these keys signed it."""
-    payload = unchecked(certificate)
+def checked(certificate: str, keys: Sequence[PublicKey], *, types: Sequence[str] = (TYPE,)) -> dict[str, Any]:
+    """What a certificate says, if one of these keys signed it, as one of these types of statement."""
+    head, payload = _objects(certificate)
     for key in keys:
         try:
             jwt.PyJWS().decode(certificate, key.key, algorithms=["EdDSA"])
         except jwt.PyJWTError:
             continue
-        if jwt.get_unverified_header(certificate).get("typ") not in types:
-            what = " or ".join(_TYPES.get(typ, "a statement") for typ in types)
+        if head not in [{"alg": "EdDSA", "kid": key.name, "typ": one} for one in types]:
+            what = _TYPES.get(types[0], "such a statement")
             raise InvalidCertificate(f"this was signed with the key, but is not {what} of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
 
 
-def _b64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+def pinned(keys: Sequence[PublicKey], thumbprint: str) -> list[PublicKey]:
+    """The key with this thumbprint: who knows it need not trust the file that the keys came in."""
+    found = [key for key in keys if key.name == thumbprint]
+    if not found:
+        raise InvalidCertificate("none of the public keys has this thumbprint: they are not of who you think")
+    return found
+
+
+def _objects(certificate: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header and the payload of a compact JWS, both JSON objects."""
+    try:
+        parts = [base64url.decoded(part) for part in certificate.split(".")]
+        head, payload = (json.loads(part.decode(), parse_constant=_refuse) for part in parts[:2])
+    except (ValueError, RecursionError):
+        raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
+    if len(parts) != 3 or not isinstance(head, dict) or not isinstance(payload, dict):
+        raise InvalidCertificate("this is not a certificate: its header or payload is not a JSON object")
+    return head, payload
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -70,10 +70,8 @@ class Keys:
         else:
             if key.public.x in known[:1]:
                 return key
-            older = key.public.x in known
-            self.problem = f"{self._private} " + (
-                "was replaced by another key" if older else "is not a key of this vault"
-            )
+            what = "was replaced by another key" if key.public.x in known else "is not a key of this vault"
+            self.problem = f"{self._private} {what}"
         return None
 
     def next(self, known: Sequence[str]) -> "SigningKey":

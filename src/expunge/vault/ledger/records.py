@@ -1,9 +1,9 @@
 """Records: the lines of a ledger, each with a hash of itself and of everything before it.
 
 A record is a JSON object with a ``kind``. Four are the ledger's own: its first line (`LEDGER`), a key that signs from
-now on (`KEY`), that a request is done (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is a
-request; what a request of each kind says beyond its number, time, counts and who asked is checked where it is read, in
-`requests`.
+now on (`KEY`), that a request is done (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is
+a request; what a request of each kind says beyond its number, time, counts and who asked is checked where it is read,
+in `requests`.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ VERSION = 3
 LEDGER, KEY, DONE, SIGNATURE = "ledger", "key", "done", "signature"
 
 _REQUEST: dict[str, type] = {
-    "request": int, "waiting": list, "time": str, "rows": int, "people": int, "reference": str, "actor": str, "in_certificate": bool,
+    "request": int, "waiting": list, "time": str, "rows": int, "people": int,
+    "reference": str, "actor": str, "in_certificate": bool,
 }  # fmt: skip
 _FIELDS: dict[str, dict[str, type]] = {  # what a record of the ledger's own kinds must have
     LEDGER: {"version": int, "vault": str},
