@@ -76,9 +76,10 @@ def test_another_library_reads_every_certificate_and_it_says_what_was_done(busy)
     for request in vault.requests:
         header, payload = read_by_another(request.certificate, pem)
         assert header == {"alg": "EdDSA", "typ": "expunge-certificate+jws", "kid": vault.public_keys()[0]}
-        assert set(payload) == {
+        receipts = {"receipts"} if request.kind in ("unlearn", "add", "rectify", "readmit") else set()
+        assert set(payload) == receipts | {
             "commitment", "epoch", "iat", "iss", "jti", "kind", "not_covered", "people", "previous", "request", "rows",
-            "schema", "software",
+            "schema", "software", "version",
         }  # fmt: skip
         name = vault.status().vault
         assert (payload["iss"], payload["jti"]) == (f"expunge vault {name}", f"{name}/{request.number}")
@@ -285,8 +286,6 @@ def test_a_key_that_is_lost_for_good_is_renewed_and_older_certificates_still_fit
     before = vault.receipt.certificate
     vault.places.key.unlink()
     vault.unlearn(["person-1"])
-    with pytest.raises(InvalidSetting, match="nothing to renew"):
-        made(vault.places.vault.parent / "w.vault").renew_key()
     name = vault.renew_key()
     assert vault.public_keys() == [name, *old]
     assert vault.places.key.stat().st_mode & 0o777 == 0o600
@@ -328,17 +327,13 @@ def test_a_key_of_another_vault_signs_nothing_and_is_not_overwritten(vault, tmp_
     assert vault.places.key.read_text() == "damaged"
 
 
-def test_a_public_key_that_is_lost_is_made_again_from_the_private_one(vault):
+def test_a_file_of_public_keys_that_is_lost_is_made_again_from_the_ledger(vault):
     public = vault.places.public.read_bytes()
     vault.places.public.unlink()
     opened = Vault.open(vault.places.vault)
-    assert opened.unlearn(["person-1"]).certificate is None
-    verdict = opened.verify()
-    assert [check.name for check in verdict.checks if not check.ok] == ["certificates"]
-    opened.renew_key()
+    assert opened.unlearn(["person-1"]).certificate
     assert vault.places.public.read_bytes() == public
     assert opened.verify().ok
-    assert [r.state for r in opened.requests] == ["certified"] * 2
 
 
 def test_a_certificate_that_cannot_be_written_is_in_the_ledger(vault):

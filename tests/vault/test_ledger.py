@@ -43,15 +43,15 @@ def test_a_ledger_of_another_vault_is_refused(other, copies, expected):
 def test_a_newer_version_is_refused_by_name(copies):
     path = copies()
     bodies = [dict(record.body) for record in records(path)]
-    bodies[0]["version"] = 3
+    bodies[0]["version"] = 4
     rewrite(path, bodies)
-    with pytest.raises(InvalidFile, match="v.ledger has version 3; this release reads version 2 only: use the release"):
+    with pytest.raises(InvalidFile, match="v.ledger has version 4; this release reads version 3 only: use the release"):
         Vault.open(path)
     path = copies()
     (manifest,) = of_kind(path, "manifest")
     content = json.loads(manifest.read_bytes())
-    manifest.write_bytes(json.dumps({**content, "version": 3}, sort_keys=True, separators=(",", ":")).encode())
-    with pytest.raises(InvalidFile, match="has version 3; this release reads version 2 only: use the release"):
+    manifest.write_bytes(json.dumps({**content, "version": 4}, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(InvalidFile, match="has version 4; this release reads version 3 only: use the release"):
         Vault.open(path)
 
 
@@ -138,7 +138,12 @@ def test_records_that_were_edited_removed_doubled_or_moved_are_refused_or_found(
 
 FORGED = [
     *(("request", value) for value in (99, "x", None)),
-    *(("payload", value) for value in ("{}", "[]", "not JSON", 7)),
+    *((field, value) for field in ("commitment", "schema") for value in ("0" * 64, "not hex", "all is well", 7)),
+    *(("software", value) for value in ("expunge\n", "all backups were destroyed", 7)),
+    *((field, value) for field in ("x", "statement", "endorsed", "previous") for value in ("", "a.b.c", 7)),
+    *((field, value) for field in ("reference", "actor") for value in ("mine", 7)),
+    *(("in_certificate", value) for value in (True, 1)),
+    *(("receipts", value) for value in ("0" * 64, "all is well", 7)),
     *(("certificate", value) for value in ("a.b.c", 5)),
     *(("erase", "abc"), ("waiting", 3), ("rows", -1), ("time", 0), ("kind", "unlearn"), ("kind", "surprise")),
     *(("columns", ["x0", 3]), ("low", []), ("high", "2")),
@@ -164,17 +169,19 @@ def test_records_that_are_removed_or_changed_with_all_hashes_made_anew_are_refus
 HASH = "0123456789abcdef" * 2
 BODIES = {
     "train": {"drawn": 4},
-    "add": {"drawn": 4},
-    "unlearn": {"erase": [1, 5], "bury": [HASH]},
-    "rectify": {"replace": [1], "replaced": [HASH]},
-    "readmit": {"free": [HASH]},
+    "add": {"receipts": HASH, "drawn": 4},
+    "unlearn": {"receipts": HASH, "erase": [1, 5], "bury": [HASH]},
+    "rectify": {"receipts": HASH, "replace": [1], "replaced": [HASH]},
+    "readmit": {"receipts": HASH, "free": [HASH]},
     "rebound": {"columns": ["x0"], "low": ["0"], "high": ["1"]},
     "restore": {"since": 1, "erase": [1], "bury": [HASH], "by": [1], "drop": [HASH], "free": [HASH], "drawn": 4}
     | {"missing": 0, "outside": 0},
 }
 NO_NUMBER = (None, "1", 1.0, True, [1], {})
+NO_TEXT = (None, 1, True, ["1"], {})
 NO_LIST = (None, 1, "1", {}, [None], [True], [1.0], [[]])  # of numbers or texts
-ASKED = {"request": 7, "waiting": [], "time": "2026-01-01T00:00:00+00:00"}
+ASKED = {"request": 7, "waiting": [], "time": "2026-01-01T00:00:00+00:00", "reference": "", "actor": ""}
+ASKED["in_certificate"] = False
 
 
 def test_a_request_is_what_its_record_says():
@@ -192,8 +199,11 @@ def test_a_request_is_what_its_record_says():
 def test_a_record_with_a_missing_or_wrong_field_is_refused(kind, field):
     body = {**ASKED, "kind": kind, "rows": 3, "people": 2, **BODIES[kind]}
     right = body.pop(field)
-    mixed = () if type(right) is int else ([7, "text"], ["text", 7], [7] if type(right[0]) is str else ["7"])
-    for wrong in ({}, *({field: value} for value in ((*NO_LIST, *mixed) if mixed else NO_NUMBER))):
+    if isinstance(right, list):
+        wrongs = (*NO_LIST, [7, "text"], ["text", 7], [7] if type(right[0]) is str else ["7"])
+    else:
+        wrongs = NO_NUMBER if isinstance(right, int) else NO_TEXT
+    for wrong in ({}, *({field: value} for value in wrongs)):
         with pytest.raises(InvalidFile, match=f"a record of kind '{kind}' has no valid '{field}'"):
             request_of(compose(START, body | wrong))
 
@@ -202,7 +212,7 @@ def test_a_record_with_a_missing_or_wrong_field_is_refused(kind, field):
     ("body", "message"),
     [
         ({"kind": "surprise"}, "a request of the unknown kind 'surprise': a newer release wrote it"),
-        ({"kind": "unlearn", "erase": [1]}, "a record of kind 'unlearn' has no valid 'bury'"),
+        ({"kind": "unlearn", "receipts": HASH, "erase": [1]}, "a record of kind 'unlearn' has no valid 'bury'"),
         ({"kind": "rebound", "columns": ["x0"], "low": [0], "high": ["1"]}, "of kind 'rebound' has no valid 'low'"),
     ],
     ids=["unknown", "unlearn", "rebound"],

@@ -92,6 +92,9 @@ def _tail(writer: "Writer", manifest: Manifest | None) -> list[Record]:
             f"{ledger.path} does not know request {manifest.request}, which the folder has carried out: "
             "it is older than the folder, or another vault's; put the newest ledger back"
         )
+    asked = {record.request for record in records if record.is_request}
+    if any(record.kind == DONE and record.request not in asked for record in records):
+        raise InvalidFile(f"{ledger.path} was changed: it says that requests are done which nobody asked for")
     writer.newest = max((record.request for record in records if record.is_request), default=0)
     ledger.tip = records[-1].end if records else start
     writer.notary.known = known_keys(() if manifest is None else manifest.keys, records)

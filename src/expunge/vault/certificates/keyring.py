@@ -4,16 +4,21 @@ A key is named by a record that the key itself signs, and the one before it, if 
 ``x`` of their JWK (RFC 8037), the newest first. No cryptography is imported here.
 """
 
+import base64
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...errors import SigningFailed
 from ..ledger.records import KEY, Position, Record, compose
+from . import base64url
 from .payload import statement
 
 if TYPE_CHECKING:
     from .signers import Signer
 
 KEY_TYPE = "expunge-key+jws"
+_SPKI = bytes.fromhex("302a300506032b6570032100")  # what precedes an Ed25519 key in DER
 
 
 def known_keys(before: Sequence[str], records: Sequence[Record]) -> tuple[str, ...]:
@@ -21,10 +26,19 @@ def known_keys(before: Sequence[str], records: Sequence[Record]) -> tuple[str, .
     return (*(str(record.body["x"]) for record in reversed(records) if record.kind == KEY), *before)
 
 
+def public_pem(x: str) -> bytes:
+    """A key as text (RFC 8410)."""
+    text = base64.b64encode(_SPKI + base64url.decoded(x)).decode()
+    return f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n".encode()
+
+
 def key_record(vault: str, after: Position, time: str, key: "Signer", previous: str, before: "Signer | None") -> Record:
     """The record that a key signs from now on, with the word of the key before, if that is there."""
     payload = key_payload(vault, after, time, key.public.x, previous)
-    said = {"statement": key.sign(payload, KEY_TYPE), "endorsed": before.sign(payload, KEY_TYPE) if before else ""}
+    said = {"statement": key.sign(payload, KEY_TYPE), "endorsed": ""}
+    if before is not None:
+        with suppress(SigningFailed):  # a program may hold the new key already, and not the one before
+            said["endorsed"] = before.sign(payload, KEY_TYPE)
     return compose(after, {"kind": KEY, "x": key.public.x, "time": time, "previous": previous, **said})
 
 

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
 from ..disk.folder import Places
+from .keyring import public_pem
 
 if TYPE_CHECKING:
     from .jws import SigningKey
     from .signers import Signer
+
+
+_MOST_BYTES = 2**20
 
 
 class Keys:
@@ -33,8 +37,8 @@ class Keys:
     def __init__(self, places: Places, named: str | Path | None, sign_with: str | None) -> None:
         if named is not None and sign_with is not None:
             raise InvalidSetting("a key in a file or one that a program holds: name one of them")
-        self._private, self._elsewhere = Path(places.key if named is None else named), named is not None
-        self._public, self._sign_with = places.public, sign_with
+        self._private, self._beside = Path(places.key if named is None else named), places.key
+        self._elsewhere, self._public, self._sign_with = named is not None, places.public, sign_with
         self.problem = ""  # why there was nothing to sign with, when it was last asked for
 
     def given(self, public: str | Path | None) -> "Signer | None":
@@ -56,13 +60,23 @@ class Keys:
 
     def signing(self, known: Sequence[str]) -> "Signer | None":
         """Who signs, if it can be asked and its key is the vault's newest."""
-        from .jws import PublicKey, SigningKey
+        from .jws import PublicKey
         from .signers import signer_of
 
         if self._sign_with is not None and known:
             return signer_of(self._sign_with, PublicKey.of(known[0]))
+        return self._newest(self._private, known)
+
+    def former(self, known: Sequence[str]) -> "Signer | None":
+        """Who signed until now, if it can be asked: a new key is worth more with the word of the one before."""
+        return self._newest(self._beside, known) or self.signing(known)
+
+    def _newest(self, path: Path, known: Sequence[str]) -> "SigningKey | None":
+        """The key in a file, if it is the vault's newest."""
+        from .jws import SigningKey
+
         try:
-            key = SigningKey.load(self._private)
+            key = SigningKey.load(path)
         except FileNotFoundError as missing:
             self.problem = f"{missing.filename} is not there"
         except (OSError, InvalidFile) as error:
@@ -71,7 +85,7 @@ class Keys:
             if key.public.x in known[:1]:
                 return key
             what = "was replaced by another key" if key.public.x in known else "is not a key of this vault"
-            self.problem = f"{self._private} {what}"
+            self.problem = f"{path} {what}"
         return None
 
     def next(self, known: Sequence[str]) -> "SigningKey":
@@ -96,8 +110,7 @@ class Keys:
         """Put a new key into its place if the ledger knows it, and wipe the old; else wipe the draft of it."""
         from .jws import SigningKey
 
-        with suppress(FileNotFoundError):
-            files.wipe(_draft(self._public))
+        files.wipe(_draft(self._public))
         if not self._draft.exists():
             return
         key = None
@@ -114,12 +127,12 @@ class Keys:
         """Whether somebody was stopped while a key was being changed."""
         return self._draft.exists() or _draft(self._public).exists()
 
-    def export(self, known: Sequence[str], *, anew: bool = False) -> None:
-        """Write the public keys where people find them, unless they are there."""
-        if anew or not self._public.exists():
-            from .jws import PublicKey
-
-            files.put(self._public, *(PublicKey.of(x).pem() for x in known))
+    def export(self, known: Sequence[str]) -> None:
+        """Write the public keys where people find them, unless somebody put something else there: the audit tells."""
+        texts = [public_pem(x) for x in known]
+        there = files.read(self._public, most=_MOST_BYTES) if self._public.exists() else b""
+        if there in [b"".join(texts[k:]) for k in range(1, len(texts) + 1)]:
+            files.put(self._public, *texts)
 
     @property
     def _draft(self) -> Path:

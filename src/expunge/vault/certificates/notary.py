@@ -47,7 +47,7 @@ class Notary:
 
     def adopt(self, given: "Signer | None" = None) -> None:
         """Let another key sign from now on: the one given, one that lies in its place, or a new one."""
-        before = self._keys.signing(self.known)
+        before = self._keys.former(self.known)
         key = given or self._keys.next(self.known)
         if key.public.x not in self.known:
             from .jws import PublicKey
@@ -56,14 +56,12 @@ class Notary:
             record = key_record(self._vault, self._ledger.tip, now(), key, previous, before)
             self._ledger.append(record)
             self.known = (key.public.x, *self.known)
-        self._keys.settle(self.known)
-        self._keys.export(self.known, anew=True)
+        self.settle()
 
     def settle(self) -> None:
         """Finish or undo a change of the key that was stopped half way."""
-        self._keys.settle(self.known)
-        if self.known:
-            self._keys.export(self.known)
+        self._keys.export(self.known)
+        self._keys.settle(self.known)  # last: a draft says that there is something to be finished
 
     # Certificates
 
@@ -86,17 +84,21 @@ class Notary:
         """Certify what was done while the key was away."""
         if not self.waiting or self._keys.signing(self.known) is None:
             return
-        records = self._ledger.vouched(manifest.before)
-        asked = {record.request: record for record in records if record.is_request}
-        done = {record.request: record for record in records if record.kind == DONE}
-        check_committed(done[manifest.request], manifest, digest)  # the manifest vouches for all that is before
-        for request in list(self.waiting):
-            jws = self._signed(certificate_payload(self._vault, asked[request], done[request]))
+        for request, payload in self._waiting_payloads(manifest, digest).items():
+            jws = self._signed(payload)
             if jws is None:
                 return
             self._export(request, jws)
             self._ledger.append(_signature(self._ledger.tip, request, jws))
             self.waiting.remove(request)
+
+    def _waiting_payloads(self, manifest: Manifest, digest: str) -> dict[int, str]:
+        """What the certificates that wait have to say; before one is signed, all of it must fit."""
+        records = self._ledger.vouched(manifest.before)
+        asked = {record.request: record for record in records if record.is_request}
+        done = {record.request: record for record in records if record.kind == DONE}
+        check_committed(done[manifest.request], manifest, digest)  # for all before it the manifest vouches
+        return {request: certificate_payload(self._vault, asked[request], done[request]) for request in self.waiting}
 
     def _signed(self, payload: str) -> str | None:
         """A certificate, or None if nobody can sign it now."""
