@@ -97,6 +97,8 @@ class Notary:
         records = self._ledger.vouched(manifest.before)
         asked = {record.request: record for record in records if record.is_request}
         done = {record.request: record for record in records if record.kind == DONE}
+        if not asked.keys() & done.keys() >= {*self.waiting, manifest.request}:
+            raise InvalidFile(f"{self._ledger.path} was changed: it lacks requests that wait for their certificate")
         check_committed(done[manifest.request], manifest, digest)  # for all before it the manifest vouches
         return {request: certificate_payload(self._vault, asked[request], done[request]) for request in self.waiting}
 
