@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo compare test quick lint torture bench paper docs pictures clean
+.PHONY: demo compare test quick lint torture jose bench paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -28,6 +28,12 @@ torture: $(READY)  ## a vault killed 10,000 times, and every fault at every file
 	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 10000
 	$(BIN)/python -m pytest -n auto -m "torture or not torture" tests/vault/torture_faults.py
 	$(BIN)/python -m pytest -n auto -m torture
+
+jose: $(READY)  ## Node judges what Python signed: its library jose, and the script of the page that checks receipts; needs npm
+	@mkdir -p build/jose && cp tests/node/*.js* build/jose/
+	@cd build/jose && npm install --no-audit --no-fund --no-package-lock --loglevel=error
+	@PYTHONPATH=tests $(BIN)/python -m support.jose build/jose
+	@cd build/jose && node compare.js cases.json $(CURDIR)/src/expunge/vault/certificates/check.html
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
 	@$(BIN)/python -m benchmarks

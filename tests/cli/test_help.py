@@ -31,6 +31,7 @@ OF_THE_VAULT = {
     *((name,) for name in ("status", "log", "verify", "schema", "key")),
     ("certificate", "show"),
     ("certificate", "check"),
+    ("certificate", "page"),
 }
 GROUPS = [(), ("certificate",), ("paper",)]
 

@@ -6,8 +6,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import terminal
-from .arguments import Parser, add_json, add_vault, command, group, opened
+from . import proofs, terminal
+from .arguments import Parser, UsageError, add_json, add_vault, command, group, opened
 from .receipts import answering
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ def register(commands: "Commands") -> None:
 
 def _register_below(commands: "Commands") -> None:
     command(commands, show, _add_file, add_json)
-    command(commands, check, _add_file, _add_public_key, add_json)
+    command(commands, check, proofs.add_what, proofs.add_with, add_json)
+    command(commands, proofs.page, add_json)
 
 
 def _add_new(added: Parser) -> None:
@@ -31,11 +32,6 @@ def _add_new(added: Parser) -> None:
 
 def _add_file(added: Parser) -> None:
     added.add_argument("file", metavar="FILE", type=Path, help="A certificate.")
-
-
-def _add_public_key(added: Parser) -> None:
-    text = "The public key (PEM); default: the one beside the certificate's folder."
-    added.add_argument("--public-key", metavar="FILE", type=Path, help=text)
 
 
 def key(args: Namespace) -> None:
@@ -61,13 +57,27 @@ def show(args: Namespace) -> None:
 
 
 def check(args: Namespace) -> None:
-    """Check a certificate's signature, offline."""
-    from ..vault.certificates import jws
+    """Check a certificate's signature, or what a personal receipt proves to the person with an id; offline."""
+    if (args.file is None) == (args.receipt is None):
+        raise UsageError("name one file: a certificate, or a receipt with --receipt")
+    if (args.id is None) != (args.receipt is None):
+        raise UsageError("--receipt and --id go together: the id is not in the receipt")
+    from ..vault.certificates import jws, personal
 
-    public = args.public_key or jws.public_key_beside(args.file)
-    _say_payload(jws.checked(jws.read(args.file), jws.load_public(public)), args)
-    if not args.json:
-        terminal.say(f"the signature fits {terminal.escaped(public.name)}")
+    public: Path = args.public_key or jws.public_key_beside(args.file or args.receipt)
+    keys = jws.load_public(public)
+    if args.thumbprint is not None:
+        keys = jws.pinned(keys, args.thumbprint)
+    receipt = None if args.receipt is None else personal.read(args.receipt)
+    text = receipt.certificate if receipt else jws.read(args.file)
+    payload = personal.checked_receipt(receipt, args.id, keys) if receipt else jws.checked(text, keys)
+    _say_payload(payload, args)
+    if args.json:
+        return
+    terminal.say(f"the signature fits {terminal.escaped(public.name)}")
+    if receipt is not None:
+        terminal.say(f"it was made with the key {jws.header(text)['kid']}")
+        terminal.say(proofs.proven(receipt, payload["kind"]))
 
 
 def _say_payload(payload: Mapping[str, Any], args: Namespace) -> None:

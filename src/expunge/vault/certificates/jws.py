@@ -169,7 +169,7 @@ def pinned(keys: Sequence[PublicKey], thumbprint: str) -> list[PublicKey]:
     """The key with this thumbprint: who knows it need not trust the file that the keys came in."""
     found = [key for key in keys if key.name == thumbprint]
     if not found:
-        raise InvalidCertificate("none of the public keys has this thumbprint: they are not of who you think")
+        raise InvalidCertificate("none of the public keys has this thumbprint: do not trust this file")
     return found
 
 

@@ -11,9 +11,11 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InvalidCertificate
+from ...errors import InvalidCertificate, InvalidFile
+from ...saving import files
 from ..tables.ids import id_bytes
 from . import base64url
 from .commitments import SALT_BYTES, Commitments, commitment
@@ -83,6 +85,14 @@ class PersonalReceipt:
             path=tuple(_bytes(one, "path", HASH_BYTES) for one in path),
             certificate=_ascii(fields["certificate"]),
         )
+
+
+def read(path: Path) -> PersonalReceipt:
+    """Read a receipt's file."""
+    try:
+        return PersonalReceipt.from_json(files.read(path, most=MOST_BYTES))
+    except InvalidFile as error:  # it is too large
+        raise InvalidCertificate(str(error)) from None
 
 
 def issued(

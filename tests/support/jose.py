@@ -1,0 +1,142 @@
+"""What ``make jose`` has judged in another language: certificates of a real vault, and receipts, true and forged.
+
+Run as ``python -m support.jose FOLDER``: writes the cases, each with the verdict of the checker in Python.
+"""
+
+import base64
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from expunge.errors import InvalidCertificate, InvalidFile, InvalidInput
+from expunge.vault.certificates import jws
+from expunge.vault.certificates.jws import UNKNOWN_TYPE, SigningKey
+from expunge.vault.certificates.personal import KINDS, PersonalReceipt, checked_receipt
+
+from . import odd
+from .personal import OTHER_VAULT, changed, receipts, signed, unknown
+from .vaults import made, random_table
+
+KEY, STRANGER = SigningKey.generate(), SigningKey.generate()
+KEYS = KEY.public.pem().decode()
+BOTH = STRANGER.public.pem().decode() + "comment\n" + KEYS
+
+
+def certificates(folder):
+    """The certificates of a vault, true and damaged."""
+    vault = made(folder / "v.vault")
+    vault.unlearn(["person-1", "person-2"])
+    vault.add(random_table(["new-1"], seed=1))
+    vault.rectify(random_table(["person-3"], seed=2))
+    vault.readmit(["person-1"])
+    pem = vault.places.public.read_text()
+    for logged in vault.requests:
+        text = logged.certificate
+        yield {"name": logged.kind, "text": text, "key": pem, "payload": jws.checked(text, keys_in(pem))}
+        head, body, signature = text.split(".")
+        for forged in (f"{head}.{body}.{signature[::-1]}", f"{head}.{body[:-4]}.{signature}"):
+            yield {"name": "forged", "text": forged, "key": pem, "payload": None}
+
+
+def keys_in(pem):
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(pem.encode())
+        file.flush()
+        return jws.load_public(Path(file.name))
+
+
+def case(name, file, person="4711", keys=KEYS, thumbprint=""):
+    """A receipt's file, and what Python says of it."""
+    data = file.encode() if isinstance(file, str) else file
+    payload, refusal = None, None
+    try:
+        known = keys_in(keys)
+        known = jws.pinned(known, thumbprint) if thumbprint else known
+        payload = checked_receipt(PersonalReceipt.from_json(data), person, known)
+    except (InvalidCertificate, InvalidFile, InvalidInput) as error:
+        refusal = str(error)
+    verdict = {"payload": payload, "refusal": refusal}
+    text = base64.b64encode(data).decode()
+    return {"name": name, "file": text, "id": person, "keys": keys, "thumbprint": thumbprint, **verdict}
+
+
+def field_of(receipt, field):
+    return json.loads(receipt.to_json())[field]
+
+
+def true_ones():
+    for size in (*range(1, 18), 1000):
+        crowd = [str(k) for k in range(size)]
+        made_ = receipts(KEY, crowd)
+        for k in {0, size // 2, size - 1}:
+            yield case(f"{k} of {size}", made_[k].to_json(), crowd[k])
+    for kind in KINDS[:-1]:
+        yield case(kind, receipts(KEY, ["4711", "4712"], kind=kind)[0].to_json())
+    yield case("unknown", unknown(KEY, "4711").to_json())
+    for person in (
+        "Zo\u00eb",
+        "Zoe\u0308",
+        "\U0001f600",
+        " 4711 ",
+        "\u202e\x07<b>",
+        "\ufeff4711",
+        "\u1100\u1161\u11a8",
+    ):
+        yield case(ascii(person), receipts(KEY, ["4711", person])[1].to_json(), person)
+    yield case("two keys", receipts(KEY, ["4711"])[0].to_json(), keys=BOTH)
+    yield case("pinned", receipts(KEY, ["4711"])[0].to_json(), keys=BOTH, thumbprint=KEY.public.name)
+    yield case("late request", receipts(KEY, ["4711"], number=2**53 - 1)[0].to_json())
+    yield case("order and blanks", json.dumps(dict(reversed(json.loads(GOOD.to_json()).items())), indent=4))
+
+
+GOOD = receipts(KEY, ["4711", *map(str, range(20))])[0]
+
+
+def forged_ones():
+    for person in ("4712", "4711 ", "", "0"):
+        yield case(f"id {person!r}", GOOD.to_json(), person)
+    yield case("other key", GOOD.to_json(), keys=STRANGER.public.pem().decode())
+    yield case("no key", GOOD.to_json(), keys="nothing")
+    yield case("pinned elsewhere", GOOD.to_json(), thumbprint=STRANGER.public.name)
+    yield case("pinned other", GOOD.to_json(), keys=BOTH, thumbprint=STRANGER.public.name)
+    yield case("kid of another", receipts(STRANGER, ["4711"], headers={"kid": KEY.public.name})[0].to_json())
+    for fields in ({"request": 3}, {"vault": OTHER_VAULT}, {"index": 1}, {"index": 2**53 - 1}, {"path": []}):
+        yield case(f"changed {fields}", changed(GOOD, **fields))
+    for field in ("salt", "certificate"):
+        yield case(f"other text of the same {field}", changed(GOOD, **{field: odd.same_bytes(field_of(GOOD, field))}))
+    for fields in odd.FIELDS:
+        yield case(f"field {ascii(fields)[:60]}", changed(GOOD, **fields))
+    for headers in odd.HEADERS:
+        yield case(f"header {headers}", receipts(KEY, ["4711"], headers=headers)[0].to_json())
+    for says in odd.PAYLOADS:
+        yield case(f"payload {str(says)[:60]}", receipts(KEY, ["4711"], **says)[0].to_json())
+    for kind, typ in (("unknown", jws.TYPE), ("unlearn", UNKNOWN_TYPE), ("toString", jws.TYPE)):
+        yield case(f"{kind} as {typ}", receipts(KEY, ["4711"], headers={"typ": typ}, kind=kind)[0].to_json())
+    for payload in ("[]", "1", "", "{", '{"a": NaN}', "null"):
+        yield case(f"signed {payload}", changed(GOOD, certificate=signed(KEY, payload)))
+    for place, data in enumerate(odd.files(GOOD.to_json())):
+        yield case(f"file {place}", data)
+
+
+def damaged_ones(count=600):
+    """A byte of the file changed, taken out or put in, anywhere."""
+    drawn, good = random.Random(0), GOOD.to_json().strip().encode()  # noqa: S311  # no secret is drawn
+    for k in range(count):
+        place, byte = drawn.randrange(len(good)), drawn.choice(b'Aa0_-.=+ \n"{}[],:\\e\xff')
+        middle = drawn.choice([bytes([byte]), b"", bytes([byte]) + good[place : place + 1]])
+        yield case(f"damage {k} at {place}: {middle!r}", good[:place] + middle + good[place + 1 :])
+
+
+def main(folder):
+    with tempfile.TemporaryDirectory() as scratch:
+        cases = {
+            "certificates": list(certificates(Path(scratch))),
+            "receipts": [*true_ones(), *forged_ones(), *damaged_ones()],
+        }
+    (folder / "cases.json").write_text(json.dumps(cases))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
