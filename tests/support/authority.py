@@ -59,6 +59,8 @@ class Authority:
             .serial_number(2026)
             .not_valid_before(now + timedelta(days=days[0]))
             .not_valid_after(now + timedelta(days=days[1]))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signed_by.public_key()), critical=False)
             .add_extension(x509.BasicConstraints(ca=usage is None, path_length=None), critical=True)
         )
         if usage is not None:

@@ -1,4 +1,4 @@
-"""``expunge key`` and ``expunge certificate``: who signed, and what."""
+"""``expunge key``, ``head`` and ``certificate``: who signed, and what."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import Parser, add_json, add_vault, command, group, opened
+from .arguments import Parser, UsageError, add_json, add_key, add_vault, command, group, opened
 from .receipts import answering
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
     command(commands, key, _add_new, add_vault)
+    command(commands, head, _add_head, add_key, add_vault)
     group(commands, "certificate", "Show and check certificates, offline.", _register_below)
 
 
@@ -29,8 +30,14 @@ def _add_new(added: Parser) -> None:
     added.add_argument("--new", action="store_true", help="Make a new pair in place of one that is lost.")
 
 
+def _add_head(added: Parser) -> None:
+    added.add_argument("--out", metavar="FILE", type=Path, help="A new file for the head; default: standard output.")
+    text = "Let this RFC 3161 authority stamp the head; its answer goes into FILE.tsr."
+    added.add_argument("--timestamp", metavar="URL", help=text)
+
+
 def _add_file(added: Parser) -> None:
-    added.add_argument("file", metavar="FILE", type=Path, help="A certificate.")
+    added.add_argument("file", metavar="FILE", type=Path, help="A certificate or a head.")
 
 
 def _add_public_key(added: Parser) -> None:
@@ -51,8 +58,30 @@ def key(args: Namespace) -> None:
             terminal.say(f"{terminal.escaped(str(file))}: {', '.join(names)}")
 
 
+def head(args: Namespace) -> None:
+    """Print where the ledger ends, signed: published, it shows a ledger that was cut or rewritten later."""
+    if args.timestamp is not None and args.out is None:
+        raise UsageError("--timestamp needs --out FILE: the answer goes into FILE.tsr")
+    from ..vault.certificates import heads
+
+    for path in (args.out, heads.stamp_path(args.out)) if args.out is not None else ():
+        heads.check_new(path)
+    signed, stamp = opened(args).head(), None
+    if args.timestamp is not None:
+        from ..vault.certificates import timestamps
+
+        stamp = timestamps.ask(args.timestamp, heads.stamped_bytes(signed))
+    if args.out is not None:
+        heads.write_head(args.out, signed, stamp)
+    written = [] if args.out is None else [args.out] if stamp is None else [args.out, heads.stamp_path(args.out)]
+    if args.json:
+        terminal.say_json({"head": signed, "files": written})
+    else:
+        terminal.say(signed if not written else f"the head is in {terminal.escaped(' and '.join(map(str, written)))}")
+
+
 def show(args: Namespace) -> None:
-    """Show what a certificate says, without checking who signed it."""
+    """Show what a certificate or a head says, without checking who signed it."""
     from ..vault.certificates import jws
 
     _say_payload(jws.unchecked(jws.read(args.file)), args)
@@ -61,11 +90,12 @@ def show(args: Namespace) -> None:
 
 
 def check(args: Namespace) -> None:
-    """Check a certificate's signature, offline."""
+    """Check the signature of a certificate or a head, offline."""
     from ..vault.certificates import jws
 
     public = args.public_key or jws.public_key_beside(args.file)
-    _say_payload(jws.checked(jws.read(args.file), jws.load_public(public)), args)
+    text = jws.read(args.file)
+    _say_payload(jws.checked(text, jws.load_public(public), jws.type_of(text)), args)
     if not args.json:
         terminal.say(f"the signature fits {terminal.escaped(public.name)}")
 

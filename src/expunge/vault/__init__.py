@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
+    from .certificates.heads import Anchor
     from .ledger.history import LoggedRequest
     from .receipts import Check, Receipt, Status, Verdict
     from .requests.naming import Holding
     from .tables.schema import Schema
     from .vault import Vault
 
-__all__ = ["Check", "Holding", "LoggedRequest", "Receipt", "Schema", "Status", "Vault", "Verdict"]
+__all__ = ["Anchor", "Check", "Holding", "LoggedRequest", "Receipt", "Schema", "Status", "Vault", "Verdict"]
 
 _HOMES = {
+    "Anchor": "certificates.heads",
     "LoggedRequest": "ledger.history",
     "Check": "receipts",
     "Receipt": "receipts",

@@ -10,6 +10,7 @@ from ..errors import ExpungeError, InvalidCertificate
 from ..exact.arrays import Floats, cut
 from ..learning.state import State
 from .certificates import jws
+from .certificates.heads import Anchor
 from .certificates.payload import commitment, payload_fields, payload_text
 from .disk.rowfile import read_bits
 from .disk.snapshot import load_moments
@@ -20,8 +21,8 @@ from .requests.intake import Progress
 from .writer import Writer
 
 
-def verify(writer: Writer, progress: Progress) -> Verdict:
-    """Run the five checks."""
+def verify(writer: Writer, progress: Progress, head: Anchor | None = None) -> Verdict:
+    """Run the five checks, and a sixth if there is a head."""
     checks: dict[str, Callable[[], str]] = {
         "ledger": lambda: _ledger(writer),
         "certificates": lambda: _certificates(writer),
@@ -29,6 +30,8 @@ def verify(writer: Writer, progress: Progress) -> Verdict:
         "people": lambda: _people(writer),
         "model": lambda: _model(writer, progress),
     }
+    if head is not None:
+        checks["head"] = lambda: head.check(writer.ledger.read()[0], jws.load_public(writer.places.public))
     return Verdict(tuple(_checked(name, check) for name, check in checks.items()))
 
 

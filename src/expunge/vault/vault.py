@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidFile, InvalidSetting, MissingData, VaultBusy
+from ..errors import InvalidFile, InvalidSetting, MissingData, SigningFailed, VaultBusy
 from ..exact import threads
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
@@ -36,6 +36,9 @@ from .requests.plan import Plan
 from .requests.train import blueprint_of
 from .tables import Schema
 from .writer import Writer
+
+if TYPE_CHECKING:
+    from .certificates.heads import Anchor
 
 
 class Vault:
@@ -347,13 +350,31 @@ class Vault:
         with self._writing() as writer:
             return holdings(writer.site, tables.id_bytes(ids))
 
-    def verify(self, *, progress: Progress = silent) -> Verdict:
-        """Train again from the surviving rows and compare; check every record and certificate."""
+    def verify(self, *, progress: Progress = silent, head: "Anchor | None" = None) -> Verdict:
+        """Train again from the surviving rows and compare; check every record and certificate.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            As in `create`.
+        head : Anchor, optional
+            A head that was kept outside: whether the ledger continues it.
+        """
         from . import audit
 
         self._writer.forget()  # what is in memory proves nothing about the files
         with self._writing() as writer:
-            return audit.verify(writer, progress)
+            return audit.verify(writer, progress, head)
+
+    def head(self) -> str:
+        """Return where the ledger ends, signed: kept outside, it shows a ledger that was cut or rewritten later."""
+        from .certificates.heads import sign_head
+
+        with self._writing() as writer:
+            key = self._keys.signing()
+            if key is None:
+                raise SigningFailed(f"a head needs a signature: {self._keys.problem}")
+            return sign_head(writer.ledger.read()[0], key)
 
     @property
     def requests(self) -> list[LoggedRequest]:

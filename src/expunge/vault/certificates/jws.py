@@ -138,6 +138,13 @@ def unchecked(certificate: str) -> dict[str, Any]:
     return body
 
 
+def type_of(certificate: str) -> str:
+    """Which of the types that we sign a statement has, or claims; a certificate, if none of them."""
+    unchecked(certificate)
+    typ = str(jwt.get_unverified_header(certificate).get("typ"))
+    return typ if typ in _TYPES else TYPE
+
+
 def checked(certificate: str, keys: Sequence[PublicKey], typ: str = TYPE) -> dict[str, Any]:
     """What a statement of this type says, if one of these keys signed it."""
     payload = unchecked(certificate)
