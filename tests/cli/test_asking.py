@@ -101,7 +101,7 @@ def test_a_file_of_ids_that_is_no_text_is_refused_without_its_contents(spend, ru
 def test_rebound_passes_bounds_on_as_they_were_typed(spend, ok, run, monkeypatch):
     asked = []
 
-    def rebound(self, bounds, *, progress):
+    def rebound(self, bounds, *, progress, **said):
         asked.append(dict(bounds))
         progress("training", 30, 30)
         return Receipt(2, "rebound", 0, 0, 2, 0.01, None, None)

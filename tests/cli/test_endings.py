@@ -70,7 +70,7 @@ def test_a_new_key_pair_is_told_even_if_nobody_reads_the_answer(spend):
     Path("spend.key").unlink()
     done = unheard("key", *V, "--new")
     assert done.returncode == 14
-    assert done.stderr.startswith("error: a new key pair was made, but the answer could not be written: ")
+    assert done.stderr.startswith("error: another key signs from now on, but the answer could not be written: ")
 
 
 @pytest.mark.parametrize("words", [("predict", "new.csv"), ("log",), ("status",), ("verify",), ("log", "--json")])

@@ -13,6 +13,7 @@ from . import terminal
 
 if TYPE_CHECKING:
     from ..vault import Vault
+    from ..vault.requests.caller import Said
 
     Commands: TypeAlias = argparse._SubParsersAction["Parser"]
 Run: TypeAlias = Callable[[Namespace], int | None]
@@ -119,9 +120,48 @@ def add_key(parser: Parser) -> None:
         "--key",
         metavar="FILE",
         type=Path,
-        default=os.environ.get("EXPUNGE_KEY") or None,
         help="The private key that signs certificates; default: EXPUNGE_KEY, or the one beside the vault.",
     )
+    parser.add_argument(
+        "--sign-with",
+        metavar="COMMAND",
+        help="A command, or unix:PATH of a socket, that holds the key and signs; default: EXPUNGE_SIGN_WITH.",
+    )
+
+
+def add_public_key(parser: Parser) -> None:
+    """The public half of a key that a program holds."""
+    text = "The public half (PEM) of the key that --sign-with holds."
+    parser.add_argument("--public-key", metavar="FILE", type=Path, help=text)
+
+
+def add_caller(parser: Parser) -> None:
+    """Who asked, and why."""
+    parser.add_argument(
+        "--reference", metavar="TEXT", default="", help="What you call this request, such as a ticket; for the ledger."
+    )
+    parser.add_argument("--actor", metavar="TEXT", default="", help="Who asked for it; for the ledger.")
+    text = "Say both in the certificate, too."
+    parser.add_argument("--in-certificate", action="store_true", help=text)
+
+
+def add_receipts(parser: Parser) -> None:
+    """Receipts for the people."""
+    text = "Write a receipt for each person into this folder, which they can check offline."
+    parser.add_argument("--receipts", metavar="DIR", type=Path, help=text)
+
+
+def signing(args: Namespace) -> dict[str, Any]:
+    """Who signs: what an option names, or what a variable does."""
+    key, command = getattr(args, "key", None), getattr(args, "sign_with", None)
+    if key is None and command is None:
+        key, command = os.environ.get("EXPUNGE_KEY") or None, os.environ.get("EXPUNGE_SIGN_WITH") or None
+    return {"key": key, "sign_with": command}
+
+
+def said(args: Namespace) -> "Said":
+    """What the caller has to say."""
+    return {"reference": args.reference, "actor": args.actor, "in_certificate": args.in_certificate}
 
 
 def add_json(parser: Parser) -> None:
@@ -237,7 +277,7 @@ def opened(args: Namespace) -> "Vault":
     """Open the vault, and show what it has to say."""
     from ..vault import Vault
 
-    vault = Vault.open(args.vault, key=getattr(args, "key", None), wait=args.wait)
+    vault = Vault.open(args.vault, **signing(args), wait=args.wait)
     for text in vault.notes:
         terminal.note(text)
     return vault

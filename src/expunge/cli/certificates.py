@@ -1,4 +1,4 @@
-"""``expunge key`` and ``expunge certificate``: who signed, and what."""
+"""``expunge key``, ``head`` and ``certificate``: who signed, and what."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import proofs, terminal
-from .arguments import Parser, UsageError, add_json, add_vault, command, group, opened
+from .arguments import Parser, UsageError, add_json, add_key, add_public_key, add_vault, command, group, opened
 from .receipts import answering
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    command(commands, key, _add_new, add_vault)
+    command(commands, key, _add_new, add_public_key, add_key, add_vault)
+    command(commands, head, _add_head, add_key, add_vault)
     group(commands, "certificate", "Show and check certificates, offline.", _register_below)
 
 
@@ -27,28 +28,60 @@ def _register_below(commands: "Commands") -> None:
 
 
 def _add_new(added: Parser) -> None:
-    added.add_argument("--new", action="store_true", help="Make a new pair in place of one that is lost.")
+    text = "Let another key sign from now on: a new pair, or the one that --key or --sign-with names."
+    added.add_argument("--new", action="store_true", help=text)
+
+
+def _add_head(added: Parser) -> None:
+    added.add_argument("--out", metavar="FILE", type=Path, help="A new file for the head; default: standard output.")
+    text = "Let this RFC 3161 authority stamp the head; its answer goes into FILE.tsr."
+    added.add_argument("--timestamp", metavar="URL", help=text)
 
 
 def _add_file(added: Parser) -> None:
-    added.add_argument("file", metavar="FILE", type=Path, help="A certificate.")
+    added.add_argument("file", metavar="FILE", type=Path, help="A certificate or a head.")
 
 
 def key(args: Namespace) -> None:
-    """Show the public keys of a vault, the newest first; make a new pair if the private key is lost."""
+    """Show the thumbprints of a vault's public keys, the newest first; or let another key sign from now on."""
     vault = opened(args)
     if args.new:
-        vault.renew_key()
+        vault.renew_key(public_key=args.public_key)
+    elif args.public_key is not None:
+        raise UsageError("--public-key names the public half of a new key: it goes with --new")
     names, file = vault.public_keys(), vault.places.public
-    with answering("a new key pair was made") if args.new else nullcontext():
+    with answering("another key signs from now on") if args.new else nullcontext():
         if args.json:
             terminal.say_json({"keys": names, "file": file})
         else:
-            terminal.say(f"{terminal.escaped(str(file))}: {', '.join(names)}")
+            lines = [("signs now", names[0]), *(("signed before", name) for name in names[1:]), ("public keys", file)]
+            terminal.say(terminal.table([(what, str(value)) for what, value in lines]))
+
+
+def head(args: Namespace) -> None:
+    """Print where the ledger ends, signed: published, it shows a ledger that was cut or rewritten later."""
+    if args.timestamp is not None and args.out is None:
+        raise UsageError("--timestamp needs --out FILE: the answer goes into FILE.tsr")
+    from ..vault.certificates import heads
+
+    for path in (args.out, heads.stamp_path(args.out)) if args.out is not None else ():
+        heads.check_new(path)
+    signed, stamp = opened(args).head(), None
+    if args.timestamp is not None:
+        from ..vault.certificates import timestamps
+
+        stamp = timestamps.ask(args.timestamp, heads.stamped_bytes(signed))
+    if args.out is not None:
+        heads.write_head(args.out, signed, stamp)
+    written = [] if args.out is None else [args.out] if stamp is None else [args.out, heads.stamp_path(args.out)]
+    if args.json:
+        terminal.say_json({"head": signed, "files": written})
+    else:
+        terminal.say(signed if not written else f"the head is in {terminal.escaped(' and '.join(map(str, written)))}")
 
 
 def show(args: Namespace) -> None:
-    """Show what a certificate says, without checking who signed it."""
+    """Show what a certificate or a head says, without checking who signed it."""
     from ..vault.certificates import jws
 
     _say_payload(jws.unchecked(jws.read(args.file)), args)
@@ -57,7 +90,7 @@ def show(args: Namespace) -> None:
 
 
 def check(args: Namespace) -> None:
-    """Check a certificate's signature, or what a personal receipt proves to the person with an id; offline."""
+    """Check the signature of a certificate or a head, or what a receipt proves to the person with an id; offline."""
     if (args.file is None) == (args.receipt is None):
         raise UsageError("name one file: a certificate, or a receipt with --receipt")
     if (args.id is None) != (args.receipt is None):
@@ -70,7 +103,11 @@ def check(args: Namespace) -> None:
         keys = jws.pinned(keys, args.thumbprint)
     receipt = None if args.receipt is None else personal.read(args.receipt)
     text = receipt.certificate if receipt else jws.read(args.file)
-    payload = personal.checked_receipt(receipt, args.id, keys) if receipt else jws.checked(text, keys)
+    payload = (
+        personal.checked_receipt(receipt, args.id, keys)
+        if receipt
+        else jws.checked(text, keys, types=[jws.type_of(text)])
+    )
     _say_payload(payload, args)
     if args.json:
         return

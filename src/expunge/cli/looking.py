@@ -24,7 +24,7 @@ from .arguments import (
 from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..vault import Holding
+    from ..vault import Anchor, Holding
     from .arguments import Commands
 
 
@@ -34,7 +34,7 @@ def register(commands: "Commands") -> None:
     command(commands, find, add_ids, add_vault)
     command(commands, status, add_vault)
     command(commands, log, add_vault)
-    command(commands, verify, add_vault)
+    command(commands, verify, _add_head, add_vault)
     command(commands, schema, add_data, add_targets, add_id_column, _add_people, add_json)
 
 
@@ -52,6 +52,28 @@ def _add_people(added: Parser) -> None:
         default=10,
         help="Name only categories that this many people have (default: 10).",
     )
+
+
+def _add_head(added: Parser) -> None:
+    added.add_argument("--head", metavar="FILE", type=Path, help="A head that was kept: does the ledger continue it?")
+    added.add_argument("--head-timestamp", metavar="FILE", type=Path, help="The timestamp of the head.")
+    text = "The certificates (PEM) below which the timestamp authority must be."
+    added.add_argument("--tsa-roots", metavar="FILE", type=Path, help=text)
+
+
+def _anchor(args: Namespace) -> "Anchor | None":
+    """The head to compare with, and its timestamp."""
+    if (args.head_timestamp is None) != (args.tsa_roots is None) or (args.tsa_roots and args.head is None):
+        raise UsageError("--head-timestamp and --tsa-roots go together, with --head")
+    if args.head is None:
+        return None
+    from ..vault.certificates import heads, jws
+
+    if args.head_timestamp is None:
+        return heads.Anchor(jws.read(args.head))
+    from ..vault.certificates import timestamps
+
+    return heads.Anchor(jws.read(args.head), timestamps.read(args.head_timestamp), args.tsa_roots)
 
 
 def predict(args: Namespace) -> None:
@@ -130,12 +152,12 @@ def log(args: Namespace) -> None:
     vault = opened(args)
     if args.json:
         return terminal.say_json([asdict(request) for request in vault.requests])
-    lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "certificate")]
+    lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "certificate", "reference")]
     for request in vault.requests:
         path, time = vault.certificate_path(request.number), request.time[:19].replace("T", " ")
         counts = (f"{request.rows:,}", f"{request.people:,}")
         file = path.name if path.exists() else ""
-        lines.append((str(request.number), time, request.kind, *counts, request.state, file))
+        lines.append((str(request.number), time, request.kind, *counts, request.state, file, request.reference))
     terminal.say(terminal.table(lines))
     return terminal.say(f"certificates: {terminal.escaped(str(vault.places.certificates))}")
 
@@ -146,9 +168,9 @@ def verify(args: Namespace) -> None:
 
     from ..errors import VerificationFailed
 
-    vault = opened(args)
+    anchor, vault = _anchor(args), opened(args)
     with terminal.progress(quiet=args.json) as told:
-        verdict = vault.verify(progress=told)
+        verdict = vault.verify(progress=told, head=anchor)
     if args.json:
         terminal.say_json({"ok": verdict.ok, **asdict(verdict)})
     else:

@@ -54,6 +54,6 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
     if isinstance(error, MemoryError):
         return kind, "there is not enough memory", 1
     if isinstance(error, ModuleNotFoundError) and not (error.name or "expunge").startswith("expunge"):
-        extra = "paper" if words[:1] == ["paper"] else "vault"
+        extra = "timestamp" if error.name == "rfc3161_client" else "paper" if words[:1] == ["paper"] else "vault"
         return kind, f"this command needs {error.name}: pip install 'expunge[{extra}]'", 1
     raise error

@@ -10,19 +10,31 @@ from .terminal import counted
 
 if TYPE_CHECKING:
     from ..vault import Receipt
+    from .handing import Handed
 
 
-def show_receipt(receipt: "Receipt", done: str, args: Namespace, *, skipped: tuple[str, str] = ("", "")) -> None:
+def show_receipt(
+    receipt: "Receipt",
+    done: str,
+    args: Namespace,
+    *,
+    skipped: tuple[str, str] = ("", ""),
+    handed: "Handed | None" = None,
+) -> None:
     """Print a receipt; a script must not take an answer that was lost for a refusal."""
     from dataclasses import asdict
 
+    from ..errors import AnswerLost
+
     with answering(f"request {receipt.request} was carried out"):
         if args.json:
-            terminal.say_json(asdict(receipt))
+            terminal.say_json(asdict(receipt) | (handed.fields() if handed else {}))
         else:
-            terminal.say("\n".join(_lines(receipt, done, skipped)))
+            terminal.say("\n".join([*_lines(receipt, done, skipped), *(handed.lines() if handed else ())]))
     for text in receipt.notes:
         terminal.note(text)
+    if handed and handed.problem:
+        raise AnswerLost(f"request {receipt.request} was carried out, but {handed.problem}")
 
 
 def _lines(receipt: "Receipt", done: str, skipped: tuple[str, str]) -> Iterator[str]:

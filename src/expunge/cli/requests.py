@@ -8,10 +8,13 @@ from . import terminal
 from .arguments import (
     Parser,
     UsageError,
+    add_caller,
     add_data,
     add_id_column,
     add_ids,
     add_key,
+    add_public_key,
+    add_receipts,
     add_skip_erased,
     add_targets,
     add_vault,
@@ -20,8 +23,11 @@ from .arguments import (
     id_column,
     ids,
     opened,
+    said,
+    signing,
     whole,
 )
+from .handing import Handed
 from .receipts import show_receipt
 from .terminal import counted
 
@@ -34,12 +40,19 @@ _ERASED = ("erased id was", "erased ids were")
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    command(commands, train, add_data, add_targets, add_id_column, _add_training, add_skip_erased, add_key, add_vault)
-    command(commands, unlearn, add_ids, _add_skip_unknown, add_key, add_vault)
-    command(commands, rectify, add_data, add_key, add_vault)
-    command(commands, add, add_data, add_skip_erased, _add_clip, add_key, add_vault)
-    command(commands, readmit, add_ids, _add_skip_unknown, add_key, add_vault)
-    command(commands, rebound, _add_bounds, add_key, add_vault)
+    last = (add_key, add_caller, add_vault)
+    table = (add_data, add_targets, add_id_column)
+    command(commands, train, *table, _add_training, add_skip_erased, add_public_key, *last)
+    command(commands, unlearn, add_ids, _add_skip_unknown, _add_attest, add_receipts, *last)
+    command(commands, rectify, add_data, add_receipts, *last)
+    command(commands, add, add_data, add_skip_erased, _add_clip, add_receipts, *last)
+    command(commands, readmit, add_ids, _add_skip_unknown, add_receipts, *last)
+    command(commands, rebound, _add_bounds, *last)
+
+
+def _add_attest(added: Parser) -> None:
+    text = "Leave out ids that are not in the vault, and write a signed statement that says so into --receipts."
+    added.add_argument("--attest-unknown", action="store_true", help=text)
 
 
 def _add_skip_unknown(added: Parser) -> None:
@@ -113,11 +126,13 @@ def train(args: Namespace) -> None:
             id=column,
             model=_model(args),
             schema=args.schema,
-            key=args.key,
+            **signing(args),
+            public_key=args.public_key,
             replace=args.replace,
             skip_erased=args.skip_erased,
             wait=args.wait,
             progress=told,
+            **said(args),
         )
     assert made.receipt is not None
     show_receipt(made.receipt, "learned {rows} of {people}; {learners}", args, skipped=_ERASED)
@@ -142,32 +157,51 @@ def _model(args: Namespace) -> "Settings":
 
 def unlearn(args: Namespace) -> None:
     """Erase all rows of these ids: from the model, from the disk, for good."""
-    wanted = ids(args)
-    receipt = opened(args).unlearn(wanted, skip_unknown=args.skip_unknown)
+    if args.attest_unknown and args.receipts is None:
+        raise UsageError("--attest-unknown writes statements: name the folder with --receipts")
+    wanted, vault, unknown = ids(args), opened(args), list[str]()
+    if args.attest_unknown:
+        held = dict(zip(wanted, vault.holds(wanted), strict=True))
+        wanted, unknown = ([one for one in held if (held[one].state == "unknown") is state] for state in (False, True))
+    handed = Handed(args.receipts)
+    if not wanted:
+        handed.hand(lambda: vault.attest_unknown(unknown))
+        return handed.show(args)
+    receipt = vault.unlearn(wanted, skip_unknown=args.skip_unknown, **said(args))
+    handed.hand(lambda: vault.personal_receipts(wanted, skip_unknown=args.skip_unknown))
+    if unknown:
+        handed.hand(lambda: vault.attest_unknown(unknown))
     done = "erased {rows} of {people}; {learners} learned anew" if receipt.seconds else "erased before, by {request}"
-    show_receipt(receipt, done, args, skipped=("unknown id was", "unknown ids were"))
+    return show_receipt(receipt, done, args, skipped=("unknown id was", "unknown ids were"), handed=handed)
 
 
 def rectify(args: Namespace) -> None:
     """Replace all rows of the ids in a table by right ones."""
-    receipt = opened(args).rectify(args.data)
-    show_receipt(receipt, "corrected {rows} of {people}; {learners} learned anew", args)
+    vault, handed = opened(args), Handed(args.receipts)
+    receipt = vault.rectify(args.data, **said(args))
+    handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), request=receipt.request))
+    show_receipt(receipt, "corrected {rows} of {people}; {learners} learned anew", args, handed=handed)
 
 
 def add(args: Namespace) -> None:
     """Learn more rows; a table that holds erased ids is refused."""
-    vault = opened(args)
+    vault, handed = opened(args), Handed(args.receipts)
     with terminal.progress(quiet=args.json) as told:
-        receipt = vault.add(args.data, skip_erased=args.skip_erased, clip=args.clip, progress=told)
-    show_receipt(receipt, "added {rows} of {people}; {learners} learned anew", args, skipped=_ERASED)
+        receipt = vault.add(args.data, skip_erased=args.skip_erased, clip=args.clip, progress=told, **said(args))
+    left_out = {"request": receipt.request, "skip_unknown": args.skip_erased}
+    handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), **left_out))
+    show_receipt(receipt, "added {rows} of {people}; {learners} learned anew", args, skipped=_ERASED, handed=handed)
 
 
 def readmit(args: Namespace) -> None:
     """Let erased ids come again: the people consented."""
-    wanted = ids(args)
-    receipt = opened(args).readmit(wanted, skip_unknown=args.skip_unknown)
+    wanted, vault, handed = ids(args), opened(args), Handed(args.receipts)
+    receipt = vault.readmit(wanted, skip_unknown=args.skip_unknown, **said(args))
+    handed.hand(
+        lambda: vault.personal_receipts(wanted, request=receipt.request, skip_unknown=args.skip_unknown),
+    )
     skipped = ("id that is not erased was", "ids that are not erased were")
-    show_receipt(receipt, "{people} may be added again", args, skipped=skipped)
+    show_receipt(receipt, "{people} may be added again", args, skipped=skipped, handed=handed)
 
 
 def rebound(args: Namespace) -> None:
@@ -179,6 +213,6 @@ def rebound(args: Namespace) -> None:
         raise UsageError("a column is named twice: give its bounds once")
     vault = opened(args)
     with terminal.progress(quiet=args.json) as told:
-        receipt = vault.rebound(bounds, progress=told)
+        receipt = vault.rebound(bounds, progress=told, **said(args))
     columns = counted(len(bounds), "column has new bounds", "columns have new bounds")
     show_receipt(receipt, columns + "; {learners} learned anew", args)

@@ -9,16 +9,31 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
+    from .certificates.heads import Anchor
+    from .certificates.personal import PersonalReceipt
     from .ledger.history import LoggedRequest
     from .receipts import Check, Receipt, Status, Verdict
     from .requests.naming import Holding
     from .tables.schema import Schema
     from .vault import Vault
 
-__all__ = ["Check", "Holding", "LoggedRequest", "Receipt", "Schema", "Status", "Vault", "Verdict"]
+__all__ = [
+    "Anchor",
+    "Check",
+    "Holding",
+    "LoggedRequest",
+    "PersonalReceipt",
+    "Receipt",
+    "Schema",
+    "Status",
+    "Vault",
+    "Verdict",
+]
 
 _HOMES = {
+    "Anchor": "certificates.heads",
     "LoggedRequest": "ledger.history",
+    "PersonalReceipt": "certificates.personal",
     "Check": "receipts",
     "Receipt": "receipts",
     "Status": "receipts",

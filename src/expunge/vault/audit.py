@@ -8,6 +8,8 @@ from ..encoding.placement import free_slots
 from ..errors import ExpungeError
 from ..exact.arrays import Floats, cut
 from ..learning.state import State
+from .certificates.heads import Anchor
+from .certificates.jws import PublicKey
 from .certificates.payload import commitment
 from .disk.rowfile import read_bits
 from .disk.snapshot import load_moments
@@ -19,8 +21,8 @@ from .signatures import check_signatures
 from .writer import Writer
 
 
-def verify(writer: Writer, progress: Progress) -> Verdict:
-    """Run the five checks."""
+def verify(writer: Writer, progress: Progress, head: Anchor | None = None) -> Verdict:
+    """Run the five checks, and a sixth if there is a head."""
     checks: dict[str, Callable[[], str]] = {
         "ledger": lambda: _ledger(writer),
         "certificates": lambda: _certificates(writer),
@@ -28,6 +30,8 @@ def verify(writer: Writer, progress: Progress) -> Verdict:
         "people": lambda: _people(writer),
         "model": lambda: _model(writer, progress),
     }
+    if head is not None:
+        checks["head"] = lambda: head.check(writer.ledger.read()[0], [PublicKey.of(x) for x in writer.notary.known])
     return Verdict(tuple(_checked(name, check) for name, check in checks.items()))
 
 
@@ -61,7 +65,7 @@ def _ledger(writer: Writer) -> str:
 def _certificates(writer: Writer) -> str:
     """Check every key and every certificate."""
     records, _ = writer.ledger.read()
-    return check_signatures(writer.places, writer.notary, writer.identity.vault, records)
+    return check_signatures(writer, records)
 
 
 def _rows(writer: Writer) -> str:

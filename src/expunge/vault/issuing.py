@@ -18,38 +18,36 @@ if TYPE_CHECKING:
 _UNKNOWN_SAYS = "the vault holds no row of this id, and the id is not among those that it has erased"
 
 
-def issue(writer: "Writer", ids: Sequence[bytes], request: int | None) -> list[PersonalReceipt]:
-    """The receipts of people, in the order asked: of this request, or of those that erased them."""
+def issue(
+    writer: "Writer", ids: Sequence[bytes], request: int | None, *, skip_unknown: bool
+) -> dict[str, PersonalReceipt]:
+    """The receipts of people, by their ids in the order asked: of this request, or of those that erased them."""
+    wanted = list(dict.fromkeys(ids))
     records, _ = writer.ledger.read()
     asked = {record.request: record for record in records if record.is_request}
     certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == SIGNATURE}
-    numbers = [request] * len(ids) if request is not None else _erased_by(writer, ids)
-    found = dict[int, PersonalReceipt]()
-    for number in dict.fromkeys(numbers):
-        places = [k for k, one in enumerate(numbers) if one == number]
+    by = {one: h.request for one, h in zip(wanted, holdings(writer.site, wanted), strict=True)}
+    if request is not None:
+        by = dict.fromkeys(wanted, request)
+    found = dict[bytes, PersonalReceipt]()
+    for number in {number for number in by.values() if number is not None}:
         if number not in asked or "receipts" not in asked[number].body:
             raise InvalidSetting(f"there is no request {number} that gives receipts; expunge log tells which there are")
         if number not in certificates:
             raise Unfinished(f"request {number} is not certified yet: ask again once the signing key is there")
-        mine = [ids[k] for k in places]
+        mine = [one for one in wanted if by[one] == number]
         made = issued(*_tree(writer, asked[number], mine), mine, certificates[number])
-        found |= {k: one for k, one in zip(places, made, strict=True) if one is not None}
-    if missing := sorted(set(range(len(ids))) - found.keys()):
-        raise UnknownId(
-            f"ids that request {request} was not about: {len(missing):,} of {len(ids):,}, {positions(missing)}"
-        )
-    return [found[k] for k in range(len(ids))]
+        found |= {one: receipt for one, receipt in zip(mine, made, strict=True) if receipt is not None}
+    if not skip_unknown and (missing := [k for k, one in enumerate(ids) if one not in found]):
+        raise _not_there(request, missing, len(ids))
+    return {one.decode(): found[one] for one in wanted if one in found}
 
 
-def _erased_by(writer: "Writer", ids: Sequence[bytes]) -> list[int]:
-    """The requests that erased people, all of whom must be erased."""
-    held = [holding.request for holding in holdings(writer.site, ids)]
-    if others := [k for k, number in enumerate(held) if number is None]:
-        raise UnknownId(
-            f"ids that are not erased: {len(others):,} of {len(ids):,}, {positions(others)}; "
-            "for a receipt of another request, name it (--request, request=)"
-        )
-    return [number for number in held if number is not None]
+def _not_there(request: int | None, missing: Sequence[int], of: int) -> UnknownId:
+    what, way_out = f"that request {request} was not about", ""
+    if request is None:
+        what, way_out = "that are not erased", "; for a receipt of another request, name it (--request, request=)"
+    return UnknownId(f"ids {what}: {len(missing):,} of {of:,}, {positions(missing)}{way_out}")
 
 
 def _tree(writer: "Writer", record: Record, ids: Sequence[bytes]) -> tuple[Commitments, list[bytes]]:
@@ -64,7 +62,7 @@ def _tree(writer: "Writer", record: Record, ids: Sequence[bytes]) -> tuple[Commi
     return of, leaves
 
 
-def attest(writer: "Writer", ids: Sequence[bytes]) -> list[PersonalReceipt]:
+def attest(writer: "Writer", ids: Sequence[bytes]) -> dict[str, PersonalReceipt]:
     """Signed statements that these ids are not in the vault, which must be true."""
     held = holdings(writer.site, ids)
     if known := [k for k, holding in enumerate(held) if holding.state != UNKNOWN]:
@@ -80,4 +78,4 @@ def attest(writer: "Writer", ids: Sequence[bytes]) -> list[PersonalReceipt]:
         text = signer.sign(statement(vault, newest, now(), fields), UNKNOWN_TYPE)
         return PersonalReceipt(vault, newest, of.salt(id_), 0, (), text)
 
-    return [one(id_) for id_ in ids]
+    return {id_.decode(): one(id_) for id_ in ids}

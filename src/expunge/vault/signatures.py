@@ -4,21 +4,26 @@ Every payload is computed anew from the records of its request. The newest commi
 audit of the model; older ones cannot be, because their salts are gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ExpungeError, InvalidCertificate
 from .certificates import jws
 from .certificates.jws import PublicKey
 from .certificates.keyring import KEY_TYPE, key_payload
-from .certificates.notary import Notary
+from .certificates.merkle import root
 from .certificates.payload import certificate_payload, payload_text
-from .disk.folder import Places
+from .disk.leaves import Leaves
 from .ledger.records import DONE, KEY, SIGNATURE, START, Position, Record
 
+if TYPE_CHECKING:
+    from .writer import Writer
 
-def check_signatures(places: Places, notary: Notary, vault: str, records: Sequence[Record]) -> str:
+
+def check_signatures(writer: "Writer", records: Sequence[Record]) -> str:
     """Check that the newest key of its time signed each certificate, which says what its records say."""
+    vault, public = writer.identity.vault, writer.places.public
     asked = {record.request: record for record in records if record.is_request}
     done = {record.request: record for record in records if record.kind == DONE}
     payloads = {request: certificate_payload(vault, asked[request], record) for request, record in done.items()}
@@ -33,8 +38,14 @@ def check_signatures(places: Places, notary: Notary, vault: str, records: Sequen
                 what = f"the certificate of request {record.request} says something else than the ledger"
                 raise InvalidCertificate(what)
         after = record.end
-    _check_public(places.public, keys)
-    return "; ".join(_told(places, notary, payloads.keys() - signed.keys(), signed, unendorsed))
+    _check_public(public, keys)
+    told = [f"{len(signed)} signatures fit"]
+    if unendorsed:
+        told.append(f"{unendorsed} of the keys came without the word of the key before, which was lost")
+    told += _missing(writer, asked, signed)
+    if waiting := len(payloads) - len(signed):
+        told.append(f"{waiting} wait for the signing key")
+    return "; ".join(told)
 
 
 def _introduced(vault: str, record: Record, after: Position, keys: Sequence[PublicKey]) -> bool:
@@ -60,13 +71,21 @@ def _check_public(path: Path, keys: Sequence[PublicKey]) -> None:
         raise InvalidCertificate(f"{path} does not hold the keys that the ledger knows: remove it, it is made again")
 
 
-def _told(places: Places, notary: Notary, waiting: set[int], signed: dict[int, str], unendorsed: int) -> Sequence[str]:
-    told = [f"{len(signed)} signatures fit"]
-    if unendorsed:
-        told.append(f"{unendorsed} of the keys came without the word of the key before, which was lost")
-    if lost := sum(not _exported(notary.path(request), text) for request, text in signed.items()):
-        told.append(f"{lost} of their files are missing from {places.certificates}, or differ from the ledger")
-    return [*told, f"{len(waiting)} wait for the signing key"] if waiting else told
+def _missing(writer: "Writer", asked: Mapping[int, Record], signed: Mapping[int, str]) -> Iterator[str]:
+    """What is lost without harm to the vault: copies of certificates, and what receipts are made of."""
+    if lost := sum(not _exported(writer.notary.path(request), text) for request, text in signed.items()):
+        yield f"{lost} of their files are missing from {writer.places.certificates}, or differ from the ledger"
+    leaves = [record for record in asked.values() if "receipts" in record.body and record.body["people"] > 1]
+    if lost := sum(not _rooted(writer.leaves, record) for record in leaves):
+        yield f"{lost} of the files of leaves are missing from {writer.places.leaves}, or damaged"
+
+
+def _rooted(leaves: Leaves, record: Record) -> bool:
+    """Whether the receipts of a request can be made again."""
+    try:
+        return root(leaves.read(record.request)).hex() == str(record.body["receipts"])
+    except (OSError, ExpungeError):
+        return False
 
 
 def _exported(path: Path, certificate: str) -> bool:

@@ -42,6 +42,7 @@ from .tables import Schema
 from .writer import Writer
 
 if TYPE_CHECKING:
+    from .certificates.heads import Anchor
     from .certificates.personal import PersonalReceipt
 
 
@@ -333,8 +334,10 @@ class Vault:
 
     # Receipts for people
 
-    def personal_receipts(self, ids: Any, *, request: int | None = None) -> "list[PersonalReceipt]":
-        """Make the receipts of people, in the order asked; they can be made again at any time.
+    def personal_receipts(
+        self, ids: Any, *, request: int | None = None, skip_unknown: bool = False
+    ) -> "dict[str, PersonalReceipt]":
+        """Make the receipts of people, by their ids; they can be made again at any time.
 
         Parameters
         ----------
@@ -343,13 +346,15 @@ class Vault:
         request : int, optional
             The request that the receipts are of: an unlearn, rectify, add or readmit that was about these ids. Default:
             for each id the one that erased it.
+        skip_unknown : bool
+            Whether to leave out ids that the request was not about (that are not erased), instead of refusing.
         """
         from .issuing import issue
 
         with self._writing() as writer:
-            return issue(writer, tables.id_bytes(ids), request)
+            return issue(writer, tables.id_bytes(ids), request, skip_unknown=skip_unknown)
 
-    def attest_unknown(self, ids: Any) -> "list[PersonalReceipt]":
+    def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
         """Sign for each id that the vault holds no row of it and has not erased it, as of now.
 
         Parameters
@@ -361,6 +366,16 @@ class Vault:
 
         with self._writing() as writer:
             return attest(writer, tables.id_bytes(ids))
+
+    def ids_in(self, data: Any) -> list[str]:
+        """The ids in a table, each once, in the order in which they come.
+
+        Parameters
+        ----------
+        data : path or table
+            As in `create`.
+        """
+        return [one.decode() for one in tables.read_ids(data, self._reader.current().schema)]
 
     # Answers
 
@@ -425,13 +440,28 @@ class Vault:
         with self._writing() as writer:
             return holdings(writer.site, tables.id_bytes(ids))
 
-    def verify(self, *, progress: Progress = silent) -> Verdict:
-        """Train again from the surviving rows and compare; check every record and certificate."""
+    def verify(self, *, progress: Progress = silent, head: "Anchor | None" = None) -> Verdict:
+        """Train again from the surviving rows and compare; check every record and certificate.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            As in `create`.
+        head : Anchor, optional
+            A head that was kept outside: whether the ledger continues it.
+        """
         from . import audit
 
         self._writer.forget()  # what is in memory proves nothing about the files
         with self._writing() as writer:
-            return audit.verify(writer, progress)
+            return audit.verify(writer, progress, head)
+
+    def head(self) -> str:
+        """Return where the ledger ends, signed: kept outside, it shows a ledger that was cut or rewritten later."""
+        from .certificates.heads import sign_head
+
+        with self._writing() as writer:
+            return sign_head(writer.ledger.read()[0], writer.notary.signer())
 
     @property
     def requests(self) -> list[LoggedRequest]:

@@ -150,6 +150,12 @@ def unchecked(certificate: str) -> dict[str, Any]:
     return _objects(certificate)[1]
 
 
+def type_of(certificate: str) -> str:
+    """Which of the types that people check a statement has, or claims; a certificate, if none of them."""
+    typ = header(certificate).get("typ")
+    return typ if isinstance(typ, str) and typ in _TYPES else TYPE
+
+
 def checked(certificate: str, keys: Sequence[PublicKey], *, types: Sequence[str] = (TYPE,)) -> dict[str, Any]:
     """What a certificate says, if one of these keys signed it, as one of these types of statement."""
     head, payload = _objects(certificate)

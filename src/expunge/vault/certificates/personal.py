@@ -4,6 +4,7 @@ A receipt is the operator's signed word that a request to a vault was about this
 Merkle tree over the commitments to everybody in the request, and the receipt leads from one of them to the root.
 """
 
+import hashlib
 import json
 import re
 import unicodedata
@@ -44,6 +45,11 @@ class PersonalReceipt:
     index: int  # of the commitment in the tree
     path: tuple[bytes, ...]
     certificate: str
+
+    @property
+    def name(self) -> str:
+        """A name for its file, which no other receipt has and which tells nothing."""
+        return hashlib.sha256(b"expunge receipt" + self.salt).hexdigest()[:16]
 
     def to_json(self) -> str:
         """The receipt as a file's text."""

@@ -20,7 +20,7 @@ from .schema import Schema
 if TYPE_CHECKING:
     from .predictions import written_predictions
     from .proposal import plain_schema, propose
-    from .reading import has_ids, read_blocks
+    from .reading import has_ids, read_blocks, read_ids
 
 __all__ = [
     "BLOCK_ROWS",
@@ -32,6 +32,7 @@ __all__ = [
     "plain_schema",
     "propose",
     "read_blocks",
+    "read_ids",
     "shown",
     "written_predictions",
 ]
@@ -41,6 +42,7 @@ _WITH_PYARROW = {
     "plain_schema": "proposal",
     "propose": "proposal",
     "read_blocks": "reading",
+    "read_ids": "reading",
     "written_predictions": "predictions",
 }
 

@@ -65,6 +65,15 @@ def has_ids(source: Source, schema: Schema) -> bool:
     return not isinstance(source, np.ndarray) and schema.id in column_types(source).names
 
 
+def read_ids(source: Source, schema: Schema) -> list[bytes]:
+    """Return the ids in a table, each once, in the order in which they come."""
+    name = str(schema.id)
+    batches = checked_batches(
+        source, {name: "string"}, lambda batch: id_bytes(batch.column(name), name=f"column {name!r}")
+    )
+    return list(dict.fromkeys(one for ids in batches for one in ids))
+
+
 def _names(table: Table) -> list[str]:
     names: list[str] = table.types.names
     if twice := repeated(names):

@@ -1,0 +1,113 @@
+"""Receipts for people on the command line: written, named and made again, and told when they cannot be."""
+
+import json
+import os
+from pathlib import Path
+
+from expunge.vault import Vault
+
+V = ("--vault", "spend.vault")
+CHECK = ("certificate", "check", "--public-key", "spend.pub")
+
+
+def handed(out):
+    """Whose receipt is in which file."""
+    return {one["id"]: one["file"] for one in json.loads(out)["receipts"]}
+
+
+def proves(ok, file, id_):
+    return json.loads(ok(*CHECK, "--receipt", file, "--id", id_, "--json"))
+
+
+def test_an_erasure_writes_a_receipt_per_person_which_only_fits_that_person(spend, ok, run):
+    files = handed(ok("unlearn", *V, "--id", "person-1", "--id", "person-2", "--receipts", "out/of/here", "--json"))
+    assert list(files) == ["person-1", "person-2"]
+    assert sorted(map(str, Path("out/of/here").iterdir())) == sorted(files.values())
+    for owner, file in files.items():
+        assert "person" not in Path(file).name + Path(file).read_text()
+        assert proves(ok, file, owner)["kind"] == "unlearn"
+    assert run(*CHECK, "--receipt", files["person-1"], "--id", "person-2")[0] == 13
+    said = ok("unlearn", *V, "--id", "person-3", "--receipts", "plain")
+    assert "1 receipt in plain" in said
+    assert "  person-3  000003-" in said
+
+
+def test_every_request_about_people_gives_receipts(spend, ok):
+    table = Path("more.csv")
+    table.write_text("who,x0,x1,y\nnew-1,0.1,0.2,0.3\nnew-2,0.2,0.1,0.4\nnew-1,0.5,0.5,0.5\n")
+    kinds = {}
+    for name, words in {
+        "add": ("add", table),
+        "rectify": ("rectify", table),
+        "unlearn": ("unlearn", "--id", "new-1", "--id", "new-2"),
+        "readmit": ("readmit", "--id", "new-1", "--id", "new-2"),
+    }.items():
+        files = handed(ok(*words, *V, "--receipts", name, "--json"))
+        assert list(files) == ["new-1", "new-2"]
+        kinds[name] = {proves(ok, file, owner)["kind"] for owner, file in files.items()}
+    assert kinds == {name: {name} for name in kinds}
+
+
+def test_a_lost_receipt_is_made_again_byte_for_byte(spend, ok, run):
+    files = handed(ok("unlearn", *V, "--id", "person-1", "--id", "person-2", "--receipts", "a", "--json"))
+    again = handed(ok("receipts", *V, "--id", "person-2", "--receipts", "b", "--json"))
+    assert Path(again["person-2"]).read_bytes() == Path(files["person-2"]).read_bytes()
+    assert Path(again["person-2"]).name == Path(files["person-2"]).name
+    assert handed(ok("unlearn", *V, "--id", "person-1", "--receipts", "b", "--json")).keys() == {"person-1"}
+    assert handed(ok("receipts", *V, "--id", "person-1", "--request", "2", "--receipts", "b", "--json"))
+    assert run("receipts", *V, "--id", "person-3", "--receipts", "b")[0] == 4
+    assert run("receipts", *V, "--id", "person-1", "--request", "1", "--receipts", "b")[0] == 2
+
+
+def test_an_id_that_is_not_there_gets_a_statement_if_asked_for(spend, ok, run):
+    assert run("unlearn", *V, "--id", "nobody", "--attest-unknown")[0] == 2
+    files = handed(ok("unlearn", *V, "--id", "nobody", "--attest-unknown", "--receipts", "a", "--json"))
+    assert proves(ok, files["nobody"], "nobody")["kind"] == "unknown"
+    both = ("unlearn", *V, "--id", "nobody", "--id", "person-1", "--attest-unknown", "--receipts", "a", "--json")
+    files = handed(ok(*both))
+    assert {owner: proves(ok, file, owner)["kind"] for owner, file in files.items()} == {
+        "person-1": "unlearn",
+        "nobody": "unknown",
+    }
+    assert len(Vault.open("spend.vault").requests) == 2
+
+
+def test_receipts_that_cannot_be_written_are_told_after_the_answer(spend, ok, run):
+    Path("file").write_text("in the way")
+    assert run("unlearn", *V, "--id", "person-1", "--receipts", "file")[0] == 1
+    assert ok("find", *V, "--id", "person-1")  # nothing has changed
+    Path("spend.key").rename("away")
+    code, out, err = run("unlearn", *V, "--id", "person-1", "--receipts", "a")
+    assert code == 14
+    assert "erased 1 row of 1 person" in out
+    assert "request 2 was carried out, but the receipts could not be written: request 2 is not certified yet" in err
+    Path("away").rename("spend.key")
+    assert ok("receipts", *V, "--id", "person-1", "--receipts", "a")
+
+
+def test_what_the_caller_says_is_in_the_log(spend, ok, run):
+    ok("unlearn", *V, "--id", "person-1", "--reference", "DSR-17", "--actor", "privacy desk")
+    assert "DSR-17" in ok("log", *V)
+    logged = json.loads(ok("log", *V, "--json"))[-1]
+    assert (logged["reference"], logged["actor"]) == ("DSR-17", "privacy desk")
+    assert "DSR-17" not in ok("certificate", "show", "spend.certificates/000002.jws")
+    ok("unlearn", *V, "--id", "person-2", "--reference", "DSR-18", "--in-certificate")
+    assert "DSR-18" in ok("certificate", "show", "spend.certificates/000003.jws")
+    code, _, err = run("unlearn", *V, "--id", "person-3", "--reference", "two\nlines")
+    assert (code, err) == (2, "error: reference must be one line of text of at most 200 characters\n")
+
+
+def test_the_key_is_changed_and_shown(spend, ok, run, monkeypatch):
+    old = ok("key", *V, "--json")
+    ok("key", *V, "--new")
+    said = ok("key", *V)
+    assert "signs now" in said
+    assert "signed before" in said
+    assert json.loads(ok("key", *V, "--json"))["keys"][1:] == json.loads(old)["keys"]
+    assert run("key", *V, "--public-key", "spend.pub")[0] == 2
+    monkeypatch.setitem(os.environ, "EXPUNGE_SIGN_WITH", "false")
+    code, _, err = run("unlearn", *V, "--id", "person-1")
+    assert code == 0
+    assert "done, not certified" in err
+    assert run("unlearn", *V, "--id", "person-2", "--key", "spend.key")[0] == 0  # an option wins over a variable
+    assert [r.state for r in Vault.open("spend.vault").requests] == ["certified"] * 3

@@ -1,0 +1,151 @@
+"""Timestamps: what an authority says is taken only if it is of these data, and signed below a root that we name."""
+
+import socket
+import subprocess
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from expunge.errors import InvalidCertificate, InvalidFile, InvalidSetting, SigningFailed
+from expunge.vault.certificates import timestamps
+from expunge.vault.certificates.timestamps import ask, checked, load_roots
+
+from support.authority import Authority, serving
+
+DER = Encoding.DER
+DATA = b"what existed at that time\n"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority") / "tsa")
+
+
+@pytest.fixture(scope="module")
+def stamp(authority):
+    with serving(authority.answer) as url:
+        return ask(url, DATA)
+
+
+@pytest.fixture(scope="module")
+def roots(authority):
+    return load_roots(authority.roots)
+
+
+def test_a_stamp_says_when_and_openssl_agrees(authority, stamp, roots, tmp_path):
+    when = checked(stamp, DATA, roots)
+    assert when.tzinfo is UTC
+    assert abs(datetime.now(UTC) - when) < timedelta(hours=1)
+    (tmp_path / "data").write_bytes(DATA)
+    (tmp_path / "stamp").write_bytes(stamp)
+    words = ["openssl", "ts", "-verify", "-data", "data", "-in", "stamp", "-CAfile", str(authority.roots)]
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True).returncode == 0
+    shown = subprocess.run(["openssl", "ts", "-reply", "-in", "stamp", "-text"], cwd=tmp_path, capture_output=True)  # noqa: S607
+    assert when.strftime("%b %e %H:%M:%S %Y GMT") in shown.stdout.decode()
+
+
+def test_a_stamp_of_something_else_or_below_another_root_is_refused(authority, stamp, roots, tmp_path):
+    with pytest.raises(InvalidCertificate, match="of something else"):
+        checked(stamp, DATA + b"!", roots)
+    other = load_roots(Authority(tmp_path / "other").roots)  # of the same names
+    with pytest.raises(InvalidCertificate, match="below these roots"):
+        checked(stamp, DATA, other)
+    assert checked(stamp, DATA, [*other, *roots, *roots])
+
+
+def test_a_certificate_that_may_not_stamp_or_had_ended_is_refused(authority, stamp, roots, tmp_path):
+    theirs = authority.leaf.public_bytes(DER)
+    assert theirs in stamp
+    for usage in (ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.SERVER_AUTH):
+        made = (authority.made_leaf(usage).public_bytes(DER) for _ in range(1000))
+        forged = stamp.replace(theirs, next(one for one in made if len(one) == len(theirs)))
+        if usage == ExtendedKeyUsageOID.TIME_STAMPING:
+            assert checked(forged, DATA, roots)
+        else:
+            with pytest.raises(InvalidCertificate, match="below these roots"):
+                checked(forged, DATA, roots)
+    late = Authority(tmp_path / "late", ended=True)
+    with serving(late.answer) as url, pytest.raises(InvalidCertificate, match="below these roots"):
+        checked(ask(url, DATA), DATA, load_roots(late.roots))
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_stamp_that_was_changed_anywhere_says_the_same_or_is_refused(stamp, roots, data):
+    place = data.draw(st.integers(0, len(stamp) - 1))
+    flip = data.draw(st.integers(1, 255))
+    forged = stamp[:place] + bytes([stamp[place] ^ flip]) + stamp[place + 1 :]
+    cut = data.draw(st.sampled_from([forged, stamp[:place], stamp[place:], stamp + forged[:place]]))
+    try:
+        when = checked(cut, DATA, roots)
+    except InvalidCertificate:
+        return
+    assert when == checked(stamp, DATA, roots)  # a byte that nothing signs, such as the text of the status
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda stamp, tsa, query: stamp, "of something else, or with an old one"),
+        (lambda stamp, tsa, query: b"", "0 bytes that are no RFC 3161 timestamp"),
+        (lambda stamp, tsa, query: b"<html>", "6 bytes that are no RFC 3161"),
+        (lambda stamp, tsa, query: tsa.answer(b"no query"), "refused: status 2"),
+        (lambda stamp, tsa, query: bytes(2**18 + 1), "more than 262,144 bytes"),
+        (lambda stamp, tsa, query: (500, {}, b""), "HTTP status 500"),
+        (lambda stamp, tsa, query: (302, {"Location": "file:///etc/passwd"}, b""), "HTTP status 302; redirects"),
+        (lambda stamp, tsa, query: (307, {"Location": "http://127.0.0.1:1/"}, b""), "HTTP status 307"),
+        (lambda stamp, tsa, query: (200, {"Content-Length": "9000"}, stamp[:-9]), "no RFC 3161 timestamp"),
+    ],
+)
+def test_an_authority_that_does_not_stamp_these_data_now_is_refused(authority, stamp, answer, message):
+    with serving(lambda query: answer(stamp, authority, query)) as url, pytest.raises(SigningFailed, match=message):
+        ask(url, DATA)
+
+
+def test_an_authority_that_does_not_answer_is_one_kind_of_error_too():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(SigningFailed, match="no answer within 0.5 seconds"):
+            ask(f"http://127.0.0.1:{silent.getsockname()[1]}/", DATA, wait=0.5)
+        port = silent.getsockname()[1]
+    with pytest.raises(SigningFailed, match="could not be asked: Connection refused"):
+        ask(f"http://127.0.0.1:{port}/", DATA)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "tsa",
+        "file:///etc/passwd",
+        "ftp://host/",
+        "http://",
+        "http://[::1",
+        "http://a b/",
+        "http://h:x/",
+        "http://me:pin@h/",
+    ],
+)
+def test_only_http_and_https_are_asked(url):
+    with pytest.raises(InvalidSetting, match="http://host/path"):
+        ask(url, DATA)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
+)
+def test_what_is_no_root_is_refused(text, tmp_path):
+    (tmp_path / "roots.pem").write_bytes(text)
+    with pytest.raises(InvalidFile, match="no certificates in PEM"):
+        load_roots(tmp_path / "roots.pem")
+
+
+def test_a_stored_answer_is_read_up_to_a_size(tmp_path, stamp):
+    (tmp_path / "head.tsr").write_bytes(stamp)
+    assert timestamps.read(tmp_path / "head.tsr") == stamp
+    (tmp_path / "head.tsr").write_bytes(bytes(timestamps.MOST_BYTES + 1))
+    with pytest.raises(InvalidFile):
+        timestamps.read(tmp_path / "head.tsr")
