@@ -34,7 +34,7 @@ def test_a_receipt_is_checked_for_an_id(handed_out, ok):
     out = ok(*RECEIPT, "--id", "4711", *WITH)
     assert re.search(r"^people +3$", out, re.MULTILINE)
     assert f"the signature fits operator.pub\nit was made with the key {KEY.public.name}\n{ERASED}" in out
-    assert out.splitlines()[-1].startswith("This is the word of who holds the key, about this vault, and no more")
+    assert out.splitlines()[-1].startswith("This is the operator's signed word about this vault, and no more")
     assert json.loads(ok(*RECEIPT, "--id", "4711", *WITH, "--json"))["kind"] == "unlearn"
     assert ok(*RECEIPT, "--id", "4711", *WITH, "--thumbprint", KEY.public.name) == out
 

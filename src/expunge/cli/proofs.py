@@ -16,7 +16,10 @@ _DONE = {
     "add": "added rows of exactly this id",
     "readmit": "let exactly this id, which had been erased, come back",
 }
-_WORTH = "This is the word of who holds the key, about this vault, and no more: it cannot show that there is no copy."
+_WORTH = (
+    "This is the operator's signed word about this vault, and no more: "
+    "it cannot show that this is the vault that is in use, or that there is no copy of it."
+)
 
 
 def add_what(added: Parser) -> None:
