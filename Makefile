@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo compare test quick lint torture jose bench paper docs pictures clean
+.PHONY: demo compare test quick lint torture jose softhsm bench paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
 
 compare: $(READY)  ## models side by side: error, training and forgetting
 	@$(BIN)/python examples/compare.py
+
+softhsm: $(READY)  ## a certificate signed by a key in a PKCS #11 token; needs softhsm2 and opensc
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt python-pkcs11
+	@$(BIN)/python examples/softhsm.py
 
 test: $(READY) lint  ## all checks: lint, types, import contract, tests with coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term

@@ -43,7 +43,7 @@ def test_a_ledger_passes_the_head_of_each_of_its_beginnings_and_no_other(marks, 
     for later in range(cut, len(records) + 1):
         check_head(head, again[:later])
     for earlier in range(cut):
-        with pytest.raises(VerificationFailed):
+        with pytest.raises(VerificationFailed, match="older copy" if earlier else "another vault"):
             check_head(head, again[:earlier])
 
 

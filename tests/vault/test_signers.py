@@ -2,9 +2,11 @@
 
 import base64
 import os
+import re
 import select
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,10 +23,10 @@ from support.signing import listening, python_signer
 
 pytestmark = pytest.mark.filterwarnings("ignore:EdDSA is deprecated via RFC 9864")
 
+DOCS = Path(__file__).parents[2] / "docs"
 KEY = SigningKey.generate()
 PAYLOAD = '{"kind":"unlearn","reference":"a secret reference","rows":1}'
-# OpenSSL 3.0 wants to know how long the input is before it reads it, so it gets a file.
-OPENSSL = """sh -c 'f=$(mktemp); trap "rm -f $f" EXIT; cat > $f; openssl pkeyutl -sign -rawin -in $f -inkey $0' """
+SCRIPT = re.search(r"```sh\n(#!/bin/sh\n.*?)```", (DOCS / "signing.md").read_text(), re.DOTALL)[1]
 
 
 def python(program):
@@ -51,7 +53,9 @@ def test_a_signer_outside_gives_the_bytes_that_the_key_itself_gives(tmp_path, ho
         with listening(tmp_path / "s", KEY.key.sign):
             said = signer_of(f"unix:{tmp_path / 's'}", KEY.public).sign(PAYLOAD, typ)
     else:
-        command = OPENSSL + str(tmp_path / "key.pem") if how == "openssl" else command
+        if how == "openssl":
+            (tmp_path / "sign.sh").write_text(SCRIPT)
+            command = f"sh {tmp_path / 'sign.sh'} {tmp_path / 'key.pem'}"
         said = signer_of(command, KEY.public).sign(PAYLOAD, typ)
     assert said == KEY.sign(PAYLOAD, typ)
     registry = jose.JWSRegistry(algorithms=["EdDSA"])

@@ -97,6 +97,7 @@ def test_a_stamp_that_was_changed_anywhere_says_the_same_or_is_refused(stamp, ro
         (lambda stamp, tsa, query: bytes(2**18 + 1), "more than 262,144 bytes"),
         (lambda stamp, tsa, query: (500, {}, b""), "HTTP status 500"),
         (lambda stamp, tsa, query: (302, {"Location": "file:///etc/passwd"}, b""), "HTTP status 302; redirects"),
+        (lambda stamp, tsa, query: (302, {"Location": "/elsewhere"}, b""), "HTTP status 302"),
         (lambda stamp, tsa, query: (307, {"Location": "http://127.0.0.1:1/"}, b""), "HTTP status 307"),
         (lambda stamp, tsa, query: (200, {"Content-Length": "9000"}, stamp[:-9]), "no RFC 3161 timestamp"),
     ],
