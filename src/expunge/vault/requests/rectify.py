@@ -46,6 +46,7 @@ class Rectify(Request):
             where="in the vault than in this table",
             way_out="unlearn the id, readmit it and add its rows",
         )
+        now.rows.check_held(slots)
         outcome = now.touching(now.state, slots).after(Change(slots, X, y))
         request = cls(len(slots), len(place), tuple(slots.tolist()), as_text(named.hashes))
         had, erased = now.manifest.owners, now.manifest.erased
