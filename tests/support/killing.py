@@ -39,7 +39,7 @@ from expunge.vault.requests import KINDS
 from expunge.vault.requests import plan as plans
 
 from support.disks import Unsynced
-from support.oracle import Oracle, Request, Values
+from support.oracle import Oracle, Request, Values, plain_slots_sum
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 KILLS_A_LIFE = 25  # then comes another vault: ledgers grow, and a first training is worth a few kills, too
@@ -183,6 +183,8 @@ class Life:
         check(rows == {one: oracle.values(one) for one in oracle.rows}, "the rows are others")
         check({ids[k] for k in found.buried.owner} == set(oracle.erased), "other ids are erased")
         check(mine.now.manifest.rows == oracle.counts.total(), "there are rows of nobody")
+        sum_ = plain_slots_sum(oracle.slots, mine.identity.seal)
+        check(mine.now.manifest.slots_sum == sum_, "the manifest has the sum of other slots")
         return None
 
     def _look_unborn(self) -> None:

@@ -28,6 +28,18 @@ Values = tuple[float, ...]  # of one row: inputs, then targets
 Ends = tuple[float, float] | None  # declared bounds of a column; None observes it
 
 
+def plain_slots_sum(slots: Iterable[int], seal: bytes) -> int:
+    """The sum of slots that a manifest must have, with plain integers: SplitMix64 of each, keyed by the seal."""
+    key, total = np.random.Philox(key=np.frombuffer(seal, dtype="<u8"), counter=[0, 0, 0, 1]), 0
+    start = int(key.random_raw())
+    for slot in set(slots):
+        mixed = (slot * 0x9E3779B97F4A7C15 + start) % 2**64
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
+        total += mixed ^ mixed >> 31
+    return total % 2**64
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked of a vault with two inputs and one target: a kind, ids, and values where it brings rows."""

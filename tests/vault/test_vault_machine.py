@@ -21,7 +21,7 @@ from expunge.vault.ledger.ledger import Ledger
 from expunge.vault.requests import plan as plans
 
 from support.disks import Crash, Ending, used
-from support.oracle import Oracle, Request
+from support.oracle import Oracle, Request, plain_slots_sum
 from support.vaults import bits, put_back, slots_of
 
 SHARDS = 4
@@ -316,7 +316,9 @@ class VaultMachine(RuleBasedStateMachine):
         erased = {one: {-by} for one, by in self.oracle.erased.items()}
         for one, slots in slots_of(self.vault, ids).items():
             assert (set(slots) if one in erased else slots) == erased.get(one, rows.get(one, []))
-        assert self.vault._writer.now.state.drawn == self.oracle.slots_drawn
+        now = self.vault._writer.now
+        assert now.state.drawn == self.oracle.slots_drawn
+        assert now.manifest.slots_sum == plain_slots_sum(self.oracle.slots, now.manifest.seal) == now.rows.sum
         held = [(h.state, h.rows, h.request) for h in self.vault.holds(ids)]
         there = {one: ("present", len(slots), None) for one, slots in rows.items()}
         there |= {one: ("erased", 0, by) for one, by in self.oracle.erased.items()}

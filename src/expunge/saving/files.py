@@ -73,6 +73,11 @@ class System:
 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    def unlock(self, fd: int) -> None:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
 
 system = System()
 
@@ -128,6 +133,16 @@ def read_from(fd: int, path: Path, *, offset: int = 0, most: int | None = None, 
         parts.append(part)
         offset, left = offset + len(part), left - len(part)
     return b"".join(parts)
+
+
+def check_size(path: Path, size: int) -> None:
+    """Refuse a file that has fewer bytes than it had."""
+    try:
+        found = os.stat(path, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        raise InvalidFile(f"{path} is not there: the folder is incomplete") from None
+    if found < size:
+        raise InvalidFile(f"{path} is cut short: {found:,} bytes where {size:,} are expected")
 
 
 def mapped(path: Path, size: int) -> memoryview:

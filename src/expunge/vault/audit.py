@@ -12,6 +12,7 @@ from .certificates.heads import Anchor
 from .certificates.jws import PublicKey
 from .certificates.payload import commitment
 from .disk.rowfile import read_bits
+from .disk.slotsum import slots_sum
 from .disk.snapshot import load_moments
 from .ledger.history import history
 from .ledger.records import DONE
@@ -72,7 +73,8 @@ def _rows(writer: Writer) -> str:
     """Check that every row passes its checksum, and that where there is none there is nothing."""
     rows, manifest, blueprint = writer.now.rows, writer.now.manifest, writer.now.blueprint
     live = read_bits(rows.bits, len(rows.live))
-    if not np.array_equal(live, rows.live) or int(live.sum()) != manifest.rows:
+    counted = int(live.sum()), slots_sum(np.flatnonzero(live), rows.seal)
+    if not np.array_equal(live, rows.live) or counted != (manifest.rows, manifest.slots_sum):
         raise _Wrong("the slots in use are not those of the manifest")
     if live[free_slots(blueprint.key, manifest.drawn, blueprint.code.shards)].any():
         raise _Wrong("there are rows in slots that were never given out")

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import InvalidFile
 from .certificates.waiting import waiting
-from .disk.folder import Folder, Places
+from .disk.folder import Folder, Places, VaultIdentity
 from .disk.manifest import Manifest
 from .ledger.history import history
 from .ledger.ledger import Ledger
@@ -24,6 +25,33 @@ def finished(manifest: Manifest, records: Sequence[Record]) -> bool:
     return any(record.kind == DONE and record.request == manifest.request for record in records)
 
 
+def check_identity(folder: Folder, ledger: Ledger, identity: VaultIdentity) -> None:
+    """Refuse a folder or a ledger that is not this vault's any more; a ledger without a first line is nobody's."""
+    if folder.identity() != identity or ledger.vault() not in (None, identity.vault):
+        raise another_vault(folder)
+
+
+def check_vault(folder: Folder, manifest: Manifest | None, vault: str) -> None:
+    """Refuse a manifest of another vault."""
+    if manifest is not None and manifest.vault != vault:
+        raise another_vault(folder)
+
+
+def another_vault(folder: Folder) -> InvalidFile:
+    """What to say where another vault is than the one that was opened."""
+    return InvalidFile(
+        f"{folder.path} is another vault than the one that was opened there, or files of two are mixed: open it anew"
+    )
+
+
+def own_records(places: Places, vault: str) -> list[Record]:
+    """All records of the ledger, which must be this vault's."""
+    records, _ = Ledger(places.ledger).read()
+    if records and records[0].body.get("vault") != vault:
+        raise another_vault(Folder(places.vault))
+    return records
+
+
 def glance(path: str | Path) -> Status | None:
     """The status of a vault, or None if there is something to be finished, or wrong: then open it."""
     places = Places.of(path)
@@ -41,7 +69,7 @@ def glance(path: str | Path) -> Status | None:
 
 def status_of(places: Places, manifest: Manifest) -> Status:
     """What is in a vault, as of this manifest."""
-    requests, about = history(Ledger(places.ledger).read()[0]), manifest.about
+    requests, about = history(own_records(places, manifest.vault)), manifest.about
     return Status(
         vault=manifest.vault,
         rows=manifest.rows,

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 
 from ..errors import InvalidFile, Unfinished, VaultBusy
+from .certificates.committed import check_committed
 from .disk.folder import Folder
 from .disk.manifest import Manifest
-from .disk.snapshot import Model, load_model
+from .disk.snapshot import Model, digest_of, load_model
 from .ledger.ledger import Ledger
-from .looking import pending
+from .looking import check_vault, finished, pending
 
 _TRIES = 1000
 _POLL = 0.01  # seconds between two looks at what another has to finish
@@ -22,8 +23,8 @@ _POLL = 0.01  # seconds between two looks at what another has to finish
 class Reader:
     """The newest model of a vault, as one process sees it."""
 
-    def __init__(self, folder: Folder, ledger: Ledger, settle: Callable[[], None], wait: float) -> None:
-        self._folder, self._ledger, self._settle, self._wait = folder, ledger, settle, wait
+    def __init__(self, folder: Folder, ledger: Ledger, vault: str, settle: Callable[[], None], wait: float) -> None:
+        self._folder, self._ledger, self._vault, self._settle, self._wait = folder, ledger, vault, settle, wait
         self._seen: tuple[object, Model] | None = None
 
     @property
@@ -59,13 +60,20 @@ class Reader:
     def _load(self) -> Model | None:
         """Read the newest model, or None if there is something to be finished first."""
         manifest = self._folder.current()  # before the ledger: what is accepted in between must not be missed
-        if manifest is None or pending(manifest, *self._ledger.read(manifest.before)):
+        check_vault(self._folder, manifest, self._vault)
+        if manifest is None:
+            return None
+        records, torn = self._ledger.read(manifest.before)
+        if pending(manifest, records, torn):
             return None
         known = None if self._seen is None else self._seen[1]
         if known is not None and known.manifest == manifest:
             return known
         try:
-            return load_model(self._folder, manifest, known)
+            model = load_model(self._folder, manifest, known)
+            if finished(manifest, records):  # else its bits may be yet to be overwritten
+                check_committed(manifest, records, digest_of(self._folder, model))
+            return model
         except InvalidFile:
             if self._folder.current() == manifest:
                 raise

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidFile
+from .certificates.committed import check_committed
 from .certificates.keyring import known_keys
-from .certificates.payload import check_committed
 from .certificates.waiting import waiting
 from .disk.manifest import Manifest
 from .ledger.records import DONE, START, Record
+from .looking import check_vault
 from .requests import Train, request_of
 from .requests.lost import Lost
 from .requests.restore import Restore
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def recover(writer: "Writer") -> None:
     """Bring folder and ledger together, under the lock."""
     manifest = writer.folder.current()
+    check_vault(writer.folder, manifest, writer.identity.vault)
     records = _tail(writer, manifest)
     _settle_keys(writer)
     requests = [record for record in records if record.is_request]
@@ -45,7 +47,7 @@ def recover(writer: "Writer") -> None:
         if writer.folder.leftovers(manifest.names):  # of a crash; or this is a copy that was made half way
             request.overwrite(vault, newest.request)
         writer.check_rows(vault)
-        check_committed(done[newest.request], manifest, vault.state.ensemble.digest())
+        check_committed(manifest, records, vault.state.ensemble.digest())
     writer.tidy()
     return writer.notary.sign_waiting(manifest, writer.now.state.ensemble.digest())
 
@@ -68,6 +70,7 @@ def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Rec
     vault = writer.load(manifest)
     own.overwrite(vault, manifest.request)  # the copy may have been made half way
     writer.check_rows(vault)
+    check_committed(manifest, records, vault.state.ensemble.digest())
     writer.tidy()
     writer.notary.waiting = waiting(records)
     done = {record.request for record in records if record.kind == DONE}

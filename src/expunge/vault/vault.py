@@ -4,7 +4,6 @@ What reads tables, signs or audits is loaded when it is used: who only looks at 
 cryptography.
 """
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ from .founding import check_same_vault, found_identity, undone_if_it_fails, want
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
 from .ledger.records import Record
-from .looking import finished, pending, status_of
+from .looking import finished, own_records, pending, status_of
 from .reader import Reader
 from .receipts import Receipt, Status, Verdict
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
@@ -71,11 +70,10 @@ class Vault:
         """Use `create` or `open`."""
         self.places = places
         self._wait = wait
-        self._mutex = threading.RLock()
         self._keys = keys
         self._writer = Writer(places, identity, self._keys)
         self.receipt: Receipt | None = None  # of the training, in a vault that was just made
-        self._reader = Reader(self._writer.folder, Ledger(places.ledger), self._settle, wait)
+        self._reader = Reader(self._writer.folder, Ledger(places.ledger), identity.vault, self._settle, wait)
 
     @classmethod
     def create(
@@ -137,7 +135,7 @@ class Vault:
         with undone_if_it_fails(places):
             vault = cls(places, found_identity(places, wait), keys, wait=wait)
             writer = vault._writer
-            with vault._mutex, writer.locked(wait):
+            with writer.locked(wait):
                 if writer.trained and not replace:
                     raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
                 if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
@@ -221,7 +219,7 @@ class Vault:
 
     @contextmanager
     def _writing(self, wait: float | None = None) -> Iterator[Writer]:
-        with self._mutex, self._writer.locked(self._wait if wait is None else wait):
+        with self._writer.locked(self._wait if wait is None else wait):
             if not self._writer.trained:
                 raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
             yield self._writer
@@ -466,7 +464,7 @@ class Vault:
     @property
     def requests(self) -> list[LoggedRequest]:
         """All requests, with their state and certificates."""
-        return history(Ledger(self.places.ledger).read()[0])
+        return history(own_records(self.places, self._writer.identity.vault))
 
     def status(self) -> Status:
         """Return what is in the vault: rows, people, requests, and what the model is."""

@@ -15,6 +15,7 @@ for it while it is computed, that a full disk refuses it whole, and that recover
 commits and goes on with step 4. Only an old copy of the folder, put back, has to be computed anew.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from dataclasses import asdict
 import numpy as np
 
 from ..encoding.placement import free_slots
-from ..errors import ExpungeError, InvalidFile, Unfinished
+from ..errors import ExpungeError, InvalidFile, Unfinished, VaultBusy
 from ..saving.files import SyncFailed
 from .certificates.keys import Keys
 from .certificates.notary import Notary, now
@@ -30,8 +31,11 @@ from .disk.folder import Folder, Places, VaultIdentity
 from .disk.leaves import Leaves
 from .disk.manifest import Manifest
 from .disk.snapshot import Model, Snapshot, load_people, load_snapshot
+from .ledger import forks
 from .ledger.ledger import Ledger
 from .ledger.records import Record, compose
+from .ledger.turns import Turns
+from .looking import check_identity
 from .recovery import recover
 from .requests import Request
 from .requests.caller import Caller
@@ -48,13 +52,17 @@ class Writer:
         self.leaves = Leaves(places.leaves)
         self.trained: Snapshot | None = None  # what is loaded; None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
+        self._turns = Turns()
         self._stamp: object = None
+        self._forgotten = False
         self._broken = False
+        forks.watch(self)
 
     @property
     def site(self) -> Site:
         """Where the next request is planned."""
-        return Site(self.folder, self.identity, self.newest + 1, self.trained, self.notary.known, self.leaves)
+        known, leaves = self.notary.known, self.leaves
+        return Site(self.folder, self.identity, self.newest + 1, self.trained, known, leaves, self.check_process)
 
     @property
     def now(self) -> Snapshot:
@@ -66,23 +74,44 @@ class Writer:
     @contextmanager
     def locked(self, wait: float) -> Iterator[None]:
         """Hold the lock; whatever was accepted and not finished is finished first."""
-        if self._broken:
-            raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault anew to go on")
-        with self.ledger.locked(wait):
-            try:
-                self.notary.notes = []
-                if self._stamp is None or self._stamp != self._look() or self._left_behind():
-                    self.trained = self._stamp = None
-                    recover(self)
-                    self._stamp = self._look()
-                yield
-            except BaseException as error:
-                self._broken = isinstance(error, SyncFailed) or isinstance(error.__cause__, SyncFailed)
-                raise
+        self.check_process()
+        deadline = time.monotonic() + wait
+        with self._turns.taken(wait):
+            if self._broken:
+                raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault anew to go on")
+            with self.ledger.locked(max(0.0, deadline - time.monotonic())):
+                try:
+                    self._take_up()
+                    yield
+                except BaseException as error:
+                    self._broken = isinstance(error, SyncFailed) or isinstance(error.__cause__, SyncFailed)
+                    raise
+
+    def _take_up(self) -> None:
+        """See that this is the vault that was opened, and read what is not in memory, or is there no more."""
+        self.notary.notes = []
+        check_identity(self.folder, self.ledger, self.identity)
+        if self._forgotten or self._stamp is None or self._stamp != self._look() or self._left_behind():
+            self.trained = self._stamp = None
+            recover(self)
+            self._stamp, self._forgotten = self._look(), False
+        elif self.trained is not None:
+            self.trained.check_sizes()
 
     def forget(self) -> None:
         """Read everything anew the next time."""
-        self._stamp = None
+        self._forgotten = True
+
+    def forked(self) -> None:
+        """In a child: read everything anew. Threads of the parent that were at work are not here."""
+        self._turns.forked()
+        self.ledger.forked()
+        self.trained = self._stamp = None
+
+    def check_process(self) -> None:
+        """Refuse to go on with what the parent of this process is carrying out."""
+        if self._turns.broken_off:
+            raise VaultBusy("this process was forked in the midst of a request, which is its parent's: open it anew")
 
     def _look(self) -> object:
         """Return what changes with every request of anybody, and when another copy of the folder is put here."""
@@ -100,14 +129,14 @@ class Writer:
 
     def perform(self, plan: Plan, caller: Caller | None = None) -> Record:
         """Carry a request out, with what its caller has to say about it."""
+        self.check_process()
         self._stamp = None  # whatever goes wrong from here on: read everything anew
         site, request = self.site, plan.request
         body = {"request": site.number, "kind": request.kind, "waiting": self.notary.waiting, **request.body()}
         record = compose(self.ledger.tip, {**body, **asdict(caller or Caller()), "time": now()})
         with self.preparing():
             manifest = plan.prepare(site, self.ledger.tip, record)
-        self.ledger.append(record)
-        self.newest = record.request
+        self._accept(record)
         try:
             self.folder.commit(manifest)
             self.finish(record, request, self._after(plan, manifest))
@@ -116,8 +145,20 @@ class Writer:
                 f"request {record.request} was accepted but could not be finished: {error}; "
                 "the next command on this vault goes on with it"
             ) from error
-        self._stamp = self._look()
+        with suppress(OSError):  # it is done, whatever there is to be seen now
+            self._stamp = self._look()
         return record
+
+    def _accept(self, record: Record) -> None:
+        """Write that a request is accepted, and sync; if only the sync fails, nobody can say that it is not."""
+        try:
+            self.ledger.append(record)
+        except SyncFailed as error:
+            raise Unfinished(
+                f"request {record.request} was written to the ledger and {error.strerror}; unless the machine fails "
+                "before, the next command on this vault carries it out: expunge log tells"
+            ) from error
+        self.newest = record.request
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
@@ -126,7 +167,7 @@ class Writer:
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, SyncFailed):
+            if not isinstance(error, SyncFailed) and not self._turns.broken_off:
                 with suppress(OSError, ExpungeError):  # what cannot be wiped now is wiped when the vault is next opened
                     self._abandon()
             self.trained = None
@@ -164,9 +205,11 @@ class Writer:
         return self.trained
 
     def check_rows(self, vault: Snapshot) -> None:
-        """Refuse a folder whose bits count other rows than its manifest: a hidden row would stay in the moments."""
+        """Refuse a folder whose bits say other slots than its manifest: a hidden row would stay in the moments."""
         if int(np.count_nonzero(vault.rows.live)) != vault.manifest.rows:
             raise InvalidFile(f"{self.folder.path} is damaged: it has another number of rows than its manifest says")
+        if vault.rows.sum != vault.manifest.slots_sum:
+            raise InvalidFile(f"{self.folder.path} is damaged: it has rows in other slots than its manifest says")
 
     def tidy(self) -> None:
         """Wipe rows beyond those that count, which were being added when something failed, then all leftovers."""

@@ -13,9 +13,10 @@ from ...saving import files
 from ..disk.manifest import Manifest
 from ..ledger.ledger import Ledger
 from ..ledger.records import DONE, SIGNATURE, Position, Record, compose
+from .committed import check_committed
 from .keyring import key_record
 from .keys import Keys
-from .payload import certificate_payload, check_committed, done_record
+from .payload import certificate_payload, done_record
 
 if TYPE_CHECKING:
     from .signers import Signer
@@ -99,7 +100,7 @@ class Notary:
         done = {record.request: record for record in records if record.kind == DONE}
         if not asked.keys() & done.keys() >= {*self.waiting, manifest.request}:
             raise InvalidFile(f"{self._ledger.path} was changed: it lacks requests that wait for their certificate")
-        check_committed(done[manifest.request], manifest, digest)  # for all before it the manifest vouches
+        check_committed(manifest, records, digest)  # for all before it the manifest vouches
         return {request: certificate_payload(self._vault, asked[request], done[request]) for request in self.waiting}
 
     def _signed(self, payload: str) -> str | None:

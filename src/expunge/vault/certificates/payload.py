@@ -72,15 +72,6 @@ def commitment(salt: str, digest: str) -> str:
     return hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(digest)).hexdigest()
 
 
-def check_committed(done: Record, manifest: Manifest, digest: str) -> None:
-    """Refuse a state that is not the one which the ledger says its newest request led to."""
-    if done.body["commitment"] != commitment(manifest.salt, digest) or done.body["schema"] != manifest.schema.sum:
-        raise InvalidFile(
-            f"the ledger says that request {done.request} led to another state than the folder has: one of them was "
-            "changed; put both back as they were"
-        )
-
-
 def payload_text(fields: Mapping[str, Any]) -> str:
     """A payload in its one form."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -83,6 +83,7 @@ class Manifest:
     record: str  # that record's hash
     drawn: int  # slots given out so far
     rows: int
+    slots_sum: int  # of the slots that have a row
     owners: int  # ids that have rows
     erased: int  # ids that are erased and not readmitted
     salt: str

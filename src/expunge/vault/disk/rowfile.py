@@ -3,7 +3,8 @@
 An entry is the row's inputs and targets as float64 and a checksum of them, of the slot and of the vault's seal. An
 erased row is all zeros, and so is a slot that has none yet. Which slots have a row is one bit each, in a file of its
 own. Subtracting a row that is not, to the last bit, the row that was learned would leave a residue for ever: every row
-that is read is checked, and a file of another vault is no better than a damaged one.
+that is read is checked, and a file of another vault is no better than a damaged one. The bits are checked as a whole:
+the manifest has the sum of the slots in use (`slotsum`).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots
 from ...saving import files
 from ...stores.rows import Rows
+from .slotsum import slots_sum
 
 Words = NDArray[np.uint64]
 Bits = NDArray[np.bool_]
@@ -33,6 +35,7 @@ class RowFile(Rows):
 
     def __init__(self, path: Path, bits: Path, live: Bits, inputs: int, targets: int, seal: bytes) -> None:
         self.path, self.bits, self.width, self.seal = path, bits, inputs + targets, seal
+        self._sum: int | None = None
         data = files.mapped(path, len(live) * self.entry_bytes)
         self._table = np.frombuffer(data, dtype="<u8").reshape(len(live), self.width + 1)
         values = self._table[:, :-1].view("<f8")
@@ -54,6 +57,33 @@ class RowFile(Rows):
     def entry_bytes(self) -> int:
         """The length of an entry."""
         return _entry_bytes(self.width)
+
+    @property
+    def sum(self) -> int:
+        """The sum of the slots in use; counted once, then it changes with them."""
+        if self._sum is None:
+            self._sum = slots_sum(np.flatnonzero(self.live), self.seal)
+        return self._sum
+
+    def hold(self, slots: Slots, there: bool) -> None:
+        """Say, in memory alone, whether these slots have a row."""
+        changed = np.unique(slots[self.live[slots] != there])
+        total = self.sum + (1 if there else -1) * slots_sum(changed, self.seal)
+        self.live[slots] = there
+        self._sum = total % 2**64
+
+    def check_held(self, slots: Slots) -> None:
+        """Refuse to take the rows in these slots for rows if one has none: then its owner's entry is damaged."""
+        inside = bool((slots < len(self.live)).all())
+        if not inside or not self.live[slots].all() or len(np.unique(slots)) < len(slots):
+            raise InvalidFile(
+                f"{self.path.parent} is damaged: somebody's row is said to be where there is none; nothing was changed"
+            )
+
+    def check_sizes(self) -> None:
+        """Refuse files that somebody cut since they were taken up: to read what is mapped would end the process."""
+        files.check_size(self.path, len(self.live) * self.entry_bytes)
+        files.check_size(self.bits, _bitmap_bytes(len(self.live)))
 
     def take(self, slots: Slots) -> tuple[Floats, Floats]:
         table = self._table[slots]
@@ -83,13 +113,13 @@ class RowFile(Rows):
 
     def mark(self, slots: Slots) -> None:
         """Say that these slots have a row now, in memory and on disk."""
-        self.live[slots] = True
+        self.hold(slots, True)
         self._write_bits(slots)
 
     def erase(self, slots: Slots) -> None:
         """Overwrite the rows in these slots by zeros, clear their bits, and sync both."""
         self.blank(slots)
-        self.live[slots] = False
+        self.hold(slots, False)
         self._write_bits(slots)
 
     def blank(self, slots: Slots) -> None:
@@ -103,7 +133,9 @@ class RowFile(Rows):
         files.resize(self.path, slots * self.entry_bytes)
         files.resize(self.bits, _bitmap_bytes(slots))
         live = np.concatenate([self.live, np.zeros(slots - len(self.live), dtype=np.bool_)])
-        return type(self)(self.path, self.bits, live, self.X.shape[1], self.y.shape[1], self.seal)
+        grown = type(self)(self.path, self.bits, live, self.X.shape[1], self.y.shape[1], self.seal)
+        grown._sum = self._sum
+        return grown
 
     def trim(self) -> None:
         """Wipe and cut off what lies beyond the slots that there are."""
@@ -127,9 +159,17 @@ class RowFile(Rows):
 
 
 def read_bits(path: Path, slots: int) -> Bits:
-    """Which slots have a row, from the file of bits."""
-    bits = np.frombuffer(files.mapped(path, _bitmap_bytes(slots)), dtype=np.uint8)
-    return np.unpackbits(bits, count=slots).astype(np.bool_)
+    """Which slots have a row, from the file of bits. The spare bits of its last byte are never set."""
+    size = _bitmap_bytes(slots)
+    try:
+        with files.opened(path) as fd:
+            data = files.read_from(fd, path, stop=size)
+    except FileNotFoundError:
+        raise InvalidFile(f"{path} is not there: the folder is incomplete") from None
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
+    if len(data) < size or bits[slots:].any():
+        raise InvalidFile(f"{path} is damaged, or cut short")
+    return bits[:slots].astype(np.bool_)
 
 
 def packed(slots: Slots, X: Floats, y: Floats, seal: bytes) -> Words:

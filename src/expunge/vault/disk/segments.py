@@ -35,6 +35,10 @@ class Segment:
         if len(self._entries) != count:
             raise InvalidFile(f"{path} has the wrong length")
 
+    def check_size(self) -> None:
+        """Refuse a file that somebody cut since it was taken up."""
+        files.check_size(self.path, self.count * (8 + _ENTRY.itemsize))
+
     def look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
         """Owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is no error."""
         low, high = self.high.searchsorted(hashes[:, 0], "left"), self.high.searchsorted(hashes[:, 0], "right")

@@ -22,7 +22,7 @@ from ..tables.schema import Schema
 from .folder import Folder
 from .manifest import Learner, Manifest
 from .people import People
-from .rowfile import RowFile
+from .rowfile import RowFile, read_bits
 from .segments import Segment
 from .sides import extents_of
 
@@ -69,6 +69,12 @@ class Snapshot:
         """The rows."""
         return rows_of(self.state)
 
+    def check_sizes(self) -> None:
+        """Refuse files that somebody cut since they were mapped."""
+        self.rows.check_sizes()
+        for segment in self.people.segments:
+            segment.check_size()
+
     def touching(self, state: State, slots: Slots) -> State:
         """A state with the moments read, and checked, of the learners that rows in these slots feed."""
         ensemble = state.ensemble
@@ -104,6 +110,14 @@ def load_snapshot(folder: Folder, manifest: Manifest, known: Model | None) -> Sn
         raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
     state = replace(model.state, ensemble=replace(model.state.ensemble, store=rows))
     return Snapshot(folder, replace(model, state=state), people)
+
+
+def digest_of(folder: Folder, model: Model) -> str:
+    """The digest of a model that has no rows, with the file of bits as it is."""
+    ensemble, manifest = model.state.ensemble, model.manifest
+    live = read_bits(folder.path / manifest.live_file, room(manifest.drawn, model.state.blueprint.code.shards))
+    rows = Rows(np.empty((0, len(model.schema.inputs))), np.empty((0, len(model.schema.targets))), live)
+    return replace(ensemble, store=rows).digest()
 
 
 def load_people(folder: Folder, manifest: Manifest) -> People:

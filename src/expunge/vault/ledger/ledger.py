@@ -10,11 +10,12 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ...errors import InvalidFile, VaultBusy
 from ...saving import files
+from . import forks
 from .records import LEDGER, START, VERSION, Position, Record, parse, parse_line
 
 _HEADER_BYTES = 4096
@@ -27,7 +28,8 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tip = START
-        self._fd: int | None = None
+        self._fd: int | None = None  # once it is locked
+        self._descriptors: set[int] = set()  # open to be locked, or locked
         self._trusted = START  # before here nothing needs to be written again
 
     def read(self, after: Position = START) -> tuple[list[Record], bool]:
@@ -60,23 +62,48 @@ class Ledger:
             )
         return str(record.body["vault"])
 
-    def stamp(self) -> tuple[int, int]:
+    def stamp(self) -> tuple[int, int, int]:
         """Return what changes whenever a record is added; it costs a microsecond."""
         found = os.stat(self.path)
-        return found.st_ino, found.st_size
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     @contextmanager
     def locked(self, wait: float) -> Iterator[None]:
         """Be the one writer, or raise `VaultBusy` after ``wait`` seconds."""
-        with files.opened(self.path, os.O_RDWR) as fd:
+        with ExitStack() as stack:
+            with forks.gate:
+                fd = stack.enter_context(files.opened(self.path, os.O_RDWR))
+                self._descriptors.add(fd)
+                forks.watch(self)
+            stack.callback(self._release, fd)
             _lock(fd, self.path, wait)
-            if os.fstat(fd).st_ino != self.path.stat().st_ino:
-                raise VaultBusy(f"{self.path} was replaced while it was being opened: try again")
+            if not self._is_at_its_path(fd):
+                raise VaultBusy(f"{self.path} was removed or replaced while it was being opened: try again")
             self._fd = fd
-            try:
-                yield
-            finally:
-                self._fd = None
+            yield
+
+    def _release(self, fd: int) -> None:
+        """Give the lock back at once: closing the file would not, while a child has it open."""
+        if self._fd == fd:
+            self._fd = None
+        with suppress(OSError):
+            files.system.unlock(fd)
+        self._descriptors.discard(fd)
+
+    def _is_at_its_path(self, fd: int) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(fd), os.stat(self.path))
+        return False
+
+    def forked(self) -> None:
+        """In a child: let go of the parent's lock. What is closed later by this number is nothing."""
+        for fd in self._descriptors:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nothing, fd, inheritable=False)
+            os.close(nothing)
+        self._descriptors.clear()
+        self._fd = None
+        self.tip = self._trusted = START
 
     def trust(self, position: Position) -> None:
         """Write what comes after this position again with the next record: it may never have reached the disk."""
@@ -84,34 +111,37 @@ class Ledger:
 
     def settle(self) -> None:
         """Write again what is not trusted, and sync: before anything is done that follows from it."""
-        assert self._fd is not None
         if self._trusted != self.tip:
-            files.write_all(self._fd, self._untrusted(), self._trusted.offset)
-            files.sync(self._fd)
+            files.write_all(self._locked, self._untrusted(), self._trusted.offset)
+            files.sync(self._locked)
             self._trusted = self.tip
 
     def _untrusted(self) -> bytes:
-        assert self._fd is not None
-        return files.read_from(self._fd, self.path, offset=self._trusted.offset, stop=self.tip.offset)
+        return files.read_from(self._locked, self.path, offset=self._trusted.offset, stop=self.tip.offset)
 
     def append(self, *records: Record) -> None:
         """Add records that `compose` made, and sync. If that fails, what was written is taken back."""
-        assert self._fd is not None
-        lines = b"".join(record.line for record in records)
+        fd, lines = self._locked, b"".join(record.line for record in records)
         try:
-            files.write_all(self._fd, self._untrusted() + lines, self._trusted.offset)
+            files.write_all(fd, self._untrusted() + lines, self._trusted.offset)
         except BaseException:
             with suppress(OSError):  # if even that fails it is a torn record, which the next open cuts
-                files.system.truncate(self._fd, self.tip.offset)
+                files.system.truncate(fd, self.tip.offset)
             raise
-        files.sync(self._fd)
+        files.sync(fd)
         self.tip = self._trusted = records[-1].end
 
     def cut(self) -> None:
         """Cut off a torn record."""
-        assert self._fd is not None
-        files.system.truncate(self._fd, self.tip.offset)
-        files.sync(self._fd)
+        files.system.truncate(self._locked, self.tip.offset)
+        files.sync(self._locked)
+
+    @property
+    def _locked(self) -> int:
+        """The file that is written to; a child that was forked while it was locked has none."""
+        if self._fd is None:
+            raise VaultBusy(f"{self.path} is not locked by this process")
+        return self._fd
 
     @contextmanager
     def _opened(self) -> Iterator[int]:

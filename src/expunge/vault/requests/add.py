@@ -83,7 +83,7 @@ class _Learning:
         if not self._moved:
             state = self._before.touching(state, change.slots).after(change).state
             self._touched.update(state.blueprint.code.learners_of(change.slots))
-        state.ensemble.store.live[change.slots] = True
+        rows_of(state).hold(change.slots, True)
         self._state = state
 
     def finished(self) -> tuple[State, int]:

@@ -55,6 +55,7 @@ class Intake:
         """Write rows to their slots in a file, synced at the end; yields what was written."""
         with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
             for hashes, X, y in checked(blocks, self._admitted):
+                self.site.check_process()
                 slots = draw_slots(self.blueprint.key, self.drawn, len(X), self.blueprint.code.shards)
                 for offset, data in located(slots, packed(slots, X, y, self.site.identity.seal)):
                     files.write_all(fd, data, offset)
@@ -62,6 +63,7 @@ class Intake:
                 self._hashes.append(hashes)
                 self._slots.append(slots)
                 yield slots, X, y
+                self.site.check_process()  # whoever was told of these rows may have forked
             files.sync(fd)
 
     def _admitted(self, block: Block) -> tuple[Hashes, Floats, Floats]:

@@ -2,7 +2,7 @@
 
 import io
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +23,11 @@ from ..disk.manifest import About, Batch, File, Learner, Manifest
 from ..disk.people import MOST_SEGMENTS
 from ..disk.segments import Hashes, segment_bytes
 from ..disk.sides import side_of
+from ..disk.slotsum import slots_sum
 from ..disk.snapshot import Snapshot
 from ..ledger.records import Position, Record
 from ..tables.schema import Schema
-from .request import Request
+from .request import Numbers, Request
 
 _SALT_BYTES = 32
 
@@ -41,6 +42,7 @@ class Site:
     trained: Snapshot | None
     keys: tuple[str, ...]  # that sign for the vault, the newest first
     leaves: Leaves
+    check_process: Callable[[], None]  # refuses in a child that was forked in the midst of the request
 
     @property
     def now(self) -> Snapshot:
@@ -86,6 +88,7 @@ class Plan:
     erased: int  # ids that are erased then
     learners: int = 0  # that learned anew
     brings: tuple[Hashes, Slots] | None = None  # new entries of people
+    erases: Numbers = ()  # slots
     stage: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
     charter: Charter | None = None  # a new schema and blueprint
     leaves: Sequence[bytes] = ()  # commitments to the people of the request
@@ -110,6 +113,7 @@ class Plan:
             record=record.end.hash,
             drawn=state.drawn,
             rows=state.rows,
+            slots_sum=self._slots_sum(site.identity.seal, known),
             owners=self.owners,
             erased=self.erased,
             salt=secrets.token_bytes(_SALT_BYTES).hex(),
@@ -128,6 +132,12 @@ class Plan:
         files.create(site.folder.path / manifest.name, manifest.to_bytes())
         files.sync_folder(site.folder.path)
         return manifest
+
+    def _slots_sum(self, seal: bytes, known: Manifest | None) -> int:
+        """The sum of the slots that will have a row, from what comes and goes: nobody counts them all."""
+        come = np.empty(0, dtype=np.int64) if self.brings is None else self.brings[1]
+        change = slots_sum(come[come >= 0], seal) - slots_sum(np.array(self.erases, dtype=np.int64), seal)
+        return ((0 if known is None else known.slots_sum) + change) % 2**64
 
     def _write_people(self, site: Site, before: Snapshot | None) -> tuple[Batch, ...]:
         """A segment of the entries that the request brings; with too many segments, one of all that there are."""

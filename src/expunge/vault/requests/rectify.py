@@ -48,6 +48,7 @@ class Rectify(Request):
             where="in the vault than in this table",
             way_out="unlearn the id, readmit it and add its rows",
         )
+        now.rows.check_held(slots)
         outcome = now.touching(now.state, slots).after(Change(slots, X, y))
         leaves = leaves_of(site, named.ids)
         request = cls(len(slots), len(place), root(leaves).hex(), tuple(slots.tolist()), as_text(named.hashes))

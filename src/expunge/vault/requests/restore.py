@@ -45,6 +45,7 @@ class Restore(Request):
         outside = _drop_outside(now, blueprint, lost) if lost.bounds else 0
         state = now.state.grown(max(lost.drawn, now.state.drawn))
         change = Change(np.array(sorted(lost.erase), dtype=np.int64))
+        now.rows.check_held(change.slots)
         charter = None
         if lost.bounds:
             charter = Charter.written(site, schema, blueprint)
@@ -67,7 +68,7 @@ class Restore(Request):
         )
         brings = _tombstones(now, lost, change.slots)
         owners, erased = request._counts(now, brings)
-        return Plan(request, after, owners, erased, learners, brings=brings, charter=charter)
+        return Plan(request, after, owners, erased, learners, brings=brings, erases=request.erase, charter=charter)
 
     def _counts(self, now: Snapshot, brings: tuple[Hashes, Slots] | None) -> tuple[int, int]:
         """How many ids will have rows, and how many will be erased."""

@@ -30,13 +30,17 @@ class Unlearn(Request):
         """Erase these people; somebody erased before has no rows and stays erased."""
         live = named.entries.live
         now, owners = site.now, np.unique(live.owner)
+        now.rows.check_held(live.slot)
         outcome = now.touching(now.state, live.slot).after(Change(live.slot))
         gone = named.hashes[owners]
         leaves = leaves_of(site, [named.ids[k] for k in owners.tolist()])
         request = cls(len(live.slot), len(gone), root(leaves).hex(), tuple(live.slot.tolist()), as_text(gone))
         erased = now.manifest.erased + len(set(owners.tolist()) - set(named.entries.buried.owner.tolist()))
         left = now.manifest.owners - len(gone)
-        return Plan(request, outcome.state, left, erased, outcome.learners, leaves=leaves, skipped=named.skipped)
+        skipped, erases = named.skipped, request.erase
+        return Plan(
+            request, outcome.state, left, erased, outcome.learners, erases=erases, leaves=leaves, skipped=skipped
+        )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         erased = np.array(self.erase, dtype=np.int64)

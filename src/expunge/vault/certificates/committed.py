@@ -1,0 +1,18 @@
+"""What the ledger says that a state is: a state that was loaded is compared with it."""
+
+from collections.abc import Sequence
+
+from ...errors import InvalidFile
+from ..disk.manifest import Manifest
+from ..ledger.records import DONE, Record
+from .payload import commitment
+
+
+def check_committed(manifest: Manifest, records: Sequence[Record], digest: str) -> None:
+    """Refuse a state with this digest if the ledger says that the manifest's request, once done, led to another."""
+    for done in (record.body for record in records if record.kind == DONE and record.request == manifest.request):
+        if (done["commitment"], done["schema"]) != (commitment(manifest.salt, digest), manifest.schema.sum):
+            raise InvalidFile(
+                f"the folder is damaged, or the ledger was changed: the state is not the one that request "
+                f"{manifest.request} led to, as the ledger tells; put a copy of the folder back"
+            )

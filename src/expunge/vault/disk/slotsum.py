@@ -1,0 +1,36 @@
+"""The sum of the slots in use: a fingerprint of the file of bits that an erasure changes by one subtraction.
+
+It is the sum modulo 2^64 of a keyed mix of each slot that has a row. A bit that is flipped adds or takes away a number
+that looks drawn at random: whatever bits are flipped by accident, the sum is another. (Who can write to the folder and
+means harm can write the sum as well.)
+"""
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...encoding.randomness import words
+from ...exact.arrays import Slots, cut
+
+_SHIFTS = tuple(map(np.uint64, (30, 27, 31)))  # of SplitMix64 (Steele, Lea and Flood 2014)
+_ODD = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
+_STREAM = 1  # of the words that the seal gives; the checksums of rows have another
+
+
+def slots_sum(slots: Slots, seal: bytes) -> int:
+    """The sum of these slots, each of which is there once."""
+    parts = (int(_mixed(slots[block], seal).sum(dtype=np.uint64)) for block in cut(len(slots), 1))
+    return sum(parts) % 2**64
+
+
+def _mixed(slots: Slots, seal: bytes) -> NDArray[np.uint64]:
+    mixed: NDArray[np.uint64] = slots.astype(np.uint64) * _ODD[0] + _key(seal)
+    for shift, odd in zip(_SHIFTS, _ODD[1:], strict=False):
+        mixed = (mixed ^ (mixed >> shift)) * odd
+    return mixed ^ (mixed >> _SHIFTS[-1])
+
+
+@cache
+def _key(seal: bytes) -> np.uint64:
+    return np.uint64(words(np.frombuffer(seal, dtype="<u8").astype(np.uint64), _STREAM, 0, 1)[0])
