@@ -18,6 +18,7 @@ from ..errors import InvalidFile, InvalidSetting, MissingData, VaultBusy
 from ..exact import threads
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
+from ..saving.own import KeyElsewhere
 from . import tables
 from .certificates.keys import Keys, signing_key
 from .certificates.waiting import waiting
@@ -64,7 +65,7 @@ class Vault:
         self.places = places
         self._wait = wait
         self._mutex = threading.RLock()
-        self._keys = Keys(places.key if key is None else Path(key), places.public)
+        self._keys = Keys(places.key if key is None else KeyElsewhere(key), places.public)
         self._writer = Writer(places, identity, self._keys)
         self.receipt: Receipt | None = None  # of the training, in a vault that was just made
         self._reader = Reader(self._writer.folder, Ledger(places.ledger), self._settle, wait)
@@ -82,6 +83,7 @@ class Vault:
         key: str | Path | None = None,
         replace: bool = False,
         skip_erased: bool = False,
+        group: bool = False,
         wait: float = 10.0,
         progress: Progress = silent,
     ) -> "Vault":
@@ -106,6 +108,8 @@ class Vault:
             Whether to train an existing vault anew, on this table alone. Who was erased stays erased.
         skip_erased : bool
             Whether to leave out rows of ids that were erased, instead of refusing the table.
+        group : bool
+            Whether the group of the new folder may read the vault (all but the private key), and so predict.
         wait : float
             Seconds to wait for another writer.
         progress : callable, optional
@@ -114,9 +118,9 @@ class Vault:
         places = Places.of(path)
         wanted = wanted_schema(data, schema, target, id)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
-        signing = None if key is None else signing_key(Path(key))
+        signing = None if key is None else signing_key(KeyElsewhere(key))
         with undone_if_it_fails(places):
-            vault = cls(places, found_identity(places, wait), key=key, wait=wait)
+            vault = cls(places, found_identity(places, wait, group=group), key=key, wait=wait)
             writer = vault._writer
             with vault._mutex, writer.locked(wait):
                 if writer.trained and not replace:

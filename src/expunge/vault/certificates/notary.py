@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ...errors import InvalidFile
 from ...saving import files
+from ...saving.own import Beside
 from ..disk.manifest import Manifest
 from ..ledger.ledger import Ledger
 from ..ledger.records import DONE, SIGNATURE, Position, Record, compose
@@ -14,7 +15,7 @@ from .payload import payload_of
 class Notary:
     """Certificates of one vault. A missing key never blocks a request: it is certified later."""
 
-    def __init__(self, ledger: Ledger, folder: Path, keys: Keys) -> None:
+    def __init__(self, ledger: Ledger, folder: Beside, keys: Keys) -> None:
         self._ledger, self._folder, self._keys = ledger, folder, keys
         self.notes: list[str] = []
         self.waiting: list[int] = []  # requests that are done and not certified
@@ -57,9 +58,7 @@ class Notary:
         """Write a certificate where people can take it away."""
         path = self.path(request)
         try:
-            if not self._folder.is_dir():
-                files.system.mkdir(self._folder)
-                files.sync_folder(self._folder.parent)
+            files.make_folder(self._folder, for_group=self._folder.for_group)
             files.put(path, jws.encode() + b"\n")
         except (OSError, InvalidFile) as error:  # the ledger gets it: the request is done
             self.notes.append(f"the certificate could not be written to {self._folder}: {error}")
