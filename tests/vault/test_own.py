@@ -15,7 +15,7 @@ from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.disk.folder import Places
 
 from support.disks import Interrupted, used
-from support.vaults import everything, made
+from support.vaults import everything, made, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -193,6 +193,16 @@ def test_a_folder_that_is_swapped_for_a_link_after_it_was_checked_is_not_followe
         assert files.read(path / "current") == right
     with pytest.raises(InvalidFile, match="follows no links"):
         files.read(path / "current")
+
+
+def test_a_vault_may_lie_in_a_folder_that_is_reached_through_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    vault = made(tmp_path / "link" / "v.vault")
+    assert vault.unlearn(["person-1"]).path == tmp_path / "link" / "v.certificates" / "000002.jws"
+    vault.predict_to(random_table(["person-2"]), tmp_path / "link" / "predictions.csv")
+    assert Vault.open(tmp_path / "real" / "v.vault").verify().ok
+    assert (tmp_path / "real" / "predictions.csv").read_bytes().count(b"\n") == 2
 
 
 def test_all_that_is_derived_from_a_vaults_path_is_guarded(tmp_path):

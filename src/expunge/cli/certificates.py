@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import Parser, add_json, add_vault, command, group, opened
+from .arguments import Parser, UsageError, add_json, add_read_only, add_vault, command, group, opened
 from .receipts import answering
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    command(commands, key, _add_new, add_vault)
+    command(commands, key, _add_new, add_read_only, add_vault)
     group(commands, "certificate", "Show and check certificates, offline.", _register_below)
 
 
@@ -40,6 +40,8 @@ def _add_public_key(added: Parser) -> None:
 
 def key(args: Namespace) -> None:
     """Show the public keys of a vault, the newest first; make a new pair if the private key is lost."""
+    if args.new and args.read_only:
+        raise UsageError("--new makes a key, and --read-only changes nothing: give one of them")
     vault = opened(args)
     if args.new:
         vault.renew_key()

@@ -226,7 +226,8 @@ def sync_folder(path: Path) -> None:
     """Make new, renamed and removed names last."""
     if os.name != "posix":
         return
-    fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    real = path.resolve() if path.is_symlink() else path  # a folder that files were put into by this name
+    fd = system.open(real, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync(fd)
     finally:

@@ -104,8 +104,8 @@ class Inside(Guarded):
 class KeyElsewhere(Guarded):
     """A private key that was named, wherever it lies.
 
-    Secrets that are mounted into a container are links to files of root that others may read. So links are followed, and
-    refused is only what others can write to, or what belongs to a third user.
+    Secrets that are mounted into a container are links to files of root that others may read. So links are followed;
+    what others can write to, or what belongs to a third user, is refused.
     """
 
     def others(self) -> set[int]:

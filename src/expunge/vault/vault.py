@@ -4,6 +4,7 @@ What reads tables, signs or audits is loaded when it is used: who only looks at 
 cryptography.
 """
 
+import errno
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ from .requests.naming import Holding, holdings, look_up
 from .requests.plan import Plan
 from .requests.train import blueprint_of
 from .tables import Schema
+from .unlocked import settled, unlocked
 from .writer import Writer
 
 
@@ -60,9 +62,17 @@ class Vault:
     True
     """
 
-    def __init__(self, places: Places, identity: VaultIdentity, *, key: str | Path | None, wait: float) -> None:
+    def __init__(
+        self,
+        places: Places,
+        identity: VaultIdentity,
+        *,
+        key: str | Path | None,
+        wait: float,
+        read_only: bool = False,
+    ) -> None:
         """Use `create` or `open`."""
-        self.places = places
+        self.places, self.read_only = places, read_only
         self._wait = wait
         self._mutex = threading.RLock()
         self._keys = Keys(places.key if key is None else KeyElsewhere(key), places.public)
@@ -137,7 +147,9 @@ class Vault:
         return vault
 
     @classmethod
-    def open(cls, path: str | Path, *, key: str | Path | None = None, wait: float = 10.0) -> "Vault":
+    def open(
+        cls, path: str | Path, *, key: str | Path | None = None, wait: float = 10.0, read_only: bool = False
+    ) -> "Vault":
         """Take up a vault; what was accepted and not finished is finished first.
 
         Parameters
@@ -148,6 +160,9 @@ class Vault:
             The private key that signs certificates. Default: the one beside the folder.
         wait : float
             Seconds to wait for another writer.
+        read_only : bool
+            Whether to change nothing at all: nothing is written, locked, signed or wiped. While an accepted request is
+            not finished such a vault refuses to answer (`Unfinished`).
         """
         places = Places.of(path)
         if not places.vault.is_dir():
@@ -156,13 +171,17 @@ class Vault:
             raise InvalidFile(f"{places.ledger} is not there: a vault cannot be opened without its ledger")
         identity = Folder(places.vault).identity()
         check_same_vault(places, identity)
-        vault = cls(places, identity, key=key, wait=wait)
+        vault = cls(places, identity, key=key, wait=wait, read_only=read_only)
         vault._open()
         return vault
 
     def _open(self) -> None:
         """Finish what was begun; the leftovers of a writer that is at work are left alone."""
         folder, ledger = self._writer.folder, self._writer.ledger
+        if self.read_only:
+            settled(folder, ledger, self._wait)
+            self._reader.current()
+            return
         manifest = folder.current()
         if manifest is None:
             self._settle()
@@ -180,6 +199,8 @@ class Vault:
 
     def _settle(self, wait: float | None = None) -> None:
         """Take the lock for a moment, which finishes what was accepted."""
+        if self.read_only:
+            raise PermissionError(errno.EROFS, "this vault was opened read only")
         with self._writing(wait):
             pass
 
@@ -198,10 +219,22 @@ class Vault:
 
     @contextmanager
     def _writing(self, wait: float | None = None) -> Iterator[Writer]:
+        if self.read_only:
+            raise InvalidSetting(f"{self.places.vault} was opened read only: open it without read_only to change it")
         with self._mutex, self._writer.locked(self._wait if wait is None else wait):
             if not self._writer.trained:
                 raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
             yield self._writer
+
+    @contextmanager
+    def _looking(self) -> Iterator[Writer]:
+        """Read all of it: under the lock, or without if it was opened to be read only."""
+        if not self.read_only:
+            with self._writing() as writer:
+                yield writer
+        else:
+            with self._mutex, unlocked(self._writer, self._wait):
+                yield self._writer
 
     # Requests
 
@@ -348,7 +381,7 @@ class Vault:
         ids : int, str or a sequence of them
             One id or many.
         """
-        with self._writing() as writer:
+        with self._looking() as writer:
             return holdings(writer.site, tables.id_bytes(ids))
 
     def verify(self, *, progress: Progress = silent) -> Verdict:
@@ -356,7 +389,7 @@ class Vault:
         from . import audit
 
         self._writer.forget()  # what is in memory proves nothing about the files
-        with self._writing() as writer:
+        with self._looking() as writer:
             return audit.verify(writer, progress)
 
     @property
@@ -374,7 +407,7 @@ class Vault:
 
     def digest(self) -> str:
         """The fingerprint of the model, as `CodedRegressor.digest`: as secret as the rows, once one is unlearned."""
-        with self._writing() as writer:
+        with self._looking() as writer:
             return writer.now.state.ensemble.digest()
 
     # Keys

@@ -68,6 +68,7 @@ class Writer:
         with self.ledger.locked(wait):
             try:
                 self.notary.notes = []
+                self.places.wipe_drafts()
                 if self._stamp is None or self._stamp != self._look() or self._left_behind():
                     self.trained = self._stamp = None
                     recover(self)
