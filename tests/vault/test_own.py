@@ -205,6 +205,14 @@ def test_a_vault_may_lie_in_a_folder_that_is_reached_through_a_link(tmp_path):
     assert (tmp_path / "real" / "predictions.csv").read_bytes().count(b"\n") == 2
 
 
+def test_a_file_that_is_not_there_is_named_in_full(vault):
+    missing = vault.places.vault / "rows.77"
+    for read in (files.read, lambda path: files.overwrite(path, [])):
+        with pytest.raises(FileNotFoundError) as error:
+            read(missing)
+        assert error.value.filename == str(missing)
+
+
 def test_all_that_is_derived_from_a_vaults_path_is_guarded(tmp_path):
     places = Places.of(tmp_path / "v.vault")
     assert isinstance(places.vault, VaultFolder)

@@ -120,28 +120,37 @@ def _opened(path: Path, flags: int, mode: int) -> int:
     """Open a file, in the folder that was checked if it is guarded."""
     try:
         if isinstance(path, Inside):
-            with folder_opened(path.folder) as folder:
+            folder = _open_folder(path.parent)
+            try:
+                path.check_folder(os.fstat(folder))
                 return system.open(path, flags, mode, folder)
+            finally:
+                os.close(folder)
         return system.open(path.resolve() if isinstance(path, KeyElsewhere) else path, flags, mode)
     except OSError as error:
+        error.filename = str(path)
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
         if isinstance(path, Guarded) and isinstance(error, PermissionError):
             path.look()
         if error.errno == errno.EROFS:  # to those who cannot write it is all the same why
-            raise PermissionError(*error.args, str(path)) from error
+            raise PermissionError(error.errno, error.strerror, error.filename) from error
+        raise
+
+
+def _open_folder(path: Path) -> int:
+    try:
+        return system.open_folder(path)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise InvalidFile(f"{path} is not a folder, or a symbolic link; a vault follows no links") from error
         raise
 
 
 @contextmanager
 def folder_opened(path: Guarded) -> Iterator[int]:
     """Open a folder of a vault for a while."""
-    try:
-        fd = system.open_folder(path)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise InvalidFile(f"{path} is not a folder, or a symbolic link; a vault follows no links") from error
-        raise
+    fd = _open_folder(path)
     try:
         path.check(os.fstat(fd))
         yield fd
@@ -151,9 +160,11 @@ def folder_opened(path: Guarded) -> Iterator[int]:
 
 def make_folder(path: Guarded, *, for_group: bool) -> None:
     """Make a folder for its owner alone, or for its group to read as well; one that is there must be ours."""
-    made = not path.is_dir()
-    if made:
-        system.mkdir(path)
+    made = False
+    with suppress(FileExistsError):
+        if not path.is_dir():
+            system.mkdir(path)
+            made = True
     with folder_opened(path) as fd:
         if made and for_group:
             system.chmod(fd, _FOLDER_FOR_GROUP)

@@ -28,15 +28,16 @@ class Guarded(PosixPath):
             raise InvalidFile(
                 f"{self} is a symbolic link; a vault follows no links: put the file or folder itself there"
             )
-        command, name = "", shlex.quote(str(self))
         if found.st_uid != os.geteuid() and (mine or found.st_uid not in self.others()):
-            wrong, command = "belongs to another user", f"chown {os.geteuid()} {name}"
+            wrong, command = "belongs to another user", f"chown {os.geteuid()}"
         elif found.st_mode & self.forbidden & 0o022:
-            wrong, command = "can be written to by others", f"chmod go-w {name}"
+            wrong, command = "can be written to by others", "chmod go-w"
         elif found.st_mode & self.forbidden:
-            wrong, command = "can be read by others", f"chmod go= {name}"
-        if command:
-            raise InvalidFile(f"{self} {wrong}: remove it, or if you trust what it holds: {command}")
+            wrong, command = "can be read by others", "chmod go="
+        else:
+            return
+        way_out = f"{command} {shlex.quote(str(self))}"
+        raise InvalidFile(f"{self} {wrong}: remove it, or if you trust what it holds: {way_out}")
 
     def look(self, *, mine: bool = False) -> None:
         """Check what has this name, before it is used; nothing there is fine."""
@@ -95,10 +96,11 @@ class KeyBeside(Beside):
 class Inside(Guarded):
     """A file in a vault's folder, or in a folder beside it."""
 
-    @property
-    def folder(self) -> VaultFolder | Beside:
-        """The folder that it lies in."""
-        return VaultFolder(self.parent) if self.parent.suffix == ".vault" else Beside(self.parent)
+    def check_folder(self, found: os.stat_result) -> None:
+        """Refuse the folder that it lies in unless that is ours, and only ours to write to."""
+        if found.st_uid != os.geteuid() or found.st_mode & self.forbidden:  # else there is nothing to ask
+            folder = VaultFolder(self.parent) if self.parent.suffix == ".vault" else Beside(self.parent)
+            folder.check(found)
 
 
 class KeyElsewhere(Guarded):

@@ -7,7 +7,7 @@ import secrets
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ...errors import InvalidFile, InvalidSetting
@@ -48,15 +48,15 @@ class Places:
     def look(self) -> None:
         """Refuse what others planted. Before the first training all that is there must be this user's."""
         mine = not (self.vault / "current").exists()
-        for path in (self.vault, self.ledger, self.key, self.public, self.certificates):
-            path.look(mine=mine)
+        for field in fields(self):
+            getattr(self, field.name).look(mine=mine)
 
     def wipe_drafts(self) -> None:
         """Wipe what a process that was killed left of a key."""
         for path in (self.key, self.public):
             draft = path.with_name(f"{path.name}.new")
-            with suppress(InvalidFile, PermissionError):  # not ours, then: nobody reads it
-                if draft.exists():
+            with suppress(InvalidFile, FileNotFoundError, PermissionError):  # not ours, then: nobody reads it
+                if draft.lstat().st_nlink == 1:  # else it is a trap: somebody gave one of our files this name, too
                     files.wipe(draft)
 
 
