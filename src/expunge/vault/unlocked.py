@@ -14,31 +14,39 @@ from .writer import Writer
 _POLL = 0.01  # seconds between two looks at what another has to finish
 
 
-def settled(folder: Folder, ledger: Ledger, wait: float) -> Manifest:
-    """The manifest of a vault in which every request is carried out; if one is not, wait for who is at it."""
+def settled(folder: Folder, ledger: Ledger, wait: float, *, tidy: bool = False) -> Manifest:
+    """The manifest of a vault in which every request is carried out; if one is not, wait for who is at it.
+
+    With ``tidy`` there are no leftovers either: rows that are being added lie in slots that count as empty.
+    """
     deadline = time.monotonic() + wait
     while True:
         manifest = folder.current()
         if manifest is not None:
             records, torn = ledger.read(manifest.before)
-            if not pending(manifest, records, torn) and finished(manifest, records):
+            done = not pending(manifest, records, torn) and finished(manifest, records)
+            if done and not (tidy and folder.leftovers(manifest.names)):
                 return manifest
         if time.monotonic() >= deadline:
             raise Unfinished(
-                f"{folder.path} has something that is accepted and not finished, and is opened read only: "
+                f"{folder.path} has something to be finished or tidied up, and is opened read only: "
                 "open it once without that (a command without --read-only)"
             )
         time.sleep(_POLL)
 
 
 @contextmanager
-def unlocked(writer: Writer, wait: float) -> Iterator[None]:
-    """Load a vault without the lock. An answer counts only if no request was accepted meanwhile."""
-    stamp = writer.ledger.stamp()
-    manifest = settled(writer.folder, writer.ledger, wait)
+def unlocked(writer: Writer, wait: float, *, tidy: bool) -> Iterator[None]:
+    """Load a vault without the lock. An answer counts only if no request was accepted (or prepared) meanwhile."""
+
+    def look() -> object:
+        return writer.ledger.stamp(), tidy and writer.folder.path.stat().st_mtime_ns
+
+    stamp = look()
+    manifest = settled(writer.folder, writer.ledger, wait, tidy=tidy)
 
     def check_unchanged() -> None:
-        if writer.ledger.stamp() != stamp or writer.folder.current() != manifest:
+        if look() != stamp or writer.folder.current() != manifest:
             raise VaultBusy(f"{writer.folder.path} changed while it was being read: try again")
 
     writer.trained, writer.newest = None, manifest.request

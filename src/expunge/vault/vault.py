@@ -227,13 +227,13 @@ class Vault:
             yield self._writer
 
     @contextmanager
-    def _looking(self) -> Iterator[Writer]:
+    def _looking(self, *, tidy: bool = False) -> Iterator[Writer]:
         """Read all of it: under the lock, or without if it was opened to be read only."""
         if not self.read_only:
             with self._writing() as writer:
                 yield writer
         else:
-            with self._mutex, unlocked(self._writer, self._wait):
+            with self._mutex, unlocked(self._writer, self._wait, tidy=tidy):
                 yield self._writer
 
     # Requests
@@ -389,7 +389,7 @@ class Vault:
         from . import audit
 
         self._writer.forget()  # what is in memory proves nothing about the files
-        with self._looking() as writer:
+        with self._looking(tidy=True) as writer:
             return audit.verify(writer, progress)
 
     @property
