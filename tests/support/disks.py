@@ -89,6 +89,6 @@ class Ending(Interrupted):
 
 def _changes(name: str, *args: Any) -> bool:
     if name == "open":
-        path, flags = args
+        path, flags, *_ = args
         return bool(flags & os.O_CREAT) and not path.exists()
     return name in ("write", "truncate", "rename", "unlink", "mkdir", "rmdir")

@@ -155,6 +155,8 @@ def plant(content: Tree, path: Path) -> Path:
     path.mkdir()
     for name, part in content.items():
         plant(part, path / name) if isinstance(part, dict) else (path / name).write_bytes(part)
+        if name.endswith(".key"):
+            (path / name).chmod(0o600)  # others may not read a private key
     return path
 
 
@@ -211,10 +213,10 @@ class Forgetful(files.System):
 
     # The operations
 
-    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+    def open(self, path: Path, flags: int, mode: int = 0o600, folder: int | None = None) -> int:
         node = self.node(path)
         self.begin(Operation("open", path, grows=node is None and bool(flags & os.O_CREAT)))
-        fd = super().open(path, flags, mode)
+        fd = super().open(path, flags, mode, folder)
         if node is None:
             node = File()
             self._folder(path.parent).change(None, path.name, node)

@@ -240,11 +240,11 @@ class ReadOnly(Unsynced):
     def __init__(self, denied=lambda: None):
         self._denied = denied
 
-    def open(self, path, flags, mode=0o600):
+    def open(self, path, flags, mode=0o600, folder=None):
         if flags & (os.O_WRONLY | os.O_RDWR):
             self._denied()
             raise PermissionError(13, "Permission denied", str(path))
-        return super().open(path, flags, mode)
+        return super().open(path, flags, mode, folder)
 
 
 def test_a_reader_that_may_not_write_refuses_while_a_request_is_pending(scene, monkeypatch):

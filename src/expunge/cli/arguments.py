@@ -114,6 +114,12 @@ def add_vault(parser: Parser) -> None:
     add_json(parser)
 
 
+def add_read_only(parser: Parser) -> None:
+    """Whether the command may change anything."""
+    text = "Change nothing at all; refuse (exit code 12) while an accepted request is not finished."
+    parser.add_argument("--read-only", action="store_true", help=text)
+
+
 def add_key(parser: Parser) -> None:
     """The key that signs."""
     parser.add_argument(
@@ -277,7 +283,8 @@ def opened(args: Namespace) -> "Vault":
     """Open the vault, and show what it has to say."""
     from ..vault import Vault
 
-    vault = Vault.open(args.vault, **signing(args), wait=args.wait)
+    read_only = getattr(args, "read_only", False)
+    vault = Vault.open(args.vault, **signing(args), wait=args.wait, read_only=read_only)
     for text in vault.notes:
         terminal.note(text)
     return vault

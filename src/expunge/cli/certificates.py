@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import proofs, terminal
-from .arguments import Parser, UsageError, add_json, add_key, add_public_key, add_vault, command, group, opened
+from .arguments import (
+    Parser,
+    UsageError,
+    add_json,
+    add_key,
+    add_public_key,
+    add_read_only,
+    add_vault,
+    command,
+    group,
+    opened,
+)
 from .receipts import answering
 
 if TYPE_CHECKING:
@@ -16,7 +27,7 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    command(commands, key, _add_new, add_public_key, add_key, add_vault)
+    command(commands, key, _add_new, add_public_key, add_key, add_read_only, add_vault)
     command(commands, head, _add_head, add_key, add_vault)
     group(commands, "certificate", "Show and check certificates, offline.", _register_below)
 
@@ -44,6 +55,8 @@ def _add_file(added: Parser) -> None:
 
 def key(args: Namespace) -> None:
     """Show the thumbprints of a vault's public keys, the newest first; or let another key sign from now on."""
+    if args.new and args.read_only:
+        raise UsageError("--new makes a key, and --read-only changes nothing: give one of them")
     vault = opened(args)
     if args.new:
         vault.renew_key(public_key=args.public_key)

@@ -13,6 +13,7 @@ from .arguments import (
     add_id_column,
     add_ids,
     add_json,
+    add_read_only,
     add_targets,
     add_vault,
     command,
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    command(commands, predict, add_data, _add_out, add_vault)
-    command(commands, find, add_ids, add_vault)
-    command(commands, status, add_vault)
-    command(commands, log, add_vault)
-    command(commands, verify, _add_head, add_vault)
+    command(commands, predict, add_data, _add_out, add_read_only, add_vault)
+    command(commands, find, add_ids, add_read_only, add_vault)
+    command(commands, status, add_read_only, add_vault)
+    command(commands, log, add_read_only, add_vault)
+    command(commands, verify, _add_head, add_read_only, add_vault)
     command(commands, schema, add_data, add_targets, add_id_column, _add_people, add_json)
 
 

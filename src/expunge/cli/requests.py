@@ -87,6 +87,7 @@ def _add_training(added: Parser) -> None:
     _add_model(added)
     _add_clip(added)
     added.add_argument("--replace", action="store_true", help="Train an existing vault anew, on this table alone.")
+    added.add_argument("--group", action="store_true", help="Let the group of the new folder read the vault.")
 
 
 def _add_model(added: Parser) -> None:
@@ -130,6 +131,7 @@ def train(args: Namespace) -> None:
             public_key=args.public_key,
             replace=args.replace,
             skip_erased=args.skip_erased,
+            group=args.group,
             wait=args.wait,
             progress=told,
             **said(args),

@@ -2,6 +2,7 @@
 
 All of them go through `system`, a handful of thin methods, so that a test can put another in its place: one that fails,
 or forgets what was not synced, or keeps count. Nothing here follows a symbolic link or opens anything but plain files.
+What is opened at a guarded path (`own`) is checked before it is used.
 """
 
 import errno
@@ -16,10 +17,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..errors import InvalidFile
+from .own import Guarded, Inside, KeyElsewhere
 
 Data: TypeAlias = bytes | memoryview
 
 _WIPE_BYTES = 2**20  # zeros written at once
+_FOR_GROUP, _FOLDER_FOR_GROUP = 0o640, 0o2750  # 2: what is made in it later is the same group's
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # if there are
 
 
@@ -30,8 +33,14 @@ class SyncFailed(OSError):
 class System:
     """The operations themselves."""
 
-    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
-        return os.open(path, flags | _FLAGS, mode)
+    def open(self, path: Path, flags: int, mode: int = 0o600, folder: int | None = None) -> int:
+        return os.open(path if folder is None else path.name, flags | _FLAGS, mode, dir_fd=folder)
+
+    def open_folder(self, path: Path) -> int:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+
+    def chmod(self, fd: int, mode: int) -> None:
+        os.fchmod(fd, mode)
 
     def read(self, fd: int, count: int, offset: int) -> bytes:
         return os.pread(fd, count, offset)
@@ -98,18 +107,80 @@ def _reached_the_drive(fd: int) -> bool:
 @contextmanager
 def opened(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Iterator[int]:
     """Open a plain file for a while. A new one is its owner's alone, unless it is shared: then the umask decides."""
+    fd = _opened(path, flags, 0o666 if shared else 0o600)
     try:
-        fd = system.open(path, flags, 0o666) if shared else system.open(path, flags)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
-        raise
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
             raise InvalidFile(f"{path} is not a plain file")
+        if isinstance(path, Guarded):
+            path.check(found)
+            if flags & os.O_CREAT and path.for_group and stat.S_IMODE(found.st_mode) != _FOR_GROUP:
+                system.chmod(fd, _FOR_GROUP)
         yield fd
     finally:
         os.close(fd)
+
+
+def _opened(path: Path, flags: int, mode: int) -> int:
+    """Open a file, in the folder that was checked if it is guarded."""
+    try:
+        if isinstance(path, Inside):
+            folder = _open_folder(path.parent)
+            try:
+                path.check_folder(os.fstat(folder))
+                return system.open(path, flags, mode, folder)
+            finally:
+                os.close(folder)
+        return system.open(path.resolve() if isinstance(path, KeyElsewhere) else path, flags, mode)
+    except OSError as error:
+        error.filename = str(path)
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
+        if isinstance(path, Guarded) and isinstance(error, PermissionError):
+            path.look()
+        if error.errno == errno.EROFS:  # to those who cannot write it is all the same why
+            raise PermissionError(error.errno, error.strerror, error.filename) from error
+        raise
+
+
+def _open_folder(path: Path) -> int:
+    try:
+        return system.open_folder(path)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise InvalidFile(f"{path} is not a folder, or a symbolic link; a vault follows no links") from error
+        raise
+
+
+@contextmanager
+def folder_opened(path: Guarded) -> Iterator[int]:
+    """Open a folder of a vault for a while."""
+    fd = _open_folder(path)
+    try:
+        path.check(os.fstat(fd))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: Guarded, *, for_group: bool) -> None:
+    """Make a folder for its owner alone, or for its group to read as well; one that is there must be ours."""
+    made = False
+    with suppress(FileExistsError):
+        if not path.is_dir():
+            system.mkdir(path)
+            made = True
+    with folder_opened(path) as fd:
+        if made and for_group:
+            system.chmod(fd, _FOLDER_FOR_GROUP)
+    if made:
+        sync_folder(path.parent)
+
+
+def names(path: Guarded) -> list[str]:
+    """The names in a folder of a vault."""
+    with folder_opened(path):
+        return system.names(path)
 
 
 def size_of(fd: int) -> int:
@@ -181,7 +252,8 @@ def sync_folder(path: Path) -> None:
     """Make new, renamed and removed names last."""
     if os.name != "posix":
         return
-    fd = system.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    real = path.resolve() if path.is_symlink() else path  # a folder that files were put into by this name
+    fd = system.open(real, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync(fd)
     finally:
@@ -197,11 +269,33 @@ def create(path: Path, *parts: Data) -> None:
 
 def put(path: Path, *parts: Data) -> None:
     """Write a file in one step, for good: it is there whole, or as it was."""
-    new = path.with_name(f"{path.name}.new")
-    wipe(new)
+    new = draft_of(path)
+    wipe_draft(new)
     with replacing(path, new) as replacement:
         write_parts(replacement.fd, parts)
         replacement.commit()
+
+
+def draft_of(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return path.with_name(f"{path.name}.new")
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a draft is there. A second name of a file, or a link, is none: who put it there wants that file wiped."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+
+
+def wipe_draft(path: Path) -> None:
+    """Wipe a draft that somebody who was stopped left; anything else of that name is refused."""
+    if is_draft(path):
+        wipe(path)
+    elif path.is_symlink() or path.exists():
+        raise InvalidFile(f"{path} is a link, or a second name of another file: remove it")
 
 
 @dataclass

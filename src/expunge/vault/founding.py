@@ -40,8 +40,11 @@ def wanted_schema(
     return found
 
 
-def found_identity(places: Places, wait: float) -> VaultIdentity:
+def found_identity(places: Places, wait: float, *, group: bool) -> VaultIdentity:
     """Return the identity of the vault at this place, or make a new one where there is none."""
+    places.look()
+    if group and places.vault.is_dir() and not places.vault.for_group:
+        raise InvalidSetting(f"{places.vault} exists already, for its owner alone; docs/vault.md says how to share it")
     ledger, folder = Ledger(places.ledger), Folder(places.vault)
     begun = places.ledger.exists() and places.ledger.stat().st_size
     if begun and not places.vault.is_dir():
@@ -51,8 +54,7 @@ def found_identity(places: Places, wait: float) -> VaultIdentity:
         )
     if (places.vault / "current").exists() and not (begun and ledger.vault()):
         raise InvalidFile(f"{places.ledger} is not there: a vault cannot be opened without its ledger")
-    if not places.vault.is_dir():
-        files.system.mkdir(places.vault)
+    files.make_folder(places.vault, for_group=group)
     with suppress(FileExistsError):
         files.create(places.ledger)
     files.sync_folder(places.vault.parent)
@@ -77,7 +79,7 @@ def check_same_vault(places: Places, identity: VaultIdentity) -> None:
 def undone_if_it_fails(places: Places) -> Iterator[None]:
     """Remove all that a first training has made if it fails, unless it was accepted."""
     beside = (places.key, places.public, places.vault)
-    mine = [path for path in beside if not path.exists()]
+    mine: list[Path] = [path for path in beside if not path.exists()]
     if not places.ledger.exists() or not places.ledger.stat().st_size:
         mine.insert(0, places.ledger)
     try:

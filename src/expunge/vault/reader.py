@@ -48,7 +48,7 @@ class Reader:
                 if time.monotonic() >= deadline:
                     raise Unfinished(
                         f"{self._folder.path} has a request that is accepted and not carried out, and this process may "
-                        "not write there: let one that may open the vault"
+                        "not write there, or was asked to read only: let one that may open the vault"
                     ) from None
                 time.sleep(_POLL)
         raise VaultBusy(f"{self._folder.path} changes faster than it can be read; try again")

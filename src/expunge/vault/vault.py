@@ -4,6 +4,7 @@ What reads tables, signs or audits is loaded when it is used: who only looks at 
 cryptography.
 """
 
+import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -38,6 +39,7 @@ from .requests.naming import Holding, holdings, look_up
 from .requests.plan import Plan
 from .requests.train import blueprint_of
 from .tables import Schema
+from .unlocked import settled, unlocked
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -66,9 +68,11 @@ class Vault:
     True
     """
 
-    def __init__(self, places: Places, identity: VaultIdentity, keys: Keys, *, wait: float) -> None:
+    def __init__(
+        self, places: Places, identity: VaultIdentity, keys: Keys, *, wait: float, read_only: bool = False
+    ) -> None:
         """Use `create` or `open`."""
-        self.places = places
+        self.places, self.read_only = places, read_only
         self._wait = wait
         self._keys = keys
         self._writer = Writer(places, identity, self._keys)
@@ -90,6 +94,7 @@ class Vault:
         public_key: str | Path | None = None,
         replace: bool = False,
         skip_erased: bool = False,
+        group: bool = False,
         wait: float = 10.0,
         progress: Progress = silent,
         **said: Unpack[Said],
@@ -119,6 +124,8 @@ class Vault:
             Whether to train an existing vault anew, on this table alone. Who was erased stays erased.
         skip_erased : bool
             Whether to leave out rows of ids that were erased, instead of refusing the table.
+        group : bool
+            Whether the group of the new folder may read the vault (all but the private key), and so predict.
         wait : float
             Seconds to wait for another writer.
         progress : callable, optional
@@ -133,7 +140,7 @@ class Vault:
         keys = Keys(places, key, sign_with)
         signing = keys.given(public_key)
         with undone_if_it_fails(places):
-            vault = cls(places, found_identity(places, wait), keys, wait=wait)
+            vault = cls(places, found_identity(places, wait, group=group), keys, wait=wait)
             writer = vault._writer
             with writer.locked(wait):
                 if writer.trained and not replace:
@@ -151,7 +158,13 @@ class Vault:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, key: str | Path | None = None, sign_with: str | None = None, wait: float = 10.0
+        cls,
+        path: str | Path,
+        *,
+        key: str | Path | None = None,
+        sign_with: str | None = None,
+        wait: float = 10.0,
+        read_only: bool = False,
     ) -> "Vault":
         """Take up a vault; what was accepted and not finished is finished first.
 
@@ -165,6 +178,9 @@ class Vault:
             A command, or ``unix:`` and the path of a socket, that signs instead: it holds the key.
         wait : float
             Seconds to wait for another writer.
+        read_only : bool
+            Whether to change nothing at all: nothing is written, locked, signed or wiped. While an accepted request is
+            not finished such a vault refuses to answer (`Unfinished`).
         """
         places = Places.of(path)
         if not places.vault.is_dir():
@@ -173,13 +189,17 @@ class Vault:
             raise InvalidFile(f"{places.ledger} is not there: a vault cannot be opened without its ledger")
         identity = Folder(places.vault).identity()
         check_same_vault(places, identity)
-        vault = cls(places, identity, Keys(places, key, sign_with), wait=wait)
+        vault = cls(places, identity, Keys(places, key, sign_with), wait=wait, read_only=read_only)
         vault._open()
         return vault
 
     def _open(self) -> None:
         """Finish what was begun; the leftovers of a writer that is at work are left alone."""
         folder, ledger = self._writer.folder, self._writer.ledger
+        if self.read_only:
+            settled(folder, ledger, self._wait)
+            self._reader.current()
+            return
         manifest = folder.current()
         if manifest is None:
             self._settle()
@@ -201,6 +221,8 @@ class Vault:
 
     def _settle(self, wait: float | None = None) -> None:
         """Take the lock for a moment, which finishes what was accepted."""
+        if self.read_only:
+            raise PermissionError(errno.EROFS, "this vault was opened read only")
         with self._writing(wait):
             pass
 
@@ -219,10 +241,22 @@ class Vault:
 
     @contextmanager
     def _writing(self, wait: float | None = None) -> Iterator[Writer]:
+        if self.read_only:
+            raise InvalidSetting(f"{self.places.vault} was opened read only: open it without read_only to change it")
         with self._writer.locked(self._wait if wait is None else wait):
             if not self._writer.trained:
                 raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
             yield self._writer
+
+    @contextmanager
+    def _looking(self, *, tidy: bool = False) -> Iterator[Writer]:
+        """Read all of it: under the lock, or without if it was opened to be read only."""
+        if not self.read_only:
+            with self._writing() as writer:
+                yield writer
+        else:
+            with self._writer.turns.taken(self._wait), unlocked(self._writer, self._wait, tidy=tidy):
+                yield self._writer
 
     # Requests
 
@@ -349,7 +383,7 @@ class Vault:
         """
         from .issuing import issue
 
-        with self._writing() as writer:
+        with self._looking() as writer:
             return issue(writer, tables.id_bytes(ids), request, skip_unknown=skip_unknown)
 
     def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
@@ -435,7 +469,7 @@ class Vault:
         ids : int, str or a sequence of them
             One id or many.
         """
-        with self._writing() as writer:
+        with self._looking() as writer:
             return holdings(writer.site, tables.id_bytes(ids))
 
     def verify(self, *, progress: Progress = silent, head: "Anchor | None" = None) -> Verdict:
@@ -451,7 +485,7 @@ class Vault:
         from . import audit
 
         self._writer.forget()  # what is in memory proves nothing about the files
-        with self._writing() as writer:
+        with self._looking(tidy=True) as writer:
             return audit.verify(writer, progress, head)
 
     def head(self) -> str:
@@ -476,7 +510,7 @@ class Vault:
 
     def digest(self) -> str:
         """The fingerprint of the model, as `CodedRegressor.digest`: as secret as the rows, once one is unlearned."""
-        with self._writing() as writer:
+        with self._looking() as writer:
             return writer.now.state.ensemble.digest()
 
     # Keys

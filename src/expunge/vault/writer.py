@@ -52,7 +52,7 @@ class Writer:
         self.leaves = Leaves(places.leaves)
         self.trained: Snapshot | None = None  # what is loaded; None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
-        self._turns = Turns()
+        self.turns = Turns()
         self._stamp: object = None
         self._forgotten = False
         self._broken = False
@@ -76,7 +76,7 @@ class Writer:
         """Hold the lock; whatever was accepted and not finished is finished first."""
         self.check_process()
         deadline = time.monotonic() + wait
-        with self._turns.taken(wait):
+        with self.turns.taken(wait):
             if self._broken:
                 raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault anew to go on")
             with self.ledger.locked(max(0.0, deadline - time.monotonic())):
@@ -104,13 +104,13 @@ class Writer:
 
     def forked(self) -> None:
         """In a child: read everything anew. Threads of the parent that were at work are not here."""
-        self._turns.forked()
+        self.turns.forked()
         self.ledger.forked()
         self.trained = self._stamp = None
 
     def check_process(self) -> None:
         """Refuse to go on with what the parent of this process is carrying out."""
-        if self._turns.broken_off:
+        if self.turns.broken_off:
             raise VaultBusy("this process was forked in the midst of a request, which is its parent's: open it anew")
 
     def _look(self) -> object:
@@ -167,7 +167,7 @@ class Writer:
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, SyncFailed) and not self._turns.broken_off:
+            if not isinstance(error, SyncFailed) and not self.turns.broken_off:
                 with suppress(OSError, ExpungeError):  # what cannot be wiped now is wiped when the vault is next opened
                     self._abandon()
             self.trained = None

@@ -72,8 +72,9 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
         """Read a private key: PEM, PKCS #8, Ed25519, no password."""
+        data = files.read(path, most=_MOST_BYTES)
         try:
-            key = serialization.load_pem_private_key(files.read(path, most=_MOST_BYTES), password=None)
+            key = serialization.load_pem_private_key(data, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise InvalidFile(f"{path} is not a private key in PEM without a password") from None
         if not isinstance(key, Ed25519PrivateKey):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
+from ...saving.own import KeyElsewhere
 from ..disk.folder import Places
 from .keyring import public_pem
 
@@ -37,7 +38,7 @@ class Keys:
     def __init__(self, places: Places, named: str | Path | None, sign_with: str | None) -> None:
         if named is not None and sign_with is not None:
             raise InvalidSetting("a key in a file or one that a program holds: name one of them")
-        self._private, self._beside = Path(places.key if named is None else named), places.key
+        self._private, self._beside = places.key if named is None else KeyElsewhere(named), places.key
         self._elsewhere, self._public, self._sign_with = named is not None, places.public, sign_with
         self.problem = ""  # why there was nothing to sign with, when it was last asked for
 
@@ -101,7 +102,7 @@ class Keys:
             if self._elsewhere:
                 raise InvalidSetting(f"{self._private} signs for this vault already; name another key to change it")
         key = SigningKey.generate()
-        files.wipe(self._draft)
+        files.wipe_draft(self._draft)
         files.create(self._draft, key.pem())
         files.sync_folder(self._draft.parent)
         return key
@@ -110,8 +111,9 @@ class Keys:
         """Put a new key into its place if the ledger knows it, and wipe the old; else wipe the draft of it."""
         from .jws import SigningKey
 
-        files.wipe(_draft(self._public))
-        if not self._draft.exists():
+        if files.is_draft(files.draft_of(self._public)):
+            files.wipe(files.draft_of(self._public))
+        if not files.is_draft(self._draft):
             return
         key = None
         with suppress(InvalidFile):  # a crash may have cut it short: then nobody knows it
@@ -125,7 +127,7 @@ class Keys:
 
     def left_behind(self) -> bool:
         """Whether somebody was stopped while a key was being changed."""
-        return self._draft.exists() or _draft(self._public).exists()
+        return files.is_draft(self._draft) or files.is_draft(files.draft_of(self._public))
 
     def export(self, known: Sequence[str]) -> None:
         """Write the public keys where people find them, unless somebody put something else there: the audit tells."""
@@ -136,8 +138,4 @@ class Keys:
 
     @property
     def _draft(self) -> Path:
-        return _draft(self._private)
-
-
-def _draft(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
+        return files.draft_of(self._private)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidFile, SigningFailed
 from ...saving import files
+from ...saving.own import Beside
 from ..disk.manifest import Manifest
 from ..ledger.ledger import Ledger
 from ..ledger.records import DONE, SIGNATURE, Position, Record, compose
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Notary:
     """Certificates of one vault. A missing key never blocks a request: it is certified later."""
 
-    def __init__(self, vault: str, ledger: Ledger, folder: Path, keys: Keys) -> None:
+    def __init__(self, vault: str, ledger: Ledger, folder: Beside, keys: Keys) -> None:
         self._vault, self._ledger, self._folder, self._keys = vault, ledger, folder, keys
         self.notes: list[str] = []
         self.known: tuple[str, ...] = ()  # the keys of the vault, the newest first
@@ -120,9 +121,7 @@ class Notary:
         """Write a certificate where people can take it away."""
         path = self.path(request)
         try:
-            if not self._folder.is_dir():
-                files.system.mkdir(self._folder)
-                files.sync_folder(self._folder.parent)
+            files.make_folder(self._folder, for_group=self._folder.for_group)
             files.put(path, jws.encode() + b"\n")
         except (OSError, InvalidFile) as error:  # the ledger gets it: the request is done
             self.notes.append(f"the certificate could not be written to {self._folder}: {error}")

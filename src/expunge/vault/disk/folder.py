@@ -6,12 +6,13 @@ import re
 import secrets
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
 from ...saving.files import Data
+from ...saving.own import Beside, KeyBeside, VaultFolder
 from .manifest import MOST_BYTES, File, Manifest, manifest_name
 
 _OURS = re.compile(r"(rows|live|people|schema|blueprint|weights|moments|stage|adding|manifest)(\.\d+)+|current\.new")
@@ -23,25 +24,33 @@ _KEY_BYTES = 32
 class Places:
     """The folder of a vault, and what lies beside it so that an old copy of the folder cannot roll it back."""
 
-    vault: Path
-    ledger: Path
-    key: Path
-    public: Path
-    certificates: Path
-    leaves: Path
+    vault: VaultFolder
+    ledger: Beside
+    key: KeyBeside
+    public: Beside
+    certificates: Beside
+    leaves: Beside
 
     @classmethod
     def of(cls, path: str | Path) -> "Places":
         """The places that belong to a path, which ends in ``.vault``."""
-        vault = Path(path)
+        vault = VaultFolder(path)
         if vault.suffix != ".vault" or vault.name == ".vault":
             raise InvalidSetting(f"a vault is a folder whose name ends in .vault, got {vault.name!r}")
         if vault.is_symlink():
             raise InvalidFile(f"{vault} is a symbolic link: name the folder itself, its ledger lies beside it")
         if vault.exists() and not vault.is_dir():
             raise InvalidFile(f"{vault} is there and is not a folder")
-        beside = (vault.with_suffix(suffix) for suffix in (".ledger", ".key", ".pub", ".certificates", ".leaves"))
-        return cls(vault, *beside)
+        key = KeyBeside(vault.with_suffix(".key"))
+        ends = (".ledger", ".pub", ".certificates", ".leaves")
+        ledger, public, certificates, leaves = (Beside(vault.with_suffix(end)) for end in ends)
+        return cls(vault, ledger, key, public, certificates, leaves)
+
+    def look(self) -> None:
+        """Refuse what others planted. Before the first training all that is there must be this user's."""
+        mine = not (self.vault / "current").exists()
+        for field in fields(self):
+            getattr(self, field.name).look(mine=mine)
 
 
 @dataclass(frozen=True)
@@ -70,19 +79,21 @@ class VaultIdentity:
 class Folder:
     """The files of one vault."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: VaultFolder) -> None:
         self.path = path
 
     def identity(self) -> VaultIdentity:
         """Read which vault it is."""
         path = self.path / "identity.json"
         try:
-            content = json.loads(files.read(path, most=MOST_BYTES))
+            data = files.read(path, most=MOST_BYTES)
+        except FileNotFoundError:
+            raise InvalidFile(f"{path} is not there: {self.path} is not a vault, or incomplete") from None
+        try:
+            content = json.loads(data)
             found = VaultIdentity(str(uuid.UUID(content["vault"])), bytes.fromhex(content["key"]))
             if content["sum"] != found.sum or len(found.key) != _KEY_BYTES:
                 raise ValueError("it fails its checksum")
-        except FileNotFoundError:
-            raise InvalidFile(f"{path} is not there: {self.path} is not a vault, or incomplete") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidFile(f"{path} is damaged, or not of a vault") from error
         return found
@@ -173,5 +184,5 @@ class Folder:
 
     def leftovers(self, keep: Iterable[str]) -> list[str]:
         """The files of ours that are not to be kept."""
-        names = set(files.system.names(self.path)) - set(keep)
+        names = set(files.names(self.path)) - set(keep)
         return sorted(name for name in names if _OURS.fullmatch(name))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...errors import InvalidFile
 from ...saving import files
+from ...saving.own import Beside
 
 _BYTES = 32
 
@@ -16,16 +17,14 @@ _BYTES = 32
 class Leaves:
     """The files of a vault, one per request of several people."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Beside) -> None:
         self._folder = folder
 
     def write(self, request: int, leaves: Sequence[bytes]) -> None:
         """Keep the leaves of a request, synced."""
         if len(leaves) < 2:
             return
-        if not self._folder.is_dir():
-            files.system.mkdir(self._folder)
-            files.sync_folder(self._folder.parent)
+        files.make_folder(self._folder, for_group=self._folder.for_group)
         files.put(self._path(request), b"".join(leaves))
 
     def read(self, request: int) -> list[bytes]:
@@ -40,8 +39,8 @@ class Leaves:
     def wipe(self, request: int) -> None:
         """Remove the leaves of a request that was not accepted, also those that are half written."""
         path = self._path(request)
-        for one in (path, path.with_name(f"{path.name}.new")):
-            if one.exists():
+        for one in (path, files.draft_of(path)):
+            if files.is_draft(one):
                 files.wipe(one)
 
     def _path(self, request: int) -> Path:
