@@ -111,19 +111,17 @@ class Keys:
         """Put a new key into its place if the ledger knows it, and wipe the old; else wipe the draft of it."""
         from .jws import SigningKey
 
-        if files.is_draft(files.draft_of(self._public)):
-            files.wipe(files.draft_of(self._public))
-        if not files.is_draft(self._draft):
-            return
-        key = None
-        with suppress(InvalidFile):  # a crash may have cut it short: then nobody knows it
-            key = SigningKey.load(self._draft)
-        if key is not None and key.public.x in known:
-            files.wipe(self._private)
-            files.system.rename(self._draft, self._private)
-        else:
-            files.wipe(self._draft)
-        files.sync_folder(self._draft.parent)
+        for draft in filter(files.is_draft, (files.draft_of(self._public), self._draft)):
+            key = None
+            with suppress(InvalidFile):  # a crash may have cut it short: then nobody knows it
+                key = SigningKey.load(draft) if draft == self._draft else None
+            if key is not None and key.public.x in known:
+                files.wipe(self._private)
+                files.system.rename(draft, self._private)
+            else:
+                with suppress(InvalidFile, PermissionError):  # another user's, then: nobody reads it
+                    files.wipe(draft)
+            files.sync_folder(draft.parent)
 
     def left_behind(self) -> bool:
         """Whether somebody was stopped while a key was being changed."""
