@@ -111,7 +111,7 @@ class Vault:
         progress : callable, optional
             Called with what is being done, how many rows more were done, and of how many.
         """
-        places = Places.of(path)
+        places, data = Places.of(path), tables.taken(data)
         wanted = wanted_schema(data, schema, target, id)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
         signing = None if key is None else signing_key(Path(key))
@@ -292,7 +292,8 @@ class Vault:
         Parameters
         ----------
         data : path or table, or array of shape (n, d)
-            The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``.
+            The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``. A
+            stream that can be read only once is held in memory, to be read again if the vault changes meanwhile.
         """
         return self._predict(data, ids=False)[1]
 
@@ -307,6 +308,7 @@ class Vault:
         return self._predict(data, ids=True)
 
     def _predict(self, data: Any, *, ids: bool) -> tuple[list[str] | None, Floats]:
+        data = tables.kept(data)
         while True:
             model = self._reader.current()
             wanted = ids and tables.has_ids(data, model.schema)
@@ -324,10 +326,12 @@ class Vault:
         Parameters
         ----------
         data : path or table
-            As in `predict`; it may be larger than memory.
+            As in `predict`; it may be larger than memory. A stream that can be read only once has to be given again
+            if the vault changes while it is read (`VaultBusy`).
         out : path or binary file
             A path ends in .csv or .parquet and is written in one step; an open file gets CSV.
         """
+        data = tables.taken(data)
         while True:
             model = self._reader.current()
             with tables.written_predictions(out, model.schema, data) as write:
@@ -335,6 +339,11 @@ class Vault:
                     write(block, _predicted(model, block))
                 if self._reader.current() is model:
                     return write.commit()
+            if tables.read_once(data):
+                raise VaultBusy(
+                    "the vault changed while the table was read, and this stream can be read only once: give it "
+                    "again; nothing was written"
+                )
 
     def holds(self, ids: Any) -> list[Holding]:
         """Say of each id, in the order asked, whether it has rows, was erased, or is unknown.

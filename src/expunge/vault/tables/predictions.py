@@ -5,7 +5,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -50,9 +50,13 @@ class Writing:
         self._writer.write_batch(pa.record_batch(columns, schema=self._fields))
         self._rows += len(predicted)
 
+    def close(self) -> None:
+        """Write what is left to write of the format."""
+        self._writer.close()
+
     def commit(self) -> int:
         """Put the file where it was asked for; return how many rows it has."""
-        self._writer.close()
+        self.close()
         self._file.flush()
         self._put()
         return self._rows
@@ -63,7 +67,12 @@ def written_predictions(out: str | Path | IO[bytes], schema: Schema, data: Any) 
     """Write predictions; without a commit there is no file."""
     form, draft = _draft(out, data)
     with draft as made:
-        yield Writing(made, form, schema, data)
+        writing = Writing(made, form, schema, data)
+        try:
+            yield writing
+        finally:
+            with suppress(pa.ArrowException, OSError, ValueError):  # the file may be what failed
+                writing.close()
 
 
 def _draft(out: str | Path | IO[bytes], data: Any) -> tuple[str, AbstractContextManager[Draft]]:

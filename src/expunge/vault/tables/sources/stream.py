@@ -1,7 +1,7 @@
 """Streams: a table in memory, one that somebody else streams, or an array of NumPy."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -33,11 +33,31 @@ class Stream:
         with self._unquoted():
             yield from self.reader
 
+    def whole(self) -> Arrow:
+        """Read all rows, as a table of pyarrow."""
+        with self._unquoted():
+            return self.reader.read_all()
+
     def row(self, k: int) -> str:
         return f"row {k} of the table"
 
     def _unquoted(self) -> AbstractContextManager[None]:
         return unquoted(_told)
+
+
+def read_once(source: Any) -> bool:
+    """Return whether rows that were read cannot be read again: a frame knows how long it is, a stream does not."""
+    return hasattr(source, "__arrow_c_stream__") and not isinstance(source, Sized)
+
+
+def taken(source: Any) -> Any:
+    """Return a source whose columns can be looked at before its rows are read, once."""
+    return Stream(source).reader if read_once(source) else source
+
+
+def kept(source: Any) -> Any:
+    """Return a source that can be read again: a stream is read to its end, into memory."""
+    return Stream(source).whole() if read_once(source) else source
 
 
 def named(array: Any, schema: Schema) -> Any:
