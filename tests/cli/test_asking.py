@@ -114,6 +114,14 @@ def test_a_file_of_ids_that_is_no_text_is_refused_without_its_contents(spend, ru
     assert (code, out, err) == (3, "", "error: ids.txt: not UTF-8 text; give one id per line, in UTF-8\n")
 
 
+def test_ids_may_be_the_same_in_any_case(here, ok, run):
+    ok("train", "customers.parquet", "--vault", "spend.vault", *TRAIN, "--fold-case")
+    assert ok("find", *V, "--id", "PERSON-3", "--id", "Person-4").count("present") == 2
+    ok("unlearn", *V, "--ids-from", "-", stdin="PERSON-3\nPerson-4\n")
+    code, _, err = run("train", "customers.parquet", *V, *TRAIN, "--replace")
+    assert (code, "--fold-case" in err) == (2, True)
+
+
 # --- bounds
 
 

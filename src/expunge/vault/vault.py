@@ -79,6 +79,7 @@ class Vault:
         id: str | None = None,  # noqa: A002 - the word that a user looks for
         model: Any = None,
         schema: Schema | str | Path | None = None,
+        fold_case: bool = False,
         key: str | Path | None = None,
         replace: bool = False,
         skip_erased: bool = False,
@@ -100,6 +101,8 @@ class Vault:
             its rows.
         schema : Schema or path, optional
             What each column is. Without one all other columns must be numbers without gaps, with observed bounds.
+        fold_case : bool
+            Whether ids that differ only in case are the same person, as ``fold_case`` in a schema says.
         key : path, optional
             An Ed25519 private key (PEM) to sign certificates with. Default: a new pair beside the folder.
         replace : bool
@@ -112,7 +115,7 @@ class Vault:
             Called with what is being done, how many rows more were done, and of how many.
         """
         places, data = Places.of(path), tables.taken(data)
-        wanted = wanted_schema(data, schema, target, id)
+        wanted = wanted_schema(data, schema, target, id, fold_case)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
         signing = None if key is None else signing_key(Path(key))
         with undone_if_it_fails(places):
@@ -213,7 +216,7 @@ class Vault:
         """
         started = _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, tables.id_bytes(ids), skip_unknown=skip_unknown)
+            named = look_up(writer.site, writer.now.schema.id_bytes(ids), skip_unknown=skip_unknown)
             if not len(named.entries.live.slot):
                 return replace(self._again(named.earlier), skipped=named.skipped)
             return replace(self._done(Unlearn.plan(writer.site, named), started), earlier=named.earlier)
@@ -264,7 +267,7 @@ class Vault:
         """
         started = _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, tables.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
+            named = look_up(writer.site, writer.now.schema.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
             return self._done(Readmit.plan(writer.site, named), started)
 
     def rebound(self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent) -> Receipt:
@@ -354,7 +357,7 @@ class Vault:
             One id or many.
         """
         with self._writing() as writer:
-            return holdings(writer.site, tables.id_bytes(ids))
+            return holdings(writer.site, writer.now.schema.id_bytes(ids))
 
     def verify(self, *, progress: Progress = silent) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate."""
