@@ -114,6 +114,14 @@ def test_a_file_of_ids_that_is_no_text_is_refused_without_its_contents(spend, ru
     assert (code, out, err) == (3, "", "error: ids.txt: not UTF-8 text; give one id per line, in UTF-8\n")
 
 
+def test_ids_that_look_like_formulas_get_a_quote_if_asked(spend, ok):
+    pyarrow.csv.write_csv(customers(["=1+1", "x"], 3), "odd.csv")
+    assert '"=1+1",' in ok("predict", "odd.csv", *V)
+    assert '"\'=1+1",' in ok("predict", "odd.csv", *V, "--guard-formulas")
+    ok("predict", "odd.csv", *V, "--guard-formulas", "--out", "p.csv")
+    assert '"\'=1+1",' in Path("p.csv").read_text()
+
+
 def test_ids_may_be_the_same_in_any_case(here, ok, run):
     ok("train", "customers.parquet", "--vault", "spend.vault", *TRAIN, "--fold-case")
     assert ok("find", *V, "--id", "PERSON-3", "--id", "Person-4").count("present") == 2

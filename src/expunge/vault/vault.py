@@ -323,7 +323,7 @@ class Vault:
                 t = len(model.schema.targets)
                 return owners if wanted else None, np.concatenate([np.empty((0, t) if t > 1 else 0), *parts])
 
-    def predict_to(self, data: Any, out: str | Path | IO[bytes]) -> int:
+    def predict_to(self, data: Any, out: str | Path | IO[bytes], *, guard_formulas: bool = False) -> int:
         """Predict the rows of a table into a CSV or Parquet file, with their ids if the table has them.
 
         Parameters
@@ -333,11 +333,14 @@ class Vault:
             if the vault changes while it is read (`VaultBusy`).
         out : path or binary file
             A path ends in .csv or .parquet and is written in one step; an open file gets CSV.
+        guard_formulas : bool
+            Whether ids in CSV that a spreadsheet would take for formulas (they begin with =, +, -, @ or a tab) get a
+            quote in front. Parquet needs no guard.
         """
         data = tables.taken(data)
         while True:
             model = self._reader.current()
-            with tables.written_predictions(out, model.schema, data) as write:
+            with tables.written_predictions(out, model.schema, data, guard_formulas=guard_formulas) as write:
                 for block in write.blocks():
                     write(block, _predicted(model, block))
                 if self._reader.current() is model:

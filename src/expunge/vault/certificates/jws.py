@@ -7,6 +7,7 @@ it. Ed25519 is deterministic, so signing the same payload again after a crash gi
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from ...saving import files
 
 TYPE = "expunge-certificate+jws"
 _MOST_BYTES = 2**20
+_DEEPEST = 20  # levels of a payload; ours have two
 _END = b"-----END PUBLIC KEY-----"
 
 
@@ -121,8 +123,8 @@ def unchecked(certificate: str) -> dict[str, Any]:
         body = json.loads(jwt.PyJWS().decode_complete(certificate, options={"verify_signature": False})["payload"])
     except (jwt.PyJWTError, ValueError, RecursionError):
         raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
-    if not isinstance(body, dict):
-        raise InvalidCertificate("this is not a certificate: its payload is not a JSON object")
+    if not isinstance(body, dict) or not _plain(body, _DEEPEST):
+        raise InvalidCertificate("this is not a certificate: its payload is not a plain JSON object")
     return body
 
 
@@ -138,6 +140,14 @@ def checked(certificate: str, keys: Sequence[PublicKey]) -> dict[str, Any]:
             raise InvalidCertificate("this was signed with the key, but is not a certificate of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
+
+
+def _plain(value: object, depth: int) -> bool:
+    """Whether a value has no more levels than these, and all its numbers are finite: Python reads what JSON has not."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_plain(one, depth - 1) for one in inner)
 
 
 def _b64(data: bytes) -> str:

@@ -10,7 +10,7 @@ from .blocks import BLOCK_ROWS, Block, Made, checked
 from .cells.arrow import Arrow
 from .cells.encode import encode
 from .ids import written_ids
-from .messages import check_there, listed, repeated
+from .messages import check_different, check_there
 from .schema import Schema
 from .sources import Source, Table, named, opened
 
@@ -69,8 +69,7 @@ def has_ids(source: Source, schema: Schema) -> bool:
 
 def _names(table: Table) -> list[str]:
     names: list[str] = table.types.names
-    if twice := repeated(names):
-        raise InvalidInput(f"{table.name}: columns must have different names; duplicates: {listed(twice)}")
+    check_different(names, table.name)
     return names
 
 
