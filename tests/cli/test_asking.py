@@ -81,18 +81,53 @@ def test_an_id_may_begin_with_a_dash(spend, ok, run):
         assert "argument --id: expected one argument" in err
 
 
-@pytest.mark.parametrize(("data", "many"), [(b"person-1\rperson-2", 2), (b"person-1\xe2\x80\xa8person-2", 1)])
-def test_only_line_ends_separate_ids(spend, run, data, many):
-    Path("ids.txt").write_bytes(data)
-    code, out, _ = run("find", *V, "--ids-from", "ids.txt")
-    assert out.count("\n") == many
-    assert code == (0 if many == 2 else 4)
+BLANKS = [" ", "\t", "\r", "\v", "\f", "\x1c", "\x1e", "\x85", "\xa0", "\u2028", "\u2029", "\u3000", "\ufeff"]
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_only_lf_and_cr_lf_separate_ids_and_nothing_is_taken_off(spend, run, blank):
+    before = everything(spend)
+    for one in (f"person-1{blank}person-2", f"person-1{blank}", f"\ufeff{blank}person-1"):
+        if one.endswith("\r"):
+            continue  # the end of a line, were it the last
+        for lines in (f"{one}\n\n", f"\r\n{one}\r\n", one):
+            code, out, err = run("find", *V, "--ids-from", "-", stdin=lines)
+            assert (code, out.count("\n"), out.count("unknown"), out.count("present")) == (4, 1, 1, 0)
+            assert ("note: 1 id begins or ends with a blank or has a control" in err) == (one != "person-1 person-2")
+            code, out, err = run("unlearn", *V, "--ids-from", "-", stdin=lines)
+            assert (code, out) == (4, "")
+            assert "person-" not in err
+    assert everything(spend) == before
+
+
+def test_an_id_with_blanks_is_found_by_what_was_written(spend, run, ok):
+    pyarrow.csv.write_csv(customers(["4711", "4711 ", "12\u20287"], 3), "more.csv")
+    ok("add", "more.csv", *V)
+    code, out, _ = run("unlearn", *V, "--ids-from", "-", "--json", stdin="\ufeff4711 \n12\u20287\r\n\n")
+    assert (code, json.loads(out)["people"]) == (0, 2)
+    assert ok("find", *V, "--id", "4711").count("present") == 1
 
 
 def test_a_file_of_ids_that_is_no_text_is_refused_without_its_contents(spend, run):
     Path("ids.txt").write_bytes(b"person-1\n\xff\xfe")
     code, out, err = run("unlearn", *V, "--ids-from", "ids.txt")
     assert (code, out, err) == (3, "", "error: ids.txt: not UTF-8 text; give one id per line, in UTF-8\n")
+
+
+def test_ids_that_look_like_formulas_get_a_quote_if_asked(spend, ok):
+    pyarrow.csv.write_csv(customers(["=1+1", "x"], 3), "odd.csv")
+    assert '"=1+1",' in ok("predict", "odd.csv", *V)
+    assert '"\'=1+1",' in ok("predict", "odd.csv", *V, "--guard-formulas")
+    ok("predict", "odd.csv", *V, "--guard-formulas", "--out", "p.csv")
+    assert '"\'=1+1",' in Path("p.csv").read_text()
+
+
+def test_ids_may_be_the_same_in_any_case(here, ok, run):
+    ok("train", "customers.parquet", "--vault", "spend.vault", *TRAIN, "--fold-case")
+    assert ok("find", *V, "--id", "PERSON-3", "--id", "Person-4").count("present") == 2
+    ok("unlearn", *V, "--ids-from", "-", stdin="PERSON-3\nPerson-4\n")
+    code, _, err = run("train", "customers.parquet", *V, *TRAIN, "--replace")
+    assert (code, "--fold-case" in err) == (2, True)
 
 
 # --- bounds

@@ -1,6 +1,7 @@
 """Predictions into files: all of them in one step, or none."""
 
 import io
+from csv import DictReader
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
+from hypothesis import given
+from hypothesis import strategies as st
 
 from expunge.vault import tables as door
 from expunge.vault.tables.predictions import written_predictions
@@ -44,3 +47,31 @@ def test_predictions_appear_in_one_step_and_only_with_a_commit(tmp_path):
         assert write.commit() == 2
     assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
     assert path.read_text() == '"predicted_y"\n0\n0\n'
+
+
+STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+
+
+@given(st.lists(st.text(st.sampled_from(STARTS + "a1' \"é"), min_size=1), min_size=1, max_size=20))
+def test_ids_that_a_spreadsheet_would_compute_get_a_quote_if_asked(ids):
+    table, schema = numbers(x=[1.0] * len(ids), y=[1.0] * len(ids))
+    schema = schema.owned_by("who")
+    table = table.append_column("who", pa.array(ids))
+    for guard in (False, True):
+        stream = io.BytesIO()
+        with written_predictions(stream, schema, table, guard_formulas=guard) as write:
+            write(next(write.blocks()), np.zeros(len(ids)))
+            write.commit()
+        text = stream.getvalue().decode()
+        found = [row["who"] for row in DictReader(io.StringIO(text, newline=""))]
+        assert found == [f"'{one}" if guard and one[0] in STARTS else one for one in ids]
+        assert not guard or not [one for one in found if one[0] in STARTS]
+
+
+def test_parquet_needs_no_guard(tmp_path):
+    table, schema = numbers(x=[1.0], y=[1.0])
+    table = table.append_column("who", pa.array(["=1"]))
+    with written_predictions(tmp_path / "p.parquet", schema.owned_by("who"), table, guard_formulas=True) as write:
+        write(next(write.blocks()), np.zeros(1))
+        write.commit()
+    assert pyarrow.parquet.read_table(tmp_path / "p.parquet")["who"].to_pylist() == ["=1"]

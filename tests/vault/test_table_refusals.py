@@ -42,7 +42,7 @@ from support.tables import CANARY, FORMS, SCHEMA, arrow_file, csv, numbers, refu
         (f"x,y\n{CANARY * 400_000},1\n", InvalidFile, "damaged, or not CSV"),
         (f"x,y\n1,inf\n2,{5}\n", InvalidInput, r"infinite values: 1 in column 'y' \(of 2 rows\)"),
         ("x,y\n1,\n,1\n", InvalidInput, r"gaps: 1 in column 'x', 1 in column 'y' \(of 2 rows\); .* declare a fill"),
-        ("x,y,x\n1,2,3\n", InvalidInput, "different names; duplicates: 'x'"),
+        ("x,y,x\n1,2,3\n", InvalidInput, "different names, but columns 1 and 3 have the same"),
         ("x,z\n1,2\n", InvalidInput, "no column 'y'; there are 'x', 'z'"),
         ("x,y,z,q\n1,2,3,4\n", InvalidInput, "does not mention: 'z', 'q'; .*ignore"),
         ("x,y\n", InvalidInput, "t.csv has no rows"),
@@ -121,8 +121,8 @@ def test_a_table_in_memory_without_rows_is_refused_in_training_only():
 
 
 def test_a_frame_that_arrow_cannot_hold_is_refused():
-    refused(pd.DataFrame({"x": [1, CANARY], "y": [1, 2]}), match="column 'x' has cells of mixed types")
-    refused(pd.DataFrame([[1, 2, 3]], columns=["x", "y", "x"]), match="two columns have one name")
+    refused(pd.DataFrame({"x": [1, CANARY], "y": [1, 2]}), match="column 1 has cells of mixed types")
+    refused(pd.DataFrame([[1, 2, 3]], columns=["x", "y", "x"]), match="columns 1 and 3 have the same")
 
 
 def test_a_stream_that_breaks_does_not_tell_why():
@@ -350,7 +350,7 @@ def test_a_file_that_has_its_separator_gets_no_hint(tmp_path, content):
 
 def test_a_message_lists_no_more_columns_than_can_be_read():
     with pytest.raises(InvalidInput, match="no column 'y'; there are 'x0', .*, 'x29' and 70 more$"):
-        plain_schema(pa.table({f"x{k}": [1] for k in range(100)}), "y")
+        plain_schema(pa.table({f"x{k}": [1] for k in range(100)}), "y", "x7")
 
 
 def test_the_way_out_of_a_table_with_text_is_a_command_that_works_for_these_columns():

@@ -3,6 +3,7 @@
 import decimal
 import subprocess
 import sys
+import unicodedata
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 
@@ -241,7 +242,7 @@ def test_an_array_cannot_stand_for_dates_and_categories_nor_be_learned_from():
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.text(min_size=1).filter(lambda t: t.isascii() or t.isalpha())))
 def test_ids_are_their_decimal_or_their_text_in_utf_8(ids):
     ids = [one for one in ids if not isinstance(one, str) or one.encode("utf-8", "ignore").decode() == one]
-    assert id_bytes(ids) == [str(one).encode() for one in ids]
+    assert id_bytes(ids) == [unicodedata.normalize("NFC", str(one)).encode() for one in ids]
     assert id_bytes([str(one) for one in ids]) == id_bytes(ids)
     assert [id_bytes(one) for one in ids] == [[one] for one in id_bytes(ids)]
 
@@ -331,6 +332,7 @@ def test_the_door_leads_to_what_it_names():
 
 FRESH = """
 import sys
+import unicodedata
 from expunge.vault import tables
 schema = tables.Schema.from_json(sys.argv[1])
 assert schema.inputs and len(schema.bounds()[0]) == len(schema.inputs) and len(schema.target_bounds()[0]) == 2

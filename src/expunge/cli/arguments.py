@@ -179,7 +179,10 @@ def add_ids(parser: Parser) -> None:
     """The people."""
     parser.add_argument("--id", metavar="ID", action="append", default=[], help="An id; may be given many times.")
     parser.add_argument(
-        "--ids-from", metavar="FILE", type=Path, help="A file with one id per line; - reads standard input."
+        "--ids-from",
+        metavar="FILE",
+        type=Path,
+        help="A file with one id per line, taken as written, blanks too; - reads standard input.",
     )
 
 
@@ -251,9 +254,7 @@ def ids(args: Namespace) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file or of standard input, without blanks around them and empty ones."""
-    import io
-
+    """The lines of a file or of standard input, but for empty ones; nothing else ends a line, or is taken off it."""
     from ..errors import InvalidInput
 
     if str(path) != "-":
@@ -266,7 +267,12 @@ def _lines(path: Path) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidInput(f"{path}: not UTF-8 text; give one id per line, in UTF-8") from None
-    return [line.strip() for line in io.StringIO(text, newline=None) if line.strip()]
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if odd := sum(not line.isprintable() or line.strip() != line for line in lines):
+        how = "begins or ends with a blank or has a control character"
+        many = "begin or end with a blank or have a control character"
+        terminal.note(f"{terminal.counted(odd, f'id {how}: it is', f'ids {many}: they are')} taken as written")
+    return list(filter(None, lines))
 
 
 def id_column(args: Namespace) -> str | None:

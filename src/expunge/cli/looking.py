@@ -43,6 +43,9 @@ def _add_out(added: Parser) -> None:
     added.add_argument(
         "--out", metavar="FILE", type=Path, help="A CSV or Parquet file; default: CSV on standard output."
     )
+    added.add_argument(
+        "--guard-formulas", action="store_true", help="In CSV, put a quote before ids that look like formulas."
+    )
 
 
 def _add_people(added: Parser) -> None:
@@ -81,7 +84,7 @@ def predict(args: Namespace) -> None:
     """Predict the target of every row of a table."""
     vault = opened(args)
     if args.out is not None:
-        rows = vault.predict_to(args.data, args.out)
+        rows = vault.predict_to(args.data, args.out, guard_formulas=args.guard_formulas)
         if args.json:
             terminal.say_json({"rows": rows, "out": args.out})
         else:
@@ -90,7 +93,7 @@ def predict(args: Namespace) -> None:
         owners, predicted = vault.predict_with_ids(args.data)
         terminal.say_json({"ids": owners, "predictions": predicted.tolist()})
     else:
-        vault.predict_to(args.data, terminal.binary_output())
+        vault.predict_to(args.data, terminal.binary_output(), guard_formulas=args.guard_formulas)
 
 
 def find(args: Namespace) -> int:

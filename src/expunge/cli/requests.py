@@ -84,6 +84,7 @@ def _add_bounds(added: Parser) -> None:
 
 def _add_training(added: Parser) -> None:
     added.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
+    added.add_argument("--fold-case", action="store_true", help="Take ids that differ only in case for the same.")
     _add_model(added)
     _add_clip(added)
     added.add_argument("--replace", action="store_true", help="Train an existing vault anew, on this table alone.")
@@ -127,6 +128,7 @@ def train(args: Namespace) -> None:
             id=column,
             model=_model(args),
             schema=args.schema,
+            fold_case=args.fold_case,
             **signing(args),
             public_key=args.public_key,
             replace=args.replace,

@@ -9,7 +9,6 @@ interrupted keeps the old one.
 import json
 import math
 import os
-import secrets
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidFile
-from . import files
+from .drafts import drafted
 from .npy import BadArray, array_parts, read_header
 
 FORMAT = "expunge model"
@@ -45,9 +44,7 @@ def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArra
 
 def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an archive in place of whatever was at ``path``, in one step and synced."""
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    with files.replacing(target, beside) as new:
+    with drafted(Path(path)) as new:
         with os.fdopen(os.dup(new.fd), "wb") as file:
             dump(file, header, arrays)
         new.commit()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ from .tables import Schema
 
 
 def wanted_schema(
-    data: Any, schema: Schema | str | Path | None, target: str | list[str] | None, id_: str | None
+    data: Any, schema: Schema | str | Path | None, target: str | list[str] | None, id_: str | None, fold_case: bool
 ) -> Schema:
     """Return the schema to train with: the one given, or a plain one for a table of numbers."""
+    found = _schema(data, schema, target, id_)
+    return replace(found, fold_case=fold_case or found.fold_case)
+
+
+def _schema(data: Any, schema: Schema | str | Path | None, target: str | list[str] | None, id_: str | None) -> Schema:
     if schema is None:
         if target is None or id_ is None:
             raise InvalidSetting(

@@ -89,6 +89,7 @@ class Vault:
         id: str | None = None,  # noqa: A002 - the word that a user looks for
         model: Any = None,
         schema: Schema | str | Path | None = None,
+        fold_case: bool = False,
         key: str | Path | None = None,
         sign_with: str | None = None,
         public_key: str | Path | None = None,
@@ -114,6 +115,8 @@ class Vault:
             its rows.
         schema : Schema or path, optional
             What each column is. Without one all other columns must be numbers without gaps, with observed bounds.
+        fold_case : bool
+            Whether ids that differ only in case are the same person, as ``fold_case`` in a schema says.
         key : path, optional
             An Ed25519 private key (PEM) to sign certificates with. Default: a new pair beside the folder.
         sign_with : str, optional
@@ -134,8 +137,8 @@ class Vault:
             What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
             with ``in_certificate=True`` into the certificate, too.
         """
-        places, caller = Places.of(path), Caller(**said)
-        wanted = wanted_schema(data, schema, target, id)
+        places, caller, data = Places.of(path), Caller(**said), tables.taken(data)
+        wanted = wanted_schema(data, schema, target, id, fold_case)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
         keys = Keys(places, key, sign_with)
         signing = keys.given(public_key)
@@ -275,7 +278,7 @@ class Vault:
         """
         caller, started = Caller(**said), _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, tables.id_bytes(ids), skip_unknown=skip_unknown)
+            named = look_up(writer.site, writer.now.schema.id_bytes(ids), skip_unknown=skip_unknown)
             if not len(named.entries.live.slot):
                 return replace(self._again(named.earlier), skipped=named.skipped)
             return replace(self._done(Unlearn.plan(writer.site, named), caller, started), earlier=named.earlier)
@@ -340,7 +343,7 @@ class Vault:
         """
         caller, started = Caller(**said), _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, tables.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
+            named = look_up(writer.site, writer.now.schema.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
             return self._done(Readmit.plan(writer.site, named), caller, started)
 
     def rebound(
@@ -384,7 +387,7 @@ class Vault:
         from .issuing import issue
 
         with self._looking() as writer:
-            return issue(writer, tables.id_bytes(ids), request, skip_unknown=skip_unknown)
+            return issue(writer, writer.now.schema.id_bytes(ids), request, skip_unknown=skip_unknown)
 
     def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
         """Sign for each id that the vault holds no row of it and has not erased it, as of now.
@@ -397,7 +400,7 @@ class Vault:
         from .issuing import attest
 
         with self._writing() as writer:
-            return attest(writer, tables.id_bytes(ids))
+            return attest(writer, writer.now.schema.id_bytes(ids))
 
     def ids_in(self, data: Any) -> list[str]:
         """The ids in a table, each once, in the order in which they come.
@@ -417,7 +420,8 @@ class Vault:
         Parameters
         ----------
         data : path or table, or array of shape (n, d)
-            The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``.
+            The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``. A
+            stream that can be read only once is held in memory, to be read again if the vault changes meanwhile.
         """
         return self._predict(data, ids=False)[1]
 
@@ -432,6 +436,7 @@ class Vault:
         return self._predict(data, ids=True)
 
     def _predict(self, data: Any, *, ids: bool) -> tuple[list[str] | None, Floats]:
+        data = tables.kept(data)
         while True:
             model = self._reader.current()
             wanted = ids and tables.has_ids(data, model.schema)
@@ -443,23 +448,33 @@ class Vault:
                 t = len(model.schema.targets)
                 return owners if wanted else None, np.concatenate([np.empty((0, t) if t > 1 else 0), *parts])
 
-    def predict_to(self, data: Any, out: str | Path | IO[bytes]) -> int:
+    def predict_to(self, data: Any, out: str | Path | IO[bytes], *, guard_formulas: bool = False) -> int:
         """Predict the rows of a table into a CSV or Parquet file, with their ids if the table has them.
 
         Parameters
         ----------
         data : path or table
-            As in `predict`; it may be larger than memory.
+            As in `predict`; it may be larger than memory. A stream that can be read only once has to be given again
+            if the vault changes while it is read (`VaultBusy`).
         out : path or binary file
             A path ends in .csv or .parquet and is written in one step; an open file gets CSV.
+        guard_formulas : bool
+            Whether ids in CSV that a spreadsheet would take for formulas (they begin with =, +, -, @ or a tab) get a
+            quote in front. Parquet needs no guard.
         """
+        data = tables.taken(data)
         while True:
             model = self._reader.current()
-            with tables.written_predictions(out, model.schema, data) as write:
+            with tables.written_predictions(out, model.schema, data, guard_formulas=guard_formulas) as write:
                 for block in write.blocks():
                     write(block, _predicted(model, block))
                 if self._reader.current() is model:
                     return write.commit()
+            if tables.read_once(data):
+                raise VaultBusy(
+                    "the vault changed while the table was read, and this stream can be read only once: give it "
+                    "again; nothing was written"
+                )
 
     def holds(self, ids: Any) -> list[Holding]:
         """Say of each id, in the order asked, whether it has rows, was erased, or is unknown.
@@ -470,7 +485,7 @@ class Vault:
             One id or many.
         """
         with self._looking() as writer:
-            return holdings(writer.site, tables.id_bytes(ids))
+            return holdings(writer.site, writer.now.schema.id_bytes(ids))
 
     def verify(self, *, progress: Progress = silent, head: "Anchor | None" = None) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate.

@@ -6,6 +6,7 @@ it. Ed25519 is deterministic, so signing the same payload again after a crash gi
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ TYPE, HEAD = "expunge-certificate+jws", "expunge-head+jws"
 UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id is not in the vault
 _TYPES = {TYPE: "a certificate", HEAD: "a head"}
 _MOST_BYTES = 2**20
+_DEEPEST = 20  # levels of a payload; ours have two
 _END = b"-----END PUBLIC KEY-----"
 
 
@@ -187,10 +189,19 @@ def _objects(certificate: str) -> tuple[dict[str, Any], dict[str, Any]]:
         head, payload = (json.loads(part.decode(), parse_constant=_refuse) for part in parts[:2])
     except (ValueError, RecursionError):
         raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
-    if len(parts) != 3 or not isinstance(head, dict) or not isinstance(payload, dict):
-        raise InvalidCertificate("this is not a certificate: its header or payload is not a JSON object")
+    plain = all(isinstance(part, dict) and _plain(part, _DEEPEST) for part in (head, payload))
+    if len(parts) != 3 or not plain:
+        raise InvalidCertificate("this is not a certificate: its header or payload is not a plain JSON object")
     return head, payload
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _plain(value: object, depth: int) -> bool:
+    """Whether a value has no more levels than these, and all its numbers are finite: Python reads what JSON has not."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_plain(one, depth - 1) for one in inner)

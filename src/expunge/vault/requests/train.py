@@ -56,6 +56,7 @@ class Train(Request):
         progress: Progress,
     ) -> Plan:
         """Stream a table into a new row file and learn it. Who was erased stays erased."""
+        _check_same_ids(site, schema)
         charter = Charter.written(site, schema, blueprint)
         before = People([]) if site.trained is None else site.trained.people
         intake = Intake(site, schema, blueprint, before, 0)
@@ -85,6 +86,13 @@ class Train(Request):
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         vault.rows.mark(brought(vault, number))
+
+
+def _check_same_ids(site: Site, schema: Schema) -> None:
+    """Refuse to know people by other rules than before: nobody would be found who was erased under the old ones."""
+    if site.trained is not None and site.trained.schema.fold_case != schema.fold_case:
+        was = "without fold_case" if schema.fold_case else "with fold_case = true (--fold-case)"
+        raise InvalidSetting(f"this vault was trained {was}: train it so again, or who was erased could come back")
 
 
 def _learned(site: Site, intake: Intake, progress: Progress) -> State:

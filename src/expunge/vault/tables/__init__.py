@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .predictions import written_predictions
     from .proposal import plain_schema, propose
     from .reading import has_ids, read_blocks, read_ids
+    from .sources import kept, read_once, taken
 
 __all__ = [
     "BLOCK_ROWS",
@@ -29,20 +30,26 @@ __all__ = [
     "checked",
     "has_ids",
     "id_bytes",
+    "kept",
     "plain_schema",
     "propose",
     "read_blocks",
     "read_ids",
+    "read_once",
     "shown",
+    "taken",
     "written_predictions",
 ]
 
 _WITH_PYARROW = {
     "has_ids": "reading",
+    "kept": "sources",
     "plain_schema": "proposal",
     "propose": "proposal",
     "read_blocks": "reading",
     "read_ids": "reading",
+    "read_once": "sources",
+    "taken": "sources",
     "written_predictions": "predictions",
 }
 

@@ -8,20 +8,23 @@ from ...errors import InvalidSetting
 from .kinds import KINDS, Date, Ignore, Kind
 from .messages import listed
 
-Parts: TypeAlias = tuple[Any, tuple[Any, ...], tuple[tuple[str, Kind | Ignore], ...]]  # id, targets, columns
+Parts: TypeAlias = tuple[
+    Any, tuple[Any, ...], tuple[tuple[str, Kind | Ignore], ...], Any
+]  # id, targets, columns, fold_case
 
 
 def parts_of(document: dict[str, Any]) -> Parts:
-    """Return id, targets and columns of a document; each column is checked, the whole is not."""
-    if unknown := sorted(document.keys() - {"id", "target", "columns"}):
-        raise InvalidSetting(f"unknown keys {listed(unknown)}; a schema has id, target and [columns.NAME]")
+    """Return the parts of a document; each column is checked, the whole is not."""
+    if unknown := sorted(document.keys() - {"id", "target", "fold_case", "columns"}):
+        raise InvalidSetting(f"unknown keys {listed(unknown)}; a schema has id, target, fold_case and [columns.NAME]")
     target, columns = document.get("target"), document.get("columns")
     if not isinstance(columns, dict):
         raise InvalidSetting("no columns; declare each under [columns.NAME]")
     targets = [target] if isinstance(target, str) else target
     if not isinstance(targets, list):
         raise InvalidSetting("target must be the name of a column, or a list of different ones")
-    return document.get("id"), tuple(targets), tuple((name, _kind(name, keys)) for name, keys in columns.items())
+    kinds = tuple((name, _kind(name, keys)) for name, keys in columns.items())
+    return document.get("id"), tuple(targets), kinds, document.get("fold_case", False)
 
 
 def parts_of_json(document: Any) -> Parts:
@@ -32,8 +35,9 @@ def parts_of_json(document: Any) -> Parts:
 
 def document_of(parts: Parts) -> dict[str, Any]:
     """Return parts as a document for JSON, with a list of columns: their order counts."""
-    id_, targets, columns = parts
-    return {"id": id_, "target": targets, "columns": [{"name": name, **entry(kind)} for name, kind in columns]}
+    id_, targets, columns, fold_case = parts
+    document = {"id": id_, "target": targets, "columns": [{"name": name, **entry(kind)} for name, kind in columns]}
+    return document | ({"fold_case": True} if fold_case else {})
 
 
 def entry(kind: Kind | Ignore) -> dict[str, Any]:

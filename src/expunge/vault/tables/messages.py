@@ -1,11 +1,11 @@
 """Messages: how names and places are shown in errors about tables.
 
-An error names columns, files and rows, and never shows a cell. Names come from files of others: a control character or
-a terminal escape in one is shown escaped.
+An error names columns, files and rows, and never shows a cell, nor a first row that may be no header. Names come from
+files of others: a control character or a terminal escape in one is shown escaped.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ...errors import InvalidInput
 
@@ -47,11 +47,29 @@ def repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
-def check_there(names: Sequence[str], wanted: Iterable[str]) -> None:
+def check_there(names: Sequence[str], wanted: Collection[str]) -> None:
     """Refuse a table with these column names if it lacks a wanted one."""
     if missing := [name for name in wanted if name not in names]:
         columns = "column" if len(missing) == 1 else "columns"
-        raise InvalidInput(f"no {columns} {listed(missing)}; there are {listed(names)}{_hint(names, missing)}")
+        raise InvalidInput(f"no {columns} {listed(missing)}; {_there(names, wanted)}{_hint(names, missing)}")
+
+
+def check_different(names: Sequence[str], table: str) -> None:
+    """Refuse a table in which columns have the same name; they are told by their place."""
+    for name in repeated(names):
+        *places, last = [str(k) for k, one in enumerate(names, start=1) if one == name][:10]
+        which = f"columns {', '.join(places)} and {last}"
+        raise InvalidInput(f"{table}: columns must have different names, but {which} have the same")
+
+
+def _there(names: Sequence[str], wanted: Collection[str]) -> str:
+    """Return what columns there are. Without a header the first row, which is data, is taken for names: not shown."""
+    if any(name in wanted for name in names):
+        return f"there are {listed(names)}"
+    columns = (
+        "1 column, and it has another name" if len(names) == 1 else f"{len(names):,} columns, and none has such a name"
+    )
+    return f"the table has {columns}: does it begin with a row of names?"
 
 
 def separator_hint(header: str, separator: str) -> str:

@@ -9,8 +9,8 @@ from ...errors import InvalidInput
 from .blocks import BLOCK_ROWS, Block, Made, checked
 from .cells.arrow import Arrow
 from .cells.encode import encode
-from .ids import id_bytes
-from .messages import check_there, listed, repeated
+from .ids import written_ids
+from .messages import check_different, check_there
 from .schema import Schema
 from .sources import Source, Table, named, opened
 
@@ -25,14 +25,16 @@ def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool) -> 
     schema : Schema
         What its columns are.
     targets, ids : bool
-        Whether to read the targets (the table is then one to learn from) and the ids.
+        Whether to read the targets (the table is then one to learn from) and the ids. To learn from, ids are as the
+        vault knows them; to predict, as they are written.
     """
+    known = schema.id_bytes if targets else written_ids
     table = opened(named(source, schema) if isinstance(source, np.ndarray) else source)
     schema.check(_names(table), targets=targets, ids=ids)
 
     def block(batch: Arrow) -> Block:
         X, y = encode(schema, batch, targets=targets)
-        return Block(X, y, id_bytes(batch.column(schema.id), name=f"column {schema.id!r}") if ids else None)
+        return Block(X, y, known(batch.column(schema.id), name=f"column {schema.id!r}") if ids else None)
 
     rows = 0
     wanted = schema.wanted(targets=targets, ids=ids)
@@ -69,15 +71,14 @@ def read_ids(source: Source, schema: Schema) -> list[bytes]:
     """Return the ids in a table, each once, in the order in which they come."""
     name = str(schema.id)
     batches = checked_batches(
-        source, {name: "string"}, lambda batch: id_bytes(batch.column(name), name=f"column {name!r}")
+        source, {name: "string"}, lambda batch: schema.id_bytes(batch.column(name), name=f"column {name!r}")
     )
     return list(dict.fromkeys(one for ids in batches for one in ids))
 
 
 def _names(table: Table) -> list[str]:
     names: list[str] = table.types.names
-    if twice := repeated(names):
-        raise InvalidInput(f"{table.name}: columns must have different names; duplicates: {listed(twice)}")
+    check_different(names, table.name)
     return names
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from ...errors import InvalidFile, InvalidInput, InvalidSetting
 from ...exact.arrays import Floats
 from .document import document_of, parts_of, parts_of_json
+from .ids import id_bytes
 from .kinds import Boolean, Date, Ignore, Kind, Number, texts
 from .messages import check_there, listed, repeated, shown
 
@@ -30,8 +31,11 @@ class Schema:
     id: str | None
     targets: tuple[str, ...]
     columns: tuple[tuple[str, Kind | Ignore], ...]
+    fold_case: bool = False  # whether ids that differ only in case are the same
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fold_case, bool):
+            raise InvalidSetting(f"fold_case must be true or false, got {self.fold_case!r}")
         if self.id is not None and (not isinstance(self.id, str) or self.id in self._kinds):
             raise InvalidSetting("id must be the name of a column that is not declared under [columns]")
         if not self.targets or not texts(self.targets) or repeated(self.targets):
@@ -77,7 +81,7 @@ class Schema:
 
     def to_json(self) -> str:
         """Return the canonical form: equal schemas give equal texts."""
-        document = document_of((self.id, self.targets, self.columns))
+        document = document_of((self.id, self.targets, self.columns, self.fold_case))
         return json.dumps(document, sort_keys=True, separators=(",", ":"), default=datetime.isoformat)
 
     # The same with another id or other bounds
@@ -98,6 +102,10 @@ class Schema:
         return replace(self, columns=tuple((name, changed.get(name, kind)) for name, kind in self.columns))
 
     # What it says
+
+    def id_bytes(self, ids: Any, *, name: str = "ids") -> list[bytes]:
+        """Return ids, one or many, as a vault with this schema knows them; errors call them ``name``."""
+        return id_bytes(ids, name=name, fold_case=self.fold_case)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:

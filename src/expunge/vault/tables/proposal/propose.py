@@ -19,7 +19,7 @@ from ..kinds import OTHER, Boolean, Number
 from ..messages import WrongCell, check_there
 from ..reading import checked_batches, column_types
 from ..schema import Schema, is_row_label
-from ..sources import Source
+from ..sources import Source, read_once, taken
 from .summaries import Proposed, Summary, summary_of
 from .toml import lines, quoted
 
@@ -46,6 +46,7 @@ def propose(
     """Return a schema in TOML that takes this table. A value becomes a category if ``people`` ids (or rows) have it."""
     whole_number("people", people)
     targets = (target,) if isinstance(target, str) else tuple(target)
+    source = taken(source)
     found = _patient_look(source, targets, id, people)
     schema = Schema(id, targets, tuple((column, kind) for column, (kind, _) in found.items()))
     name = quoted(Path(source).name) if isinstance(source, (str, Path)) else "a table"
@@ -60,7 +61,7 @@ def _patient_look(source: Source, targets: Sequence[str], id_: str | None, peopl
         try:
             return _look(source, targets, id_, people, as_text)
         except WrongCell as odd:
-            if odd.column in as_text:
+            if odd.column in as_text or read_once(source):
                 raise
             as_text.add(odd.column)
 

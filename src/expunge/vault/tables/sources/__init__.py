@@ -12,12 +12,12 @@ from ....errors import InvalidInput
 from ..messages import shown
 from .binary import ArrowFile, Parquet
 from .csvfile import Csv
-from .stream import Stream, named
+from .stream import Stream, kept, named, read_once, taken
 from .table import Table
 
 Source: TypeAlias = Any  # a path, an object with __arrow_c_stream__ or, to predict, an array
 
-__all__ = ["Source", "Table", "named", "opened"]
+__all__ = ["Source", "Table", "kept", "named", "opened", "read_once", "taken"]
 
 _FORMATS: dict[tuple[str, ...], Callable[[Path], Table]] = {
     (".csv", ".csv.gz", ".tsv", ".tsv.gz"): Csv,

@@ -1,7 +1,7 @@
 """Streams: a table in memory, one that somebody else streams, or an array of NumPy."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from ....errors import ExpungeError, InvalidInput
 from ..cells.arrow import Arrow
 from ..kinds import Boolean, Number
-from ..messages import listed
+from ..messages import check_different, listed
 from ..schema import Schema
 from .table import AT_ONCE, unquoted
 
@@ -22,6 +22,7 @@ class Stream:
     name = "the table"
 
     def __init__(self, source: Any) -> None:
+        self._source = source
         with self._unquoted():
             self.reader = pa.RecordBatchReader.from_stream(source)
 
@@ -33,11 +34,39 @@ class Stream:
         with self._unquoted():
             yield from self.reader
 
+    def whole(self) -> Arrow:
+        """Read all rows, as a table of pyarrow."""
+        with self._unquoted():
+            return self.reader.read_all()
+
     def row(self, k: int) -> str:
         return f"row {k} of the table"
 
+    def _told(self, message: str) -> ExpungeError:
+        """Say what pyarrow says, without the cells and names that it quotes."""
+        labels = list(map(str, self._source.keys())) if hasattr(self._source, "keys") else []  # of pandas
+        check_different(labels, self.name)
+        column = re.search(r"Conversion failed for column (.+) with type", message)
+        where = f"column {labels.index(column[1]) + 1}" if column and column[1] in labels else "a column"
+        return InvalidInput(f"the table cannot be read: {where} has cells of mixed types, or is damaged")
+
     def _unquoted(self) -> AbstractContextManager[None]:
-        return unquoted(_told)
+        return unquoted(self._told)
+
+
+def read_once(source: Any) -> bool:
+    """Return whether rows that were read cannot be read again: a frame knows how long it is, a stream does not."""
+    return hasattr(source, "__arrow_c_stream__") and not isinstance(source, Sized)
+
+
+def taken(source: Any) -> Any:
+    """Return a source whose columns can be looked at before its rows are read, once."""
+    return Stream(source).reader if read_once(source) else source
+
+
+def kept(source: Any) -> Any:
+    """Return a source that can be read again: a stream is read to its end, into memory."""
+    return Stream(source).whole() if read_once(source) else source
 
 
 def named(array: Any, schema: Schema) -> Any:
@@ -50,10 +79,3 @@ def named(array: Any, schema: Schema) -> Any:
     parts = (array[start : start + AT_ONCE].T.astype(np.float64) for start in range(0, len(array), AT_ONCE))
     types = pa.schema([(name, pa.float64()) for name in kinds])
     return pa.RecordBatchReader.from_batches(types, (pa.record_batch(list(part), schema=types) for part in parts))
-
-
-def _told(message: str) -> ExpungeError:
-    """Say what pyarrow says, without the cells that it quotes."""
-    column = re.search(r"Conversion failed for column (.+) with type", message)
-    where = f"column {column[1]!r}" if column else "a column"
-    return InvalidInput(f"the table cannot be read: {where} has cells of mixed types, or two columns have one name")
