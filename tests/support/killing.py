@@ -262,10 +262,10 @@ class Torture:
     @property
     def complete(self) -> bool:
         """Whether all that matters was hit."""
-        return ALL_HIT <= self.hit.keys() and ALL_LEFT <= self.left.keys()
+        return self.hit.keys() >= ALL_HIT and self.left.keys() >= ALL_LEFT
 
     def run(self, kills: int) -> None:
-        """Kill so often; and if something that matters was not hit, because the machine is busy, up to ten times that."""
+        """Kill so often; while something that matters was not hit, as on a busy machine, up to ten times that."""
         with self.evidence.kept():
             while self.kills < kills or (self.kills < 10 * kills and not self.complete):
                 self._lives += 1
@@ -305,7 +305,7 @@ class Torture:
 
     def _work(self, life: Life, seed: int, spared: int) -> tuple[int, int, str]:
         """How many requests a worker started, how many were acknowledged, and what ended it if it was not killed."""
-        room = self.rng.randrange(4 * MEGABYTE) if self.starved and self.rng.random() < 0.25 else None
+        room = int(MEGABYTE ** self.rng.uniform(0.5, 1.1)) if self.starved and self.rng.random() < 0.25 else None
         first, *others = life.requests(seed, spared + 1)[1]
         names = [name_of(first, life.oracle), *(request.kind for request in others)]
         self.evidence.note(f"to be spared: {spared}; memory: {room}", first, *others)
