@@ -5,7 +5,10 @@
 A worker trains, unlearns, adds, rectifies, readmits, rebounds and predicts, and says so in a pipe: before each request
 and once the vault has acknowledged it. It is killed at an instant drawn uniformly over the time that such a request
 takes; then so may be the processes that recover the vault. What is found in the end must be what the oracle says, with
-or without the one request that was in flight: as its record in the ledger was whole, or not.
+or without the one request that was in flight: as its record in the ledger was whole, or not. If it is not, what was
+there before and after is kept as evidence.
+
+With --load the machine is busy all the while, and some workers run out of memory instead of being killed.
 
 Two kinds are no requests of a vault: `refuse` is an add that must fail, `again` an erasure that was done before.
 
@@ -13,6 +16,7 @@ This process imports everything once and forks: to start Python takes longer tha
 """
 
 import argparse
+import faulthandler
 import os
 import random
 import shutil
@@ -21,10 +25,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, NoReturn
 
 import numpy as np
@@ -39,6 +45,8 @@ from expunge.vault.requests import KINDS
 from expunge.vault.requests import plan as plans
 
 from support.disks import Unsynced
+from support.evidence import Evidence
+from support.load import MEGABYTE, loaded, short_of_memory
 from support.oracle import Oracle, Request, Values, plain_slots_sum
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -46,6 +54,9 @@ KILLS_A_LIFE = 25  # then comes another vault: ledgers grow, and a first trainin
 SHARDS = 4
 COLUMNS = ("x0", "x1", "y")
 STARTED, DONE = b">", b"."
+FAILED, BROKEN = 1, 3  # exit codes of a process that raised an error, and of one that saw a promise broken
+ALL_HIT = {"first train", "unlearn", "add", "rectify", "rebound", "recovery of an accepted request"}
+ALL_LEFT = {"accepted, finished by the next", "not accepted, nothing changed"}
 
 
 def estimator(*, observed: bool) -> CodedRegressor:
@@ -72,7 +83,7 @@ def draw(oracle: Oracle, rng: random.Random) -> Request:
     def rows(ids: tuple[int, ...]) -> tuple[Values, ...]:
         return tuple((rng.random(), rng.random(), rng.uniform(-1.0, 2.0)) for _ in ids)
 
-    free = set(range(40)) - set(oracle.erased)
+    free = set(range(max(40, len(oracle.erased) + 10))) - set(oracle.erased)  # never empty, however long a life is
     weights = {"train": 1.0}
     if oracle.rows:
         weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(oracle.rows) / 3, "predict": 1.0, "rebound": 2.0}
@@ -127,9 +138,11 @@ class Life:
             request.ask(vault)
         return vault
 
-    def work(self, seed: int, tell: Callable[[bytes], Any]) -> None:
-        """What a worker does until it is killed. Some have no key to sign with."""
+    def work(self, seed: int, tell: Callable[[bytes], Any], room: int | None = None) -> None:
+        """What a worker does until it is killed. Some have no key to sign with, some little memory."""
         rng = die(seed)
+        if room is not None:
+            short_of_memory(room)
         key = self.path.with_suffix(".nowhere") if rng.random() < 0.2 else None
         vault = Vault.open(self.path, key=key) if self.oracle.kinds else None
         while True:
@@ -197,75 +210,89 @@ class Life:
 
 
 class Child:
-    """A forked process that tells how far it is, a byte a time."""
+    """A forked process that tells how far it is, a byte a time. Its errors go to a file."""
 
-    def __init__(self, task: Callable[[Callable[[bytes], Any]], None]) -> None:
+    def __init__(self, task: Callable[[Callable[[bytes], Any]], None], errors: Path) -> None:
         self._pipe, theirs = os.pipe()
         self._pid = os.fork()
         if not self._pid:
+            code = FAILED
             try:
+                os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
                 task(lambda mark: os.write(theirs, mark))
-                os._exit(0)
-            except BaseException:
+                code = 0
+            except BaseException as error:
+                code = BROKEN if isinstance(error, Wrong) else FAILED
                 traceback.print_exc()
             finally:
-                os._exit(1)
+                os._exit(code)
         os.close(theirs)
 
     def hear(self) -> bytes:
         """The next mark; nothing if there is none to come."""
         return os.read(self._pipe, 1)
 
-    def kill(self, delay: float) -> tuple[bytes, bool]:
-        """Kill it after a while. What else it had told, and whether it was alive until then."""
+    def kill(self, delay: float) -> tuple[bytes, int]:
+        """Kill it after a while. What else it had told, and how it ended: by itself, or by a signal."""
         time.sleep(delay)
         os.kill(self._pid, signal.SIGKILL)
         rest = b""
         while mark := self.hear():
             rest += mark
         os.close(self._pipe)
-        status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        check(status in (0, -signal.SIGKILL), "the process failed before it was killed; its error is above")
-        return rest, status != 0
+        return rest, os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
 class Torture:
     """Lives of vaults, one after another, and what was seen."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.rng = folder, die(seed)
+    def __init__(self, folder: Path, seed: int, *, starved: bool = False) -> None:
+        self.folder, self.rng, self.starved = folder, die(seed), starved
         self.hit: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
         self.acknowledged = 0
-        self._seconds: dict[str, float] = defaultdict(lambda: 0.02)  # that a request of this kind takes
+        self.evidence = Evidence(folder)
+        # Seconds that requests of a kind took of late. One that a busy machine held up must not count for much: the
+        # next would be killed long after its end.
+        self._seconds: dict[str, deque[float]] = defaultdict(lambda: deque([0.02] * 3, maxlen=5))
         self._lives = 0
 
     @property
     def kills(self) -> int:
         return sum(self.hit.values())
 
+    @property
+    def complete(self) -> bool:
+        """Whether all that matters was hit."""
+        return self.hit.keys() >= ALL_HIT and self.left.keys() >= ALL_LEFT
+
     def run(self, kills: int) -> None:
-        while self.kills < kills:
-            self._lives += 1
-            path = self.folder / str(self._lives) / "t.vault"
-            path.parent.mkdir()
-            life = Life(path, Oracle.of(estimator(observed=self._lives % 2 == 0)))
-            until = min(kills, self.kills + KILLS_A_LIFE)
-            while self.kills < until:
-                self.strike(life)
-            shutil.rmtree(path.parent)
+        """Kill so often; while something that matters was not hit, as on a busy machine, up to ten times that."""
+        with self.evidence.kept():
+            while self.kills < kills or (self.kills < 10 * kills and not self.complete):
+                self._lives += 1
+                path = self.folder / str(self._lives) / "t.vault"
+                path.parent.mkdir()
+                life = Life(path, Oracle.of(estimator(observed=self._lives % 2 == 0)))
+                until = min(self.kills + KILLS_A_LIFE, 10 * kills)
+                while self.kills < until:
+                    self.strike(life)
+                shutil.rmtree(path.parent)
 
     def strike(self, life: Life) -> None:
         """Let a worker work, kill it, kill who recovers, and look."""
         seed = self.rng.getrandbits(32)
+        self.evidence.begin(life.path, f"life {self._lives}, {self.kills} kills before; the worker's seed is {seed}")
+        self.evidence.note(f"requests before: {life.oracle.kinds}", f"erased: {life.oracle.erased}", life.oracle.rows)
         spared = self.rng.choice([0, 0, 1, 2, 4] if life.oracle.kinds else [0, 0, 0, 0, 1])
-        started, done, alive = self._work(life, seed, spared)
+        started, done, how = self._work(life, seed, spared)
         before, requests = life.requests(seed, max(started, 1))
         in_flight = requests[-1] if started > done else None
+        self.evidence.note(f"{started} started, {done} done:", *requests)
+        self.evidence.copy("struck")
         life.oracle = before if in_flight or not started else before.after(requests[-1])
         self.acknowledged += done
-        if alive:
-            self.hit[name_of(in_flight, before) if in_flight else "between requests"] += 1
+        self.hit[how or (name_of(in_flight, before) if in_flight else "between requests")] += 1
         accepted, finished = life.in_ledger()
         if in_flight and len(accepted) > len(life.oracle.kinds):
             life.oracle = life.oracle.after(in_flight)
@@ -278,25 +305,34 @@ class Torture:
             self._recover(life, unfinished=unfinished)
         life.look()
 
-    def _work(self, life: Life, seed: int, spared: int) -> tuple[int, int, bool]:
-        """How many requests a worker started, how many were acknowledged, and whether it lived until it was killed."""
-        child = Child(lambda tell: life.work(seed, tell))
+    def _work(self, life: Life, seed: int, spared: int) -> tuple[int, int, str]:
+        """How many requests a worker started, how many were acknowledged, and what ended it if it was not killed."""
+        room = int(MEGABYTE ** self.rng.uniform(0.5, 1.1)) if self.starved and self.rng.random() < 0.25 else None
         first, *others = life.requests(seed, spared + 1)[1]
         names = [name_of(first, life.oracle), *(request.kind for request in others)]
+        self.evidence.note(f"to be spared: {spared}; memory: {room}", first, *others)
+        child = Child(lambda tell: life.work(seed, tell, room), self.evidence.stderr)
+        heard = b""
         for name in names[:-1]:
-            check(child.hear() == STARTED, "the worker failed; its error is above")
+            heard += child.hear()
             clock = time.perf_counter()
-            check(child.hear() == DONE, "the worker failed; its error is above")
-            self._seconds[name] += (time.perf_counter() - clock - self._seconds[name]) / 4
-        check(child.hear() == STARTED, "the worker failed; its error is above")
-        rest, alive = child.kill(self.rng.uniform(0.0, 1.05 * self._seconds[names[-1]]))
-        return spared + 1 + rest.count(STARTED), spared + rest.count(DONE), alive
+            heard += child.hear()
+            self._seconds[name].append(time.perf_counter() - clock)
+        heard += child.hear()
+        rest, ended = child.kill(self.rng.uniform(0.0, 1.05 * median(self._seconds[names[-1]])))
+        heard += rest
+        self.evidence.note(f"the worker told {heard!r} and ended with {ended}")
+        starved = room is not None and ended not in (-signal.SIGKILL, BROKEN)
+        check(starved or ended == -signal.SIGKILL, "the worker failed before it was killed")
+        return heard.count(STARTED), heard.count(DONE), "out of memory" if starved else ""
 
     def _recover(self, life: Life, *, unfinished: bool) -> None:
-        child = Child(life.reopen)
-        check(child.hear() == STARTED, "the reader failed; its error is above")
-        _, alive = child.kill(self.rng.uniform(0.0, self._seconds["unlearn"]))
-        if alive:
+        child = Child(life.reopen, self.evidence.stderr)
+        child.hear()
+        _, ended = child.kill(self.rng.uniform(0.0, median(self._seconds["unlearn"])))
+        self.evidence.note(f"a reader ended with {ended}")
+        check(ended in (0, -signal.SIGKILL), "the reader failed before it was killed")
+        if ended:
             self.hit["recovery of an accepted request" if unfinished else "opening"] += 1
 
     def __str__(self) -> str:
@@ -326,19 +362,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where the vaults go; the one that broke a promise is left there")
+    parser.add_argument("--load", action="store_true", help="on a busy machine with a busy disk and too little memory")
     asked = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):  # a fork copies one thread only
         os.execve(sys.executable, sys.orig_argv, os.environ | ONE_THREAD)  # noqa: S606 - ourselves
+    faulthandler.enable()
     files.system = Unsynced()
     plans.MOST_SEGMENTS = 3  # to merge people often
-    torture = Torture(asked.folder or Path(tempfile.mkdtemp(prefix="expunge-killing-")), asked.seed)
-    try:
-        torture.run(asked.kills)
-    finally:
-        sys.stdout.write(f"{torture}\n")
-    if not asked.folder:
-        shutil.rmtree(torture.folder)
+    with tempfile.TemporaryDirectory(prefix="expunge-killing-", ignore_cleanup_errors=True) as folder:
+        torture = Torture(Path(folder), asked.seed, starved=asked.load)
+        try:
+            with loaded(Path(folder)) if asked.load else nullcontext():
+                torture.run(asked.kills)
+        finally:
+            sys.stdout.write(f"{torture}\n")
 
 
 if __name__ == "__main__":

@@ -118,6 +118,12 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Ite
                 system.chmod(fd, _FOR_GROUP)
         yield fd
     finally:
+        _close(fd)
+
+
+def _close(fd: int) -> None:
+    """Close a file. An error changes nothing: it is closed all the same, and what must last was synced before."""
+    with suppress(OSError):
         os.close(fd)
 
 
@@ -257,7 +263,7 @@ def sync_folder(path: Path) -> None:
     try:
         sync(fd)
     finally:
-        os.close(fd)
+        _close(fd)
 
 
 def create(path: Path, *parts: Data) -> None:
