@@ -22,7 +22,7 @@ from .certificates.keys import Keys, signing_key
 from .certificates.waiting import waiting
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.snapshot import Model
-from .founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
+from .founding import check_same_vault, undone_if_it_fails, wanted_schema
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
 from .looking import finished, own_records, pending, status_of
@@ -113,13 +113,14 @@ class Vault:
         wanted = wanted_schema(data, schema, target, id)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
         signing = None if key is None else signing_key(Path(key))
-        with undone_if_it_fails(places):
-            vault = cls(places, found_identity(places, wait), key=key, wait=wait)
+        with undone_if_it_fails(places) as founding:
+            vault = cls(places, founding.identity(wait), key=key, wait=wait)
             writer = vault._writer
             with writer.locked(wait):
                 if writer.trained and not replace:
                     raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
                 if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
+                    founding.makes(places.key, places.public)
                     vault._keys.make(signing)
                 started = _clock(reads=True)
                 with writer.preparing():
