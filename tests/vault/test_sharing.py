@@ -36,6 +36,41 @@ def test_threads_may_share_a_vault(vault):
     assert vault.verify().ok
 
 
+def test_a_thread_waits_for_another_no_longer_than_asked_and_predictions_do_not_wait(vault):
+    """The thread that writes stops in the midst of its request, until the others have had their answers."""
+    vault, reached, go_on = Vault.open(vault.places.vault, wait=0.0), threading.Event(), threading.Event()
+    answers = []
+
+    def stop(*_):
+        reached.set()
+        assert go_on.wait(60)
+
+    writer = threading.Thread(target=lambda: vault.add(random_table(["new-1"], seed=1), progress=stop), daemon=True)
+    writer.start()
+    assert reached.wait(60)
+
+    def ask():
+        for request in (lambda: vault.unlearn(["person-1"]), lambda: vault.holds(["person-1"]), vault.verify):
+            with pytest.raises(VaultBusy, match="another thread is writing"):
+                request()
+            answers.append("busy")
+        answers.append(vault.predict(np.zeros((1, 2))).shape)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(60)
+    assert answers == ["busy"] * 3 + [(1,)]
+    go_on.set()
+    writer.join(60)
+    assert vault.unlearn(["person-1", "new-1"]).request == 3
+    assert vault.verify().ok
+
+
+@pytest.mark.parametrize("wait", [-1.0, 0.0, 1e9, float("inf")])
+def test_any_wait_will_do(vault, wait):
+    assert Vault.open(vault.places.vault, wait=wait).unlearn(["person-1"]).rows == 1
+
+
 def test_one_object_sees_what_another_did(vault):
     other = Vault.open(vault.places.vault)
     before = other.predict(np.zeros((1, 2)))

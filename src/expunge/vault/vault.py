@@ -25,7 +25,7 @@ from .certificates.waiting import waiting
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.manifest import Manifest
 from .disk.snapshot import Model
-from .founding import check_same_vault, found_identity, undone_if_it_fails, wanted_schema
+from .founding import check_same_vault, undone_if_it_fails, wanted_schema
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
 from .ledger.records import Record
@@ -142,13 +142,14 @@ class Vault:
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
         keys = Keys(places, key, sign_with)
         signing = keys.given(public_key)
-        with undone_if_it_fails(places):
-            vault = cls(places, found_identity(places, wait, group=group), keys, wait=wait)
+        with undone_if_it_fails(places) as founding:
+            vault = cls(places, founding.identity(wait, group=group), keys, wait=wait)
             writer = vault._writer
             with writer.locked(wait):
                 if writer.trained and not replace:
                     raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
                 if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
+                    founding.makes(places.key, places.public)
                     writer.notary.adopt(signing)
                 started = _clock(reads=True)
                 with writer.preparing():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from ...errors import InvalidFile, VaultBusy
+from ...errors import InvalidFile, MissingData, VaultBusy
 from ...saving import files
 from . import forks
 from .records import LEDGER, START, VERSION, Position, Record, parse, parse_line
@@ -70,17 +70,27 @@ class Ledger:
     @contextmanager
     def locked(self, wait: float) -> Iterator[None]:
         """Be the one writer, or raise `VaultBusy` after ``wait`` seconds."""
-        with ExitStack() as stack:
+        deadline = time.monotonic() + wait
+        while True:  # until what was locked is what is there
+            with ExitStack() as stack:
+                fd = self._opened_to_lock(stack)
+                _lock(fd, self.path, deadline)
+                if self._is_at_its_path(fd):
+                    self._fd = fd
+                    yield
+                    return
+
+    def _opened_to_lock(self, stack: ExitStack) -> int:
+        """Open it so that a child that is forked at any time knows."""
+        try:
             with forks.gate:
                 fd = stack.enter_context(files.opened(self.path, os.O_RDWR))
                 self._descriptors.add(fd)
                 forks.watch(self)
-            stack.callback(self._release, fd)
-            _lock(fd, self.path, wait)
-            if not self._is_at_its_path(fd):
-                raise VaultBusy(f"{self.path} was removed or replaced while it was being opened: try again")
-            self._fd = fd
-            yield
+        except FileNotFoundError:
+            raise MissingData(f"{self.path} is not there any more: the vault was removed") from None
+        stack.callback(self._release, fd)
+        return fd
 
     def _release(self, fd: int) -> None:
         """Give the lock back at once: closing the file would not, while a child has it open."""
@@ -152,8 +162,7 @@ class Ledger:
             yield fd
 
 
-def _lock(fd: int, path: Path, wait: float) -> None:
-    deadline = time.monotonic() + wait
+def _lock(fd: int, path: Path, deadline: float) -> None:
     while True:
         try:
             return files.system.lock(fd)
