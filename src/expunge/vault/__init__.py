@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
-    from .certificates.heads import Anchor
+    from .certificates.anchors import Anchor
     from .ledger.history import LoggedRequest
     from .receipts import Check, Receipt, Status, Verdict
     from .requests.naming import Holding
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Anchor", "Check", "Holding", "LoggedRequest", "Receipt", "Schema", "Status", "Vault", "Verdict"]
 
 _HOMES = {
-    "Anchor": "certificates.heads",
+    "Anchor": "certificates.anchors",
     "LoggedRequest": "ledger.history",
     "Check": "receipts",
     "Receipt": "receipts",

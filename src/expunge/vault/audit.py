@@ -10,7 +10,7 @@ from ..errors import ExpungeError, InvalidCertificate
 from ..exact.arrays import Floats, cut
 from ..learning.state import State
 from .certificates import jws
-from .certificates.heads import Anchor
+from .certificates.anchors import Anchor
 from .certificates.payload import commitment, payload_fields, payload_text
 from .disk.rowfile import read_bits
 from .disk.snapshot import load_moments

@@ -38,7 +38,7 @@ from .tables import Schema
 from .writer import Writer
 
 if TYPE_CHECKING:
-    from .certificates.heads import Anchor
+    from .certificates.anchors import Anchor
 
 
 class Vault:
