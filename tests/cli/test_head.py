@@ -4,9 +4,12 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from expunge.vault import certificates
 
 from support.authority import Authority, serving
 from support.commands import TRAIN, V
@@ -51,6 +54,7 @@ def test_a_head_is_shown_checked_and_continued_by_every_later_ledger(spend, ok, 
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_cut_rewritten_or_exchanged_does_not_continue_the_head(spend, ok, run, tmp_path):
     kept(tmp_path / "old")
     ok("unlearn", *V, "--id", "person-1")
@@ -135,6 +139,17 @@ def test_an_authority_that_fails_leaves_no_file(spend, run):
     assert (code, out) == (15, "")
     assert "HTTP status 503" in err
     assert not [*Path().glob("*head*"), *Path().glob(".head*")]
+
+
+def test_without_the_extra_the_error_names_it(spend, run, monkeypatch):
+    name = "expunge.vault.certificates.timestamps"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr(certificates, "timestamps", raising=False)
+    monkeypatch.setitem(sys.modules, "rfc3161_client", None)
+    code, out, err = run("head", *V, "--out", "head.jws", "--timestamp", "http://localhost/")
+    assert (code, out) == (1, "")
+    assert err == "error: this command needs rfc3161_client: pip install 'expunge[timestamp]'\n"
+    assert run("head", *V)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class Authority:
 
 @contextmanager
 def serving(answer):
-    """The address of a server that answers what ``answer`` makes of a body: bytes, or (status, headers, bytes)."""
+    """The address of a server that says what ``answer`` makes of a body: bytes, or (status, headers, pieces)."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
@@ -90,7 +90,8 @@ def serving(answer):
                 self.send_header(name, value)
             self.end_headers()
             try:
-                self.wfile.write(body)
+                for piece in [body] if isinstance(body, bytes) else body:
+                    self.wfile.write(piece)
             except OSError:  # who has read enough hangs up
                 self.close_connection = True
 

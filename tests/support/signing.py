@@ -3,6 +3,7 @@
 import socket
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 
 SIGN = """
@@ -21,9 +22,16 @@ def python_signer(folder, key, program=SIGN):
     return f"{sys.executable} {folder / 'sign.py'} {folder / 'key.pem'}"
 
 
+def dripping():
+    """An answer that comes a byte at a time, for ever."""
+    while True:
+        time.sleep(0.02)
+        yield b"A"
+
+
 @contextmanager
 def listening(path, answer):
-    """A socket whose other side answers what ``answer`` makes of all that was sent; None answers never."""
+    """A socket whose other side says what ``answer`` makes of all that was sent, bytes or pieces; None says nothing."""
     over = threading.Event()
 
     def serve():
@@ -39,7 +47,8 @@ def listening(path, answer):
                     over.wait(30)
                 else:
                     with suppress(OSError):  # who has read enough hangs up
-                        there.sendall(said)
+                        for piece in [said] if isinstance(said, bytes) else said:
+                            there.sendall(piece)
 
     with socket.socket(socket.AF_UNIX) as here:
         here.bind(str(path))

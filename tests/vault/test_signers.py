@@ -19,7 +19,7 @@ from expunge.vault.certificates import jws
 from expunge.vault.certificates.jws import HEAD, TYPE, SigningKey
 from expunge.vault.certificates.signers import CommandSigner, SocketSigner, _signature, signer_of
 
-from support.signing import listening, python_signer
+from support.signing import dripping, listening, python_signer
 
 pytestmark = pytest.mark.filterwarnings("ignore:EdDSA is deprecated via RFC 9864")
 
@@ -95,6 +95,7 @@ def test_anything_else_is_no_signature_and_no_traceback(said):
     assert found is None or len(found) == 64
 
 
+@pytest.mark.slow
 def test_a_signer_that_hangs_is_killed_with_all_that_it_started(tmp_path):
     os.mkfifo(tmp_path / "held")
     alive = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
@@ -114,6 +115,7 @@ def test_a_signer_that_fails_says_why_unless_it_repeats_what_it_got():
     said = failure(python("import sys; sys.exit('no\\x1b[31m such\\nslot')"))
     assert said.endswith("ended with exit code 1: no [31m such slot")
     assert "was ended by signal 9" in failure(shlex.join(["sh", "-c", "kill -9 $$"]))
+    assert failure(shlex.join(["sh", "-c", "sleep 2 > /dev/null & exit 3"])) == "the signer sh ended with exit code 3"
     assert len(failure(python("import sys; sys.exit('x ' * 100000)"))) < 300
     for echo in (
         "sys.stdin.read()",
@@ -153,6 +155,7 @@ def test_no_descriptor_of_ours_is_inherited(tmp_path):
         assert failure(python(program)).endswith(": closed")
 
 
+@pytest.mark.slow
 def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
     def asked(answer, wait=30.0):
         with listening(tmp_path / "s", answer), pytest.raises(SigningFailed) as caught:
@@ -161,6 +164,7 @@ def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
         return str(caught.value)
 
     assert "did not answer within 1 seconds" in asked(lambda _: None, wait=1.0)
+    assert "did not answer within 1 seconds" in asked(lambda _: dripping(), wait=1.0)
     assert "more than 4,096 bytes" in asked(lambda _: bytes(10**6))
     assert "answered with 0 bytes" in asked(lambda _: b"")
     assert "is not of the key" in asked(SigningKey.generate().key.sign)

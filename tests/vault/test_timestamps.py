@@ -6,15 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidCertificate, InvalidFile, InvalidSetting, SigningFailed
 from expunge.vault.certificates import timestamps
+from expunge.vault.certificates.der import with_sorted_certificates
 from expunge.vault.certificates.timestamps import ask, checked, load_roots
 
 from support.authority import Authority, serving
+from support.signing import dripping
 
 DER = Encoding.DER
 DATA = b"what existed at that time\n"
@@ -87,6 +90,22 @@ def test_a_stamp_that_was_changed_anywhere_says_the_same_or_is_refused(stamp, ro
     assert when == checked(stamp, DATA, roots)  # a byte that nothing signs, such as the text of the status
 
 
+def test_certificates_are_read_in_whatever_order_they_come(authority, stamp, roots):
+    between = load_pem_x509_certificate((authority.roots.parent / "chain.pem").read_bytes())
+    pair = sorted([authority.leaf.public_bytes(DER), between.public_bytes(DER)])
+    right = with_sorted_certificates(stamp)
+    assert b"".join(pair) in right
+    wrong = right.replace(b"".join(pair), b"".join(pair[::-1]))
+    assert stamp in (right, wrong)
+    assert with_sorted_certificates(wrong) == with_sorted_certificates(right) == right
+    assert checked(wrong, DATA, roots) == checked(right, DATA, roots)
+
+
+@given(data=st.binary(max_size=80) | st.lists(st.sampled_from(b"\x30\x02\xa0\x00\x80\x81\x01\x05\xff")).map(bytes))
+def test_sorting_leaves_everything_else_alone(data):
+    assert sorted(with_sorted_certificates(data)) == sorted(data)
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -107,11 +126,15 @@ def test_an_authority_that_does_not_stamp_these_data_now_is_refused(authority, s
         ask(url, DATA)
 
 
+@pytest.mark.slow
 def test_an_authority_that_does_not_answer_is_one_kind_of_error_too():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(SigningFailed, match="no answer within 0.5 seconds"):
             ask(f"http://127.0.0.1:{silent.getsockname()[1]}/", DATA, wait=0.5)
         port = silent.getsockname()[1]
+    late = pytest.raises(SigningFailed, match="no answer within 0.5 seconds")
+    with serving(lambda _: (200, {}, dripping())) as url, late:
+        ask(url, DATA, wait=0.5)
     with pytest.raises(SigningFailed, match="could not be asked: Connection refused"):
         ask(f"http://127.0.0.1:{port}/", DATA)
 

@@ -75,18 +75,15 @@ def head(args: Namespace) -> None:
     """Print where the ledger ends, signed: published, it shows a ledger that was cut or rewritten later."""
     if args.timestamp is not None and args.out is None:
         raise UsageError("--timestamp needs --out FILE: the answer goes into FILE.tsr")
-    from ..vault.certificates import heads
+    from ..vault.certificates import anchors
 
-    for path in (args.out, heads.stamp_path(args.out)) if args.out is not None else ():
-        heads.check_new(path)
-    signed, stamp = opened(args).head(), None
     if args.timestamp is not None:
-        from ..vault.certificates import timestamps
-
-        stamp = timestamps.ask(args.timestamp, heads.stamped_bytes(signed))
+        from ..vault.certificates import timestamps  # before anything is done: the extra may not be there
     if args.out is not None:
-        heads.write_head(args.out, signed, stamp)
-    written = [] if args.out is None else [args.out] if stamp is None else [args.out, heads.stamp_path(args.out)]
+        anchors.check_new(args.out)
+    signed = opened(args).head()
+    stamp = None if args.timestamp is None else timestamps.ask(args.timestamp, anchors.stamped_bytes(signed))
+    written = [] if args.out is None else anchors.write_head(args.out, signed, stamp)
     if args.json:
         terminal.say_json({"head": signed, "files": written})
     else:

@@ -71,13 +71,13 @@ def _anchor(args: Namespace) -> "Anchor | None":
         raise UsageError("--head-timestamp and --tsa-roots go together, with --head")
     if args.head is None:
         return None
-    from ..vault.certificates import heads, jws
+    from ..vault.certificates import anchors, jws
 
     if args.head_timestamp is None:
-        return heads.Anchor(jws.read(args.head))
+        return anchors.Anchor(jws.read(args.head))
     from ..vault.certificates import timestamps
 
-    return heads.Anchor(jws.read(args.head), timestamps.read(args.head_timestamp), args.tsa_roots)
+    return anchors.Anchor(jws.read(args.head), timestamps.read(args.head_timestamp), args.tsa_roots)
 
 
 def predict(args: Namespace) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
-    from .certificates.heads import Anchor
+    from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt
     from .ledger.history import LoggedRequest
     from .receipts import Check, Receipt, Status, Verdict
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Anchor": "certificates.heads",
+    "Anchor": "certificates.anchors",
     "LoggedRequest": "ledger.history",
     "PersonalReceipt": "certificates.personal",
     "Check": "receipts",

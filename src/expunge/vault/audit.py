@@ -8,7 +8,7 @@ from ..encoding.placement import free_slots
 from ..errors import ExpungeError
 from ..exact.arrays import Floats, cut
 from ..learning.state import State
-from .certificates.heads import Anchor
+from .certificates.anchors import Anchor
 from .certificates.jws import PublicKey
 from .certificates.payload import commitment
 from .disk.rowfile import read_bits

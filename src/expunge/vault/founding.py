@@ -110,7 +110,8 @@ class Founding:
                 )
             self.makes(places.vault)
             files.make_folder(places.vault, for_group=group)
-            files.sync_folder(places.vault.parent)
+            with files.opened(places.ledger, os.O_WRONLY | os.O_CREAT):  # it is for whom the folder is for
+                files.sync_folder(places.vault.parent)
             if whose is None:  # nobody's yet: what there is of an identity may never have been synced
                 self._identity = VaultIdentity.new()
                 folder.identify(self._identity)

@@ -43,7 +43,7 @@ from .unlocked import settled, unlocked
 from .writer import Writer
 
 if TYPE_CHECKING:
-    from .certificates.heads import Anchor
+    from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt
 
 

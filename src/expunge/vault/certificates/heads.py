@@ -4,15 +4,11 @@ Each record of a ledger has the hash of all before it, so one hash stands for th
 record with that hash in the same place has every record before it unchanged.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from ...errors import InvalidCertificate, InvalidSetting, VerificationFailed
-from ...saving import files
+from ...errors import InvalidCertificate, VerificationFailed
 from ..ledger.records import Position, Record, fits
 from . import jws
 from .payload import payload_text
@@ -91,71 +87,6 @@ def sign_head(records: Sequence[Record], signer: Signer) -> str:
     vault, last = str(records[0].body["vault"]), records[-1].end
     payload = head_payload(vault, last, len(records), newest_request(records), datetime.now(UTC))
     return signer.sign(payload, jws.HEAD)
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """A head that was kept outside, and the proof of when it existed, if there is one.
-
-    Parameters
-    ----------
-    head : str
-        The head, a compact JWS.
-    stamp : bytes, optional
-        The answer of a timestamp authority to `stamped_bytes` of the head.
-    roots : path, optional
-        The certificates (PEM) below which the authority must be; needed with a stamp.
-    """
-
-    head: str
-    stamp: bytes | None = None
-    roots: Path | None = None
-
-    def check(self, records: Sequence[Record], keys: Sequence[jws.PublicKey]) -> str:
-        """Say what the head proves about a ledger, or raise."""
-        payload = jws.checked(self.head, keys, types=[jws.HEAD])
-        check_head(payload, records)
-        said = f"the ledger continues the head with {payload['records']:,} records, up to request {payload['request']}"
-        if self.stamp is None:
-            return said
-        from . import timestamps
-
-        roots = timestamps.load_roots(self.roots) if self.roots is not None else []
-        when = timestamps.checked(self.stamp, stamped_bytes(self.head), roots)
-        return f"{said}, which existed on {when:%Y-%m-%d at %H:%M:%S} UTC"
-
-
-def stamped_bytes(head: str) -> bytes:
-    """What is stamped: the file that a head is written to, byte for byte, so that ``openssl ts -verify`` agrees."""
-    return head.encode() + b"\n"
-
-
-def write_head(path: Path, head: str, stamp: bytes | None = None) -> None:
-    """Write a head, and its timestamp beside it (``FILE.tsr``)."""
-    if stamp is not None:
-        _write_new(stamp_path(path), stamp)
-    _write_new(path, stamped_bytes(head))
-
-
-def check_new(path: Path) -> None:
-    """Refuse a path where a head cannot be written; one that is there is somebody's anchor."""
-    if path.is_symlink() or path.exists():
-        raise InvalidSetting(f"{path} exists already, and a head is not overwritten: name another file")
-    if not path.parent.is_dir():
-        raise InvalidSetting(f"there is no folder {path.parent} for the head")
-
-
-def stamp_path(path: Path) -> Path:
-    """Where the timestamp of a head lies."""
-    return path.with_name(f"{path.name}.tsr")
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """Write a file for others to read, in one step."""
-    check_new(path)
-    with files.replacing(path, path.with_name(f".{path.name}.{secrets.token_hex(4)}"), shared=True) as new:
-        files.write_all(new.fd, data, 0)
-        new.commit()
 
 
 def _issuer(vault: str) -> str:
