@@ -34,7 +34,7 @@ def test_an_erasure_writes_a_receipt_per_person_which_only_fits_that_person(spen
 
 def test_every_request_about_people_gives_receipts(spend, ok):
     table = Path("more.csv")
-    table.write_text("who,x0,x1,y\nnew-1,0.1,0.2,0.3\nnew-2,0.2,0.1,0.4\nnew-1,0.5,0.5,0.5\n")
+    table.write_text("customer_id,age,visits,spend\nnew-1,20,2,3\nnew-2,30,1,4\nnew-1,40,5,5\n")
     kinds = {}
     for name, words in {
         "add": ("add", table),

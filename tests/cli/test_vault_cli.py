@@ -69,7 +69,7 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     checked = ok("certificate", "check", "spend.certificates/000002.jws", "--public-key", "spend.pub")
     assert checked.endswith("the signature fits spend.pub\n")
     assert ok("certificate", "check", "spend.certificates/000002.jws") == checked
-    assert re.fullmatch(r"spend.pub: [\w-]{43}\n", ok("key", *V))
+    assert re.fullmatch(r"signs now    [\w-]{43}\npublic keys  spend.pub\n", ok("key", *V))
 
 
 def test_the_same_commands_for_programs(here, ok):
@@ -142,7 +142,7 @@ def test_no_command_prints_a_digest(spend, ok):
             digests.append(Vault.open(spend).digest())
     assert len(set(digests)) == 4
     assert not [digest for digest in digests for out in printed if digest in out]
-    assert len(ok("key", *V)) < 80
+    assert len(ok("key", *V)) < 90
 
 
 # --- options
@@ -254,9 +254,9 @@ def test_a_lost_key_is_told_and_renewed(spend, ok, run):
     assert out.endswith("request 2, certificate: not yet\n")
     assert err.startswith("note: done, not certified: spend.key is not there; ")
     assert re.search(r"\bdone\b", ok("log", *V))
-    old = ok("key", *V)
-    new = ok("key", *V, "--new")
-    assert new.endswith(", " + old.removeprefix("spend.pub: "))
+    old = json.loads(ok("key", *V, "--json"))["keys"]
+    assert ok("key", *V, "--new").splitlines()[1] == f"signed before  {old[0]}"
+    assert json.loads(ok("key", *V, "--json"))["keys"][1:] == old
     assert [r["state"] for r in json.loads(ok("log", *V, "--json"))] == ["certified"] * 2
     ok("certificate", "check", "spend.certificates/000001.jws")
     ok("certificate", "check", "spend.certificates/000002.jws")

@@ -203,7 +203,8 @@ def test_what_was_there_before_a_first_training_that_fails_stays(tmp_path):
     path = tmp_path / "v.vault"
     path.mkdir()
     (path / "notes.txt").write_text("mine")
-    (tmp_path / "v.pub").write_bytes(made(tmp_path / "other.vault").places.public.read_bytes())
+    (tmp_path / "v.key").write_bytes(made(tmp_path / "other.vault").places.key.read_bytes())
+    (tmp_path / "v.key").chmod(0o600)
     before = sorted(tmp_path.rglob("*"))
     for k in (10, 20, 40):
         answer, _ = interrupted_at(path, k)

@@ -16,13 +16,17 @@ VAULT, OTHER = "0a4f7a6e-7f2c-4a55-9d1c-5f0c3c1d2e3f", "1b4f7a6e-7f2c-4a55-9d1c-
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
 
+CALLER = {"reference": "", "actor": "", "in_certificate": False}
+DONE = {"commitment": "0" * 64, "schema": "0" * 64, "software": "expunge 1"}
+
+
 def ledger(marks, vault=VAULT):
     """A ledger with one request and what is done about it for each mark."""
     records = [header(vault)]
     for k, mark in enumerate(marks, start=1):
-        body = {"request": k, "waiting": [], "time": NOW.isoformat(), "rows": mark, "people": 1}
+        body = {"request": k, "waiting": [], "time": NOW.isoformat(), "rows": mark, "people": 1} | CALLER
         records.append(compose(records[-1].end, {"kind": "unlearn", **body}))
-        records.append(compose(records[-1].end, {"kind": "done", "request": k, "payload": "{}"}))
+        records.append(compose(records[-1].end, {"kind": "done", "request": k, **DONE}))
     return records
 
 

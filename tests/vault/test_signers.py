@@ -63,7 +63,7 @@ def test_a_signer_outside_gives_the_bytes_that_the_key_itself_gives(tmp_path, ho
     found = jose.deserialize_compact(said, key, algorithms=["EdDSA"], registry=registry)
     assert found.headers() == {"alg": "EdDSA", "kid": key.thumbprint(), "typ": typ}
     assert found.payload == PAYLOAD.encode()
-    assert jws.checked(said, [KEY.public], typ)["rows"] == 1
+    assert jws.checked(said, [KEY.public], types=[typ])["rows"] == 1
 
 
 def test_a_large_payload_gets_through_whole(tmp_path):

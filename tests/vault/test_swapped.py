@@ -34,7 +34,7 @@ def removed(path):
     shutil.rmtree(path)
     for suffix in BESIDE:
         beside = path.with_suffix(suffix)
-        shutil.rmtree(beside) if beside.is_dir() else beside.unlink()
+        shutil.rmtree(beside) if beside.is_dir() else beside.unlink(missing_ok=True)
 
 
 def trained_anew(path, other):

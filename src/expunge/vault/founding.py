@@ -142,7 +142,7 @@ class Founding:
         """
         places = self._places
         ledger.cut()
-        for path in self._mine & {places.key, places.public}:
+        for path in self._mine - {places.vault, places.ledger}:
             files.wipe(path)
         if self._identity is not None:
             Folder(places.vault).wipe_all_but(())

@@ -149,7 +149,7 @@ class Vault:
                 if writer.trained and not replace:
                     raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
                 if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
-                    founding.makes(places.key, places.public)
+                    founding.makes(*keys.files)
                     writer.notary.adopt(signing)
                 started = _clock(reads=True)
                 with writer.preparing():

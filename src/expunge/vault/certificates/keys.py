@@ -127,12 +127,22 @@ class Keys:
         """Whether somebody was stopped while a key was being changed."""
         return files.is_draft(self._draft) or files.is_draft(files.draft_of(self._public))
 
+    def check_unused(self, x: str) -> None:
+        """Refuse to make a vault where public keys lie that would not be its own."""
+        if self._public.exists() and files.read(self._public, most=_MOST_BYTES) != public_pem(x):
+            raise InvalidFile(f"{self._public} is there, and holds something else than this vault's key: remove it")
+
     def export(self, known: Sequence[str]) -> None:
         """Write the public keys where people find them, unless somebody put something else there: the audit tells."""
         texts = [public_pem(x) for x in known]
         there = files.read(self._public, most=_MOST_BYTES) if self._public.exists() else b""
         if there in [b"".join(texts[k:]) for k in range(1, len(texts) + 1)]:
             files.put(self._public, *texts)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What may be made when a vault is made: keys, and drafts of them."""
+        return self._beside, self._public, files.draft_of(self._beside), files.draft_of(self._public)
 
     @property
     def _draft(self) -> Path:

@@ -51,6 +51,8 @@ class Notary:
         """Let another key sign from now on: the one given, one that lies in its place, or a new one."""
         before = self._keys.former(self.known)
         key = given or self._keys.next(self.known)
+        if not self.known:
+            self._keys.check_unused(key.public.x)
         if key.public.x not in self.known:
             from .jws import PublicKey
 
@@ -62,7 +64,10 @@ class Notary:
 
     def settle(self) -> None:
         """Finish or undo a change of the key that was stopped half way."""
-        self._keys.export(self.known)
+        try:
+            self._keys.export(self.known)
+        except (OSError, InvalidFile) as error:  # the ledger has them
+            self.notes.append(f"the public keys could not be written: {error}")
         self._keys.settle(self.known)  # last: a draft says that there is something to be finished
 
     # Certificates
