@@ -154,6 +154,14 @@ def test_rebound_passes_bounds_on_as_they_were_typed(spend, ok, run, monkeypatch
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize("low", ["-inf", "-Infinity", "-nan", "-1e400"])
+def test_bounds_that_are_not_finite_are_refused_by_their_column(spend, run, low):
+    code, out, err = run("rebound", *V, "--bounds", "age", low, "4")
+    assert (code, out) == (2, "")
+    assert "column 'age'" in err
+    assert "finite" in err
+
+
 def test_bounds_are_declared_and_observed_again(spend, ok):
     assert json.loads(ok("status", *V, "--json"))["observed_bounds"]
     bounds = [word for column in ("age", "visits", "spend") for word in ("--bounds", column, "-1", "1.5")]

@@ -281,3 +281,12 @@ def test_the_programs_that_a_shell_runs(here):
     checked = ran("certificate", "check", "000002.jws", cwd="spend.certificates")
     assert (checked.returncode, checked.stderr) == (0, "")
     assert checked.stdout.endswith("the signature fits spend.pub\n")
+
+
+@full
+@pytest.mark.parametrize("buffered", ["", "PYTHONUNBUFFERED=1 "])
+@pytest.mark.parametrize("words", ["--help", "--version", "train --help", "certificate --help"])
+def test_a_help_that_cannot_be_written_is_an_error(buffered, words):
+    done = shell(f"{buffered}expunge {words} > /dev/full")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: No space left on device\n"

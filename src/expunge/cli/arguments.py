@@ -33,10 +33,17 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
-        self._negative_number_matcher = re.compile(r"-\.?\d")  # as in Python 3.14: -1e5 and -7x are values, too
+        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)", re.IGNORECASE)  # -1e5 and -7x are values, too
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a help or the version; argparse itself keeps silent if it cannot be written."""
+        if file is not None and file is sys.stderr:
+            super()._print_message(message, file)
+        elif message:
+            terminal.say(message, end="")
 
     def complete(self) -> Self:
         """Add the options, unless that was done."""

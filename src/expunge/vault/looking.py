@@ -70,6 +70,9 @@ def glance(path: str | Path) -> Status | None:
 def status_of(places: Places, manifest: Manifest) -> Status:
     """What is in a vault, as of this manifest."""
     requests, about = history(own_records(places, manifest.vault)), manifest.about
+    trained = [request.time for request in requests if request.number == manifest.training]
+    if not trained:
+        raise InvalidFile(f"{places.ledger} lacks request {manifest.training}, which trained the vault")
     return Status(
         vault=manifest.vault,
         rows=manifest.rows,
@@ -77,7 +80,7 @@ def status_of(places: Places, manifest: Manifest) -> Status:
         erased_ids=manifest.erased,
         requests=len(requests),
         uncertified=sum(request.state == "done" for request in requests),
-        trained=next(request.time for request in requests if request.number == manifest.training),
+        trained=trained[0],
         targets=about.targets,
         columns=about.columns,
         inputs=about.inputs,

@@ -8,6 +8,7 @@ makes the commitment in a certificate worthless to whoever does not have this ma
 
 import hashlib
 import json
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 from ...errors import InvalidFile
 from ..ledger.records import Position
+from .fields import fits
 
 VERSION = 3
 MOST_BYTES = 2**26  # more than any manifest has
@@ -144,11 +146,12 @@ class Manifest:
                     "use the release that made it, or train the vault anew"
                 )
             manifest = _decoded(content)
+            whole = manifest.to_bytes() == data
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, InvalidFile):
                 raise
             raise InvalidFile(f"{path} is damaged, or not the manifest of a vault") from error
-        if manifest.to_bytes() != data:
+        if not whole:
             raise InvalidFile(f"{path} is damaged: it fails its checksum")
         return manifest
 
@@ -175,9 +178,25 @@ def _decoded(content: Mapping[str, Any]) -> Manifest:
     }
     manifest = Manifest(**{**fields, "about": About(**about)})
     staged = {manifest.stage.name} if manifest.stage else set()
-    if any(Path(name).name != name for name in manifest.names | staged):
+    if any(Path(name).name != name or not (name.isascii() and name.isprintable()) for name in manifest.names | staged):
         raise ValueError("a name is a file in the folder, never a path out of it")
+    _check(manifest)
     return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Refuse fields of other types, or that do not fit each other."""
+    if not fits(manifest, Manifest):
+        raise ValueError("a field has a value of another type")
+    for text in (manifest.salt, *(learner.sum for learner in manifest.learners)):
+        bytes.fromhex(text)
+    for side in (manifest.inputs, manifest.targets):
+        if len({len(side.low), len(side.high), len(side.at_low), len(side.at_high)}) > 1:
+            raise ValueError("a side has as many lower as upper bounds")
+        if not all(math.isfinite(high - low) for low, high in zip(side.low, side.high, strict=True)):
+            raise ValueError("bounds are too far apart")
+    if not 0 < manifest.about.learners == len(manifest.learners):
+        raise ValueError("there are other learners than it says")
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:

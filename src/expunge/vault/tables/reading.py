@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from ...errors import InvalidInput
+from ...errors import InvalidFile, InvalidInput
 from .blocks import BLOCK_ROWS, Block, Made, checked
-from .cells.arrow import Arrow
+from .cells.arrow import Arrow, unpacked
 from .cells.encode import encode
 from .ids import written_ids
 from .messages import check_different, check_there
@@ -77,7 +77,10 @@ def read_ids(source: Source, schema: Schema) -> list[bytes]:
 
 
 def _names(table: Table) -> list[str]:
-    names: list[str] = table.types.names
+    try:
+        names: list[str] = table.types.names
+    except UnicodeDecodeError:
+        raise InvalidFile(f"{table.name} is damaged: the names of its columns are not UTF-8") from None
     check_different(names, table.name)
     return names
 
@@ -87,13 +90,26 @@ def _regular(parts: Iterable[Arrow], columns: Iterable[str]) -> Iterator[Arrow]:
     names = list(columns)
     held: list[Arrow] = []
     rows = 0
-    for part in (part.select(names) for part in parts):
+    for part in (_without_dictionaries(part.select(names)) for part in parts):
         while rows + len(part) >= BLOCK_ROWS:
             cut = BLOCK_ROWS - rows
-            yield pa.concat_batches([*held, part.slice(0, cut)])
+            yield _joined([*held, part.slice(0, cut)])
             held, rows, part = [], 0, part.slice(cut)
         if len(part):
             held.append(part)
             rows += len(part)
     if held:
-        yield pa.concat_batches(held)
+        yield _joined(held)
+
+
+def _without_dictionaries(batch: Arrow) -> Arrow:
+    """Return a batch whose dictionaries are unpacked: those of two batches may have no room in one."""
+    cells = [unpacked(column) if pa.types.is_dictionary(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(cells, names=batch.schema.names)
+
+
+def _joined(parts: list[Arrow]) -> Arrow:
+    try:
+        return pa.concat_batches(parts)
+    except pa.ArrowInvalid:  # more than 2**31 bytes
+        raise InvalidInput(f"{BLOCK_ROWS:,} rows of text must have less than 2 GB; shorten the cells") from None

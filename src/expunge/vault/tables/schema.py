@@ -38,6 +38,8 @@ class Schema:
             raise InvalidSetting(f"fold_case must be true or false, got {self.fold_case!r}")
         if self.id is not None and (not isinstance(self.id, str) or self.id in self._kinds):
             raise InvalidSetting("id must be the name of a column that is not declared under [columns]")
+        if not texts([name for name, _ in self.columns]):
+            raise InvalidSetting("columns must have names that are text")
         if not self.targets or not texts(self.targets) or repeated(self.targets):
             raise InvalidSetting("target must be the name of a column, or a list of different ones")
         for target in self.targets:
@@ -67,6 +69,8 @@ class Schema:
             return cls(*parts_of(tomllib.loads(text)))
         except (ValueError, OverflowError) as error:  # of TOML or of the schema; a date near the ends of time
             raise InvalidSetting(f"{name}: {error}") from None
+        except RecursionError:
+            raise InvalidSetting(f"{name}: values are nested too deep; a schema has two levels") from None
 
     @classmethod
     def from_json(cls, text: str) -> "Schema":

@@ -1,7 +1,7 @@
 """Binary files: Parquet and Arrow."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -11,12 +11,18 @@ import pyarrow.parquet
 
 from ....errors import InvalidFile
 from ..cells.arrow import Arrow
-from .table import AT_ONCE, BUFFER, File, unquoted
+from .table import AT_ONCE, BUFFER, File, unquoted, validated
 
 
 class _Binary(File):
-    def _unquoted(self) -> AbstractContextManager[None]:
-        return unquoted(lambda _: InvalidFile(f"{self.name} is damaged, or not of the format that its name says"))
+    @contextmanager
+    def _unquoted(self) -> Iterator[None]:
+        damaged = f"{self.name} is damaged, or not of the format that its name says"
+        try:
+            with unquoted(lambda _: InvalidFile(damaged)):
+                yield
+        except pa.ArrowMemoryError:  # a length that was damaged, most often
+            raise InvalidFile(f"{damaged}, or has larger batches than there is memory for") from None
 
 
 class Parquet(_Binary):
@@ -29,7 +35,8 @@ class Parquet(_Binary):
 
     def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
         with self._unquoted(), self._file() as file:
-            yield from file.iter_batches(AT_ONCE, columns=list(columns))
+            for batch in file.iter_batches(AT_ONCE, columns=list(columns)):
+                yield validated(batch, columns)
 
     def _file(self) -> Any:
         # Without a buffer a whole row group is read at once, and that may be the whole file.
@@ -48,8 +55,7 @@ class ArrowFile(_Binary):
         places = [self.types.names.index(name) for name in columns]
         with self._unquoted(), self._reader(places) as reader:
             for batch in map(reader.get_batch, range(reader.num_record_batches)) if self._indexed else reader:
-                batch.validate(full=True)  # pyarrow believes the offsets in a file, and would read wherever they point
-                yield batch
+                yield validated(batch, columns)
 
     @cached_property
     def _indexed(self) -> bool:

@@ -13,7 +13,7 @@ from ..cells.arrow import Arrow
 from ..kinds import Boolean, Number
 from ..messages import check_different, listed
 from ..schema import Schema
-from .table import AT_ONCE, unquoted
+from .table import AT_ONCE, unquoted, validated
 
 
 class Stream:
@@ -32,7 +32,8 @@ class Stream:
 
     def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
         with self._unquoted():
-            yield from self.reader
+            for batch in self.reader:
+                yield validated(batch, columns)
 
     def whole(self) -> Arrow:
         """Read all rows, as a table of pyarrow."""

@@ -1,6 +1,6 @@
 """A table: names and types of its columns, and its rows in batches, whatever it is stored in."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,13 @@ class File:
 
     def row(self, k: int) -> str:
         return f"row {k} of {self.name}"
+
+
+def validated(batch: Arrow, columns: Iterable[str]) -> Arrow:
+    """Return these columns of a batch, once all that pyarrow believes of them was checked: offsets, indices, UTF-8."""
+    made = batch.select(list(columns))
+    made.validate(full=True)
+    return made
 
 
 @contextmanager
