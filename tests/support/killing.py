@@ -9,6 +9,9 @@ or without the one request that was in flight: as its record in the ledger was w
 
 Two kinds are no requests of a vault: `refuse` is an add that must fail, `again` an erasure that was done before.
 
+Some workers fork in a thread while they work, as a service may: that child does nothing, outlives its parent, and must
+not keep the vault's lock.
+
 This process imports everything once and forks: to start Python takes longer than a hundred requests.
 """
 
@@ -17,12 +20,15 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -197,13 +203,16 @@ class Life:
 
 
 class Child:
-    """A forked process that tells how far it is, a byte a time."""
+    """A forked process that tells how far it is, a byte a time; after a while it may fork itself, in a thread."""
 
-    def __init__(self, task: Callable[[Callable[[bytes], Any]], None]) -> None:
+    def __init__(self, task: Callable[[Callable[[bytes], Any]], None], *, forks_after: float | None = None) -> None:
         self._pipe, theirs = os.pipe()
+        self._leash, orphans = socket.socketpair()
         self._pid = os.fork()
         if not self._pid:
             try:
+                if forks_after is not None:
+                    threading.Thread(target=self._fork, args=(forks_after, theirs, orphans), daemon=True).start()
                 task(lambda mark: os.write(theirs, mark))
                 os._exit(0)
             except BaseException:
@@ -211,6 +220,23 @@ class Child:
             finally:
                 os._exit(1)
         os.close(theirs)
+        orphans.close()
+
+    def _fork(self, delay: float, theirs: int, orphans: socket.socket) -> None:
+        time.sleep(delay)
+        if not os.fork():
+            os.close(theirs)  # whoever waits for the end of what the worker tells does not wait for this one
+            self._leash.close()
+            orphans.send(b"o")
+            orphans.recv(1)
+            os._exit(0)
+
+    def let_go(self) -> bool:
+        """Let the child of this one end. Whether there was one."""
+        self._leash.setblocking(False)
+        with self._leash, suppress(BlockingIOError):
+            return bool(self._leash.recv(1))
+        return False
 
     def hear(self) -> bytes:
         """The next mark; nothing if there is none to come."""
@@ -236,7 +262,7 @@ class Torture:
         self.folder, self.rng = folder, die(seed)
         self.hit: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
-        self.acknowledged = 0
+        self.acknowledged = self.orphans = 0
         self._seconds: dict[str, float] = defaultdict(lambda: 0.02)  # that a request of this kind takes
         self._lives = 0
 
@@ -259,7 +285,8 @@ class Torture:
         """Let a worker work, kill it, kill who recovers, and look."""
         seed = self.rng.getrandbits(32)
         spared = self.rng.choice([0, 0, 1, 2, 4] if life.oracle.kinds else [0, 0, 0, 0, 1])
-        started, done, alive = self._work(life, seed, spared)
+        worker = self._worker(life, seed)
+        started, done, alive = self._work(worker, life, seed, spared)
         before, requests = life.requests(seed, max(started, 1))
         in_flight = requests[-1] if started > done else None
         life.oracle = before if in_flight or not started else before.after(requests[-1])
@@ -277,10 +304,15 @@ class Torture:
         while life.oracle.kinds and self.rng.random() < (0.7 if unfinished else 0.1):
             self._recover(life, unfinished=unfinished)
         life.look()
+        self.orphans += worker.let_go()
 
-    def _work(self, life: Life, seed: int, spared: int) -> tuple[int, int, bool]:
+    def _worker(self, life: Life, seed: int) -> Child:
+        """A worker, of which one in five forks itself."""
+        delay = self.rng.uniform(0.0, 4 * self._seconds["unlearn"]) if self.rng.random() < 0.2 else None
+        return Child(lambda tell: life.work(seed, tell), forks_after=delay)
+
+    def _work(self, child: Child, life: Life, seed: int, spared: int) -> tuple[int, int, bool]:
         """How many requests a worker started, how many were acknowledged, and whether it lived until it was killed."""
-        child = Child(lambda tell: life.work(seed, tell))
         first, *others = life.requests(seed, spared + 1)[1]
         names = [name_of(first, life.oracle), *(request.kind for request in others)]
         for name in names[:-1]:
@@ -304,7 +336,8 @@ class Torture:
             return "".join(f"\n  {n:6,} {what}" for what, n in of.most_common())
 
         return (
-            f"{self.kills:,} kills in {self._lives} vaults, {self.acknowledged:,} requests acknowledged; during"
+            f"{self.kills:,} kills in {self._lives} vaults, {self.acknowledged:,} requests acknowledged, "
+            f"{self.orphans:,} children outlived a worker; during"
             f"{counts(self.hit)}\nthe request in flight was{counts(self.left)}"
         )
 
