@@ -225,11 +225,13 @@ class Child:
     def _fork(self, delay: float, theirs: int, orphans: socket.socket) -> None:
         time.sleep(delay)
         if not os.fork():
-            os.close(theirs)  # whoever waits for the end of what the worker tells does not wait for this one
-            self._leash.close()
-            orphans.send(b"o")
-            orphans.recv(1)
-            os._exit(0)
+            try:
+                os.close(theirs)  # whoever waits for the end of what the worker tells does not wait for this one
+                self._leash.close()
+                orphans.send(b"o")
+                orphans.recv(1)
+            finally:
+                os._exit(0)
 
     def let_go(self) -> bool:
         """Let the child of this one end. Whether there was one."""
@@ -285,7 +287,9 @@ class Torture:
         """Let a worker work, kill it, kill who recovers, and look."""
         seed = self.rng.getrandbits(32)
         spared = self.rng.choice([0, 0, 1, 2, 4] if life.oracle.kinds else [0, 0, 0, 0, 1])
-        worker = self._worker(life, seed)
+        if forks := self.rng.random() < 0.2:
+            spared = 0  # it forks and is killed in one request
+        worker = self._worker(life, seed, forks=forks)
         started, done, alive = self._work(worker, life, seed, spared)
         before, requests = life.requests(seed, max(started, 1))
         in_flight = requests[-1] if started > done else None
@@ -306,9 +310,9 @@ class Torture:
         life.look()
         self.orphans += worker.let_go()
 
-    def _worker(self, life: Life, seed: int) -> Child:
-        """A worker, of which one in five forks itself."""
-        delay = self.rng.uniform(0.0, 4 * self._seconds["unlearn"]) if self.rng.random() < 0.2 else None
+    def _worker(self, life: Life, seed: int, *, forks: bool) -> Child:
+        first = name_of(life.requests(seed, 1)[1][0], life.oracle)
+        delay = self.rng.uniform(0.0, 1.5 * self._seconds[first]) if forks else None
         return Child(lambda tell: life.work(seed, tell), forks_after=delay)
 
     def _work(self, child: Child, life: Life, seed: int, spared: int) -> tuple[int, int, bool]:

@@ -186,7 +186,7 @@ def test_in_every_order_of_their_operations_the_one_that_is_interrupted_removes_
 
 @pytest.mark.torture
 @ORDERS
-@settings(max_examples=3000, derandomize=False)
+@settings(max_examples=1000, derandomize=False)
 def test_in_many_more_orders(tmp_path_factory, turns, interrupt, wait):
     _try_order(tmp_path_factory, turns, interrupt, wait)
 

@@ -25,6 +25,6 @@ def check_committed(folder: Folder, manifest: Manifest, records: Sequence[Record
     said = committed(records, manifest.request)
     if said is not None and said != commitment(manifest.salt, digest):
         raise InvalidFile(
-            f"{folder.path} is damaged: its state is not the one that request {manifest.request} led to; "
-            "put a copy of the folder back"
+            f"{folder.path} is damaged, or its ledger is: the state is not the one that request {manifest.request} "
+            "led to; put a copy of the folder back"
         )
