@@ -116,7 +116,7 @@ class MissingData(ExpungeError, ImportError):
 
 
 class VaultBusy(ExpungeError):
-    """Another process is writing to the vault."""
+    """Another process, or another thread of this one, is writing to the vault."""
 
     exit_code = 9
 

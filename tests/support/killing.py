@@ -12,6 +12,9 @@ With --load the machine is busy all the while, and some workers run out of memor
 
 Two kinds are no requests of a vault: `refuse` is an add that must fail, `again` an erasure that was done before.
 
+Some workers fork in a thread while they work, as a service may: that child does nothing, outlives its parent, and must
+not keep the vault's lock.
+
 This process imports everything once and forks: to start Python takes longer than a hundred requests.
 """
 
@@ -21,13 +24,15 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -210,15 +215,23 @@ class Life:
 
 
 class Child:
-    """A forked process that tells how far it is, a byte a time. Its errors go to a file."""
+    """A forked process that tells how far it is, a byte a time; after a while it may fork itself, in a thread.
 
-    def __init__(self, task: Callable[[Callable[[bytes], Any]], None], errors: Path) -> None:
+    Its errors go to a file.
+    """
+
+    def __init__(
+        self, task: Callable[[Callable[[bytes], Any]], None], errors: Path, *, forks_after: float | None = None
+    ) -> None:
         self._pipe, theirs = os.pipe()
+        self._leash, orphans = socket.socketpair()
         self._pid = os.fork()
         if not self._pid:
             code = FAILED
             try:
                 os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+                if forks_after is not None:
+                    threading.Thread(target=self._fork, args=(forks_after, theirs, orphans), daemon=True).start()
                 task(lambda mark: os.write(theirs, mark))
                 code = 0
             except BaseException as error:
@@ -227,6 +240,25 @@ class Child:
             finally:
                 os._exit(code)
         os.close(theirs)
+        orphans.close()
+
+    def _fork(self, delay: float, theirs: int, orphans: socket.socket) -> None:
+        time.sleep(delay)
+        if not os.fork():
+            try:
+                os.close(theirs)  # whoever waits for the end of what the worker tells does not wait for this one
+                self._leash.close()
+                orphans.send(b"o")
+                orphans.recv(1)
+            finally:
+                os._exit(0)
+
+    def let_go(self) -> bool:
+        """Let the child of this one end. Whether there was one."""
+        self._leash.setblocking(False)
+        with self._leash, suppress(BlockingIOError):
+            return bool(self._leash.recv(1))
+        return False
 
     def hear(self) -> bytes:
         """The next mark; nothing if there is none to come."""
@@ -250,7 +282,7 @@ class Torture:
         self.folder, self.rng, self.starved = folder, die(seed), starved
         self.hit: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
-        self.acknowledged = 0
+        self.acknowledged = self.orphans = 0
         self.evidence = Evidence(folder)
         # Seconds that requests of a kind took of late. One that a busy machine held up must not count for much: the
         # next would be killed long after its end.
@@ -285,7 +317,11 @@ class Torture:
         self.evidence.begin(life.path, f"life {self._lives}, {self.kills} kills before; the worker's seed is {seed}")
         self.evidence.note(f"requests before: {life.oracle.kinds}", f"erased: {life.oracle.erased}", life.oracle.rows)
         spared = self.rng.choice([0, 0, 1, 2, 4] if life.oracle.kinds else [0, 0, 0, 0, 1])
-        started, done, how = self._work(life, seed, spared)
+        if forks := self.rng.random() < 0.2:
+            spared = 0  # it forks and is killed in one request
+        room = int(MEGABYTE ** self.rng.uniform(0.5, 1.1)) if self.starved and self.rng.random() < 0.25 else None
+        worker = self._worker(life, seed, room, forks=forks)
+        started, done, how = self._work(worker, life, seed, spared, room)
         before, requests = life.requests(seed, max(started, 1))
         in_flight = requests[-1] if started > done else None
         self.evidence.note(f"{started} started, {done} done:", *requests)
@@ -304,14 +340,18 @@ class Torture:
         while life.oracle.kinds and self.rng.random() < (0.7 if unfinished else 0.1):
             self._recover(life, unfinished=unfinished)
         life.look()
+        self.orphans += worker.let_go()
 
-    def _work(self, life: Life, seed: int, spared: int) -> tuple[int, int, str]:
+    def _worker(self, life: Life, seed: int, room: int | None, *, forks: bool) -> Child:
+        first = name_of(life.requests(seed, 1)[1][0], life.oracle)
+        delay = self.rng.uniform(0.0, 1.5 * median(self._seconds[first])) if forks else None
+        return Child(lambda tell: life.work(seed, tell, room), self.evidence.stderr, forks_after=delay)
+
+    def _work(self, child: Child, life: Life, seed: int, spared: int, room: int | None) -> tuple[int, int, str]:
         """How many requests a worker started, how many were acknowledged, and what ended it if it was not killed."""
-        room = int(MEGABYTE ** self.rng.uniform(0.5, 1.1)) if self.starved and self.rng.random() < 0.25 else None
         first, *others = life.requests(seed, spared + 1)[1]
         names = [name_of(first, life.oracle), *(request.kind for request in others)]
         self.evidence.note(f"to be spared: {spared}; memory: {room}", first, *others)
-        child = Child(lambda tell: life.work(seed, tell, room), self.evidence.stderr)
         heard = b""
         for name in names[:-1]:
             heard += child.hear()
@@ -340,7 +380,8 @@ class Torture:
             return "".join(f"\n  {n:6,} {what}" for what, n in of.most_common())
 
         return (
-            f"{self.kills:,} kills in {self._lives} vaults, {self.acknowledged:,} requests acknowledged; during"
+            f"{self.kills:,} kills in {self._lives} vaults, {self.acknowledged:,} requests acknowledged, "
+            f"{self.orphans:,} children outlived a worker; during"
             f"{counts(self.hit)}\nthe request in flight was{counts(self.left)}"
         )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile
@@ -82,6 +82,16 @@ def test_any_two_bits_that_are_flipped_are_refused(original, copies, expected):
                 ask()
         live.write_bytes(content)
     assert everything(path) == before
+
+
+@pytest.mark.torture
+@settings(max_examples=1000, derandomize=False, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_bits_that_are_flipped_are_refused(copies, expected, data):
+    path = copies()
+    last = 8 * live_file(path).stat().st_size - 1
+    flip(live_file(path), data.draw(st.sets(st.integers(0, last), min_size=1)))
+    assert judged(path, expected) == "refused"
 
 
 def _unlearned(path):

@@ -168,16 +168,30 @@ class Scheduled(Interrupted):
             self._turn.notify_all()
 
 
-@pytest.mark.slow
-@given(
+ORDERS = given(
     st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(1, 25)), max_size=12),
     st.integers(0, 130),
     st.sampled_from([0.0, 0.05]),
 )
+
+
+@pytest.mark.slow
+@ORDERS
 @settings(max_examples=60)
 def test_in_every_order_of_their_operations_the_one_that_is_interrupted_removes_its_own_files_only(
     tmp_path_factory, turns, interrupt, wait
 ):
+    _try_order(tmp_path_factory, turns, interrupt, wait)
+
+
+@pytest.mark.torture
+@ORDERS
+@settings(max_examples=1000, derandomize=False)
+def test_in_many_more_orders(tmp_path_factory, turns, interrupt, wait):
+    _try_order(tmp_path_factory, turns, interrupt, wait)
+
+
+def _try_order(tmp_path_factory, turns, interrupt, wait):
     root = tmp_path_factory.mktemp("orders")
     disk = Scheduled([who for who, operations in turns for _ in range(operations)], interrupt)
     answers = {}
