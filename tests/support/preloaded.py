@@ -34,7 +34,7 @@ SOURCE = Path(__file__).with_name("faults.c")
 DONE, UNFINISHED = (0, 14), 12  # exit codes; any other says that nothing has changed
 ONCE, LASTING, SHORT, STOP, TORN = range(5)  # as in faults.c
 NEEDS_ROOM = ("create", "mkdir", "rename", "write", "sync", "close")
-SHAPE = ("--shards", "4", "--rate", "2", "--features", "identity")
+SHAPE = ("--shards", "4", "--rate", "2", "--features", "identity", "--alpha", "0.001")
 TRAIN = ("--target", "y", "--id-column", "who", *SHAPE)
 WORDS = {
     "create": ("train", "first", *TRAIN, "--seed", "0"),
