@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
 
-.PHONY: demo compare test quick lint torture jose softhsm bench paper docs pictures clean
+.PHONY: demo compare test quick lint lowest torture jose softhsm bench paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -28,8 +29,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-torture: $(READY)  ## a vault killed 10,000 times, and every fault at every file operation; more than an hour
-	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 10000
+lowest: $(LOWEST)/.ready  ## the quick tests with the oldest versions of everything that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest -n auto -q -m "not slow and not torture"
+
+torture: $(READY)  ## a vault killed 10,000 times, every fault at every file operation and call; more than an hour
+	$(MAKE) --jobs=2 kills-1 kills-2
+	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 1000 --load
 	$(BIN)/python -m pytest -n auto -m "torture or not torture" tests/vault/torture_faults.py
 	$(BIN)/python -m pytest -n auto -m torture
 
@@ -38,6 +43,9 @@ jose: $(READY)  ## Node judges what Python signed: its library jose, and the scr
 	@cd build/jose && npm install --no-audit --no-fund --no-package-lock --loglevel=error
 	@PYTHONPATH=tests $(BIN)/python -m support.jose build/jose
 	@cd build/jose && node compare.js cases.json $(CURDIR)/src/expunge/vault/certificates/check.html
+
+kills-%: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 5000 --seed $*
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
 	@$(BIN)/python -m benchmarks
@@ -54,7 +62,7 @@ pictures: $(READY)  ## the pictures in CONTRIBUTING.md, from the import contract
 	$(BIN)/python -m pictures
 
 clean:
-	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -62,3 +70,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]'
 	@touch $(READY)
+
+$(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
+	@echo "setting up $(LOWEST): about a minute"
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt --editable '.[test,docs]'
+	@touch $@

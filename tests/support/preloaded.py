@@ -28,13 +28,13 @@ from pyarrow.parquet import write_table
 from expunge.cli import entry
 
 from support.killing import ONE_THREAD
-from support.trials import COMMANDS, NAME, Command, State, World, settled
+from support.trials import COMMANDS, NAME, Command, State, World, settled, told
 
 SOURCE = Path(__file__).with_name("faults.c")
 DONE, UNFINISHED = (0, 14), 12  # exit codes; any other says that nothing has changed
 ONCE, LASTING, SHORT, STOP, TORN = range(5)  # as in faults.c
 NEEDS_ROOM = ("create", "mkdir", "rename", "write", "sync", "close")
-SHAPE = ("--shards", "4", "--rate", "2", "--features", "identity")
+SHAPE = ("--shards", "4", "--rate", "2", "--features", "identity", "--alpha", "0.001")
 TRAIN = ("--target", "y", "--id-column", "who", *SHAPE)
 WORDS = {
     "create": ("train", "first", *TRAIN, "--seed", "0"),
@@ -80,6 +80,7 @@ def faults(call: str) -> Iterator[Fault]:
         yield Fault(kind, errno.EIO)
         if call in NEEDS_ROOM:
             yield Fault(kind, errno.ENOSPC)
+    yield Fault(ONCE, errno.EINTR)
     if call in NEEDS_ROOM:
         yield Fault(ONCE, errno.EDQUOT)
     yield Fault(STOP)
@@ -139,9 +140,8 @@ class Shell:
         code, _ = self.run(command, root, fault, at)
         assert code != 70, f"a traceback: {(self.folder / 'said').read_text()}"
         assert code != -signal.SIGKILL or fault.ends
-        found = settled(root, self.allowed(command, code))
-        again = settled(root, {found})
-        assert again == found
+        with told(f"after exit code {code}"):
+            settled(root, {settled(root, self.allowed(command, code))})
         shutil.rmtree(root)
         return code
 
@@ -157,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--every", type=int, default=1, help="try one of so many faults")
     parser.add_argument("--share", type=int, default=0, help="which of them")
+    parser.add_argument("--call", default="", help="only at calls that begin so, like 'sync small.ledger'")
     parser.add_argument("--command", choices=WORDS, action="append", help="only these commands")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="expunge-preloaded-") as folder:
@@ -166,22 +167,23 @@ def main() -> None:
                 sys.exit("there is no C compiler, or this is not Linux")
             ran = subprocess.run(sys.orig_argv, env=os.environ | ONE_THREAD | {"LD_PRELOAD": str(library)}, check=False)
             sys.exit(ran.returncode)
-        sys.exit(bool(tried(Shell(Path(folder)), asked.command or list(WORDS), asked.every, asked.share)))
+        sys.exit(bool(tried(Shell(Path(folder)), asked)))
 
 
-def tried(shell: Shell, names: list[str], every: int, share: int) -> int:
+def tried(shell: Shell, asked: argparse.Namespace) -> int:
     """Try faults, tell what was seen, and return how many did harm."""
     harm, codes = 0, Counter[str]()
-    for command in [command for command in COMMANDS if command.name in names]:
-        calls = enumerate(shell.calls(command))
+    for command in [command for command in COMMANDS if command.name in (asked.command or WORDS)]:
+        calls = [(at, call) for at, call in enumerate(shell.calls(command)) if call.startswith(asked.call)]
         trials = [(fault, at, call) for at, call in calls for fault in faults(call.split()[0])]
-        for fault, at, call in trials[share::every]:
+        for fault, at, call in trials[asked.share :: asked.every]:
             try:
                 codes[f"exit code {shell.try_out(command, fault, at)}"] += 1
             except Exception as error:
                 harm += 1
                 said = (shell.folder / "said").read_text()
-                sys.stdout.write(f"{command}: {fault} at call {at}, {call}: {error!r}\n{said}")
+                why = " ".join(traceback.format_exception_only(error)).replace("\n", " ")
+                sys.stdout.write(f"{command}: {fault} at call {at}, {call}: {why}; it said: {said}")
     told = "".join(f"\n  {n:6,} {code}" for code, n in codes.most_common())
     sys.stdout.write(f"{codes.total() + harm:,} faults, {harm:,} did harm{told}\n")
     return harm

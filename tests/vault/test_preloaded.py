@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.killing import ONE_THREAD
 from support.preloaded import WORDS, compiled
 
 TESTS = Path(__file__).parents[1]
@@ -19,7 +20,7 @@ def library(tmp_path_factory):
 
 
 def run(library, *words):
-    env = os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env = os.environ | ONE_THREAD | {"LD_PRELOAD": str(library), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "support.preloaded", *words]
     ran = subprocess.run(command, cwd=TESTS, env=env, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -29,6 +30,18 @@ def run(library, *words):
 @pytest.mark.parametrize("command", WORDS)
 def test_after_a_system_call_that_fails_the_exit_code_says_what_became_of_the_request(library, command):
     run(library, "--command", command, "--every", "29")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sync small.ledger",  # of the acceptance: the next command carries it out, so the code is 12 and not 1
+        "close small.ledger",  # the answer was lost to an error of close, after all was done
+    ],
+)
+def test_calls_that_once_did_harm(library, call):
+    run(library, "--command", "unlearn", "--call", call, "--every", "2")
 
 
 @pytest.mark.torture
