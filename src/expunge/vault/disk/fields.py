@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NewType, get_args, get_origin, get_type_hints
+
+Word = NewType("Word", int)  # of 64 bits
 
 
 def fits(value: Any, kind: Any) -> bool:
@@ -20,8 +22,8 @@ def fits(value: Any, kind: Any) -> bool:
         return any(fits(value, one) for one in inside)
     if kind is float:
         return isinstance(value, int | float) and type(value) is not bool and abs(value) <= sys.float_info.max
-    if kind is int:
-        return type(value) is int and 0 <= value < 2**63
+    if kind is int or kind is Word:
+        return type(value) is int and 0 <= value < 2 ** (63 if kind is int else 64)
     if type(value) is not kind:
         return False
     return all(fits(getattr(value, name), one) for name, one in _hints(kind).items())

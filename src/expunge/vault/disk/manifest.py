@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import InvalidFile
 from ..ledger.records import Position
-from .fields import fits
+from .fields import Word, fits
 
 VERSION = 3
 MOST_BYTES = 2**26  # more than any manifest has
@@ -85,7 +85,7 @@ class Manifest:
     record: str  # that record's hash
     drawn: int  # slots given out so far
     rows: int
-    slots_sum: int  # of the slots that have a row
+    slots_sum: Word  # of the slots that have a row
     owners: int  # ids that have rows
     erased: int  # ids that are erased and not readmitted
     salt: str

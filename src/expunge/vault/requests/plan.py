@@ -17,6 +17,7 @@ from ...saving.archive import dump
 from ...saving.blueprints import blueprint_parts
 from ...saving.npy import array_parts
 from ..certificates.commitments import Commitments
+from ..disk.fields import Word
 from ..disk.folder import Folder, VaultIdentity
 from ..disk.leaves import Leaves
 from ..disk.manifest import About, Batch, File, Learner, Manifest
@@ -133,11 +134,11 @@ class Plan:
         files.sync_folder(site.folder.path)
         return manifest
 
-    def _slots_sum(self, seal: bytes, known: Manifest | None) -> int:
+    def _slots_sum(self, seal: bytes, known: Manifest | None) -> Word:
         """The sum of the slots that will have a row, from what comes and goes: nobody counts them all."""
         come = np.empty(0, dtype=np.int64) if self.brings is None else self.brings[1]
         change = slots_sum(come[come >= 0], seal) - slots_sum(np.array(self.erases, dtype=np.int64), seal)
-        return ((0 if known is None else known.slots_sum) + change) % 2**64
+        return Word(((0 if known is None else known.slots_sum) + change) % 2**64)
 
     def _write_people(self, site: Site, before: Snapshot | None) -> tuple[Batch, ...]:
         """A segment of the entries that the request brings; with too many segments, one of all that there are."""
