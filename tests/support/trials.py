@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 
 from expunge import CodedRegressor, Powers
-from expunge.errors import ExpungeError, InvalidFile, InvalidSetting, MissingData, Unfinished
+from expunge.errors import ExpungeError, InvalidFile, MissingData, Unfinished
 from expunge.saving.files import SyncFailed
 from expunge.vault import Vault
+from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.disk.people import hashed
 from expunge.vault.requests import plan as plans
 
@@ -196,11 +197,6 @@ def _replaced(world: World, oracle: Oracle) -> Oracle:
     return oracle.trained_with(world.model(1)).after(world.requests["new"])
 
 
-def _renewed(world: World, root: Path, vault: Vault) -> None:
-    with suppress(InvalidSetting):  # the key is there already
-        vault.renew_key()
-
-
 def _merged(world: World, root: Path, vault: Vault) -> None:
     """As many segments as there may be: the next batch makes one of all."""
     with pytest.MonkeyPatch.context() as patch:
@@ -241,7 +237,8 @@ COMMANDS = [
         )
         for scene in OLD_COPIES.values()
     ),
-    Command("renew_key", _renewed, scene="keyless"),
+    Command("renew_key", lambda _, __, vault: vault.renew_key(), scene="keyless"),
+    Command("change_key", lambda _, __, vault: vault.renew_key()),
     Command("open", lambda _, root, __: Vault.open(root / NAME), opens=False),
     Command(
         "predict",
@@ -385,6 +382,13 @@ def settled(root: Path, allowed: set[State], *, certified: bool = False) -> Stat
     assert state in allowed
     assert not certified or not vault.status().uncertified
     assert set(os.listdir(root / NAME)) == vault._writer.now.manifest.names | {"identity.json", "current"}
+    assert not [name for name in os.listdir(root) if name.endswith(".new")]
+    if vault.places.key.exists():
+        assert SigningKey.load(vault.places.key).public.name == vault.public_keys()[0]
+    for request in vault.requests:  # everybody's receipt can be made again
+        leaves = vault.places.leaves / f"{request.number:06}"
+        wanted = request.people if request.kind in ("unlearn", "add", "rectify", "readmit") else 0
+        assert (leaves.stat().st_size if leaves.exists() else 0) == (32 * wanted if wanted > 1 else 0)
     return state
 
 

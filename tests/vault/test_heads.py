@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
 
 CALLER = {"reference": "", "actor": "", "in_certificate": False}
-DONE = {"commitment": "0" * 64, "schema": "0" * 64, "software": "expunge 1"}
+DONE = {"commitment": "0" * 64, "schema": "0" * 64, "software": "expunge 1", "fold_case": False}
 
 
 def ledger(marks, vault=VAULT):

@@ -141,6 +141,7 @@ FORGED = [
     *((field, value) for field in ("commitment", "schema") for value in ("0" * 64, "not hex", "all is well", 7)),
     *(("software", value) for value in ("expunge\n", "all backups were destroyed", 7)),
     *((field, value) for field in ("x", "statement", "endorsed", "previous") for value in ("", "a.b.c", 7)),
+    *(("fold_case", value) for value in (True, 1)),
     *((field, value) for field in ("reference", "actor") for value in ("mine", 7)),
     *(("in_certificate", value) for value in (True, 1)),
     *(("receipts", value) for value in ("0" * 64, "all is well", 7)),

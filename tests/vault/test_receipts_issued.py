@@ -160,6 +160,19 @@ def test_another_vault_with_the_same_rows_gives_other_receipts(vault, tmp_path):
     assert not fits(vault, theirs, "person-1")
 
 
+def test_a_vault_that_folds_case_gives_receipts_that_do(tmp_path):
+    vault = made(tmp_path / "v.vault", fold_case=True)
+    vault.unlearn(["Person-1", "PERSON-2"])
+    receipts = vault.personal_receipts(["person-1", "person-2"])
+    for owner, receipt in receipts.items():
+        assert fits(vault, receipt, owner.upper())
+    assert not fits(vault, receipts["person-1"], "PERSON-2")
+    assert fits(vault, vault.attest_unknown(["Nobody"])["nobody"], "NOBODY")
+    plain = made(tmp_path / "w.vault")
+    plain.unlearn(["person-1"])
+    assert not fits(plain, plain.personal_receipts(["person-1"])["person-1"], "Person-1")
+
+
 def test_an_id_that_is_not_in_the_vault_gets_a_signed_statement(vault):
     vault.unlearn(["person-1"])
     ((owner, receipt),) = vault.attest_unknown(["nobody"]).items()

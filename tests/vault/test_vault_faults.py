@@ -193,7 +193,7 @@ class Watched(Forgetful):
         super().unlink(path)
 
 
-RECORDED = [command for command in REQUESTS if command.name != "renew_key"]  # that asks for nothing in the ledger
+RECORDED = [command for command in REQUESTS if not command.name.endswith("_key")]  # that asks for nothing in the ledger
 RESUMED = [command for command in RECORDED if not command.name.startswith("restore")]  # another is made in its place
 
 

@@ -7,7 +7,7 @@ from ..errors import InvalidFile, InvalidInput, InvalidSetting, Unfinished, Unkn
 from .certificates.commitments import Commitments
 from .certificates.merkle import root
 from .certificates.notary import now
-from .certificates.payload import SOFTWARE, statement
+from .certificates.payload import SOFTWARE, receipts_fields, statement
 from .certificates.personal import UNKNOWN, PersonalReceipt, issued
 from .ledger.records import SIGNATURE, Record
 from .requests.naming import holdings
@@ -74,7 +74,8 @@ def attest(writer: "Writer", ids: Sequence[bytes]) -> dict[str, PersonalReceipt]
     said = {"kind": UNKNOWN, "rows": 0, "people": 1, "software": SOFTWARE, "says": _UNKNOWN_SAYS}
 
     def one(id_: bytes) -> PersonalReceipt:
-        fields = {**said, "receipts": root(of.of([id_])).hex(), "head": writer.ledger.tip.hash}
+        about = receipts_fields(root(of.of([id_])).hex(), fold_case=writer.now.schema.fold_case)
+        fields = {**said, **about, "head": writer.ledger.tip.hash}
         text = signer.sign(statement(vault, newest, now(), fields), UNKNOWN_TYPE)
         return PersonalReceipt(vault, newest, of.salt(id_), 0, (), text)
 

@@ -33,7 +33,7 @@ _SOFTWARE = re.compile(r"expunge [0-9A-Za-z.+-]{1,40}")
 def done_record(after: Position, request: int, manifest: Manifest, digest: str) -> Record:
     """The record that a request is done: what its certificate says and its own record does not."""
     said = {"commitment": commitment(manifest.salt, digest), "schema": manifest.schema.sum, "software": SOFTWARE}
-    return compose(after, {"kind": DONE, "request": request, **said})
+    return compose(after, {"kind": DONE, "request": request, "fold_case": manifest.about.fold_case, **said})
 
 
 def certificate_payload(vault: str, asked: Record, done: Record) -> str:
@@ -51,10 +51,15 @@ def certificate_payload(vault: str, asked: Record, done: Record) -> str:
         "not_covered": list(NOT_COVERED[VERSION]),
     }
     if "receipts" in body:
-        fields["receipts"] = _fitting(_HASH, body["receipts"])
+        fields |= receipts_fields(_fitting(_HASH, body["receipts"]), fold_case=done.body["fold_case"])
     if body["in_certificate"]:
         fields |= {name: body[name] for name in ("reference", "actor") if body[name]}
     return statement(vault, asked.request, str(body["time"]), fields)
+
+
+def receipts_fields(root: str, *, fold_case: bool) -> dict[str, Any]:
+    """What a payload says about receipts: the root of their tree, and whether ids were taken in one case."""
+    return {"receipts": root, **({"fold_case": True} if fold_case else {})}
 
 
 def statement(vault: str, request: int, time: str, fields: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ Merkle tree over the commitments to everybody in the request, and the receipt le
 import hashlib
 import json
 import re
-import unicodedata
 import uuid
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -132,8 +131,8 @@ def checked_receipt(receipt: PersonalReceipt, person: str | int, keys: Sequence[
     """What the certificate in a receipt says, if one of these keys signed it and it is about this id."""
     from . import jws
 
-    [named] = id_bytes(unicodedata.normalize("NFC", person) if isinstance(person, str) else person)
     payload = jws.checked(receipt.certificate, keys, types=(jws.TYPE, jws.UNKNOWN_TYPE))
+    [named] = id_bytes(person, fold_case=payload.get("fold_case") is True)
     if payload.get("jti") != f"{receipt.vault}/{receipt.request}" or payload.get("request") != receipt.request:
         raise InvalidCertificate("the certificate in this receipt is of another request, or of another vault")
     kind, people, root = payload.get("kind"), payload.get("people"), payload.get("receipts")

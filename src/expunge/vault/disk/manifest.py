@@ -72,6 +72,7 @@ class About:
     alpha: float
     features: str
     observed_bounds: bool
+    fold_case: bool  # whether ids that differ only in case are the same
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _REQUEST: dict[str, type] = {
 _FIELDS: dict[str, dict[str, type]] = {  # what a record of the ledger's own kinds must have
     LEDGER: {"version": int, "vault": str},
     KEY: {"x": str, "time": str, "previous": str, "statement": str, "endorsed": str},
-    DONE: {"request": int, "commitment": str, "schema": str, "software": str},
+    DONE: {"request": int, "commitment": str, "schema": str, "software": str, "fold_case": bool},
     SIGNATURE: {"request": int, "certificate": str},
 }
 

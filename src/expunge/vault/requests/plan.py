@@ -179,6 +179,7 @@ def _about(schema: Schema, blueprint: Blueprint) -> About:
         alpha=rule.alpha,
         features=repr(blueprint.features),
         observed_bounds=blueprint.observed,
+        fold_case=schema.fold_case,
     )
 
 
