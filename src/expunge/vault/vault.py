@@ -216,7 +216,7 @@ class Vault:
         """
         started = _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, writer.now.schema.id_bytes(ids), skip_unknown=skip_unknown)
+            named = look_up(writer.site, _known(writer, ids), skip_unknown=skip_unknown)
             if not len(named.entries.live.slot):
                 return replace(self._again(named.earlier), skipped=named.skipped)
             return replace(self._done(Unlearn.plan(writer.site, named), started), earlier=named.earlier)
@@ -267,7 +267,7 @@ class Vault:
         """
         started = _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, writer.now.schema.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
+            named = look_up(writer.site, _known(writer, ids), erased=True, skip_unknown=skip_unknown)
             return self._done(Readmit.plan(writer.site, named), started)
 
     def rebound(self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent) -> Receipt:
@@ -360,7 +360,7 @@ class Vault:
             One id or many.
         """
         with self._writing() as writer:
-            return holdings(writer.site, writer.now.schema.id_bytes(ids))
+            return holdings(writer.site, _known(writer, ids))
 
     def verify(self, *, progress: Progress = silent) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate."""
@@ -454,6 +454,11 @@ def _clock(*, reads: bool = False) -> float:
     if reads:
         _ = tables.read_blocks  # loads pyarrow
     return time.perf_counter()
+
+
+def _known(writer: Writer, ids: Any) -> list[bytes]:
+    """Return ids as this vault knows them."""
+    return tables.id_bytes(ids, fold_case=writer.now.schema.fold_case)
 
 
 def _predicted(model: Model, block: tables.Block) -> Floats:
