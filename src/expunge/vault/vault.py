@@ -279,7 +279,7 @@ class Vault:
         """
         caller, started = Caller(**said), _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, writer.now.schema.id_bytes(ids), skip_unknown=skip_unknown)
+            named = look_up(writer.site, _known(writer, ids), skip_unknown=skip_unknown)
             if not len(named.entries.live.slot):
                 return replace(self._again(named.earlier), skipped=named.skipped)
             return replace(self._done(Unlearn.plan(writer.site, named), caller, started), earlier=named.earlier)
@@ -344,7 +344,7 @@ class Vault:
         """
         caller, started = Caller(**said), _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, writer.now.schema.id_bytes(ids), erased=True, skip_unknown=skip_unknown)
+            named = look_up(writer.site, _known(writer, ids), erased=True, skip_unknown=skip_unknown)
             return self._done(Readmit.plan(writer.site, named), caller, started)
 
     def rebound(
@@ -388,7 +388,7 @@ class Vault:
         from .issuing import issue
 
         with self._looking() as writer:
-            return issue(writer, writer.now.schema.id_bytes(ids), request, skip_unknown=skip_unknown)
+            return issue(writer, _known(writer, ids), request, skip_unknown=skip_unknown)
 
     def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
         """Sign for each id that the vault holds no row of it and has not erased it, as of now.
@@ -401,7 +401,7 @@ class Vault:
         from .issuing import attest
 
         with self._writing() as writer:
-            return attest(writer, writer.now.schema.id_bytes(ids))
+            return attest(writer, _known(writer, ids))
 
     def ids_in(self, data: Any) -> list[str]:
         """The ids in a table, each once, in the order in which they come.
@@ -486,7 +486,7 @@ class Vault:
             One id or many.
         """
         with self._looking() as writer:
-            return holdings(writer.site, writer.now.schema.id_bytes(ids))
+            return holdings(writer.site, _known(writer, ids))
 
     def verify(self, *, progress: Progress = silent, head: "Anchor | None" = None) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate.
@@ -605,6 +605,11 @@ def _clock(*, reads: bool = False) -> float:
     if reads:
         _ = tables.read_blocks  # loads pyarrow
     return time.perf_counter()
+
+
+def _known(writer: Writer, ids: Any) -> list[bytes]:
+    """Return ids as this vault knows them."""
+    return tables.id_bytes(ids, fold_case=writer.now.schema.fold_case)
 
 
 def _predicted(model: Model, block: tables.Block) -> Floats:

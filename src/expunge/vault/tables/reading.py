@@ -1,6 +1,7 @@
 """Reading: the rows of a table as blocks of floats, refusals counted over the whole table."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ from ...errors import InvalidFile, InvalidInput
 from .blocks import BLOCK_ROWS, Block, Made, checked
 from .cells.arrow import Arrow, unpacked
 from .cells.encode import encode
-from .ids import written_ids
+from .ids import id_bytes, written_ids
 from .messages import check_different, check_there
 from .schema import Schema
 from .sources import Source, Table, named, opened
@@ -28,7 +29,7 @@ def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool) -> 
         Whether to read the targets (the table is then one to learn from) and the ids. To learn from, ids are as the
         vault knows them; to predict, as they are written.
     """
-    known = schema.id_bytes if targets else written_ids
+    known = partial(id_bytes, fold_case=schema.fold_case) if targets else written_ids
     table = opened(named(source, schema) if isinstance(source, np.ndarray) else source)
     schema.check(_names(table), targets=targets, ids=ids)
 

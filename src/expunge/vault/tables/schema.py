@@ -19,7 +19,6 @@ import numpy as np
 from ...errors import InvalidFile, InvalidInput, InvalidSetting
 from ...exact.arrays import Floats
 from .document import document_of, parts_of, parts_of_json
-from .ids import id_bytes
 from .kinds import Boolean, Date, Ignore, Kind, Number, texts
 from .messages import check_there, listed, repeated, shown
 
@@ -106,10 +105,6 @@ class Schema:
         return replace(self, columns=tuple((name, changed.get(name, kind)) for name, kind in self.columns))
 
     # What it says
-
-    def id_bytes(self, ids: Any, *, name: str = "ids") -> list[bytes]:
-        """Return ids, one or many, as a vault with this schema knows them; errors call them ``name``."""
-        return id_bytes(ids, name=name, fold_case=self.fold_case)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
