@@ -260,9 +260,6 @@ def test_a_lost_key_is_told_and_renewed(spend, ok, run):
     assert [r["state"] for r in json.loads(ok("log", *V, "--json"))] == ["certified"] * 2
     ok("certificate", "check", "spend.certificates/000001.jws")
     ok("certificate", "check", "spend.certificates/000002.jws")
-    code, out, err = run("key", *V, "--new")
-    assert (code, out) == (2, "")
-    assert "nothing to renew" in err
 
 
 def test_an_old_copy_is_told(spend, ok, run, here):

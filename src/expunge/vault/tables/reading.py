@@ -71,9 +71,8 @@ def has_ids(source: Source, schema: Schema) -> bool:
 def read_ids(source: Source, schema: Schema) -> list[bytes]:
     """Return the ids in a table, each once, in the order in which they come."""
     name = str(schema.id)
-    batches = checked_batches(
-        source, {name: "string"}, lambda batch: schema.id_bytes(batch.column(name), name=f"column {name!r}")
-    )
+    known = partial(id_bytes, name=f"column {name!r}", fold_case=schema.fold_case)
+    batches = checked_batches(source, {name: "string"}, lambda batch: known(batch.column(name)))
     return list(dict.fromkeys(one for ids in batches for one in ids))
 
 
