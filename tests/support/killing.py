@@ -216,7 +216,7 @@ class Child:
         if not self._pid:
             code = FAILED
             try:
-                os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+                os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
                 task(lambda mark: os.write(theirs, mark))
                 code = 0
             except BaseException as error:
