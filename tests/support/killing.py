@@ -229,7 +229,7 @@ class Child:
         if not self._pid:
             code = FAILED
             try:
-                os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+                os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
                 if forks_after is not None:
                     threading.Thread(target=self._fork, args=(forks_after, theirs, orphans), daemon=True).start()
                 task(lambda mark: os.write(theirs, mark))
