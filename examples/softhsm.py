@@ -1,7 +1,7 @@
-"""A key in a PKCS #11 token signs a certificate: SoftHSM in the place of an HSM.
+"""A key in a PKCS #11 token signs for a vault: SoftHSM in the place of an HSM.
 
 Run with ``make softhsm``; it needs the programs softhsm2-util and pkcs11-tool (packages softhsm2 and opensc). What it
-makes is in ``build/softhsm``: the token, its public key, a vault, and a certificate that the token signed.
+makes is in ``build/softhsm``: the token, its public key, and a vault whose certificates the token signs.
 """
 
 import os
@@ -11,11 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from expunge import CodedRegressor
-from expunge.vault import Vault
-from expunge.vault.certificates import jws
-from expunge.vault.certificates.payload import payload_text
-from expunge.vault.certificates.signers import signer_of
 
 HERE = Path("build/softhsm")
 PLACES = (
@@ -29,7 +24,7 @@ SIGNER = Path(__file__).with_name("pkcs11_signer.py").resolve()
 
 
 def main() -> None:
-    """Make a token with a key, and let it sign what a vault did."""
+    """Make a token with a key, and let it sign what a vault does."""
     module = next((path for place in PLACES for path in Path("/").glob(f"{place[1:]}/libsofthsm2.so")), None)
     if module is None or not shutil.which("softhsm2-util") or not shutil.which("pkcs11-tool"):
         sys.exit("SoftHSM is not there: install softhsm2 and opensc (apt-get install softhsm2 opensc)")
@@ -42,32 +37,19 @@ def main() -> None:
     run("softhsm2-util --init-token --free --label expunge --so-pin 12345678 --pin 123456")
     run(f"{tool} --login --pin env:PKCS11_PIN --keypairgen --key-type EC:edwards25519 --label spend --id 01")
     run(f"{tool} --read-object --type pubkey --id 01 --output-file token.pub")
-    certificate = signed_by_token(what_a_vault_did())
-    (HERE / "token.jws").write_text(f"{certificate}\n")
-    run(f"{sys.executable} -m expunge certificate check token.jws --public-key token.pub")
-
-
-def what_a_vault_did() -> str:
-    """The payload of the certificate of an erasure."""
-    import pyarrow as pa
-
-    table = pa.table({"who": range(100), "age": [float(k % 50) for k in range(100)], "spend": [1.0, 2.0] * 50})
-    model = CodedRegressor(shards=10, rate=5, random_state=0)
-    vault = Vault.create(HERE / "spend.vault", table, target="spend", id="who", model=model)
-    certificate = vault.unlearn([4, 7]).certificate
-    assert certificate is not None
-    return payload_text(jws.unchecked(certificate))
-
-
-def signed_by_token(payload: str) -> str:
-    """A certificate with this payload; the token signs, and the key stays in it."""
-    (public,) = jws.load_public(HERE / "token.pub")
-    return signer_of(shlex.join([sys.executable, str(SIGNER)]), public).sign(payload)
+    (HERE / "customers.csv").write_text("who,age,spend\n" + "".join(f"{k},{k % 50},{k % 2 + 1}\n" for k in range(100)))
+    signer, expunge = f"{sys.executable} {SIGNER}", f"{sys.executable} -m expunge"
+    token = f"--vault spend.vault --sign-with {shlex.quote(signer)}"
+    run(f"{expunge} train customers.csv --target spend --id-column who {token} --public-key token.pub")
+    run(f"{expunge} unlearn --id 4 --id 7 {token}")
+    run(f"{expunge} certificate check spend.certificates/000002.jws --public-key token.pub")
+    run(f"{expunge} verify --vault spend.vault")
 
 
 def run(command: str) -> None:
     """Show a command, run it, show what it says."""
-    print(f"$ {command.replace(sys.executable, 'python')}", flush=True)
+    shown = command.replace(str(SIGNER), SIGNER.name).replace(sys.executable, "python")
+    print(f"$ {shown.replace('python -m expunge', 'expunge')}", flush=True)
     subprocess.run(shlex.split(command), cwd=HERE, check=True)  # noqa: S603 - our own commands
     print(flush=True)
 

@@ -12,6 +12,7 @@ export async function check(receipt, id, pem) {
   const number = Buffer.alloc(8)
   number.writeBigUInt64BE(BigInt(request))
   const named = [Buffer.from(salt, 'base64url'), Buffer.from(vault.replaceAll('-', ''), 'hex'), number]
+  if (said.fold_case) id = id.normalize('NFD').toUpperCase().toLowerCase().replaceAll('\u03c2', '\u03c3')
   let place = index, last = said.people - 1, found = sha256(Buffer.of(0), sha256(...named, Buffer.from(id.normalize())))
   for (const one of path.map((text) => Buffer.from(text, 'base64url'))) {
     const left = place % 2 === 1 || place === last

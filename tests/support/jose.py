@@ -78,6 +78,19 @@ def true_ones():
     for kind in KINDS[:-1]:
         yield case(kind, receipts(KEY, ["4711", "4712"], kind=kind)[0].to_json())
     yield case("unknown", unknown(KEY, "4711").to_json())
+
+
+def issued_ones(folder):
+    """What vaults issue themselves, with ids as they are and in one case."""
+    for fold_case in (False, True):
+        vault = made(folder / f"issued-{fold_case}.vault", fold_case=fold_case)
+        number = vault.unlearn(["person-1", "person-2", "person-3"]).request
+        given = vault.personal_receipts(["person-1", "person-2", "person-3"], request=number)
+        given |= vault.attest_unknown(["nobody"])
+        pem = vault.places.public.read_text()
+        for owner, receipt in given.items():
+            for person in (owner, owner.title(), "person-4"):
+                yield case(f"issued, fold_case={fold_case}", receipt.to_json(), person, pem)
     for person in (
         "Zo\u00eb",
         "Zoe\u0308",
@@ -136,7 +149,7 @@ def main(folder):
     with tempfile.TemporaryDirectory() as scratch:
         cases = {
             "certificates": list(certificates(Path(scratch))),
-            "receipts": [*true_ones(), *forged_ones(), *damaged_ones()],
+            "receipts": [*true_ones(), *issued_ones(Path(scratch)), *forged_ones(), *damaged_ones()],
         }
     (folder / "cases.json").write_text(json.dumps(cases))
 
