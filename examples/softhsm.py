@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-
 HERE = Path("build/softhsm")
 PLACES = (
     "/usr/lib/softhsm",
