@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.errors import ExpungeError, InvalidFile, InvalidSetting, SigningFailed
+from expunge.errors import ExpungeError, InvalidFile, InvalidInput, InvalidSetting, SigningFailed
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey, checked, load_public, unchecked
 from expunge.vault.ledger.records import KEY
 
 from support.disks import ended_at
 from support.tampering import records, rewrite
-from support.vaults import made, random_table
+from support.vaults import everything, made, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -231,6 +231,14 @@ def test_a_training_whose_key_cannot_sign_is_refused_and_leaves_nothing(tmp_path
     with pytest.raises((ExpungeError, OSError)):
         made(tmp_path / "w.vault", **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held.pem", "held.pub"]
+
+
+def test_a_training_that_is_refused_changes_no_key(vault, tmp_path):
+    (tmp_path / "own.pem").write_bytes(SigningKey.generate().pem())
+    before = everything(vault.places.vault)
+    with pytest.raises(InvalidInput):
+        made(vault.places.vault, random_table(["a", "b"]), replace=True, key=tmp_path / "own.pem")
+    assert everything(vault.places.vault) == before
 
 
 def test_one_key_is_named_not_two(vault, held):

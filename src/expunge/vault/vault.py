@@ -148,15 +148,15 @@ class Vault:
             with writer.locked(wait):
                 if writer.trained and not replace:
                     raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
-                if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
-                    founding.makes(*keys.files)
-                    writer.notary.adopt(signing)
                 started = _clock(reads=True)
                 with writer.preparing():
                     blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
                     plan = Train.plan(
                         writer.site, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress
                     )
+                    if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
+                        founding.makes(*keys.files)
+                        writer.notary.adopt(signing)
                 vault.receipt = vault._done(plan, caller, started)
         return vault
 
