@@ -535,7 +535,8 @@ class Vault:
         """The thumbprints of the keys that certificates are checked with, the newest first, as the ledger tells."""
         from .certificates.jws import PublicKey
 
-        return [PublicKey.of(x).name for x in known_keys((), Ledger(self.places.ledger).read()[0])]
+        records = own_records(self.places, self._writer.identity.vault)
+        return [PublicKey.of(x).name for x in known_keys((), records)]
 
     def certificate_path(self, request: int) -> Path:
         """Where the certificate of a request is written."""
