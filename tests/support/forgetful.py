@@ -7,6 +7,7 @@ holds and what a folder calls it last separately, each by a sync of its own.
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import pairwise
 from mmap import mmap
 from pathlib import Path
@@ -176,6 +177,10 @@ class Forgetful(files.System):
     def lasts(self) -> bool:
         """Whether a power cut would change nothing."""
         return self.left() == tree(self.root)
+
+    def state(self) -> bytes:
+        """A hash of all that can be read, of what a power cut would leave, and of what is in between."""
+        return sha256(repr((tree(self.root), self.left(), self.unsynced())).encode()).digest()
 
     def unsynced(self) -> list[str]:
         """What a power cut would lose, as far as it can still be reached by a name."""

@@ -8,23 +8,28 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from expunge import CodedRegressor, Powers
 from expunge.errors import ExpungeError, InvalidFile, MissingData, Unfinished
 from expunge.saving.files import SyncFailed
-from expunge.vault import Vault
+from expunge.vault import Vault, writer
+from expunge.vault.certificates import notary
 from expunge.vault.certificates.jws import SigningKey
+from expunge.vault.disk import folder as folders
 from expunge.vault.disk.people import hashed
 from expunge.vault.requests import plan as plans
 
@@ -87,6 +92,7 @@ class World:
         self.place, self.bounds = place, bounds
         self._fresh, self._states = count(), {}
         self.looked: dict[object, State] = {}
+        self.checked: set[object] = set()
         (self.place / "nothing").mkdir()
         self._make()
 
@@ -251,10 +257,29 @@ COMMANDS = [
 REQUESTS = [command for command in COMMANDS if command.name not in ("open", "predict", "verify")]
 
 
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Let nothing be drawn and no time pass: who does the same to the same disk leaves the same bytes."""
+
+    def generated(cls: type[SigningKey]) -> SigningKey:
+        return cls(Ed25519PrivateKey.from_private_bytes(next(Trial.keys).to_bytes(32)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans.secrets, "token_bytes", lambda size: bytes([7]) * size)
+        patch.setattr(folders.uuid, "uuid4", lambda: UUID(int=7))
+        patch.setattr(SigningKey, "generate", classmethod(generated))
+        for room in (writer, notary):
+            patch.setattr(room, "now", lambda: "2026-01-01T00:00:00+00:00")
+        yield
+
+
 class Trial:
     """A command on a disk that may fail, and what must be true whatever happened."""
 
+    keys = count(1)  # that are made when nothing is drawn; each trial has its own
+
     def __init__(self, world: World, command: Command, root: Path | None = None) -> None:
+        Trial.keys = count(1000)
         self.world, self.command = world, command
         self.root = world.copy(command.scene) if root is None else root
         self.disk = Faulty(self.root)
@@ -289,6 +314,12 @@ class Trial:
             self.world.create(self.root) if self.command.scene == "nothing" else Vault.open(self.root / NAME)
         return self
 
+    def again(self) -> "Trial":
+        """Another trial of what this one left when its process ended, on a copy of its disk."""
+        copied = Trial(self.world, self.command, shutil.copytree(self.root, self.world.fresh()))
+        copied.disk.top, copied.error = deepcopy(self.disk.top), Crash()
+        return copied
+
     def power_cut(self, seed: int | None = None) -> "Trial":
         """What a power cut leaves, on another disk."""
         cut = Trial(self.world, self.command, plant(self.disk.left(seed), self.world.fresh()))
@@ -310,6 +341,14 @@ class Trial:
     def allowed_without_power(self) -> set[State]:
         """The same after a power cut, which takes an acceptance that could not be synced."""
         return {self.before, self.after} if self.lost_a_sync else self.allowed
+
+    def check_once(self, seeds: Sequence[int] = ()) -> None:
+        """The same as `check` after the end of a process, unless a disk just like this one was checked before."""
+        assert isinstance(self.error, Crash)
+        seen = self.command.name, tuple(seeds), self.disk.state()
+        if seen not in self.world.checked:
+            self.check(seeds)
+            self.world.checked.add(seen)
 
     def check(self, seeds: Iterable[int] = ()) -> None:
         """All that must be true after a fault, also if the power fails at once (with each seed, by another chance)."""

@@ -2,13 +2,14 @@
 
     python -m pytest -n auto tests/vault/torture_faults.py
 
-It takes about half an hour on two cores, so a plain run of the tests leaves it out: its name does not begin with test_.
+It takes most of an hour on two cores, so a plain run of the tests leaves it out: its name does not begin with test_.
+Nothing is drawn and no time passes here, so many faults leave the same disk: it is looked at once.
 """
 
 import pytest
 
 from support.faulty import Fault
-from support.trials import BOUNDS, COMMANDS, REQUESTS, Trial, World, fitting, operations, told
+from support.trials import BOUNDS, COMMANDS, REQUESTS, Trial, World, fitting, operations, repeatable, told
 
 SEEDS = range(4)
 SHARES = 4  # of the work of one command, for as many processes
@@ -16,7 +17,8 @@ SHARES = 4  # of the work of one command, for as many processes
 
 @pytest.fixture(scope="module", params=BOUNDS)
 def world(tmp_path_factory, request, unsynced):
-    return World(request.param, tmp_path_factory.mktemp("world"))
+    with repeatable():
+        yield World(request.param, tmp_path_factory.mktemp("world"))
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
@@ -37,7 +39,7 @@ def test_every_crash(world, command, kind):
         fault = Fault(kind, k)
         if fault.concerns(operation):
             with told(command, fault, operation), Trial(world, command) as trial:
-                trial.run(fault).check(SEEDS)
+                trial.run(fault).check_once(SEEDS)
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -46,12 +48,13 @@ def test_every_fault_of_the_recovery_from_every_end_of_the_process(world, comman
     """What a process leaves when it ends changes only with the operations that change something."""
     log = operations(world, command)
     for k in [k for k, operation in enumerate(log) if operation.changes][share::SHARES]:
-        with Trial(world, command).run(Fault("stop", k + 1)).recover() as trial:
-            recovery = list(trial.disk.log)
-        for j, operation in enumerate(recovery):
-            for fault in [fitting(operation, j), *([Fault("stop", j)] if operation.changes else [])]:
-                with told(command, log[k], fault, operation), Trial(world, command) as trial:
-                    trial.run(Fault("stop", k + 1)).recover(fault).check()
+        with Trial(world, command).run(Fault("stop", k + 1)) as ended:
+            with ended.again().recover() as trial:
+                recovery = list(trial.disk.log)
+            for j, operation in enumerate(recovery):
+                for fault in [fitting(operation, j), *([Fault("stop", j)] if operation.changes else [])]:
+                    with told(command, log[k], fault, operation), ended.again() as trial:
+                        trial.recover(fault).check_once()
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1])
@@ -65,4 +68,4 @@ def test_every_power_cut_in_the_recovery_from_every_power_cut(world, command, se
                 recovery = list(cut.disk.log)
             for j in [j for j, operation in enumerate(recovery) if operation.name == "sync"]:
                 with told(command, log[k], seed, recovery[j]), ended.power_cut(seed) as cut:
-                    cut.recover(Fault("stop", j)).check(() if seed is None else (seed,))
+                    cut.recover(Fault("stop", j)).check_once(() if seed is None else (seed,))
