@@ -155,6 +155,18 @@ def test_a_forged_record_of_a_key_is_found(vault, field):
         assert not Vault.open(vault.places.vault).verify().ok
 
 
+@pytest.mark.parametrize("x", ["!!!", "\u00e9", "", "AAAA", "A" * 42])
+def test_a_record_of_a_key_that_is_none_is_found_and_holds_up_no_erasure(vault, x):
+    path, public = vault.places.vault, vault.places.public.read_bytes()
+    record = {"kind": KEY, "x": x, "time": "2026-01-01T00:00:00+00:00", "previous": "", "statement": "", "endorsed": ""}
+    rewrite(path, [*(dict(record.body) for record in records(path)), record])
+    opened = Vault.open(path)
+    assert opened.unlearn(["person-1"]).rows == 1
+    assert "a public key that is none" in "".join(opened.notes)
+    assert not opened.verify().ok
+    assert vault.places.public.read_bytes() == public
+
+
 @pytest.mark.parametrize("step", ["create", "append", "wipe", "rename", "put"])
 def test_a_change_of_the_key_that_is_stopped_is_finished_or_undone(vault, step, monkeypatch):
     from expunge.saving import files
@@ -211,6 +223,13 @@ def test_a_program_that_fails_holds_up_no_erasure(tmp_path, held):
     with pytest.raises(SigningFailed):
         broken.attest_unknown(["nobody"])
     assert vault.verify().ok
+
+
+@pytest.mark.parametrize("nothing", ["'", " ", "''", "unix:"])
+def test_what_names_no_program_is_refused_before_anything_is_accepted(vault, nothing):
+    with pytest.raises(InvalidSetting, match="--sign-with"):
+        Vault.open(vault.places.vault, sign_with=nothing).unlearn(["person-1"])
+    assert len(vault.requests) == 1
 
 
 def test_a_vault_can_be_handed_over_to_a_program(vault, held):

@@ -6,6 +6,7 @@ What goes wrong is a `SigningFailed`, which never repeats what was sent.
 import os
 import select
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,11 +15,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...errors import SigningFailed
+from ...errors import InvalidSetting, SigningFailed
 
+SOCKET = "unix:"
 _MOST_REPEATED = 200  # characters of what a program complained about
 _RUN = 12  # so many characters in a row that were also sent are no accident
 _PIECE = select.PIPE_BUF  # a pipe that can be written to takes so many bytes without waiting
+
+
+def check_named(text: str) -> None:
+    """Refuse a text that names neither a program nor a socket."""
+    if text.startswith(SOCKET):
+        if len(text) == len(SOCKET) or "\0" in text:
+            raise InvalidSetting("--sign-with unix: needs the path of a socket, such as unix:/run/signer")
+        return
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidSetting(f"--sign-with is not a command: {str(error).lower()}") from None
+    if not words or not words[0] or "\0" in text:
+        raise InvalidSetting("--sign-with needs a command, or unix: and the path of a socket")
 
 
 def to_program(words: Sequence[str], data: bytes, *, most: int, wait: float, hidden: str) -> bytes:
