@@ -85,6 +85,17 @@ def test_receipts_that_cannot_be_written_are_told_after_the_answer(spend, ok, ru
     assert ok("receipts", *V, "--id", "person-1", "--receipts", "a")
 
 
+def test_statements_that_cannot_be_signed_are_a_refusal_if_nothing_else_was_asked_for(spend, ok, run):
+    Path("spend.key").rename("away")
+    words = ("unlearn", *V, "--attest-unknown", "--receipts", "a", "--id", "nobody")
+    code, out, err = run(*words)
+    assert (code, out) == (15, "")
+    assert "nothing to sign with" in err
+    code, out, err = run(*words, "--id", "person-1")
+    assert code == 14
+    assert "erased 1 row of 1 person" in out
+
+
 def test_what_the_caller_says_is_in_the_log(spend, ok, run):
     ok("unlearn", *V, "--id", "person-1", "--reference", "DSR-17", "--actor", "privacy desk")
     assert "DSR-17" in ok("log", *V)
