@@ -9,6 +9,7 @@ from .certificates.merkle import root
 from .certificates.notary import now
 from .certificates.payload import SOFTWARE, receipts_fields, statement
 from .certificates.personal import UNKNOWN, PersonalReceipt, issued
+from .ledger.history import history
 from .ledger.records import SIGNATURE, Record
 from .requests.naming import holdings
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .writer import Writer
 
 _UNKNOWN_SAYS = "the vault holds no row of this id, and the id is not among those that it has erased"
+_RESTORED = "was done when an old copy of the folder caught up: a certificate of that is there, and no receipts"
 
 
 def issue(
@@ -26,11 +28,14 @@ def issue(
     records, _ = writer.ledger.read()
     asked = {record.request: record for record in records if record.is_request}
     certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == SIGNATURE}
+    states = {logged.number: logged.state for logged in history(records)}
     by = {one: h.request for one, h in zip(wanted, holdings(writer.site, wanted), strict=True)}
     if request is not None:
         by = dict.fromkeys(wanted, request)
     found = dict[bytes, PersonalReceipt]()
     for number in {number for number in by.values() if number is not None}:
+        if states.get(number) == "restored" or (number in asked and asked[number].kind == "restore"):
+            raise InvalidSetting(f"request {number} {_RESTORED}")
         if number not in asked or "receipts" not in asked[number].body:
             raise InvalidSetting(f"there is no request {number} that gives receipts; expunge log tells which there are")
         if number not in certificates:
