@@ -47,8 +47,9 @@ class PersonalReceipt:
 
     @property
     def name(self) -> str:
-        """A name for its file, which no other receipt has and which tells nothing."""
-        return hashlib.sha256(b"expunge receipt" + self.salt).hexdigest()[:16]
+        """A name for its file, which tells nothing, and which no other receipt has, nor a statement of another type."""
+        typ = self.certificate.partition(".")[0].encode()  # who was readmitted is unknown as of the same request
+        return hashlib.sha256(b"expunge receipt" + self.salt + typ).hexdigest()[:16]
 
     def to_json(self) -> str:
         """The receipt as a file's text."""
