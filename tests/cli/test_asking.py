@@ -1,6 +1,7 @@
 """Commands about people and bounds: unknown ids, who is there, names as they are, and options that moved."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -106,6 +107,22 @@ def test_an_id_with_blanks_is_found_by_what_was_written(spend, run, ok):
     code, out, _ = run("unlearn", *V, "--ids-from", "-", "--json", stdin="\ufeff4711 \n12\u20287\r\n\n")
     assert (code, json.loads(out)["people"]) == (0, 2)
     assert ok("find", *V, "--id", "4711").count("present") == 1
+
+
+@pytest.mark.parametrize("words", [["secret-7"], ["--ids", "secret-7"], ["--idd=secret-7"], ["-7", "--json"]])
+def test_a_word_that_nobody_knows_is_not_repeated_because_it_may_be_an_id(spend, run, words):
+    code, _, err = run("find", *V, "--id", "person-1", *words)
+    assert code == 2
+    assert "unrecognized arguments: " in err
+    assert "-7" not in err
+
+
+@pytest.mark.parametrize("words", [["add"], ["rectify"], ["predict"]])
+def test_a_pipe_is_no_table(spend, run, words):
+    os.mkfifo("pipe.csv")
+    code, _, err = run(*words, "pipe.csv", *V)
+    assert code == 3
+    assert "pipe.csv is not a plain file" in err
 
 
 def test_a_file_of_ids_that_is_no_text_is_refused_without_its_contents(spend, run):

@@ -85,6 +85,34 @@ def test_receipts_that_cannot_be_written_are_told_after_the_answer(spend, ok, ru
     assert ok("receipts", *V, "--id", "person-1", "--receipts", "a")
 
 
+def test_a_statement_takes_the_place_of_no_receipt(spend, ok):
+    ok("unlearn", *V, "--id", "person-1")
+    [readmitted] = handed(ok("readmit", *V, "--id", "person-1", "--receipts", "a", "--json")).values()
+    words = ("unlearn", *V, "--id", "person-1", "--attest-unknown", "--receipts", "a", "--json")
+    [unknown] = handed(ok(*words)).values()  # as of the request that readmitted it
+    assert [proves(ok, file, "person-1")["kind"] for file in (readmitted, unknown)] == ["readmit", "unknown"]
+
+
+def test_a_second_name_of_another_file_is_not_wiped_for_a_receipt(spend, ok, run):
+    [file] = map(Path, handed(ok("unlearn", *V, "--id", "person-1", "--receipts", "a", "--json")).values())
+    precious = Path("precious")
+    precious.write_text("theirs")
+    Path(file.parent, f".{file.name}.new").hardlink_to(precious)
+    assert run("receipts", *V, "--id", "person-1", "--receipts", "a")[0] == 7
+    assert precious.read_text() == "theirs"
+
+
+def test_statements_that_cannot_be_signed_are_a_refusal_if_nothing_else_was_asked_for(spend, ok, run):
+    Path("spend.key").rename("away")
+    words = ("unlearn", *V, "--attest-unknown", "--receipts", "a", "--id", "nobody")
+    code, out, err = run(*words)
+    assert (code, out) == (15, "")
+    assert "nothing to sign with" in err
+    code, out, err = run(*words, "--id", "person-1")
+    assert code == 14
+    assert "erased 1 row of 1 person" in out
+
+
 def test_what_the_caller_says_is_in_the_log(spend, ok, run):
     ok("unlearn", *V, "--id", "person-1", "--reference", "DSR-17", "--actor", "privacy desk")
     assert "DSR-17" in ok("log", *V)

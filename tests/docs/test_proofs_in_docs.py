@@ -10,7 +10,8 @@ import pytest
 from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.certificates.personal import KINDS
 
-from support.personal import changed, receipts, unknown
+from support.odd import FOLDED
+from support.personal import changed, crowded, folding, receipts, unknown
 
 ROOT = Path(__file__).parents[2]
 KEY, STRANGER = SigningKey.generate(), SigningKey.generate()
@@ -61,6 +62,20 @@ def test_the_check_in_python_refuses_what_is_forged(check):
             check(text, "4711", PEM)
     with pytest.raises(AssertionError):
         check(good.to_json(), "4712", PEM)
+
+
+@pytest.mark.parametrize(("person", "typed"), FOLDED)
+def test_the_check_in_python_folds_the_case_of_ids_if_the_payload_says_so(check, person, typed):
+    assert check(folding(KEY, person).to_json(), typed, PEM)["fold_case"]
+
+
+def test_the_check_in_python_takes_no_more_people_than_the_certificate_counts(check):
+    crowd = ["1", "2", "3", "4", "5"]
+    for person, receipt in list(zip(crowd, crowded(KEY, crowd), strict=False))[1:]:
+        with pytest.raises(AssertionError):
+            check(receipt.to_json(), person, PEM)
+        with pytest.raises(AssertionError):
+            check(changed(receipt, index=-1), person, PEM)
 
 
 def test_the_check_in_node_is_the_one_that_is_run():

@@ -18,7 +18,7 @@ from expunge.vault.certificates.jws import UNKNOWN_TYPE, SigningKey
 from expunge.vault.certificates.personal import KINDS, PersonalReceipt, checked_receipt
 
 from . import odd
-from .personal import OTHER_VAULT, changed, receipts, signed, unknown
+from .personal import OTHER_VAULT, changed, crowded, folding, receipts, signed, texted, unknown
 from .vaults import made, random_table
 
 # The same in every run, so that what is drawn below hits the same places.
@@ -101,6 +101,8 @@ def issued_ones(folder):
         "\u1100\u1161\u11a8",
     ):
         yield case(ascii(person), receipts(KEY, ["4711", person])[1].to_json(), person)
+    for person, typed in odd.FOLDED:
+        yield case(f"{person!a} as {typed!a}", folding(KEY, person).to_json(), typed)
     yield case("two keys", receipts(KEY, ["4711"])[0].to_json(), keys=BOTH)
     yield case("pinned", receipts(KEY, ["4711"])[0].to_json(), keys=BOTH, thumbprint=KEY.public.name)
     yield case("late request", receipts(KEY, ["4711"], number=2**53 - 1)[0].to_json())
@@ -130,6 +132,15 @@ def forged_ones():
         yield case(f"payload {str(says)[:60]}", receipts(KEY, ["4711"], **says)[0].to_json())
     for kind, typ in (("unknown", jws.TYPE), ("unlearn", UNKNOWN_TYPE), ("toString", jws.TYPE)):
         yield case(f"{kind} as {typ}", receipts(KEY, ["4711"], headers={"typ": typ}, kind=kind)[0].to_json())
+    yield case("not the same in one case", folding(KEY, odd.NOT_FOLDED[0]).to_json(), odd.NOT_FOLDED[1])
+    for text, by in odd.PAYLOAD_TEXTS:
+        yield case(f"payload with {by[:60]}", texted(KEY, "4711", text, by).to_json())
+    for text, by in odd.TEXTS:
+        yield case(f"file with {by}", GOOD.to_json().replace(text, by))
+    for person, receipt in zip("12345", crowded(KEY, "12345"), strict=False):
+        yield case(f"{person} of a crowd", receipt.to_json(), person)
+    for keys, _ in odd.pems(KEYS, STRANGER.pem().decode()):
+        yield case(f"keys {ascii(keys)[:60]}", GOOD.to_json(), keys=keys)
     for payload in ("[]", "1", "", "{", '{"a": NaN}', "null"):
         yield case(f"signed {payload}", changed(GOOD, certificate=signed(KEY, payload)))
     for place, data in enumerate(odd.files(GOOD.to_json())):

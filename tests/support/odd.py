@@ -17,6 +17,29 @@ PAYLOADS = [
     {"kind": []}, {"kind": "train"}, {"kind": "unknown"}, {"kind": "toString"},
 ]  # fmt: skip
 
+# In the text of a signed payload of one person in request 1: what is there, and what it is replaced by.
+PAYLOAD_TEXTS = [
+    ('"people":1', '"people":1.0'), ('"people":1', '"people":1e0'), ('"request":1', '"request":true'),
+    ('"request":1', '"request":1.0'), ('"rows":1', '"rows":1e400'), ('"rows":1', '"rows":' + "9" * 400),
+    ('"rows":1', '"rows":' + "[" * 25 + "]" * 25), ('"rows":1', '"rows":' + "[" * 500 + "]" * 500),
+    ('"people":1', '"people":2,"people":1'), ('"rows":1', '"rows":{"a":1,"\\u0061":1}'),
+]  # fmt: skip
+
+# In the text of a receipt.
+TEXTS = [
+    ('"index": ', '"index": 1.5, "index": '), ('"version": 1', '"version": 1, "version": 1'),
+    ('"path": [', '"path": [1e5], "path": ['), ('"version": 1', '"version": 1, "\\u0076ersion": 1'),
+]  # fmt: skip
+
+# Ids that are the same in one case, and two that are not.
+FOLDED = [
+    ("Alice", "aLICE"), ("stra\u00dfe", "STRASSE"), ("strasse", "STRA\u1e9eE"),
+    ("\u0131\u015fIK", "\u0131\u015eik"),
+    ("\u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2", "\u03a3\u038a\u03a3\u03a5\u03a6\u039f\u03a3"),
+    ("\u13a0", "\uab70"), ("\ufb01", "FI"), ("\u1fb3", "\u0391\u0399"),
+]  # fmt: skip
+NOT_FOLDED = ("i\u015fik", "\u0131\u015f\u0131k")
+
 # Fields of a receipt's file.
 FIELDS = [
     {"type": None}, {"type": "other"}, {"version": None}, {"version": 2}, {"version": "1"}, {"version": True},
@@ -29,6 +52,21 @@ FIELDS = [
     {"path": [B64] * 54}, {"certificate": None}, {"certificate": 1}, {"certificate": "\u00e9.b.c"}, {"more": 1},
     {"certificate": []}, {"__proto__": {}}, {"index": 1e400},
 ]  # fmt: skip
+
+
+def pems(good, other):
+    """Files that hold a public key, and whether they are ones; ``other`` is a private key in PEM."""
+    begin, body, end = good.strip().split("\n")
+    right = [
+        good.replace("\n", "\r\n"), begin + body + end, "key:\n" + good, other + good, good + other, body + end + good,
+        f"{begin}\n{body[:9]}\n\t{body[9:]}\n{end}", "-" + good, good + begin,
+    ]  # fmt: skip
+    wrong = [
+        f"{begin}\n!!!\n{end}\n{good}", f"{good}{begin}\n{end}", begin + good, good.replace("=", ""),
+        f"{begin}\nProc-Type: 4\n\n{body}\n{end}", f"{begin}\n{same_bytes(body[:-1])}=\n{end}",
+        f"{begin}\n{body}{body}\n{end}", f"{begin}\u00a0{body}{end}", good.lower(), good[:-6], "",
+    ]  # fmt: skip
+    return [*((text, True) for text in right), *((text, False) for text in wrong)]
 
 
 def files(good):

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from hashlib import sha256
 
 import jwt
 
@@ -9,7 +10,8 @@ from expunge.vault.certificates.commitments import Commitments
 from expunge.vault.certificates.jws import UNKNOWN_TYPE
 from expunge.vault.certificates.merkle import root
 from expunge.vault.certificates.payload import payload_text
-from expunge.vault.certificates.personal import issued
+from expunge.vault.certificates.personal import PersonalReceipt, issued
+from expunge.vault.tables.ids import id_bytes
 
 VAULT = "6c1e8f56-8a54-4b3c-9a1d-8f3b1d5c7e42"
 OTHER_VAULT = "0d7f4c1e-2b6a-4f8e-b1c3-5a9e7d2f4b60"
@@ -55,6 +57,39 @@ def receipts(key, crowd, *, number=2, name=VAULT, headers=(), **says):
     leaves = sorted(of.of(ids))
     certificate = signed(key, payload_for(leaves, number, name, **says), **dict(headers))
     return issued(of, leaves, ids, certificate)
+
+
+def texted(key, person, text, by):
+    """The receipt of one person in request 1, with a text in its payload replaced before it is signed."""
+    of, ids = Commitments(b"k" * 32, VAULT, 1), [as_bytes(person)]
+    leaves = of.of(ids)
+    said = payload_text(payload_for(leaves, 1))
+    assert text in said
+    [made] = issued(of, leaves, ids, signed(key, said.replace(text, by)))
+    return made
+
+
+def folding(key, person):
+    """The receipt of one person of a vault that folds the case of ids."""
+    of, ids = Commitments(b"k" * 32, VAULT, 2), id_bytes(person, fold_case=True)
+    leaves = of.of(ids)
+    [made] = issued(of, leaves, ids, signed(key, payload_for(leaves, fold_case=True)))
+    return made
+
+
+def crowded(key, crowd, people=2):
+    """Receipts of many, of a certificate of few: a path that leads down to the right is as long as one likes."""
+    of, ids = Commitments(b"k" * 32, VAULT, 2), [as_bytes(person) for person in crowd]
+    *hashes, below = [sha256(b"\0" + leaf).digest() for leaf in of.of(ids)]
+    beside = [below]  # of each leaf but the last: what is right of it, from the last to the first
+    for one in reversed(hashes):
+        beside.append(sha256(b"\1" + one + beside[-1]).digest())
+    whole = beside.pop()
+    certificate = signed(key, payload_for([b""] * people, receipts=whole.hex()))
+    paths = [(beside[len(hashes) - 1 - k], *reversed(hashes[:k])) for k in range(len(hashes))]
+    return [
+        PersonalReceipt(VAULT, 2, of.salt(one), 0, path, certificate) for one, path in zip(ids, paths, strict=False)
+    ]
 
 
 def unknown(key, person, **says):

@@ -24,6 +24,7 @@ from expunge.vault.certificates.jws import SigningKey, checked, load_public, unc
 from expunge.vault.certificates.payload import commitment, payload_text
 from expunge.vault.ledger.ledger import Ledger
 
+from support import odd
 from support.tampering import DEEP
 from support.vaults import everything, made, people, put_back, random_table
 
@@ -228,6 +229,17 @@ def test_what_is_no_ed25519_key_is_refused(vault, tmp_path):
 
 
 # --- a key that is not there
+
+
+def test_a_file_of_public_keys_is_read_as_the_page_reads_it(tmp_path):
+    key, path = SigningKey.generate(), tmp_path / "keys.pub"
+    for text, right in odd.pems(key.public.pem().decode(), SigningKey.generate().pem().decode()):
+        path.write_text(text)
+        if right:
+            assert [one.name for one in load_public(path)] == [key.public.name], text
+        else:
+            with pytest.raises(InvalidFile):
+                load_public(path)
 
 
 def test_a_lost_key_holds_up_no_erasure_and_what_was_done_is_certified_in_order_when_it_is_back(vault, tmp_path):

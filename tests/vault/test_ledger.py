@@ -210,6 +210,35 @@ def test_a_record_with_a_missing_or_wrong_field_is_refused(kind, field):
 
 
 @pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("unlearn", "bury", ["00" * 32]), ("unlearn", "bury", ["zz" * 16]), ("readmit", "free", [""]),
+        ("rectify", "replaced", ["00"]), ("restore", "drop", ["00" * 17]), ("unlearn", "erase", [-1]),
+        ("unlearn", "erase", [2**63]), ("add", "drawn", 10**30), ("rectify", "rows", -1), ("restore", "by", [1, 2]),
+        ("rebound", "low", ["0", "1"]),
+    ],
+)  # fmt: skip
+def test_what_no_vault_writes_into_a_request_is_refused(kind, field, value):
+    body = {**ASKED, "kind": kind, "rows": 3, "people": 2, **BODIES[kind]}
+    assert request_of(compose(START, body))
+    with pytest.raises(InvalidFile, match=f"a record of kind '{kind}' has no valid"):
+        request_of(compose(START, body | {field: value}))
+
+
+@pytest.mark.parametrize("lie", [{"request": 9}, {"request": 2**63}, {"request": -1}, {"waiting": [{}]}])
+def test_a_request_that_does_not_follow_the_one_before_is_refused(copies, lie):
+    path = copies()
+    said = records(path)
+    number = max(record.request for record in said) + 1
+    body = {"kind": "unlearn", "rows": 0, "people": 0, **BODIES["unlearn"]}
+    record = compose(said[-1].end, {**ASKED, **body, "request": number, **lie})
+    with path.with_suffix(".ledger").open("ab") as file:
+        file.write(record.line)
+    with pytest.raises(InvalidFile):
+        Vault.open(path).verify()
+
+
+@pytest.mark.parametrize(
     ("body", "message"),
     [
         ({"kind": "surprise"}, "a request of the unknown kind 'surprise': a newer release wrote it"),

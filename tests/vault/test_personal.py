@@ -16,7 +16,7 @@ from expunge.vault.certificates.jws import UNKNOWN_TYPE, SigningKey, checked
 from expunge.vault.certificates.personal import PersonalReceipt, checked_receipt, issued
 
 from support import odd
-from support.personal import OTHER_VAULT, VAULT, as_bytes, changed, payload_for, receipts, signed, unknown
+from support.personal import OTHER_VAULT, VAULT, as_bytes, changed, payload_for, receipts, signed, texted, unknown
 
 KEY, STRANGER = SigningKey.generate(), SigningKey.generate()
 KEYS = [KEY.public]
@@ -173,6 +173,21 @@ def test_a_changed_character_of_the_certificate_is_refused(data):
     other = text[:place] + put + text[place + 1 :]
     if other != text:
         refused(PersonalReceipt.from_json(changed(receipt, certificate=other)))
+
+
+@pytest.mark.parametrize(("text", "by"), odd.PAYLOAD_TEXTS)
+def test_a_payload_that_not_everybody_reads_alike_is_refused(text, by):
+    receipt = texted(KEY, "4711", text, by)
+    with pytest.raises(InvalidCertificate):
+        checked_receipt(receipt, "4711", [KEY.public])
+
+
+@pytest.mark.parametrize(("text", "by"), odd.TEXTS)
+def test_a_file_that_not_everybody_reads_alike_is_refused(text, by):
+    good = receipts(KEY, ["4711", "4712"])[0].to_json()
+    assert text in good
+    with pytest.raises(InvalidCertificate, match="not plain JSON"):
+        PersonalReceipt.from_json(good.replace(text, by))
 
 
 @pytest.mark.parametrize("says", odd.PAYLOADS, ids=shortened)

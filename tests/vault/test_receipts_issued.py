@@ -12,6 +12,7 @@ from expunge.vault.certificates.jws import load_public
 from expunge.vault.certificates.personal import PersonalReceipt, checked_receipt
 
 from support.disks import ended_at
+from support.tampering import records, rewrite
 from support.vaults import everything, made, people, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -110,6 +111,16 @@ def test_leaves_that_are_lost_or_damaged_are_told_and_nothing_else_suffers(vault
     assert verdict.ok
     assert "1 of the files of leaves" in next(c.detail for c in verdict.checks if c.name == "certificates")
     assert vault.unlearn(["person-3"]).rows == 1
+
+
+def test_a_certificate_that_was_forged_in_the_ledger_is_not_handed_out(vault):
+    vault.unlearn(["person-1", "person-2"])
+    path, forged = vault.places.vault, vault.requests[0].certificate
+    said = [dict(record.body) for record in records(path)]
+    for certificate in ("a.b.c", forged):
+        rewrite(path, [*said, {"kind": "signature", "request": 2, "certificate": certificate}])
+        with pytest.raises(InvalidFile, match="was changed: no receipt of request 2"):
+            Vault.open(path).personal_receipts(["person-1"])
 
 
 def test_one_person_leaves_no_leaves_and_a_request_that_fails_none_either(vault):

@@ -16,7 +16,7 @@ from expunge.vault.ledger.records import KEY
 
 from support.disks import ended_at
 from support.tampering import records, rewrite
-from support.vaults import everything, made, random_table
+from support.vaults import everything, made, put_back, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -67,6 +67,38 @@ def test_nothing_is_signed_because_somebody_wrote_it_into_the_ledger(waiting, ki
     # The newest software is the one thing that nothing vouches for; it can only be a name and a version.
     assert (request_, kind, field, value) == (3, "done", "software", "expunge 9")
     assert unchecked(vault.requests[-1].certificate)["software"] == value
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_request_that_only_the_ledger_tells_of_is_never_signed(vault, tmp_path, there):
+    """Who can write to the ledger says that a request was carried out: to the vault its folder is an old copy then."""
+    vault.unlearn(["person-1", "person-2"])
+    path, said = vault.places.vault, [dict(record.body) for record in records(vault.places.vault)]
+    asked, done = (next(body for body in said if body["kind"] == kind) for kind in ("unlearn", "done"))
+    lie = {**asked, "request": 3, "rows": 700, "people": 1, "erase": [], "bury": [], "receipts": "0" * 64}
+    if not there:
+        vault.places.key.rename(tmp_path / "away")
+    rewrite(path, [*said, lie, {**done, "request": 3, "commitment": "0" * 64}])
+    opened = Vault.open(path) if there else (Vault.open(path), back(path))[1]
+    states = [(request.kind, request.state) for request in opened.requests[2:]]
+    assert states == [("unlearn", "restored"), ("restore", "certified")]
+    assert opened.status().uncertified == 0
+
+
+def test_a_request_that_waited_when_an_old_copy_came_back_is_certified_by_the_restore(waiting, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(waiting, copy)
+    Vault.open(waiting).unlearn(["person-4", "person-1"])
+    put_back(copy, waiting)
+    vault = back(waiting)
+    assert [request.state for request in vault.requests] == ["certified"] * 3 + ["restored", "certified"]
+    assert [holding.request for holding in vault.holds(["person-1", "person-3", "person-4"])] == [2, 3, 5]
+    assert vault.unlearn(["person-4"]).request == 5
+    for request in (None, 4):
+        with pytest.raises(InvalidSetting, match="was done when an old copy of the folder caught up"):
+            vault.personal_receipts(["person-4"], request=request)
+    assert vault.verify().ok
+    assert "wait" not in detail(vault)
 
 
 def test_what_waited_is_signed_as_it_would_have_been_at_once(waiting, tmp_path):
@@ -155,6 +187,18 @@ def test_a_forged_record_of_a_key_is_found(vault, field):
         assert not Vault.open(vault.places.vault).verify().ok
 
 
+@pytest.mark.parametrize("x", ["!!!", "\u00e9", "", "AAAA", "A" * 42])
+def test_a_record_of_a_key_that_is_none_is_found_and_holds_up_no_erasure(vault, x):
+    path, public = vault.places.vault, vault.places.public.read_bytes()
+    record = {"kind": KEY, "x": x, "time": "2026-01-01T00:00:00+00:00", "previous": "", "statement": "", "endorsed": ""}
+    rewrite(path, [*(dict(record.body) for record in records(path)), record])
+    opened = Vault.open(path)
+    assert opened.unlearn(["person-1"]).rows == 1
+    assert "a public key that is none" in "".join(opened.notes)
+    assert not opened.verify().ok
+    assert vault.places.public.read_bytes() == public
+
+
 @pytest.mark.parametrize("step", ["create", "append", "wipe", "rename", "put"])
 def test_a_change_of_the_key_that_is_stopped_is_finished_or_undone(vault, step, monkeypatch):
     from expunge.saving import files
@@ -211,6 +255,13 @@ def test_a_program_that_fails_holds_up_no_erasure(tmp_path, held):
     with pytest.raises(SigningFailed):
         broken.attest_unknown(["nobody"])
     assert vault.verify().ok
+
+
+@pytest.mark.parametrize("nothing", ["'", " ", "''", "unix:"])
+def test_what_names_no_program_is_refused_before_anything_is_accepted(vault, nothing):
+    with pytest.raises(InvalidSetting, match="--sign-with"):
+        Vault.open(vault.places.vault, sign_with=nothing).unlearn(["person-1"])
+    assert len(vault.requests) == 1
 
 
 def test_a_vault_can_be_handed_over_to_a_program(vault, held):

@@ -255,6 +255,9 @@ class VaultMachine(RuleBasedStateMachine):
         """An old copy of the folder comes back, and a process may end while it catches up."""
         folder, old = data.draw(st.sampled_from(self.usable), label="copy")
         since = self.past[old.request :]
+        signed = {r.number for r in self.vault.requests if r.state == "certified"}
+        for k, past in enumerate(since, old.request + 1):  # nobody can vouch for what was not signed since the copy
+            past.done = past.done and k in signed
         put_back(folder, self.path)
         if end is not None:
             with ending(end):

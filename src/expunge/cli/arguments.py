@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         self.complete()
         known, rest = super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
         if rest:  # said here, where the command is known
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
+            self.error(f"unrecognized arguments: {_named(rest)}")
         return known, rest
 
     def _joined(self, words: Sequence[str]) -> list[str]:
@@ -70,6 +70,13 @@ class Parser(argparse.ArgumentParser):
             else:
                 joined.append(word)
         return joined
+
+
+def _named(words: Sequence[str]) -> str:
+    """The options among words that nobody knows, and how many others there are: any of those may be an id."""
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    others = len(words) - len(options)
+    return " and ".join([*options, *([terminal.counted(others, "word", "words")] if others else [])])
 
 
 def command(commands: "Commands", run: Run, *options: Fill, name: str | None = None) -> None:

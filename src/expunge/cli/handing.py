@@ -56,7 +56,7 @@ class Handed:
             for one, receipt in made().items():
                 path = self._folder / f"{receipt.request:06}-{receipt.name}.json"
                 beside = path.with_name(f".{path.name}.new")
-                files.wipe(beside)
+                files.wipe_draft(beside)
                 with files.replacing(path, beside, shared=True) as new:
                     files.write_all(new.fd, receipt.to_json().encode(), 0)
                     new.commit()

@@ -169,7 +169,7 @@ def unlearn(args: Namespace) -> None:
         wanted, unknown = ([one for one in held if (held[one].state == "unknown") is state] for state in (False, True))
     handed = Handed(args.receipts)
     if not wanted:
-        handed.hand(lambda: vault.attest_unknown(unknown))
+        handed.hand(lambda: vault.attest_unknown(unknown), lost=False)
         return handed.show(args)
     receipt = vault.unlearn(wanted, skip_unknown=args.skip_unknown, **said(args))
     handed.hand(lambda: vault.personal_receipts(wanted, skip_unknown=args.skip_unknown))

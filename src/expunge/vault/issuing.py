@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidFile, InvalidInput, InvalidSetting, Unfinished, UnknownId, positions
+from ..errors import InvalidCertificate, InvalidFile, InvalidInput, InvalidSetting, Unfinished, UnknownId, positions
 from .certificates.commitments import Commitments
 from .certificates.merkle import root
 from .certificates.notary import now
 from .certificates.payload import SOFTWARE, receipts_fields, statement
-from .certificates.personal import UNKNOWN, PersonalReceipt, issued
+from .certificates.personal import UNKNOWN, PersonalReceipt, checked_receipt, issued
+from .ledger.history import history
 from .ledger.records import SIGNATURE, Record
 from .requests.naming import holdings
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .writer import Writer
 
 _UNKNOWN_SAYS = "the vault holds no row of this id, and the id is not among those that it has erased"
+_RESTORED = "was done when an old copy of the folder caught up: a certificate of that is there, and no receipts"
 
 
 def issue(
@@ -26,21 +28,39 @@ def issue(
     records, _ = writer.ledger.read()
     asked = {record.request: record for record in records if record.is_request}
     certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == SIGNATURE}
+    states = {logged.number: logged.state for logged in history(records)}
     by = {one: h.request for one, h in zip(wanted, holdings(writer.site, wanted), strict=True)}
     if request is not None:
         by = dict.fromkeys(wanted, request)
     found = dict[bytes, PersonalReceipt]()
     for number in {number for number in by.values() if number is not None}:
+        if states.get(number) == "restored" or (number in asked and asked[number].kind == "restore"):
+            raise InvalidSetting(f"request {number} {_RESTORED}")
         if number not in asked or "receipts" not in asked[number].body:
             raise InvalidSetting(f"there is no request {number} that gives receipts; expunge log tells which there are")
         if number not in certificates:
             raise Unfinished(f"request {number} is not certified yet: ask again once the signing key is there")
         mine = [one for one in wanted if by[one] == number]
         made = issued(*_tree(writer, asked[number], mine), mine, certificates[number])
-        found |= {one: receipt for one, receipt in zip(mine, made, strict=True) if receipt is not None}
+        there = {one: receipt for one, receipt in zip(mine, made, strict=True) if receipt is not None}
+        for one in list(there)[:1]:  # all have the same certificate, which somebody may have changed in the ledger
+            _check(writer, one, there[one])
+        found |= there
     if not skip_unknown and (missing := [k for k, one in enumerate(ids) if one not in found]):
         raise _not_there(request, missing, len(ids))
     return {one.decode(): found[one] for one in wanted if one in found}
+
+
+def _check(writer: "Writer", one: bytes, receipt: PersonalReceipt) -> None:
+    """Refuse to hand out a receipt that would not pass."""
+    from .certificates.jws import PublicKey
+
+    try:
+        checked_receipt(receipt, one.decode(), [PublicKey.of(x) for x in writer.notary.known])
+    except InvalidCertificate as error:
+        raise InvalidFile(
+            f"{writer.ledger.path} was changed: no receipt of request {receipt.request}: {error}"
+        ) from None
 
 
 def _not_there(request: int | None, missing: Sequence[int], of: int) -> UnknownId:

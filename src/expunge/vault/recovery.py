@@ -8,7 +8,7 @@ from .certificates.committed import check_committed
 from .certificates.keyring import known_keys
 from .certificates.waiting import waiting
 from .disk.manifest import Manifest
-from .ledger.records import DONE, START, Record
+from .ledger.records import DONE, SIGNATURE, START, Record
 from .looking import check_vault
 from .requests import Train, request_of
 from .requests.lost import Lost
@@ -72,17 +72,26 @@ def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Rec
     writer.check_rows(vault)
     check_committed(manifest, records, vault.state.ensemble.digest())
     writer.tidy()
-    writer.notary.waiting = waiting(records)
+    writer.notary.waiting = _vouched_waiting(manifest, records)
     done = {record.request for record in records if record.kind == DONE}
     lost = Lost(vault.rows.live)
     for number, request in missed:
         request.replay(lost, number, done=number in done)
-    # Who was erased by a request that nobody finished is erased by this one.
-    unfinished = {record.request for record in ahead} - done
-    lost.bury = {hashed: writer.newest + 1 if by in unfinished else by for hashed, by in lost.bury.items()}
+    # Who was erased by a request that nobody finished, or certified, is erased by this one.
+    uncertified = {record.request for record in ahead} - {r.request for r in records if r.kind == SIGNATURE}
+    lost.bury = {hashed: writer.newest + 1 if by in uncertified else by for hashed, by in lost.bury.items()}
     with writer.preparing():
         plan = Restore.plan(writer.site, lost)
     writer.perform(plan)
+
+
+def _vouched_waiting(manifest: Manifest, records: Sequence[Record]) -> list[int]:
+    """The requests that wait for the key as far as an old copy of the folder can vouch for them.
+
+    What came after the copy only the ledger tells, and who can write to that would have anything signed.
+    """
+    known = [record for record in records if not (record.is_request and record.request > manifest.request)]
+    return [number for number in waiting(known) if number <= manifest.request]
 
 
 def _tail(writer: "Writer", manifest: Manifest | None) -> list[Record]:
@@ -95,7 +104,10 @@ def _tail(writer: "Writer", manifest: Manifest | None) -> list[Record]:
             f"{ledger.path} does not know request {manifest.request}, which the folder has carried out: "
             "it is older than the folder, or another vault's; put the newest ledger back"
         )
-    asked = {record.request for record in records if record.is_request}
+    asked = [record.request for record in records if record.is_request]
+    first = 1 if manifest is None else manifest.request
+    if asked != list(range(first, first + len(asked))):
+        raise InvalidFile(f"{ledger.path} was changed: requests are missing, doubled or out of order")
     if any(record.kind == DONE and record.request not in asked for record in records):
         raise InvalidFile(f"{ledger.path} was changed: it says that requests are done which nobody asked for")
     writer.newest = max((record.request for record in records if record.is_request), default=0)

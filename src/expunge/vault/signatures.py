@@ -15,6 +15,7 @@ from .certificates.keyring import KEY_TYPE, key_payload
 from .certificates.merkle import root
 from .certificates.payload import certificate_payload, payload_text
 from .disk.leaves import Leaves
+from .ledger.history import history
 from .ledger.records import DONE, KEY, SIGNATURE, START, Position, Record
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def check_signatures(writer: "Writer", records: Sequence[Record]) -> str:
     if unendorsed:
         told.append(f"{unendorsed} of the keys came without the word of the key before, which was lost")
     told += _missing(writer, asked, signed)
-    if waiting := len(payloads) - len(signed):
+    if waiting := sum(request.state == "done" for request in history(records)):
         told.append(f"{waiting} wait for the signing key")
     return "; ".join(told)
 

@@ -4,9 +4,10 @@ A certificate is a compact JWS (RFC 7515) with an Ed25519 signature (EdDSA, RFC 
 it. Ed25519 is deterministic, so signing the same payload again after a crash gives the same bytes.
 """
 
+import base64
 import hashlib
 import json
-import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting
 from ...saving import files
 from . import base64url
+from .plain import is_plain, plain_json
 
 TYPE, HEAD = "expunge-certificate+jws", "expunge-head+jws"
 UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id is not in the vault
 _TYPES = {TYPE: "a certificate", HEAD: "a head"}
 _MOST_BYTES = 2**20
 _DEEPEST = 20  # levels of a payload; ours have two
-_END = b"-----END PUBLIC KEY-----"
+_PEM = re.compile(b"-----BEGIN PUBLIC KEY-----(.*?)-----END PUBLIC KEY-----", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -111,17 +113,21 @@ def compact(signed: bytes, signature: bytes) -> str:
 
 
 def load_public(path: Path) -> list[PublicKey]:
-    """Read public keys, one or more PEM blocks."""
+    """Read public keys, one or more PEM blocks; what is between them is not looked at."""
     data = files.read(path, most=_MOST_BYTES)
     keys = []
-    for block in data.split(_END)[:-1]:
+    for body in _PEM.findall(data):
         try:
-            key = serialization.load_pem_public_key(block.lstrip() + _END + b"\n")
+            der = base64.b64decode(text := b"".join(body.split()), validate=True)
+            key = serialization.load_der_public_key(der)
         except (ValueError, UnsupportedAlgorithm):
             raise InvalidFile(f"{path} is not a public key in PEM") from None
         if not isinstance(key, Ed25519PublicKey):
             raise InvalidFile(f"{path} is not an Ed25519 key")
-        keys.append(PublicKey(key))
+        found = PublicKey(key)
+        if b"".join(found.pem().splitlines()[1:-1]) != text:  # other bytes of the same key
+            raise InvalidFile(f"{path} is not a public key in PEM")
+        keys.append(found)
     if not keys:
         raise InvalidFile(f"{path} is not a public key in PEM")
     return keys
@@ -186,22 +192,10 @@ def _objects(certificate: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The header and the payload of a compact JWS, both JSON objects."""
     try:
         parts = [base64url.decoded(part) for part in certificate.split(".")]
-        head, payload = (json.loads(part.decode(), parse_constant=_refuse) for part in parts[:2])
+        head, payload = (plain_json(part.decode()) for part in parts[:2])
     except (ValueError, RecursionError):
         raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
-    plain = all(isinstance(part, dict) and _plain(part, _DEEPEST) for part in (head, payload))
+    plain = all(isinstance(part, dict) and is_plain(part, _DEEPEST) for part in (head, payload))
     if len(parts) != 3 or not plain:
         raise InvalidCertificate("this is not a certificate: its header or payload is not a plain JSON object")
     return head, payload
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _plain(value: object, depth: int) -> bool:
-    """Whether a value has no more levels than these, and all its numbers are finite: Python reads what JSON has not."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return depth > 0 and all(_plain(one, depth - 1) for one in inner)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...errors import SigningFailed
+from ...errors import InvalidFile, SigningFailed
 from ..ledger.records import KEY, Position, Record, compose
 from . import base64url
 from .payload import statement
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 KEY_TYPE = "expunge-key+jws"
 _SPKI = bytes.fromhex("302a300506032b6570032100")  # what precedes an Ed25519 key in DER
+_BYTES = 32
 
 
 def known_keys(before: Sequence[str], records: Sequence[Record]) -> tuple[str, ...]:
@@ -28,7 +29,13 @@ def known_keys(before: Sequence[str], records: Sequence[Record]) -> tuple[str, .
 
 def public_pem(x: str) -> bytes:
     """A key as text (RFC 8410)."""
-    text = base64.b64encode(_SPKI + base64url.decoded(x)).decode()
+    try:
+        raw = base64url.decoded(x)
+    except ValueError:
+        raw = b""
+    if len(raw) != _BYTES:
+        raise InvalidFile("the ledger names a public key that is none")
+    text = base64.b64encode(_SPKI + raw).decode()
     return f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n".encode()
 
 

@@ -38,6 +38,10 @@ class Keys:
     def __init__(self, places: Places, named: str | Path | None, sign_with: str | None) -> None:
         if named is not None and sign_with is not None:
             raise InvalidSetting("a key in a file or one that a program holds: name one of them")
+        if sign_with is not None:
+            from .talking import check_named
+
+            check_named(sign_with)  # at once: a request that was accepted could not be finished
         self._private, self._beside = places.key if named is None else KeyElsewhere(named), places.key
         self._elsewhere, self._public, self._sign_with = named is not None, places.public, sign_with
         self.problem = ""  # why there was nothing to sign with, when it was last asked for

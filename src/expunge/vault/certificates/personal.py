@@ -20,6 +20,7 @@ from ..tables.ids import id_bytes
 from . import base64url
 from .commitments import SALT_BYTES, Commitments, commitment
 from .merkle import HASH_BYTES, Tree, root_from_path
+from .plain import MOST_WHOLE, plain_json
 
 if TYPE_CHECKING:
     from .jws import PublicKey
@@ -29,7 +30,6 @@ UNKNOWN = "unknown"
 KINDS = ("unlearn", "rectify", "add", "readmit", UNKNOWN)  # what there are receipts for
 MOST_BYTES = 10**6
 _FIELDS = {"type", "version", "vault", "request", "salt", "index", "path", "certificate"}
-_MOST_WHOLE = 2**53 - 1  # the largest that every reader of JSON keeps
 _LONGEST_PATH = 53
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -47,8 +47,9 @@ class PersonalReceipt:
 
     @property
     def name(self) -> str:
-        """A name for its file, which no other receipt has and which tells nothing."""
-        return hashlib.sha256(b"expunge receipt" + self.salt).hexdigest()[:16]
+        """A name for its file, which tells nothing, and which no other receipt has, nor a statement of another type."""
+        typ = self.certificate.partition(".")[0].encode()  # who was readmitted is unknown as of the same request
+        return hashlib.sha256(b"expunge receipt" + self.salt + typ).hexdigest()[:16]
 
     def to_json(self) -> str:
         """The receipt as a file's text."""
@@ -71,9 +72,9 @@ class PersonalReceipt:
             raise _no_receipt(f"it has more than {MOST_BYTES:,} bytes")
         try:
             text = data.decode() if isinstance(data, bytes) else data
-            fields = json.loads(text, parse_constant=_refuse)
+            fields = plain_json(text)
         except (ValueError, RecursionError):
-            raise _no_receipt("it is not JSON in UTF-8") from None
+            raise _no_receipt("it is not plain JSON in UTF-8") from None
         if not isinstance(fields, dict) or fields.get("type") != TYPE:
             raise _no_receipt(f"it has no type {TYPE!r}")
         if _whole(fields.get("version"), "version") != VERSION:
@@ -133,12 +134,13 @@ def checked_receipt(receipt: PersonalReceipt, person: str | int, keys: Sequence[
 
     payload = jws.checked(receipt.certificate, keys, types=(jws.TYPE, jws.UNKNOWN_TYPE))
     [named] = id_bytes(person, fold_case=payload.get("fold_case") is True)
-    if payload.get("jti") != f"{receipt.vault}/{receipt.request}" or payload.get("request") != receipt.request:
+    said = payload.get("jti"), payload.get("request")
+    if said != (f"{receipt.vault}/{receipt.request}", receipt.request) or type(said[1]) is not int:
         raise InvalidCertificate("the certificate in this receipt is of another request, or of another vault")
     kind, people, root = payload.get("kind"), payload.get("people"), payload.get("receipts")
     if kind not in KINDS or (kind == UNKNOWN) != (jws.header(receipt.certificate)["typ"] == jws.UNKNOWN_TYPE):
         raise InvalidCertificate("the certificate in this receipt is of a kind that there are no receipts for")
-    if type(people) is not int or people > _MOST_WHOLE or not isinstance(root, str) or not _HEX.fullmatch(root):
+    if type(people) is not int or people > MOST_WHOLE or not isinstance(root, str) or not _HEX.fullmatch(root):
         raise InvalidCertificate("the certificate in this receipt has no root of receipts in it")
     leaf = commitment(receipt.salt, receipt.vault, receipt.request, named)
     try:
@@ -155,7 +157,7 @@ def _no_receipt(why: str) -> InvalidCertificate:
 
 
 def _whole(value: object, name: str, *, least: int = 0) -> int:
-    if type(value) is not int or not least <= value <= _MOST_WHOLE:
+    if type(value) is not int or not least <= value <= MOST_WHOLE:
         raise _no_receipt(f"its {name} must be a whole number of at least {least}")
     return value
 
@@ -183,7 +185,3 @@ def _ascii(value: object) -> str:
     if not isinstance(value, str) or not value.isascii():
         raise _no_receipt("its certificate must be a compact JWS")
     return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")

@@ -13,13 +13,12 @@ from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 
-from ...errors import InvalidSetting, SigningFailed
+from ...errors import SigningFailed
 from . import talking
 from .jws import TYPE, PublicKey, compact, signing_input
 
 _BYTES = 64  # an Ed25519 signature
 _MOST_BYTES = 4096
-_SOCKET = "unix:"
 _WAIT = 30.0
 
 
@@ -59,24 +58,15 @@ class SocketSigner:
 
     def sign(self, payload: str, typ: str = TYPE) -> str:
         signed = signing_input(self.public, payload, typ)
-        path = self.address.removeprefix(_SOCKET)
+        path = self.address.removeprefix(talking.SOCKET)
         said = talking.to_socket(path, signed, most=_MOST_BYTES, wait=self.wait)
         return _statement(signed, said, self.public, f"the signer at {path}")
 
 
 def signer_of(text: str, public: PublicKey) -> CommandSigner | SocketSigner:
     """The signer that ``--sign-with`` names: ``unix:/path`` is a socket, anything else a command."""
-    if text.startswith(_SOCKET):
-        if len(text) == len(_SOCKET) or "\0" in text:
-            raise InvalidSetting("--sign-with unix: needs the path of a socket, such as unix:/run/signer")
-        return SocketSigner(text, public)
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise InvalidSetting(f"--sign-with is not a command: {str(error).lower()}") from None
-    if not words or not words[0] or "\0" in text:
-        raise InvalidSetting("--sign-with needs a command, or unix: and the path of a socket")
-    return CommandSigner(text, public)
+    talking.check_named(text)
+    return SocketSigner(text, public) if text.startswith(talking.SOCKET) else CommandSigner(text, public)
 
 
 def _statement(signed: bytes, said: bytes, public: PublicKey, who: str) -> str:

@@ -6,6 +6,7 @@ What goes wrong is a `SigningFailed`, which never repeats what was sent.
 import os
 import select
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,11 +15,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...errors import SigningFailed
+from ...errors import InvalidSetting, SigningFailed
 
+SOCKET = "unix:"
 _MOST_REPEATED = 200  # characters of what a program complained about
 _RUN = 12  # so many characters in a row that were also sent are no accident
 _PIECE = select.PIPE_BUF  # a pipe that can be written to takes so many bytes without waiting
+
+
+def check_named(text: str) -> None:
+    """Refuse a text that names neither a program nor a socket."""
+    if text.startswith(SOCKET):
+        if len(text) == len(SOCKET) or "\0" in text:
+            raise InvalidSetting("--sign-with unix: needs the path of a socket, such as unix:/run/signer")
+        return
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidSetting(f"--sign-with is not a command: {str(error).lower()}") from None
+    if not words or not words[0] or "\0" in text:
+        raise InvalidSetting("--sign-with needs a command, or unix: and the path of a socket")
 
 
 def to_program(words: Sequence[str], data: bytes, *, most: int, wait: float, hidden: str) -> bytes:
@@ -30,13 +46,16 @@ def to_program(words: Sequence[str], data: bytes, *, most: int, wait: float, hid
     who, ends = f"the signer {Path(words[0]).name}", time.monotonic() + wait
     with _started(words, who) as program:
         exchange = _Exchange(program, data, most)
-        exchange.run(ends)
-        if len(exchange.said) > most:
-            raise SigningFailed(_too_long(who, most))
+        in_time = exchange.run(ends)
         try:
+            if len(exchange.said) > most:
+                raise SigningFailed(_too_long(who, most))
             code = program.wait(max(0.0, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise SigningFailed(_too_late(who, wait)) from None
+        finally:
+            if not in_time:  # it may have ended itself, and have left somebody who holds on to its answer
+                _kill(program)
         exchange.read_complaint()
     if code:
         ending = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
@@ -85,9 +104,14 @@ def _started(words: Sequence[str], who: str) -> Iterator[subprocess.Popen[bytes]
             assert end is not None
             end.close()
         if program.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
+            _kill(program)
             program.wait()
+
+
+def _kill(program: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it started."""
+    with suppress(ProcessLookupError, PermissionError):  # of nobody, or of another user's process alone
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 class _Exchange:
@@ -102,8 +126,8 @@ class _Exchange:
         self.said = self.complaint = b""
         os.set_blocking(self._err, False)
 
-    def run(self, ends: float) -> None:
-        """Write the data and read until the answer ends, is too long, or time is up."""
+    def run(self, ends: float) -> bool:
+        """Write the data and read until the answer ends; False if it is too long, or if time is up before."""
         with selectors.DefaultSelector() as ready:
             ready.register(self._into, selectors.EVENT_WRITE)
             ready.register(self._out, selectors.EVENT_READ)
@@ -115,7 +139,8 @@ class _Exchange:
                         if key.fileobj is self._into:
                             self._into.close()
                         elif key.fd == self._out:
-                            return
+                            return True
+        return False
 
     def read_complaint(self) -> bool:
         """Read more of what the program complains about, if there is more; the beginning is kept."""

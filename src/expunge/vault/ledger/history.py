@@ -22,7 +22,7 @@ class LoggedRequest:
         How many rows it erased, corrected or added, and of how many ids.
     state : str
         "certified"; "done" (the signing key was not there); "accepted" (the next open finishes it); or "restored" (an
-        old copy of the folder was put back before it was done, and the restore that follows did it).
+        old copy of the folder was put back before it was certified, and the restore that follows did it).
     certificate : str or None
         The certificate, a compact JWS.
     reference, actor : str
@@ -45,12 +45,13 @@ def history(records: Sequence[Record]) -> list[LoggedRequest]:
     certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == SIGNATURE}
     done = {r.request for r in records if r.kind == DONE}
     asked = [r for r in records if r.is_request]
-    restored = max((r.request for r in asked if r.kind == "restore" and r.request in done), default=0)
+    restores = [r for r in asked if r.kind == "restore" and r.request in done]
+    restored = max((r.request for r in restores), default=0)
 
     def state(number: int) -> str:
         if number in certificates:
             return "certified"
-        if number in done:
+        if number in done and not any(int(r.body.get("since", 0)) < number < r.request for r in restores):
             return "done"
         return "restored" if number < restored else "accepted"
 

@@ -101,6 +101,8 @@ def parse_line(line: bytes, after: Position) -> Record | None:
         del body["hash"]
         if type(body["kind"]) is not str or not fits(body, _FIELDS.get(body["kind"], _REQUEST)):
             return None
+        if any(type(number) is not int for number in body.get("waiting", ())):
+            return None
         record = compose(after, body)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

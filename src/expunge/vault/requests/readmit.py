@@ -9,7 +9,7 @@ from ..disk.snapshot import Snapshot
 from .lost import Lost
 from .naming import Named
 from .plan import Plan, Site, leaves_of
-from .request import Request, Texts
+from .request import People, Request
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Readmit(Request):
     """Tombstones that go."""
 
     receipts: str  # the root of the tree of receipts
-    free: Texts  # keyed hashes of the ids
+    free: People  # keyed hashes of the ids
 
     kind: ClassVar[str] = "readmit"
 

@@ -31,6 +31,7 @@ class Rebound(Request):
     high: Texts
 
     kind: ClassVar[str] = "rebound"
+    alike: ClassVar[tuple[str, ...]] = ("columns", "low", "high")
 
     @classmethod
     def plan(cls, site: Site, bounds: Mapping[str, tuple[Any, Any] | None], progress: Progress) -> Plan:

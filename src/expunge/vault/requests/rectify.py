@@ -17,7 +17,7 @@ from ..tables import Block
 from .lost import Lost
 from .naming import look_up
 from .plan import Plan, Site, leaves_of
-from .request import Numbers, Request, Texts
+from .request import Numbers, People, Request
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Rectify(Request):
 
     receipts: str  # the root of the tree of receipts
     replace: Numbers  # slots
-    replaced: Texts  # keyed hashes of the ids
+    replaced: People  # keyed hashes of the ids
 
     kind: ClassVar[str] = "rectify"
 

@@ -17,7 +17,7 @@ from ..disk.snapshot import Snapshot, rows_of
 from .lost import Lost
 from .plan import Charter, Plan, Site
 from .rebound import rebounded
-from .request import Numbers, Request, Texts
+from .request import Numbers, People, Request
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,16 @@ class Restore(Request):
 
     since: int  # the newest request that the copy had carried out
     erase: Numbers  # slots
-    bury: Texts  # keyed hashes of the ids that were erased
+    bury: People  # keyed hashes of the ids that were erased
     by: Numbers  # and by which requests
-    drop: Texts  # their rows go, and they may come again
-    free: Texts  # readmitted
+    drop: People  # their rows go, and they may come again
+    free: People  # readmitted
     drawn: int  # slots given out so far
     missing: int  # rows that were added since and are not there
     outside: int  # rows that are erased because they are outside bounds that were declared since
 
     kind: ClassVar[str] = "restore"
+    alike: ClassVar[tuple[str, ...]] = ("bury", "by")
 
     @classmethod
     def plan(cls, site: Site, lost: Lost) -> Plan:

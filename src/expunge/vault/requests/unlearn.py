@@ -12,7 +12,7 @@ from ..disk.snapshot import Snapshot
 from .lost import Lost
 from .naming import Named
 from .plan import Plan, Site, leaves_of
-from .request import Numbers, Request, Texts
+from .request import Numbers, People, Request
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Unlearn(Request):
 
     receipts: str  # the root of the tree of receipts
     erase: Numbers  # slots
-    bury: Texts  # keyed hashes of the ids
+    bury: People  # keyed hashes of the ids
 
     kind: ClassVar[str] = "unlearn"
 

@@ -41,6 +41,8 @@ def _file(path: Path) -> Table:
         endings = ", ".join(ending for endings in _FORMATS for ending in endings)
         raise InvalidInput(f"{shown(path)} must end in one of {endings}")
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for, with the lock held
+            raise InvalidInput(f"{shown(path)} is not a plain file: a table is read more than once, write it to one")
         with path.open("rb") as file:
             empty = not file.read(1)
     except FileNotFoundError:
