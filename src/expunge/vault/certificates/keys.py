@@ -40,6 +40,7 @@ class Keys:
             raise InvalidSetting("a key in a file or one that a program holds: name one of them")
         self._private, self._beside = places.key if named is None else KeyElsewhere(named), places.key
         self._elsewhere, self._public, self._sign_with = named is not None, places.public, sign_with
+        self._stem = places.vault.stem
         self.problem = ""  # why there was nothing to sign with, when it was last asked for
 
     def given(self, public: str | Path | None) -> "Signer | None":
@@ -146,4 +147,7 @@ class Keys:
 
     @property
     def _draft(self) -> Path:
+        """Where a new key is written first; elsewhere by a name that nobody gives: k.new may be somebody's next key."""
+        if self._elsewhere:
+            return self._private.with_name(f".{self._private.name}.{self._stem}.new")
         return files.draft_of(self._private)
