@@ -161,7 +161,11 @@ def _open_folder(path: Path) -> int:
 @contextmanager
 def folder_opened(path: Guarded) -> Iterator[int]:
     """Open a folder of a vault for a while."""
-    fd = _open_folder(path)
+    try:
+        fd = _open_folder(path)
+    except PermissionError:
+        path.look()  # says whose it is, and what mends that
+        raise
     try:
         path.check(os.fstat(fd))
         yield fd
