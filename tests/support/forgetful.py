@@ -241,6 +241,10 @@ class Forgetful(files.System):
         self._file(fd).unsynced.append(Truncation(size))
         super().truncate(fd, size)
 
+    def reserve(self, fd: int, start: int, stop: int) -> None:
+        self._begin("reserve", fd, grows=True)
+        super().reserve(fd, start, stop)
+
     def sync(self, fd: int) -> None:
         self._begin("sync", fd)
         self._opened[fd][1].sync()

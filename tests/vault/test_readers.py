@@ -24,7 +24,7 @@ from support.vaults import duplicate, everything, made, random_table
 pytestmark = pytest.mark.usefixtures("unsynced")
 
 PROBE = np.zeros((1, 2))
-CHANGES = ("write", "truncate", "sync", "rename", "unlink", "mkdir", "rmdir", "chmod", "lock", "unlock")
+CHANGES = ("write", "truncate", "reserve", "sync", "rename", "unlink", "mkdir", "rmdir", "chmod", "lock", "unlock")
 
 
 class Mounted(Unsynced):
@@ -41,7 +41,7 @@ class Mounted(Unsynced):
     def refuse(self, *_):
         raise OSError(self.reason, os.strerror(self.reason))
 
-    write = truncate = rename = unlink = mkdir = rmdir = chmod = refuse
+    write = truncate = reserve = rename = unlink = mkdir = rmdir = chmod = refuse
 
 
 @pytest.fixture(params=[errno.EROFS, errno.EACCES, errno.EPERM], ids=errno.errorcode.get)

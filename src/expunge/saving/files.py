@@ -54,6 +54,10 @@ class System:
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
+    def reserve(self, fd: int, start: int, stop: int) -> None:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, start, stop - start)
+
     def sync(self, fd: int) -> None:
         if sys.platform == "darwin" and _reached_the_drive(fd):  # fsync leaves data in the drive's own cache there
             return
@@ -363,6 +367,24 @@ def resize(path: Path, size: int) -> None:
             _zero(fd, size, had)
             sync(fd)
         system.truncate(fd, size)
+        sync(fd)
+
+
+def lengthen(path: Path, start: int, size: int) -> None:
+    """Lengthen a file by zeros if it is shorter, give all from ``start`` on a place on the disk, and sync.
+
+    A hole in a file that is mapped needs room when it is read, on some file systems (tmpfs): where there is none left
+    the system would end the process.
+    """
+    with opened(path, os.O_WRONLY) as fd:
+        if size_of(fd) < size:
+            system.truncate(fd, size)
+        if start < size:
+            try:
+                system.reserve(fd, start, size)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise
         sync(fd)
 
 
