@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.errors import ExpungeError, InvalidFile, InvalidSetting, SigningFailed
+from expunge.errors import ExpungeError, InvalidFile, InvalidInput, InvalidSetting, SigningFailed
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey, checked, load_public, unchecked
 from expunge.vault.ledger.records import KEY
 
 from support.disks import ended_at
 from support.tampering import records, rewrite
-from support.vaults import made, random_table
+from support.vaults import everything, made, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -188,6 +188,21 @@ def test_a_change_of_the_key_that_is_stopped_is_finished_or_undone(vault, step, 
     assert not list(vault.places.vault.parent.glob("*.new"))
     assert opened.unlearn(["person-1"]).certificate
     assert opened.verify().ok
+
+
+def test_a_training_that_is_refused_has_not_changed_the_key(vault, tmp_path):
+    named = tmp_path / "elsewhere.pem"
+    named.write_bytes(SigningKey.generate().pem())
+    named.chmod(0o600)
+    keys, before = vault.public_keys(), everything(vault.places.vault)
+    with pytest.raises(InvalidInput):
+        made(vault.places.vault, random_table(["person-1"] * 3), replace=True, key=named)
+    assert vault.public_keys() == keys
+    assert everything(vault.places.vault) == before
+    trained = made(vault.places.vault, replace=True, key=named)
+    assert trained.public_keys()[1:] == keys
+    assert trained.requests[-1].state == "certified"
+    assert trained.verify().ok
 
 
 # --- a key that a program holds

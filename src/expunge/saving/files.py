@@ -140,7 +140,7 @@ def _opened(path: Path, flags: int, mode: int) -> int:
                 path.check_folder(os.fstat(folder))
                 return system.open(path, flags, mode, folder)
             finally:
-                os.close(folder)
+                _close(folder)
         return system.open(path.resolve() if isinstance(path, KeyElsewhere) else path, flags, mode)
     except OSError as error:
         error.filename = str(path)
@@ -174,7 +174,7 @@ def folder_opened(path: Guarded) -> Iterator[int]:
         path.check(os.fstat(fd))
         yield fd
     finally:
-        os.close(fd)
+        _close(fd)
 
 
 def make_folder(path: Guarded, *, for_group: bool) -> None:
