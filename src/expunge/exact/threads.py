@@ -5,6 +5,7 @@ products cost more than they bring. So everything here runs on one BLAS thread, 
 instead, whose exact sums do not depend on who computed them.
 """
 
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from typing import Any, TypeVar
 from .blas import scipy_linalg
 
 T = TypeVar("T")
+
+_BUFFER_BYTES = 2**25 + 2**16  # what OpenBLAS allocates at its first product
 
 _lock = threading.Lock()
 _holders = 0
@@ -29,8 +32,17 @@ def _libraries() -> tuple[list[Any], list[Any]]:
 
     scipy_linalg()  # NumPy and SciPy each bring a BLAS of their own; only libraries that are loaded already are found
     found = ThreadpoolController().select(user_api="blas").lib_controllers  # takes a millisecond: do it once
+    _check_room(len(found))
     own = [library for library in found if getattr(library, "threading_layer", "") == "openmp"]
     return [library for library in found if library not in own], own
+
+
+def _check_room(libraries: int) -> None:
+    """Refuse to go on without room for each library's buffer: OpenBLAS asks for it again and again, for ever."""
+    try:
+        mmap.mmap(-1, max(1, libraries) * _BUFFER_BYTES).close()
+    except OSError as error:
+        raise MemoryError("there is no room for the buffers of BLAS") from error
 
 
 def ready() -> None:
