@@ -56,12 +56,12 @@ class Handed:
             for one, receipt in made().items():
                 path = self._folder / f"{receipt.request:06}-{receipt.name}.json"
                 beside = path.with_name(f".{path.name}.new")
-                files.wipe(beside)
+                files.wipe_draft(beside)
                 with files.replacing(path, beside, shared=True) as new:
                     files.write_all(new.fd, receipt.to_json().encode(), 0)
                     new.commit()
                 self._files[one] = path
-        except (ExpungeError, OSError) as error:
+        except (ExpungeError, OSError, MemoryError, ImportError) as error:
             if not lost:
                 raise
             self.problem = f"the receipts could not be written: {error}; expunge receipts makes them again"
