@@ -83,6 +83,18 @@ def test_who_says_that_the_key_was_not_changed_has_not_changed_it(world, command
             assert changed == (trial.error is None or isinstance(trial.error, Unfinished)), repr(trial.error)
 
 
+def test_leaves_of_a_request_that_was_refused_do_not_come_back_with_a_power_cut(world):
+    command = next(command for command in REQUESTS if command.name == "unlearn")
+    at = next(k for k, operation in enumerate(operations(world, command)) if str(operation) == "open manifest.5")
+    with Trial(world, command).run(Fault("full", at)) as trial:
+        assert isinstance(trial.error, OSError)
+        with used(trial.disk):
+            trial.disk.heal()
+            trial.vault.unlearn([2])
+        with trial.power_cut() as cut:
+            assert not [path for path in cut.root.rglob("000005") if path.parent.suffix == ".leaves"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", REQUESTS, ids=str)
 def test_a_recovery_that_fails_is_recovered_from(world, command):

@@ -44,9 +44,11 @@ class Leaves:
         """
         path = self._path(request)
         with suppress(InvalidFile, PermissionError, NotADirectoryError):
-            for one in (path, files.draft_of(path)):
-                if files.is_draft(one):
-                    files.wipe(one)
+            left = [one for one in (path, files.draft_of(path)) if files.is_draft(one)]
+            for one in left:
+                files.wipe(one)
+            if left:
+                files.sync_folder(self._folder)
 
     def _path(self, request: int) -> Path:
         return self._folder / f"{request:06}"
