@@ -305,3 +305,15 @@ def test_no_erasure_of_one_person_and_no_look_waits_for_leaves_that_others_plant
     assert opened.verify().ok
     assert opened.holds(["person-3"])[0].state == "present"
     assert all(part.read_bytes() == b"theirs" for part in ([leaves] if leaves.is_file() else leaves.iterdir()))
+
+
+@root
+@pytest.mark.parametrize("end", [".key.new", ".pub.new"])
+def test_no_audit_waits_for_a_draft_of_a_key_that_others_planted(vault, end):
+    planted = vault.places.vault.with_suffix(end)
+    planted.write_bytes(b"theirs")
+    planted.chmod(0o600)
+    os.chown(planted, STRANGER, STRANGER)
+    assert Vault.open(vault.places.vault, read_only=True).verify().ok
+    assert Vault.open(vault.places.vault).unlearn(["person-1"]).certificate
+    assert planted.read_bytes() == b"theirs"

@@ -130,6 +130,27 @@ def test_wherever_a_new_key_is_interrupted_no_draft_outlives_the_next_request(tm
     assert k > 5
 
 
+def test_an_audit_that_may_only_read_says_that_a_change_of_the_key_is_unfinished_and_not_that_it_is_wrong(tmp_path):
+    found = set()
+    for k in range(100):
+        vault, ended = made(tmp_path / f"{k}.vault"), True
+        with used(Ending(k, changes=True)):
+            try:
+                ended = vault.renew_key() is None
+            except Crash:
+                ended = True
+        try:
+            assert Vault.open(vault.places.vault, read_only=True, wait=0).verify().ok
+            found.add("ok")
+        except Unfinished:
+            found.add("unfinished")
+        assert Vault.open(vault.places.vault).verify().ok
+        assert Vault.open(vault.places.vault, read_only=True, wait=0).verify().ok
+        if not ended:
+            break
+    assert found == {"ok", "unfinished"}
+
+
 @pytest.mark.parametrize("trap", ["link", "second name", "writable"])
 def test_what_others_put_where_a_draft_would_be_holds_up_no_request(vault, tmp_path, trap):
     draft, precious = vault.places.vault.with_suffix(".key.new"), tmp_path / "precious"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
-from ...saving.own import KeyElsewhere
+from ...saving.own import Guarded, KeyElsewhere
 from ..disk.folder import Places
 from .keyring import public_pem
 
@@ -126,7 +126,7 @@ class Keys:
 
     def left_behind(self) -> bool:
         """Whether somebody was stopped while a key was being changed."""
-        return files.is_draft(self._draft) or files.is_draft(files.draft_of(self._public))
+        return any(map(_is_ours, (self._draft, files.draft_of(self._public))))
 
     def check_unused(self, x: str) -> None:
         """Refuse to make a vault where public keys lie that would not be its own."""
@@ -151,3 +151,13 @@ class Keys:
         if self._elsewhere:
             return self._private.with_name(f".{self._private.name}.{self._stem}.new")
         return files.draft_of(self._private)
+
+
+def _is_ours(draft: Path) -> bool:
+    """Whether a draft is there, and not one that another user planted: that would be there for ever."""
+    assert isinstance(draft, Guarded)
+    try:
+        draft.look()
+    except InvalidFile:
+        return False
+    return files.is_draft(draft)
