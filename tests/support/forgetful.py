@@ -155,7 +155,7 @@ def plant(content: Tree, path: Path) -> Path:
     path.mkdir()
     for name, part in content.items():
         plant(part, path / name) if isinstance(part, dict) else (path / name).write_bytes(part)
-        if name.endswith(".key"):
+        if name.endswith((".key", ".key.new")):
             (path / name).chmod(0o600)  # others may not read a private key
     return path
 
