@@ -261,6 +261,15 @@ def test_too_little_memory_is_one_line(run, monkeypatch):
     assert run("status", *V) == (1, "", "error: there is not enough memory\n")
 
 
+def test_a_library_that_cannot_be_loaded_is_one_line(run, monkeypatch):
+    def starved(args):
+        raise ImportError("IMPORTANT:\nread this") from ImportError("lib.so: failed to map segment from shared object")
+
+    monkeypatch.setattr("expunge.cli.looking.opened", starved)
+    text = "error: a library could not be loaded: lib.so: failed to map segment from shared object\n"
+    assert run("status", *V) == (1, "", text)
+
+
 def test_the_programs_that_a_shell_runs(here):
     script = Path(sys.executable).with_name("expunge")
 

@@ -4,6 +4,9 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
+from expunge.cli import terminal
 from expunge.vault import Vault
 
 V = ("--vault", "spend.vault")
@@ -46,6 +49,29 @@ def test_every_request_about_people_gives_receipts(spend, ok):
         assert list(files) == ["new-1", "new-2"]
         kinds[name] = {proves(ok, file, owner)["kind"] for owner, file in files.items()}
     assert kinds == {name: {name} for name in kinds}
+
+
+@pytest.mark.parametrize("error", [MemoryError, ImportError("lib.so: failed to map segment")])
+@pytest.mark.parametrize("where", ["personal_receipts", "say"])
+def test_whatever_is_wrong_after_a_request_was_carried_out_its_exit_code_says_that_it_was(
+    spend, run, monkeypatch, where, error
+):
+    def starved(*_, **__):
+        raise error
+
+    monkeypatch.setattr(*((Vault, where) if where == "personal_receipts" else (terminal, where)), starved)
+    code, _, err = run("unlearn", *V, "--id", "person-1", "--receipts", "out")
+    assert code == 14
+    assert err.startswith("error: request 2 was carried out, but ")
+    assert Vault.open("spend.vault").holds(["person-1"])[0].state == "erased"
+
+
+def test_a_second_name_that_was_planted_where_a_receipt_is_drafted_is_not_wiped(spend, ok, run):
+    (file,) = handed(ok("unlearn", *V, "--id", "person-1", "--receipts", "out", "--json")).values()
+    Path("mine").write_text("mine")
+    os.link("mine", Path(file).with_name(f".{Path(file).name}.new"))
+    assert run("receipts", *V, "--id", "person-1", "--receipts", "out")[0] == 7
+    assert Path("mine").read_text() == "mine"
 
 
 def test_a_lost_receipt_is_made_again_byte_for_byte(spend, ok, run):

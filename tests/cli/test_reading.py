@@ -28,7 +28,7 @@ class ReadOnly(files.System):
     def refuse(self, *_):
         pytest.fail("somebody writes")
 
-    write = truncate = sync = rename = unlink = mkdir = rmdir = chmod = lock = refuse
+    write = truncate = reserve = sync = rename = unlink = mkdir = rmdir = chmod = lock = refuse
 
 
 @pytest.mark.parametrize("name", LOOKS)

@@ -1,6 +1,7 @@
 """Threads: one inside BLAS, however many outside, and nobody notices."""
 
 import multiprocessing
+import sys
 import threading
 
 import numpy as np
@@ -11,6 +12,8 @@ import expunge.exact.threads
 from expunge import CodedRegressor, RandomFourier
 from expunge.exact.blas import add_gram
 from expunge.exact.threads import alone, one_blas_thread, spread
+
+from support.commands import python
 
 
 class Library:
@@ -142,3 +145,24 @@ def test_an_interrupt_while_the_limit_is_set_leaves_no_holder(monkeypatch):
             with pytest.raises(KeyboardInterrupt), one_blas_thread():
                 pass
         assert expunge.exact.threads._holders == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+@pytest.mark.parametrize("loaded", ["numpy", "scipy.linalg, scipy.linalg.cython_blas"])
+def test_without_room_for_the_buffers_of_blas_nobody_waits_for_ever(loaded):
+    """OpenBLAS asks again and again for memory that it cannot have; the first product of a process would never end."""
+    room = 2**24 if "scipy" in loaded else 2**26  # enough to load it
+    code = f"""
+import resource, signal, numpy, threadpoolctl, {loaded}
+from expunge.exact import threads
+from expunge.exact.blas import add_gram
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + {room},) * 2)
+signal.alarm(60)
+try:
+    threads.alone(lambda: add_gram(numpy.zeros((50, 50), order="F"), numpy.ones((50, 50)), 1))
+except MemoryError as error:
+    print(error)
+"""
+    ran = python(code)
+    assert (ran.returncode, ran.stdout) == (0, "there is no room for the buffers of BLAS\n"), ran.stderr

@@ -156,7 +156,7 @@ def plant(content: Tree, path: Path) -> Path:
     path.mkdir()
     for name, part in content.items():
         plant(part, path / name) if isinstance(part, dict) else (path / name).write_bytes(part)
-        if name.endswith(".key"):
+        if name.endswith((".key", ".key.new")):
             (path / name).chmod(0o600)  # others may not read a private key
     return path
 
@@ -245,6 +245,10 @@ class Forgetful(files.System):
         self._begin("truncate", fd, grows=size > files.size_of(fd))
         self._file(fd).unsynced.append(Truncation(size))
         super().truncate(fd, size)
+
+    def reserve(self, fd: int, start: int, stop: int) -> None:
+        self._begin("reserve", fd, grows=True)
+        super().reserve(fd, start, stop)
 
     def sync(self, fd: int) -> None:
         self._begin("sync", fd)

@@ -10,7 +10,7 @@ from expunge.errors import InvalidFile
 from expunge.vault import Vault
 
 from support.tampering import WHO, of_kind
-from support.vaults import everything, random_table
+from support.vaults import everything, made, random_table, small
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -74,3 +74,19 @@ def test_a_file_that_is_removed_under_an_open_vault_is_refused(copies):
         of_kind(path, kind)[0].unlink()
         with pytest.raises(InvalidFile, match="is not there"):
             vault.unlearn([WHO])
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="there is no way to ask for room here")
+def test_a_row_file_has_no_holes(tmp_path):
+    """On a full tmpfs, to read a hole of a file that is mapped ends the process."""
+
+    def room():
+        (rows,) = tmp_path.glob("v.vault/rows.*")
+        return rows.stat().st_blocks * 512 - rows.stat().st_size
+
+    shards = 2000
+    vault = made(tmp_path / "v.vault", random_table(range(shards + 1)), model=small(shards=shards, rate=1000))
+    assert room() >= 0
+    vault.add(random_table(range(shards + 1, 2 * shards + 1), seed=1))
+    assert room() >= 0
+    assert vault.verify().ok

@@ -14,6 +14,7 @@ import pytest
 from expunge.errors import VaultBusy
 from expunge.saving import files
 from expunge.vault import Vault
+from expunge.vault.ledger import forks
 
 from support.disks import Unsynced, used
 from support.vaults import BESIDE, made, people, random_table
@@ -239,3 +240,20 @@ def test_a_child_that_was_forked_in_the_midst_of_a_request_can_open_the_vault_an
         assert child.hear()
     assert [r.kind for r in vault.requests] == ["train", "add", "unlearn"]
     assert vault.verify().ok
+
+
+def test_ctrl_c_at_the_beginning_of_a_child_keeps_nobody_from_knowing():
+    class Watched:
+        told = 0
+
+        def forked(self):
+            self.told += 1
+            if sum(one.told for one in watched) == 1:
+                raise KeyboardInterrupt
+
+    watched = [Watched() for _ in range(3)]
+    for one in watched:
+        forks.watch(one)
+    if not (child := os.fork()):
+        os._exit(0 if all(one.told for one in watched) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -278,3 +278,42 @@ def test_a_key_that_was_named_and_belongs_to_another_user_is_refused_unless_that
         else:
             with pytest.raises(InvalidFile, match="belongs to another user"):
                 guarded.check(found)
+
+
+# What receipts are made of
+
+
+def foreign_folder(path):
+    path.mkdir()
+    for request in range(1, 5):
+        (path / f"{request:06}").write_bytes(b"theirs")
+        os.chown(path / f"{request:06}", STRANGER, STRANGER)
+    os.chown(path, STRANGER, STRANGER)
+
+
+@pytest.mark.parametrize(
+    "planted", [pytest.param(foreign_folder, marks=root), lambda path: path.write_bytes(b"theirs")]
+)
+def test_no_erasure_of_one_person_and_no_look_waits_for_leaves_that_others_planted(vault, planted):
+    leaves = vault.places.leaves
+    planted(leaves)
+    opened = Vault.open(vault.places.vault)
+    assert opened.unlearn(["person-1"]).rows == 1
+    with pytest.raises(InvalidFile, match=r"v\.leaves"):
+        opened.unlearn(["person-2", "person-3"])
+    assert opened.unlearn(["person-2"]).rows == 2
+    assert opened.verify().ok
+    assert opened.holds(["person-3"])[0].state == "present"
+    assert all(part.read_bytes() == b"theirs" for part in ([leaves] if leaves.is_file() else leaves.iterdir()))
+
+
+@root
+@pytest.mark.parametrize("end", [".key.new", ".pub.new"])
+def test_no_audit_waits_for_a_draft_of_a_key_that_others_planted(vault, end):
+    planted = vault.places.vault.with_suffix(end)
+    planted.write_bytes(b"theirs")
+    planted.chmod(0o600)
+    os.chown(planted, STRANGER, STRANGER)
+    assert Vault.open(vault.places.vault, read_only=True).verify().ok
+    assert Vault.open(vault.places.vault).unlearn(["person-1"]).certificate
+    assert planted.read_bytes() == b"theirs"

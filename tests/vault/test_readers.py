@@ -24,7 +24,7 @@ from support.vaults import duplicate, everything, made, random_table
 pytestmark = pytest.mark.usefixtures("unsynced")
 
 PROBE = np.zeros((1, 2))
-CHANGES = ("write", "truncate", "sync", "rename", "unlink", "mkdir", "rmdir", "chmod", "lock", "unlock")
+CHANGES = ("write", "truncate", "reserve", "sync", "rename", "unlink", "mkdir", "rmdir", "chmod", "lock", "unlock")
 
 
 class Mounted(Unsynced):
@@ -41,7 +41,7 @@ class Mounted(Unsynced):
     def refuse(self, *_):
         raise OSError(self.reason, os.strerror(self.reason))
 
-    write = truncate = rename = unlink = mkdir = rmdir = chmod = refuse
+    write = truncate = reserve = rename = unlink = mkdir = rmdir = chmod = refuse
 
 
 @pytest.fixture(params=[errno.EROFS, errno.EACCES, errno.EPERM], ids=errno.errorcode.get)
@@ -128,6 +128,27 @@ def test_wherever_a_new_key_is_interrupted_no_draft_outlives_the_next_request(tm
         if not ended:
             break
     assert k > 5
+
+
+def test_an_audit_that_may_only_read_says_that_a_change_of_the_key_is_unfinished_and_not_that_it_is_wrong(tmp_path):
+    found = set()
+    for k in range(100):
+        vault, ended = made(tmp_path / f"{k}.vault"), True
+        with used(Ending(k, changes=True)):
+            try:
+                ended = vault.renew_key() is None
+            except Crash:
+                ended = True
+        try:
+            assert Vault.open(vault.places.vault, read_only=True, wait=0).verify().ok
+            found.add("ok")
+        except Unfinished:
+            found.add("unfinished")
+        assert Vault.open(vault.places.vault).verify().ok
+        assert Vault.open(vault.places.vault, read_only=True, wait=0).verify().ok
+        if not ended:
+            break
+    assert found == {"ok", "unfinished"}
 
 
 @pytest.mark.parametrize("trap", ["link", "second name", "writable"])

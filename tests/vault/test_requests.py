@@ -1,5 +1,7 @@
 """Requests and their answers: what a receipt says, and who was erased stays erased."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -8,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from expunge.errors import ErasedId, InvalidInput, InvalidSetting, UnknownId
+from expunge.saving.own import VaultFolder
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import unchecked
 
@@ -47,6 +50,12 @@ def test_a_certificate_names_the_schema_with_the_bounds_of_then(vault):
     receipts = [vault.receipt, vault.rebound({"x0": (-2, 2)}), vault.unlearn(["person-1"]), vault.rebound({"x0": None})]
     schemas = [unchecked(receipt.certificate)["schema"] for receipt in receipts]
     assert schemas[0] == schemas[3] != schemas[1] == schemas[2]
+
+
+def test_the_status_does_not_miss_a_file_that_a_writer_wipes_meanwhile(vault, monkeypatch):
+    there = vault.status().bytes
+    monkeypatch.setattr(VaultFolder, "iterdir", lambda folder: [*Path(folder).iterdir(), folder / "weights.77"])
+    assert vault.status().bytes == there
 
 
 def test_the_status_says_what_the_model_is_and_of_how_many_people(tmp_path):

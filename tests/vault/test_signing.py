@@ -161,6 +161,25 @@ def test_a_key_that_was_replaced_signs_no_more(vault, tmp_path):
     assert Vault.open(vault.places.vault).requests[-1].state == "certified"
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_file_beside_a_named_key_is_not_taken_for_a_draft_of_it(vault, tmp_path, there):
+    named, mine = tmp_path / "elsewhere.pem", tmp_path / "elsewhere.pem.new"
+    if there:
+        named.write_bytes(SigningKey.generate().pem())
+        named.chmod(0o600)
+        Vault.open(vault.places.vault, key=named).renew_key()
+    mine.write_bytes(SigningKey.generate().pem())  # the next one, which somebody has made
+    mine.chmod(0o600)
+    before = mine.read_bytes()
+    Vault.open(vault.places.vault, key=named).unlearn(["person-1"])
+    assert mine.read_bytes() == before
+    if not there:  # then a new one is made in its place
+        name = Vault.open(vault.places.vault, key=named).renew_key()
+        assert SigningKey.load(named).public.name == name
+        assert mine.read_bytes() == before
+        assert {part.name for part in tmp_path.iterdir() if "elsewhere" in part.name} == {named.name, mine.name}
+
+
 def test_a_foreign_public_key_is_never_taken_and_the_audit_finds_it(vault):
     stranger = SigningKey.generate()
     vault.places.public.write_bytes(stranger.public.pem() + vault.places.public.read_bytes())
@@ -213,6 +232,21 @@ def test_a_change_of_the_key_that_is_stopped_is_finished_or_undone(vault, step, 
     assert not list(vault.places.vault.parent.glob("*.new"))
     assert opened.unlearn(["person-1"]).certificate
     assert opened.verify().ok
+
+
+def test_a_training_that_is_refused_has_not_changed_the_key(vault, tmp_path):
+    named = tmp_path / "elsewhere.pem"
+    named.write_bytes(SigningKey.generate().pem())
+    named.chmod(0o600)
+    keys, before = vault.public_keys(), everything(vault.places.vault)
+    with pytest.raises(InvalidInput):
+        made(vault.places.vault, random_table(["person-1"] * 3), replace=True, key=named)
+    assert vault.public_keys() == keys
+    assert everything(vault.places.vault) == before
+    trained = made(vault.places.vault, replace=True, key=named)
+    assert trained.public_keys()[1:] == keys
+    assert trained.requests[-1].state == "certified"
+    assert trained.verify().ok
 
 
 # --- a key that a program holds

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from expunge.errors import Unfinished
 from expunge.saving import files
 from expunge.vault import Vault
 from expunge.vault.requests import KINDS
@@ -68,6 +69,30 @@ def test_a_process_that_ends_or_a_power_cut_leaves_all_as_before_or_as_after(wor
                 trial.run(fault)
                 assert isinstance(trial.error, Crash)
                 trial.check(seeds=(k,))
+
+
+@pytest.mark.parametrize("command", [command for command in REQUESTS if command.name.endswith("_key")], ids=str)
+def test_who_says_that_the_key_was_not_changed_has_not_changed_it(world, command):
+    log = operations(world, command)
+    for k in steps(log)[2 if world.bounds == "declared" else 0 :: 4]:
+        fault = fitting(log[k], k)
+        with told(command, fault, log[k]), Trial(world, command) as trial:
+            keys = Vault.open(trial.root / NAME, read_only=True).public_keys()
+            trial.run(fault)
+            changed = Vault.open(trial.root / NAME).public_keys() != keys
+            assert changed == (trial.error is None or isinstance(trial.error, Unfinished)), repr(trial.error)
+
+
+def test_leaves_of_a_request_that_was_refused_do_not_come_back_with_a_power_cut(world):
+    command = next(command for command in REQUESTS if command.name == "unlearn")
+    at = next(k for k, operation in enumerate(operations(world, command)) if str(operation) == "open manifest.5")
+    with Trial(world, command).run(Fault("full", at)) as trial:
+        assert isinstance(trial.error, OSError)
+        with used(trial.disk):
+            trial.disk.heal()
+            trial.vault.unlearn([2])
+        with trial.power_cut() as cut:
+            assert not [path for path in cut.root.rglob("000005") if path.parent.suffix == ".leaves"]
 
 
 @pytest.mark.slow

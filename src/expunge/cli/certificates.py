@@ -62,8 +62,8 @@ def key(args: Namespace) -> None:
         vault.renew_key(public_key=args.public_key)
     elif args.public_key is not None:
         raise UsageError("--public-key names the public half of a new key: it goes with --new")
-    names, file = vault.public_keys(), vault.places.public
     with answering("another key signs from now on") if args.new else nullcontext():
+        names, file = vault.public_keys(), vault.places.public
         if args.json:
             terminal.say_json({"keys": names, "file": file})
         else:

@@ -61,7 +61,7 @@ class Handed:
                     files.write_all(new.fd, receipt.to_json().encode(), 0)
                     new.commit()
                 self._files[one] = path
-        except (ExpungeError, OSError) as error:
+        except (ExpungeError, OSError, MemoryError, ImportError) as error:
             if not lost:
                 raise
             self.problem = f"the receipts could not be written: {error}; expunge receipts makes them again"

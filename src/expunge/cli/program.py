@@ -56,4 +56,6 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "expunge").startswith("expunge"):
         extra = "timestamp" if error.name == "rfc3161_client" else "paper" if words[:1] == ["paper"] else "vault"
         return kind, f"this command needs {error.name}: pip install 'expunge[{extra}]'", 1
+    if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):  # too little memory, for instance
+        return kind, f"a library could not be loaded: {error.__cause__ or error}", 1
     raise error

@@ -67,5 +67,6 @@ def answering(done: str) -> Iterator[None]:
     try:
         yield
         terminal.flush()
-    except OSError as error:
-        raise AnswerLost(f"{done}, but the answer could not be written: {error.strerror}") from error
+    except (OSError, MemoryError, ImportError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
+        raise AnswerLost(f"{done}, but the answer could not be written: {why}") from error

@@ -5,7 +5,9 @@ products cost more than they bring. So everything here runs on one BLAS thread, 
 instead, whose exact sums do not depend on who computed them.
 """
 
+import mmap
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,8 @@ from .blas import scipy_linalg
 
 T = TypeVar("T")
 
+_BUFFER_BYTES = 2**25 + 2**16  # what OpenBLAS allocates at its first product
+
 _lock = threading.Lock()
 _holders = 0
 _before: list[int] = []  # what the process had when the first holder came
@@ -27,10 +31,21 @@ def _libraries() -> tuple[list[Any], list[Any]]:
     """The BLAS libraries whose limit is the process's, and those (built with OpenMP) where each thread has its own."""
     from threadpoolctl import ThreadpoolController  # not at import: who only reads a model's files does without
 
+    if "scipy.linalg" not in sys.modules:
+        _check_room(3)  # the library itself, and the buffer that it takes while it is loaded
     scipy_linalg()  # NumPy and SciPy each bring a BLAS of their own; only libraries that are loaded already are found
     found = ThreadpoolController().select(user_api="blas").lib_controllers  # takes a millisecond: do it once
+    _check_room(len(found))
     own = [library for library in found if getattr(library, "threading_layer", "") == "openmp"]
     return [library for library in found if library not in own], own
+
+
+def _check_room(buffers: int) -> None:
+    """Refuse to go on without room for so many buffers: OpenBLAS asks for one again and again, for ever."""
+    try:
+        mmap.mmap(-1, max(1, buffers) * _BUFFER_BYTES).close()
+    except OSError as error:
+        raise MemoryError("there is no room for the buffers of BLAS") from error
 
 
 def ready() -> None:

@@ -54,6 +54,10 @@ class System:
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
+    def reserve(self, fd: int, start: int, stop: int) -> None:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, start, stop - start)
+
     def sync(self, fd: int) -> None:
         if sys.platform == "darwin" and _reached_the_drive(fd):  # fsync leaves data in the drive's own cache there
             return
@@ -136,7 +140,7 @@ def _opened(path: Path, flags: int, mode: int) -> int:
                 path.check_folder(os.fstat(folder))
                 return system.open(path, flags, mode, folder)
             finally:
-                os.close(folder)
+                _close(folder)
         return system.open(path.resolve() if isinstance(path, KeyElsewhere) else path, flags, mode)
     except OSError as error:
         error.filename = str(path)
@@ -161,12 +165,16 @@ def _open_folder(path: Path) -> int:
 @contextmanager
 def folder_opened(path: Guarded) -> Iterator[int]:
     """Open a folder of a vault for a while."""
-    fd = _open_folder(path)
+    try:
+        fd = _open_folder(path)
+    except PermissionError:
+        path.look()  # says whose it is, and what mends that
+        raise
     try:
         path.check(os.fstat(fd))
         yield fd
     finally:
-        os.close(fd)
+        _close(fd)
 
 
 def make_folder(path: Guarded, *, for_group: bool) -> None:
@@ -359,6 +367,24 @@ def resize(path: Path, size: int) -> None:
             _zero(fd, size, had)
             sync(fd)
         system.truncate(fd, size)
+        sync(fd)
+
+
+def lengthen(path: Path, start: int, size: int) -> None:
+    """Lengthen a file by zeros if it is shorter, give all from ``start`` on a place on the disk, and sync.
+
+    A hole in a file that is mapped needs room when it is read, on some file systems (tmpfs): where there is none left
+    the system would end the process.
+    """
+    with opened(path, os.O_WRONLY) as fd:
+        if size_of(fd) < size:
+            system.truncate(fd, size)
+        if start < size:
+            try:
+                system.reserve(fd, start, size)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise
         sync(fd)
 
 

@@ -1,6 +1,7 @@
 """Looking: what a vault's files say without loading its model, and whether something is left to be finished."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InvalidFile
@@ -90,5 +91,14 @@ def status_of(places: Places, manifest: Manifest) -> Status:
         alpha=about.alpha,
         features=about.features,
         observed_bounds=about.observed_bounds,
-        bytes=sum(path.stat().st_size for path in places.vault.iterdir()),
+        bytes=_bytes_in(places.vault),
     )
+
+
+def _bytes_in(folder: Path) -> int:
+    """How long its files are together; a writer may wipe some meanwhile."""
+    total = 0
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            total += path.lstat().st_size
+    return total

@@ -53,6 +53,11 @@ def unlocked(writer: Writer, wait: float, *, tidy: bool) -> Iterator[None]:
         if look() != stamp or writer.folder.current() != manifest:
             raise VaultBusy(f"{writer.folder.path} changed while it was being read: try again")
 
+    if tidy and writer.notary.left_behind:
+        raise Unfinished(
+            f"a change of the key of {writer.folder.path} was stopped half way, and it is opened read only: open it "
+            "once without that (a command without --read-only)"
+        )
     writer.trained, writer.newest = None, manifest.request
     writer.notary.known = known_keys(manifest.keys, records)
     try:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from ..errors import InvalidFile, InvalidSetting, MissingData, VaultBusy
+from ..errors import InvalidFile, InvalidSetting, MissingData, Unfinished, VaultBusy
 from ..exact import threads
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
@@ -553,12 +553,27 @@ class Vault:
         public_key : path, optional
             The public half (PEM) of the key that ``sign_with`` holds now.
         """
-        given = self._keys.held(public_key)
-        with self._writing() as writer:
-            writer.notary.adopt(given)
-            writer.forget()
-        self._settle()  # certifies what was done while the key was away
-        return self.public_keys()[0]
+        from .certificates.jws import PublicKey
+
+        given, changed = self._keys.held(public_key), False
+        try:
+            with self._writing() as writer:
+                known = writer.notary.known
+                try:
+                    writer.notary.adopt(given)
+                finally:
+                    changed = writer.notary.known != known
+                writer.forget()
+                newest = PublicKey.of(writer.notary.known[0]).name
+            self._settle()  # certifies what was done while the key was away
+        except Exception as error:
+            if not changed:
+                raise
+            raise Unfinished(
+                f"another key signs from now on, but the change could not be finished: {error}; "
+                "the next command on this vault goes on with it"
+            ) from error
+        return newest
 
     # What requests share
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
-from ...saving.own import KeyElsewhere
+from ...saving.own import Guarded, KeyElsewhere
 from ..disk.folder import Places
 from .keyring import public_pem
 
@@ -44,6 +44,7 @@ class Keys:
             check_named(sign_with)  # at once: a request that was accepted could not be finished
         self._private, self._beside = places.key if named is None else KeyElsewhere(named), places.key
         self._elsewhere, self._public, self._sign_with = named is not None, places.public, sign_with
+        self._stem = places.vault.stem
         self.problem = ""  # why there was nothing to sign with, when it was last asked for
 
     def given(self, public: str | Path | None) -> "Signer | None":
@@ -129,7 +130,7 @@ class Keys:
 
     def left_behind(self) -> bool:
         """Whether somebody was stopped while a key was being changed."""
-        return files.is_draft(self._draft) or files.is_draft(files.draft_of(self._public))
+        return any(map(_is_ours, (self._draft, files.draft_of(self._public))))
 
     def check_unused(self, x: str) -> None:
         """Refuse to make a vault where public keys lie that would not be its own."""
@@ -150,4 +151,17 @@ class Keys:
 
     @property
     def _draft(self) -> Path:
+        """Where a new key is written first; elsewhere by a name that nobody gives: k.new may be somebody's next key."""
+        if self._elsewhere:
+            return self._private.with_name(f".{self._private.name}.{self._stem}.new")
         return files.draft_of(self._private)
+
+
+def _is_ours(draft: Path) -> bool:
+    """Whether a draft is there, and not one that another user planted: that would be there for ever."""
+    assert isinstance(draft, Guarded)
+    try:
+        draft.look()
+    except InvalidFile:
+        return False
+    return files.is_draft(draft)

@@ -48,7 +48,10 @@ class Notary:
         return signer
 
     def adopt(self, given: "Signer | None" = None) -> None:
-        """Let another key sign from now on: the one given, one that lies in its place, or a new one."""
+        """Let another key sign from now on: the one given, one that lies in its place, or a new one.
+
+        If this fails and the key is among the known ones all the same, the next command goes on with it.
+        """
         before = self._keys.former(self.known)
         key = given or self._keys.next(self.known)
         if not self.known:
@@ -58,8 +61,13 @@ class Notary:
 
             previous = PublicKey.of(self.known[0]).name if self.known else ""
             record = key_record(self._vault, self._ledger.tip, now(), key, previous, before)
-            self._ledger.append(record)
-            self.known = (key.public.x, *self.known)
+            known = (key.public.x, *self.known)
+            try:
+                self._ledger.append(record)
+            except files.SyncFailed:
+                self.known = known  # it was written: who comes next finds it there
+                raise
+            self.known = known
         self.settle()
 
     def settle(self) -> None:

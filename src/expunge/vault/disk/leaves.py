@@ -5,6 +5,7 @@ vault's key it tells nothing. A request of one person needs no file: whoever nam
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import InvalidFile
@@ -37,11 +38,17 @@ class Leaves:
         return [data[k : k + _BYTES] for k in range(0, len(data), _BYTES)]
 
     def wipe(self, request: int) -> None:
-        """Remove the leaves of a request that was not accepted, also those that are half written."""
+        """Remove the leaves of a request that was not accepted, also those that are half written.
+
+        In a folder that is not ours there are none, and nothing has to wait until it is gone.
+        """
         path = self._path(request)
-        for one in (path, files.draft_of(path)):
-            if files.is_draft(one):
+        with suppress(InvalidFile, PermissionError, NotADirectoryError):
+            left = [one for one in (path, files.draft_of(path)) if files.is_draft(one)]
+            for one in left:
                 files.wipe(one)
+            if left:
+                files.sync_folder(self._folder)
 
     def _path(self, request: int) -> Path:
         return self._folder / f"{request:06}"

@@ -50,7 +50,7 @@ class RowFile(Rows):
     def create(cls, path: Path, bits: Path, live: Bits, inputs: int, targets: int, seal: bytes) -> Self:
         """Complete a new file into which rows were written: its length, and bits of which none is set yet."""
         files.create(bits, bytes(_bitmap_bytes(len(live))))
-        files.resize(path, len(live) * _entry_bytes(inputs + targets))
+        files.lengthen(path, 0, len(live) * _entry_bytes(inputs + targets))
         return cls(path, bits, live, inputs, targets, seal)
 
     @property
@@ -130,7 +130,7 @@ class RowFile(Rows):
         """The same rows with room for more slots, on disk too."""
         if slots <= len(self.live):
             return self
-        files.resize(self.path, slots * self.entry_bytes)
+        files.lengthen(self.path, len(self.live) * self.entry_bytes, slots * self.entry_bytes)
         files.resize(self.bits, _bitmap_bytes(slots))
         live = np.concatenate([self.live, np.zeros(slots - len(self.live), dtype=np.bool_)])
         grown = type(self)(self.path, self.bits, live, self.X.shape[1], self.y.shape[1], self.seal)

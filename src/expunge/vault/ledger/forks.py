@@ -30,8 +30,13 @@ def watch(inherited: Inherited) -> None:
 
 def _in_child() -> None:
     try:
-        for one in list(_watched):
-            one.forked()
+        while True:
+            try:
+                for one in list(_watched):
+                    one.forked()
+                return
+            except KeyboardInterrupt:  # Python would ignore it here, and the rest would never know; so once more
+                continue
     finally:
         gate.release()
 
