@@ -1,6 +1,7 @@
 """What a vault signs: what it has computed itself, with the key that its ledger names, and nothing else."""
 
 import json
+import os
 import shutil
 import sys
 from contextlib import suppress
@@ -16,7 +17,7 @@ from expunge.vault.ledger.records import KEY
 
 from support.disks import ended_at
 from support.tampering import records, rewrite
-from support.vaults import everything, made, put_back, random_table
+from support.vaults import everything, made, people, put_back, random_table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -318,12 +319,27 @@ def test_a_training_whose_key_cannot_sign_is_refused_and_leaves_nothing(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held.pem", "held.pub"]
 
 
-def test_a_training_that_is_refused_changes_no_key(vault, tmp_path):
+@pytest.mark.parametrize("name", ["weights.2", "manifest.2", "rows.2", None])
+def test_a_training_that_is_refused_changes_no_key(vault, tmp_path, monkeypatch, name):
+    """A table that cannot be, or a disk that is full when a file is to be made."""
+    from expunge.saving import files
+
     (tmp_path / "own.pem").write_bytes(SigningKey.generate().pem())
-    before = everything(vault.places.vault)
-    with pytest.raises(InvalidInput):
-        made(vault.places.vault, random_table(["a", "b"]), replace=True, key=tmp_path / "own.pem")
+    before, open_ = everything(vault.places.vault), files.system.open
+
+    def full(path, flags, *rest):
+        if path.name == name and flags & os.O_CREAT:
+            raise OSError(28, "full")
+        return open_(path, flags, *rest)
+
+    table = random_table(["a", "b"] if name is None else people(), seed=1)
+    with monkeypatch.context() as patch, pytest.raises((InvalidInput, OSError)):
+        patch.setattr(files.system, "open", full)
+        made(vault.places.vault, table, replace=True, key=tmp_path / "own.pem")
     assert everything(vault.places.vault) == before
+    made(vault.places.vault, random_table(people(), seed=1), replace=True, key=tmp_path / "own.pem")
+    assert vault.public_keys()[0] == SigningKey.load(tmp_path / "own.pem").public.name
+    assert Vault.open(vault.places.vault).verify().ok
 
 
 def test_one_key_is_named_not_two(vault, held):

@@ -154,10 +154,11 @@ class Vault:
                     plan = Train.plan(
                         writer.site, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress
                     )
+                    introduction = None
                     if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
                         founding.makes(*keys.files)
-                        writer.notary.adopt(signing)
-                vault.receipt = vault._done(plan, caller, started)
+                        introduction = writer.notary.introduction(signing)
+                vault.receipt = vault._done(plan, caller, started, introduction)
         return vault
 
     @classmethod
@@ -593,9 +594,9 @@ class Vault:
             earlier=earlier,
         )
 
-    def _done(self, plan: Plan, caller: Caller, started: float) -> Receipt:
+    def _done(self, plan: Plan, caller: Caller, started: float, introduction: Record | None = None) -> Receipt:
         """Carry a plan out, and return its receipt."""
-        record = self._writer.perform(plan, caller)
+        record = self._writer.perform(plan, caller, introduction)
         certificate, path = self._writer.notary.last
         return Receipt(
             record.request,

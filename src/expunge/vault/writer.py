@@ -18,13 +18,14 @@ commits and goes on with step 4. Only an old copy of the folder, put back, has t
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from ..encoding.placement import free_slots
 from ..errors import ExpungeError, InvalidFile, Unfinished, VaultBusy
 from ..saving.files import SyncFailed
+from .certificates.keyring import known_keys
 from .certificates.keys import Keys
 from .certificates.notary import Notary, now
 from .disk.folder import Folder, Places, VaultIdentity
@@ -127,17 +128,22 @@ class Writer:
 
     # The six steps
 
-    def perform(self, plan: Plan, caller: Caller | None = None) -> Record:
-        """Carry a request out, with what its caller has to say about it."""
+    def perform(self, plan: Plan, caller: Caller | None = None, introduction: Record | None = None) -> Record:
+        """Carry a request out, with what its caller has to say about it; another key may sign from then on."""
         self.check_process()
         self._stamp = None  # whatever goes wrong from here on: read everything anew
-        site, request = self.site, plan.request
+        before = [] if introduction is None else [introduction]
+        after = before[-1].end if before else self.ledger.tip
+        site, request = replace(self.site, keys=known_keys(self.notary.known, before)), plan.request
         body = {"request": site.number, "kind": request.kind, "waiting": self.notary.waiting, **request.body()}
-        record = compose(self.ledger.tip, {**body, **asdict(caller or Caller()), "time": now()})
+        record = compose(after, {**body, **asdict(caller or Caller()), "time": now()})
         with self.preparing():
-            manifest = plan.prepare(site, self.ledger.tip, record)
-        self._accept(record)
+            manifest = plan.prepare(site, after, record)
+        self._accept(*before, record)
         try:
+            if introduction is not None:
+                self.notary.learn(introduction)
+                self.notary.settle()
             self.folder.commit(manifest)
             self.finish(record, request, self._after(plan, manifest))
         except Exception as error:
@@ -149,16 +155,17 @@ class Writer:
             self._stamp = self._look()
         return record
 
-    def _accept(self, record: Record) -> None:
+    def _accept(self, *records: Record) -> None:
         """Write that a request is accepted, and sync; if only the sync fails, nobody can say that it is not."""
+        request = records[-1].request
         try:
-            self.ledger.append(record)
+            self.ledger.append(*records)
         except SyncFailed as error:
             raise Unfinished(
-                f"request {record.request} was written to the ledger and {error.strerror}; unless the machine fails "
+                f"request {request} was written to the ledger and {error.strerror}; unless the machine fails "
                 "before, the next command on this vault carries it out: expunge log tells"
             ) from error
-        self.newest = record.request
+        self.newest = request
 
     @contextmanager
     def preparing(self) -> Iterator[None]:

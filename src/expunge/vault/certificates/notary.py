@@ -15,7 +15,7 @@ from ..disk.manifest import Manifest
 from ..ledger.ledger import Ledger
 from ..ledger.records import DONE, SIGNATURE, Position, Record, compose
 from .committed import check_committed
-from .keyring import key_record
+from .keyring import key_record, known_keys
 from .keys import Keys
 from .payload import certificate_payload, done_record
 
@@ -47,28 +47,40 @@ class Notary:
             raise SigningFailed(f"there is nothing to sign with: {self._keys.problem}")
         return signer
 
-    def adopt(self, given: "Signer | None" = None) -> None:
-        """Let another key sign from now on: the one given, one that lies in its place, or a new one.
+    def introduction(self, given: "Signer | None" = None) -> Record | None:
+        """The record of another key: the one given, one that lies in its place, or a new one.
 
-        If this fails and the key is among the known ones all the same, the next command goes on with it.
+        It is for the end of the ledger as it is now; None if the key signs for this vault already.
         """
+        from .jws import PublicKey
+
         before = self._keys.former(self.known)
         key = given or self._keys.next(self.known)
         if not self.known:
             self._keys.check_unused(key.public.x)
-        if key.public.x not in self.known:
-            from .jws import PublicKey
+        if key.public.x in self.known:
+            return None
+        previous = PublicKey.of(self.known[0]).name if self.known else ""
+        return key_record(self._vault, self._ledger.tip, now(), key, previous, before)
 
-            previous = PublicKey.of(self.known[0]).name if self.known else ""
-            record = key_record(self._vault, self._ledger.tip, now(), key, previous, before)
-            known = (key.public.x, *self.known)
+    def adopt(self, given: "Signer | None" = None) -> None:
+        """Let another key sign from now on.
+
+        If this fails and the key is among the known ones all the same, the next command goes on with it.
+        """
+        record = self.introduction(given)
+        if record is not None:
             try:
                 self._ledger.append(record)
             except files.SyncFailed:
-                self.known = known  # it was written: who comes next finds it there
+                self.learn(record)  # it was written: who comes next finds it there
                 raise
-            self.known = known
+            self.learn(record)
         self.settle()
+
+    def learn(self, introduction: Record) -> None:
+        """Know a key that is in the ledger now."""
+        self.known = known_keys(self.known, [introduction])
 
     def settle(self) -> None:
         """Finish or undo a change of the key that was stopped half way."""
