@@ -30,7 +30,8 @@ def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     old = Vault.open(path)
     (note,) = old.notes
     assert note == (
-        "this folder was a copy from request 2: 5 rows that were erased or corrected since are erased, "
+        "this folder was a copy from request 2: 5 rows that were erased or corrected since are erased "
+        "(whoever was corrected has no rows now: add the right ones), "
         "3 rows that were added since are missing; add them again"
     )
     assert old.verify().ok
@@ -194,7 +195,8 @@ def test_a_copy_from_before_a_training_is_refused(vault, tmp_path):
     assert Vault.open(path).verify().ok
 
 
-def test_an_old_copy_of_folder_and_ledger_cannot_be_recognised(vault, tmp_path):
+@pytest.mark.parametrize("told", [True, False])
+def test_an_old_copy_of_folder_and_ledger_is_told_by_the_certificates_beside_it_alone(vault, tmp_path, told):
     """Documented in docs/vault.md: keep the ledger in a safe place of its own."""
     path, old = vault.places.vault, tmp_path / "old"
     shutil.copytree(path, old)
@@ -204,5 +206,7 @@ def test_an_old_copy_of_folder_and_ledger_cannot_be_recognised(vault, tmp_path):
     vault.places.ledger.write_bytes(ledger)
     rolled_back = Vault.open(path)
     assert rolled_back.notes == ()
-    assert rolled_back.verify().ok
+    if not told:
+        vault.certificate_path(2).unlink()
+    assert rolled_back.verify().ok is not told
     assert rolled_back.unlearn(["person-1"]).rows == 1  # as if it had never been asked

@@ -194,6 +194,41 @@ def test_an_id_that_is_not_in_the_vault_gets_a_signed_statement(vault):
     assert vault.verify().ok
 
 
+def test_an_older_pair_that_is_put_back_destroys_nothing_of_the_newer_one(vault):
+    path = vault.places.vault
+    pair = [path, vault.places.ledger]
+    old, new = (path.parent / name for name in ("old", "new"))
+    _kept(pair, old)
+    vault.unlearn(["person-1", "person-2"])
+    first = vault.personal_receipts(["person-1", "person-2"])
+    _kept(pair, new)
+    _put_back(pair, old)
+    again = Vault.open(path)
+    verdict = again.verify()
+    assert [check.name for check in verdict.checks if not check.ok] == ["certificates"]
+    assert "a certificate of this vault that its ledger does not know" in next(
+        c.detail for c in verdict.checks if not c.ok
+    )
+    receipt = again.unlearn(["person-3", "person-4"])
+    assert receipt.path.name.startswith("000002-")
+    assert "is another certificate of request 2, and stays" in receipt.notes[0]
+    _put_back(pair, new)
+    assert Vault.open(path).personal_receipts(["person-1", "person-2"]) == first
+    assert vault.certificate_path(2).read_text().strip() == first["person-1"].certificate
+
+
+def _kept(pair, to):
+    to.mkdir()
+    for part in pair:
+        shutil.copytree(part, to / part.name) if part.is_dir() else shutil.copy(part, to / part.name)
+
+
+def _put_back(pair, kept):
+    for part in pair:
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
+        shutil.copytree(kept / part.name, part) if (kept / part.name).is_dir() else shutil.copy(kept / part.name, part)
+
+
 def test_an_old_copy_that_caught_up_still_issues_what_was_certified(vault):
     path = vault.places.vault
     shutil.copytree(path, path.parent / "copy")

@@ -300,6 +300,7 @@ def test_what_names_no_program_is_refused_before_anything_is_accepted(vault, not
 
 
 def test_a_vault_can_be_handed_over_to_a_program(vault, held):
+    """And the key that signed before is wiped: who found it could sign in the vault's name."""
     command, public = held
     old = vault.public_keys()
     opened = Vault.open(vault.places.vault, sign_with=command)
@@ -307,6 +308,7 @@ def test_a_vault_can_be_handed_over_to_a_program(vault, held):
         opened.renew_key()
     name = opened.renew_key(public_key=public)
     assert opened.public_keys() == [name, *old]
+    assert not vault.places.key.exists()
     checked(opened.unlearn(["person-1"]).certificate, load_public(public))
     assert opened.verify().ok
 

@@ -64,6 +64,7 @@ def test_a_broken_promise_leaves_its_evidence_in_a_folder_that_is_named(tmp_path
     assert "--seed 5" in texts["command"]
     assert "Request(kind='unlearn'" in texts["notes"]
     before, after = (everything(folder / name / "t.vault") for name in ("before", "after"))
-    assert {"t.ledger", "t.key", "t.pub", "t.vault/current"} <= before.keys() & after.keys()
-    assert after["t.ledger"].startswith(before["t.ledger"])
-    assert Vault.open(folder / "before" / "t.vault").verify().ok
+    assert {"t.ledger", "t.key", "t.pub", "t.vault/current"} <= after.keys()
+    if before:  # else it was a worker that trained the vault itself
+        assert after["t.ledger"].startswith(before["t.ledger"])
+        assert Vault.open(folder / "before" / "t.vault").verify().ok

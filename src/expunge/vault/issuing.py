@@ -76,7 +76,7 @@ def _tree(writer: "Writer", record: Record, ids: Sequence[bytes]) -> tuple[Commi
     wanted, people = str(record.body["receipts"]), int(record.body["people"])
     if people == 1:
         return of, [leaf for leaf in of.of(ids) if root([leaf]).hex() == wanted]
-    leaves = writer.leaves.read(record.request)
+    leaves = writer.leaves.read(record.request, wanted)
     if len(leaves) != people or root(leaves).hex() != wanted:
         raise InvalidFile(f"the leaves of request {record.request} are damaged: no receipt of it can be made")
     return of, leaves

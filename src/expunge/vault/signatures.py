@@ -4,16 +4,17 @@ Every payload is computed anew from the records of its request. The newest commi
 audit of the model; older ones cannot be, because their salts are gone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ExpungeError, InvalidCertificate
+from ..saving import files
 from .certificates import jws
 from .certificates.jws import PublicKey
 from .certificates.keyring import KEY_TYPE, key_payload
 from .certificates.merkle import root
-from .certificates.payload import certificate_payload, payload_text
+from .certificates.payload import certificate_payload, issuer, payload_text
 from .disk.leaves import Leaves
 from .ledger.history import history
 from .ledger.records import DONE, KEY, SIGNATURE, START, Position, Record
@@ -40,6 +41,7 @@ def check_signatures(writer: "Writer", records: Sequence[Record]) -> str:
                 raise InvalidCertificate(what)
         after = record.end
     _check_public(public, keys)
+    _check_others(writer, keys, {record.end.hash for record in asked.values()})
     told = [f"{len(signed)} signatures fit"]
     if unendorsed:
         told.append(f"{unendorsed} of the keys came without the word of the key before, which was lost")
@@ -72,6 +74,21 @@ def _check_public(path: Path, keys: Sequence[PublicKey]) -> None:
         raise InvalidCertificate(f"{path} does not hold the keys that the ledger knows: remove it, it is made again")
 
 
+def _check_others(writer: "Writer", keys: Sequence[PublicKey], accepted: Set[str]) -> None:
+    """Refuse a ledger that lacks a request whose certificate, signed by this vault, lies beside it."""
+    folder = writer.places.certificates
+    for name in sorted(files.names(folder)) if folder.is_dir() else ():
+        try:
+            payload = jws.checked(jws.read(folder / name), keys)
+        except (OSError, ExpungeError):  # no certificate, or none that a key of this vault has signed
+            continue
+        if payload.get("iss") == issuer(writer.identity.vault) and payload.get("previous") not in accepted:
+            raise InvalidCertificate(
+                f"{folder / name} is a certificate of this vault that its ledger does not know: an older copy of "
+                "folder and ledger was put back, or records were taken from it; put the newest back"
+            )
+
+
 def _missing(writer: "Writer", asked: Mapping[int, Record], signed: Mapping[int, str]) -> Iterator[str]:
     """What is lost without harm to the vault: copies of certificates, and what receipts are made of."""
     if lost := sum(not _exported(writer.notary.path(request), text) for request, text in signed.items()):
@@ -84,7 +101,8 @@ def _missing(writer: "Writer", asked: Mapping[int, Record], signed: Mapping[int,
 def _rooted(leaves: Leaves, record: Record) -> bool:
     """Whether the receipts of a request can be made again."""
     try:
-        return root(leaves.read(record.request)).hex() == str(record.body["receipts"])
+        wanted = str(record.body["receipts"])
+        return root(leaves.read(record.request, wanted)).hex() == wanted
     except (OSError, ExpungeError):
         return False
 

@@ -166,6 +166,7 @@ class Writer:
                 "before, the next command on this vault carries it out: expunge log tells"
             ) from error
         self.newest = request
+        self.leaves.keep()
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
@@ -181,7 +182,7 @@ class Writer:
             raise
 
     def _abandon(self) -> None:
-        self.leaves.wipe(self.newest + 1)
+        self.leaves.discard()
         manifest = self.folder.current()
         if manifest is None:
             return self.folder.wipe_all_but(())
@@ -221,7 +222,6 @@ class Writer:
     def tidy(self) -> None:
         """Wipe rows beyond those that count, which were being added when something failed, then all leftovers."""
         now = self.now
-        self.leaves.wipe(self.newest + 1)
         free = free_slots(now.blueprint.key, now.state.drawn, now.blueprint.code.shards)
         if not now.rows.empty(free):
             now.rows.blank(free)

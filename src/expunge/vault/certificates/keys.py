@@ -128,6 +128,17 @@ class Keys:
                     files.wipe(draft)
             files.sync_folder(draft.parent)
 
+    def retire(self, known: Sequence[str]) -> None:
+        """Wipe the key beside the vault once another signs: who found it could sign in the vault's name."""
+        if len(known) < 2 or not self._beside.exists():
+            return
+        from .jws import SigningKey
+
+        with suppress(InvalidFile, PermissionError):  # another's, or none of ours: then it is not to be touched
+            if SigningKey.load(self._beside).public.x in known[1:]:
+                files.wipe(self._beside)
+                files.sync_folder(self._beside.parent)
+
     def left_behind(self) -> bool:
         """Whether somebody was stopped while a key was being changed."""
         return any(map(_is_ours, (self._draft, files.draft_of(self._public))))

@@ -4,11 +4,12 @@ It signs what it has computed itself, from the records of the ledger that the fo
 state: never a text that lies somewhere.
 """
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidFile, SigningFailed
+from ...errors import ExpungeError, InvalidFile, SigningFailed
 from ...saving import files
 from ...saving.own import Beside
 from ..disk.manifest import Manifest
@@ -88,6 +89,7 @@ class Notary:
             self._keys.export(self.known)
         except (OSError, InvalidFile) as error:  # the ledger has them
             self.notes.append(f"the public keys could not be written: {error}")
+        self._keys.retire(self.known)
         self._keys.settle(self.known)  # last: a draft says that there is something to be finished
 
     # Certificates
@@ -144,14 +146,31 @@ class Notary:
 
     def _export(self, request: int, jws: str) -> Path | None:
         """Write a certificate where people can take it away."""
-        path = self.path(request)
         try:
             files.make_folder(self._folder, for_group=self._folder.for_group)
+            path = self._place(request, jws)
             files.put(path, jws.encode() + b"\n")
         except (OSError, InvalidFile) as error:  # the ledger gets it: the request is done
             self.notes.append(f"the certificate could not be written to {self._folder}: {error}")
             return None
         return path
+
+    def _place(self, request: int, certificate: str) -> Path:
+        """Where a certificate goes: in no case over one of this vault that says something else."""
+        from . import jws
+
+        path = self.path(request)
+        try:
+            there, mine = jws.unchecked(jws.read(path)), jws.unchecked(certificate)
+        except (OSError, ExpungeError):
+            return path
+        if there == mine or there.get("iss") != mine["iss"]:
+            return path
+        self.notes.append(
+            f"{path} is another certificate of request {request}, and stays: was an older copy of folder and ledger "
+            "put back? Then people hold certificates that this ledger does not know"
+        )
+        return path.with_stem(f"{path.stem}-{hashlib.sha256(certificate.encode()).hexdigest()[:8]}")
 
 
 def now() -> str:

@@ -68,8 +68,13 @@ def statement(vault: str, request: int, time: str, fields: Mapping[str, Any]) ->
         seconds = int(datetime.fromisoformat(time).timestamp())
     except (ValueError, OverflowError, OSError):
         raise _odd() from None
-    said = {"version": VERSION, "iss": f"expunge vault {vault}", "jti": f"{vault}/{request}", "iat": seconds}
+    said = {"version": VERSION, "iss": issuer(vault), "jti": f"{vault}/{request}", "iat": seconds}
     return payload_text({**said, "request": request, **fields})
+
+
+def issuer(vault: str) -> str:
+    """Whose word a statement is."""
+    return f"expunge vault {vault}"
 
 
 def commitment(salt: str, digest: str) -> str:

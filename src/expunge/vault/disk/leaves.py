@@ -1,7 +1,9 @@
 """Leaves: the commitments to everybody in a request, beside the ledger, so that a lost receipt can be issued again.
 
-The root of the tree over them is in the ledger's record, so the file needs no checksum of its own, and without the
-vault's key it tells nothing. A request of one person needs no file: whoever names the id has the only leaf.
+The root of the tree over them is in the ledger's record and in the file's name, so the file needs no checksum of its
+own; without the vault's key it tells nothing. A request of one person needs no file: whoever names the id has the only
+leaf. No file is ever replaced or removed by another request: an older copy of folder and ledger, put back, must not
+destroy what belongs to the newer ones.
 """
 
 from collections.abc import Sequence
@@ -20,35 +22,38 @@ class Leaves:
 
     def __init__(self, folder: Beside) -> None:
         self._folder = folder
+        self._made: Path | None = None  # for a request that is not accepted yet
 
-    def write(self, request: int, leaves: Sequence[bytes]) -> None:
+    def write(self, request: int, root: str, leaves: Sequence[bytes]) -> None:
         """Keep the leaves of a request, synced."""
         if len(leaves) < 2:
             return
         files.make_folder(self._folder, for_group=self._folder.for_group)
-        files.put(self._path(request), b"".join(leaves))
+        path = self._path(request, root)
+        self._made = None if path.exists() else path
+        files.put(path, b"".join(leaves))
 
-    def read(self, request: int) -> list[bytes]:
+    def keep(self) -> None:
+        """The request is accepted."""
+        self._made = None
+
+    def discard(self) -> None:
+        """Wipe what was made for a request that is not accepted, also what is half written."""
+        path, self._made = self._made, None
+        if path is not None:
+            with suppress(InvalidFile, PermissionError, NotADirectoryError):  # in a folder that is not ours is nothing
+                for one in filter(files.is_draft, (path, files.draft_of(path))):
+                    files.wipe(one)
+                files.sync_folder(self._folder)
+
+    def read(self, request: int, root: str) -> list[bytes]:
         """The leaves of a request of several people."""
-        path = self._path(request)
+        path = self._path(request, root)
         try:
             data = files.read(path)
         except FileNotFoundError:
             raise InvalidFile(f"{path} is not there: without it no receipt of request {request} can be made") from None
         return [data[k : k + _BYTES] for k in range(0, len(data), _BYTES)]
 
-    def wipe(self, request: int) -> None:
-        """Remove the leaves of a request that was not accepted, also those that are half written.
-
-        In a folder that is not ours there are none, and nothing has to wait until it is gone.
-        """
-        path = self._path(request)
-        with suppress(InvalidFile, PermissionError, NotADirectoryError):
-            left = [one for one in (path, files.draft_of(path)) if files.is_draft(one)]
-            for one in left:
-                files.wipe(one)
-            if left:
-                files.sync_folder(self._folder)
-
-    def _path(self, request: int) -> Path:
-        return self._folder / f"{request:06}"
+    def _path(self, request: int, root: str) -> Path:
+        return self._folder / f"{request:06}-{root[:16]}"

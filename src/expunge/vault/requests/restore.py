@@ -106,7 +106,8 @@ class Restore(Request):
     def note(self) -> str:
         text = (
             f"this folder was a copy from request {self.since}: {self.rows - self.outside} rows that were erased or "
-            f"corrected since are erased, {self.missing} rows that were added since are missing; add them again"
+            "corrected since are erased (whoever was corrected has no rows now: add the right ones), "
+            f"{self.missing} rows that were added since are missing; add them again"
         )
         if self.outside:
             text += f"; {self.outside} rows are outside bounds that were declared since, so they are erased"
