@@ -157,7 +157,12 @@ def test_the_key_is_changed_and_shown(spend, ok, run, monkeypatch):
     said = ok("key", *V)
     assert "signs now" in said
     assert "signed before" in said
-    assert json.loads(ok("key", *V, "--json"))["keys"][1:] == json.loads(old)["keys"]
+    now = json.loads(ok("key", *V, "--json"))
+    assert now["keys"][1:] == json.loads(old)["keys"]
+    (change,) = now["changes"]  # who has pinned the old key learns of the new one by the word of the old
+    Path("change.jws").write_text(change)
+    told = ok(*CHECK, "change.jws", "--thumbprint", now["keys"][1], "--json")
+    assert (json.loads(told)["key"], json.loads(told)["replaces"]) == tuple(now["keys"])
     assert run("key", *V, "--public-key", "spend.pub")[0] == 2
     monkeypatch.setitem(os.environ, "EXPUNGE_SIGN_WITH", "false")
     code, _, err = run("unlearn", *V, "--id", "person-1")

@@ -118,7 +118,11 @@ def test_the_same_commands_for_programs(here, ok):
     payload = said("certificate", "show", erased["path"])
     assert payload == said("certificate", "check", erased["path"], "--public-key", "spend.pub")
     assert (payload["request"], payload["rows"]) == (2, 3)
-    assert said("key", *V) == {"keys": Vault.open("spend.vault").public_keys(), "file": "spend.pub"}
+    assert said("key", *V) == {
+        "keys": Vault.open("spend.vault").public_keys(),
+        "file": "spend.pub",
+        "changes": [],
+    }
     assert "schema" in said("schema", "customers.parquet", "--target", "spend")
 
 

@@ -65,7 +65,7 @@ def key(args: Namespace) -> None:
     with answering("another key signs from now on") if args.new else nullcontext():
         names, file = vault.public_keys(), vault.places.public
         if args.json:
-            terminal.say_json({"keys": names, "file": file})
+            terminal.say_json({"keys": names, "file": file, "changes": vault.key_changes()})
         else:
             lines = [("signs now", names[0]), *(("signed before", name) for name in names[1:]), ("public keys", file)]
             terminal.say(terminal.table([(what, str(value)) for what, value in lines]))

@@ -19,7 +19,7 @@ from ..exact import threads
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
 from . import tables
-from .certificates.keyring import known_keys
+from .certificates.keyring import known_keys, thumbprint
 from .certificates.keys import Keys
 from .certificates.waiting import waiting
 from .disk.folder import Folder, Places, VaultIdentity
@@ -28,7 +28,7 @@ from .disk.snapshot import Model
 from .founding import check_same_vault, undone_if_it_fails, wanted_schema
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
-from .ledger.records import Record
+from .ledger.records import KEY, Record
 from .looking import finished, own_records, pending, status_of
 from .reader import Reader
 from .receipts import Receipt, Status, Verdict
@@ -534,10 +534,16 @@ class Vault:
 
     def public_keys(self) -> list[str]:
         """The thumbprints of the keys that certificates are checked with, the newest first, as the ledger tells."""
-        from .certificates.jws import PublicKey
-
         records = own_records(self.places, self._writer.identity.vault)
-        return [PublicKey.of(x).name for x in known_keys((), records)]
+        return [thumbprint(x) for x in known_keys((), records)]
+
+    def key_changes(self) -> list[str]:
+        """What each key signed about the one that followed it, the newest first: for who has pinned an older.
+
+        Compact JWS, of type ``expunge-key+jws``. A key that was lost could say nothing about the next.
+        """
+        records = own_records(self.places, self._writer.identity.vault)
+        return [str(r.body["endorsed"]) for r in reversed(records) if r.kind == KEY and r.body["endorsed"]]
 
     def certificate_path(self, request: int) -> Path:
         """Where the certificate of a request is written."""

@@ -5,7 +5,6 @@ it. Ed25519 is deterministic, so signing the same payload again after a crash gi
 """
 
 import base64
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -21,11 +20,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting
 from ...saving import files
 from . import base64url
+from .keyring import KEY_TYPE, thumbprint
 from .plain import is_plain, plain_json
 
 TYPE, HEAD = "expunge-certificate+jws", "expunge-head+jws"
 UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id is not in the vault
-_TYPES = {TYPE: "a certificate", HEAD: "a head"}
+_TYPES = {TYPE: "a certificate", HEAD: "a head", KEY_TYPE: "a change of the key"}
 _MOST_BYTES = 2**20
 _DEEPEST = 20  # levels of a payload; ours have two
 _PEM = re.compile(b"-----BEGIN PUBLIC KEY-----(.*?)-----END PUBLIC KEY-----", re.DOTALL)
@@ -53,8 +53,7 @@ class PublicKey:
     @property
     def name(self) -> str:
         """The key's thumbprint (RFC 7638), which a certificate names as ``kid``."""
-        jwk = json.dumps({"crv": "Ed25519", "kty": "OKP", "x": self.x}, separators=(",", ":"), sort_keys=True)
-        return base64url.encoded(hashlib.sha256(jwk.encode()).digest())
+        return thumbprint(self.x)
 
     def pem(self) -> bytes:
         """The key as text."""

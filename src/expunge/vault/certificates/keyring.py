@@ -5,6 +5,8 @@ A key is named by a record that the key itself signs, and the one before it, if 
 """
 
 import base64
+import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,12 @@ _BYTES = 32
 def known_keys(before: Sequence[str], records: Sequence[Record]) -> tuple[str, ...]:
     """The keys that a ledger knows after these records, the newest first."""
     return (*(str(record.body["x"]) for record in reversed(records) if record.kind == KEY), *before)
+
+
+def thumbprint(x: str) -> str:
+    """A key's thumbprint (RFC 7638), by which it is known."""
+    jwk = json.dumps({"crv": "Ed25519", "kty": "OKP", "x": x}, separators=(",", ":"), sort_keys=True)
+    return base64url.encoded(hashlib.sha256(jwk.encode()).digest())
 
 
 def public_pem(x: str) -> bytes:
@@ -51,5 +59,5 @@ def key_record(vault: str, after: Position, time: str, key: "Signer", previous: 
 
 def key_payload(vault: str, after: Position, time: str, x: str, previous: str) -> str:
     """What a key and the one before it sign: that it signs for this vault from this place of the ledger on."""
-    fields: dict[str, Any] = {"kind": KEY, "x": x, "replaces": previous, "previous": after.hash}
+    fields: dict[str, Any] = {"kind": KEY, "key": thumbprint(x), "x": x, "replaces": previous, "previous": after.hash}
     return statement(vault, 0, time, fields)
