@@ -178,7 +178,7 @@ def test_a_vault_that_folds_case_gives_receipts_that_do(tmp_path):
     for owner, receipt in receipts.items():
         assert fits(vault, receipt, owner.upper())
     assert not fits(vault, receipts["person-1"], "PERSON-2")
-    assert fits(vault, vault.attest_unknown(["Nobody"])["nobody"], "NOBODY")
+    assert fits(vault, vault.attest_unknown(["Nobody"])["Nobody"], "NOBODY")
     plain = made(tmp_path / "w.vault")
     plain.unlearn(["person-1"])
     assert not fits(plain, plain.personal_receipts(["person-1"])["person-1"], "Person-1")

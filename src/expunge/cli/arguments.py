@@ -171,6 +171,12 @@ def add_receipts(parser: Parser) -> None:
     parser.add_argument("--receipts", metavar="DIR", type=Path, help=text)
 
 
+def add_attest(parser: Parser) -> None:
+    """Statements about ids that are not there."""
+    text = "Leave out ids that are not in the vault, and write a signed statement that says so into --receipts."
+    parser.add_argument("--attest-unknown", action="store_true", help=text)
+
+
 def signing(args: Namespace) -> dict[str, Any]:
     """Who signs: what an option names, or what a variable does."""
     key, command = getattr(args, "key", None), getattr(args, "sign_with", None)
@@ -181,6 +187,8 @@ def signing(args: Namespace) -> dict[str, Any]:
 
 def said(args: Namespace) -> "Said":
     """What the caller has to say."""
+    if args.in_certificate and not (args.reference or args.actor):
+        raise UsageError("--in-certificate says what --reference and --actor say: give one of them")
     return {"reference": args.reference, "actor": args.actor, "in_certificate": args.in_certificate}
 
 

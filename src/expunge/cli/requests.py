@@ -1,6 +1,7 @@
 """``expunge train``, ``unlearn`` and the other commands that change a vault; each answers with a receipt."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from . import terminal
 from .arguments import (
     Parser,
     UsageError,
+    add_attest,
     add_caller,
     add_data,
     add_id_column,
@@ -27,12 +29,14 @@ from .arguments import (
     signing,
     whole,
 )
-from .handing import Handed
+from .handing import Handed, told_apart
 from .receipts import show_receipt
 from .terminal import counted
 
 if TYPE_CHECKING:
     from ..learning.settings import Settings
+    from ..vault import Vault
+    from ..vault.requests.caller import Said
     from .arguments import Commands
 
 _ERASED = ("erased id was", "erased ids were")
@@ -43,16 +47,11 @@ def register(commands: "Commands") -> None:
     last = (add_key, add_caller, add_vault)
     table = (add_data, add_targets, add_id_column)
     command(commands, train, *table, _add_training, add_skip_erased, add_public_key, *last)
-    command(commands, unlearn, add_ids, _add_skip_unknown, _add_attest, add_receipts, *last)
+    command(commands, unlearn, add_ids, _add_skip_unknown, add_attest, add_receipts, *last)
     command(commands, rectify, add_data, add_receipts, *last)
     command(commands, add, add_data, add_skip_erased, _add_clip, add_receipts, *last)
     command(commands, readmit, add_ids, _add_skip_unknown, add_receipts, *last)
     command(commands, rebound, _add_bounds, *last)
-
-
-def _add_attest(added: Parser) -> None:
-    text = "Leave out ids that are not in the vault, and write a signed statement that says so into --receipts."
-    added.add_argument("--attest-unknown", action="store_true", help=text)
 
 
 def _add_skip_unknown(added: Parser) -> None:
@@ -161,27 +160,39 @@ def _model(args: Namespace) -> "Settings":
 
 def unlearn(args: Namespace) -> None:
     """Erase all rows of these ids: from the model, from the disk, for good."""
+    from dataclasses import replace
+
     if args.attest_unknown and args.receipts is None:
         raise UsageError("--attest-unknown writes statements: name the folder with --receipts")
-    wanted, vault, unknown = ids(args), opened(args), list[str]()
+    spoken, wanted, unknown, vault = said(args), ids(args), list[str](), opened(args)
     if args.attest_unknown:
-        held = dict(zip(wanted, vault.holds(wanted), strict=True))
-        wanted, unknown = ([one for one in held if (held[one].state == "unknown") is state] for state in (False, True))
-    handed = Handed(args.receipts)
+        wanted, unknown = told_apart(vault, wanted)
+    handed = Handed(args)
     if not wanted:
-        handed.hand(lambda: vault.attest_unknown(unknown), lost=False)
-        return handed.show(args)
-    receipt = vault.unlearn(wanted, skip_unknown=args.skip_unknown, **said(args))
+        return _stated(vault, unknown, spoken, handed, args)
+    receipt = vault.unlearn(wanted, skip_unknown=args.skip_unknown, **spoken)
     handed.hand(lambda: vault.personal_receipts(wanted, skip_unknown=args.skip_unknown))
     if unknown:
+        receipt = replace(receipt, skipped=receipt.skipped + len(unknown))
         handed.hand(lambda: vault.attest_unknown(unknown))
     done = "erased {rows} of {people}; {learners} learned anew" if receipt.seconds else "erased before, by {request}"
     return show_receipt(receipt, done, args, skipped=("unknown id was", "unknown ids were"), handed=handed)
 
 
+def _stated(vault: "Vault", unknown: Sequence[str], spoken: "Said", handed: Handed, args: Namespace) -> None:
+    """Answer a request about nobody whom the vault knows: with statements, and without a record."""
+    from ..vault.requests.caller import Caller
+
+    caller = Caller(**spoken)
+    handed.hand(lambda: vault.attest_unknown(unknown), lost=False)
+    handed.show(args, "nothing was erased", skipped=len(unknown))
+    for text in caller.unheard():
+        terminal.note(text)
+
+
 def rectify(args: Namespace) -> None:
     """Replace all rows of the ids in a table by right ones."""
-    vault, handed = opened(args), Handed(args.receipts)
+    vault, handed = opened(args), Handed(args)
     receipt = vault.rectify(args.data, **said(args))
     handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), request=receipt.request))
     show_receipt(receipt, "corrected {rows} of {people}; {learners} learned anew", args, handed=handed)
@@ -189,7 +200,7 @@ def rectify(args: Namespace) -> None:
 
 def add(args: Namespace) -> None:
     """Learn more rows; a table that holds erased ids is refused."""
-    vault, handed = opened(args), Handed(args.receipts)
+    vault, handed = opened(args), Handed(args)
     with terminal.progress(quiet=args.json) as told:
         receipt = vault.add(args.data, skip_erased=args.skip_erased, clip=args.clip, progress=told, **said(args))
     left_out = {"request": receipt.request, "skip_unknown": args.skip_erased}
@@ -199,7 +210,7 @@ def add(args: Namespace) -> None:
 
 def readmit(args: Namespace) -> None:
     """Let erased ids come again: the people consented."""
-    wanted, vault, handed = ids(args), opened(args), Handed(args.receipts)
+    wanted, vault, handed = ids(args), opened(args), Handed(args)
     receipt = vault.readmit(wanted, skip_unknown=args.skip_unknown, **said(args))
     handed.hand(
         lambda: vault.personal_receipts(wanted, request=receipt.request, skip_unknown=args.skip_unknown),

@@ -22,8 +22,8 @@ _RESTORED = "was done when an old copy of the folder caught up: a certificate of
 
 def issue(
     writer: "Writer", ids: Sequence[bytes], request: int | None, *, skip_unknown: bool
-) -> dict[str, PersonalReceipt]:
-    """The receipts of people, by their ids in the order asked: of this request, or of those that erased them."""
+) -> dict[bytes, PersonalReceipt]:
+    """The receipts of people, by their ids: of this request, or of those that erased them."""
     wanted = list(dict.fromkeys(ids))
     records, _ = writer.ledger.read()
     asked = {record.request: record for record in records if record.is_request}
@@ -48,7 +48,7 @@ def issue(
         found |= there
     if not skip_unknown and (missing := [k for k, one in enumerate(ids) if one not in found]):
         raise _not_there(request, missing, len(ids))
-    return {one.decode(): found[one] for one in wanted if one in found}
+    return found
 
 
 def _check(writer: "Writer", one: bytes, receipt: PersonalReceipt) -> None:
@@ -67,6 +67,7 @@ def _not_there(request: int | None, missing: Sequence[int], of: int) -> UnknownI
     what, way_out = f"that request {request} was not about", ""
     if request is None:
         what, way_out = "that are not erased", "; for a receipt of another request, name it (--request, request=)"
+        way_out += "; --attest-unknown (attest_unknown) signs that an id is not in the vault"
     return UnknownId(f"ids {what}: {len(missing):,} of {of:,}, {positions(missing)}{way_out}")
 
 
@@ -82,7 +83,7 @@ def _tree(writer: "Writer", record: Record, ids: Sequence[bytes]) -> tuple[Commi
     return of, leaves
 
 
-def attest(writer: "Writer", ids: Sequence[bytes]) -> dict[str, PersonalReceipt]:
+def attest(writer: "Writer", ids: Sequence[bytes]) -> dict[bytes, PersonalReceipt]:
     """Signed statements that these ids are not in the vault, which must be true."""
     held = holdings(writer.site, ids)
     if known := [k for k, holding in enumerate(held) if holding.state != UNKNOWN]:
@@ -99,4 +100,4 @@ def attest(writer: "Writer", ids: Sequence[bytes]) -> dict[str, PersonalReceipt]
         text = signer.sign(statement(vault, newest, now(), fields), UNKNOWN_TYPE)
         return PersonalReceipt(vault, newest, of.salt(id_), 0, (), text)
 
-    return {id_.decode(): one(id_) for id_ in ids}
+    return {id_: one(id_) for id_ in dict.fromkeys(ids)}

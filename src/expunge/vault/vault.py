@@ -35,7 +35,7 @@ from .receipts import Receipt, Status, Verdict
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
 from .requests.caller import Caller, Said
 from .requests.intake import Progress, silent
-from .requests.naming import Holding, holdings, look_up
+from .requests.naming import OR_ATTEST, Holding, holdings, look_up
 from .requests.plan import Plan
 from .requests.train import blueprint_of
 from .tables import Schema
@@ -280,9 +280,9 @@ class Vault:
         """
         caller, started = Caller(**said), _clock()
         with self._writing() as writer:
-            named = look_up(writer.site, _known(writer, ids), skip_unknown=skip_unknown)
+            named = look_up(writer.site, _known(writer, ids), skip_unknown=skip_unknown, way_out=OR_ATTEST)
             if not len(named.entries.live.slot):
-                return replace(self._again(named.earlier), skipped=named.skipped)
+                return replace(self._again(named.earlier), skipped=named.skipped, notes=caller.unheard())
             return replace(self._done(Unlearn.plan(writer.site, named), caller, started), earlier=named.earlier)
 
     def rectify(self, data: Any, **said: Unpack[Said]) -> Receipt:
@@ -374,7 +374,7 @@ class Vault:
     def personal_receipts(
         self, ids: Any, *, request: int | None = None, skip_unknown: bool = False
     ) -> "dict[str, PersonalReceipt]":
-        """Make the receipts of people, by their ids; they can be made again at any time.
+        """Make the receipts of people, by their ids as they are given; they can be made again at any time.
 
         Parameters
         ----------
@@ -388,8 +388,11 @@ class Vault:
         """
         from .issuing import issue
 
+        given = tables.id_texts(ids)
         with self._looking() as writer:
-            return issue(writer, _known(writer, ids), request, skip_unknown=skip_unknown)
+            known = _known(writer, given)
+            made = issue(writer, known, request, skip_unknown=skip_unknown)
+        return {text: made[one] for text, one in zip(given, known, strict=True) if one in made}
 
     def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
         """Sign for each id that the vault holds no row of it and has not erased it, as of now.
@@ -401,11 +404,14 @@ class Vault:
         """
         from .issuing import attest
 
+        given = tables.id_texts(ids)
         with self._writing() as writer:
-            return attest(writer, _known(writer, ids))
+            known = _known(writer, given)
+            made = attest(writer, known)
+        return {text: made[one] for text, one in zip(given, known, strict=True)}
 
     def ids_in(self, data: Any) -> list[str]:
-        """The ids in a table, each once, in the order in which they come.
+        """The ids in a table, each once as it is first written, in the order in which they come.
 
         Parameters
         ----------

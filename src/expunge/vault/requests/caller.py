@@ -34,6 +34,13 @@ class Caller:
         if self.in_certificate is not True and self.in_certificate is not False:
             raise InvalidSetting("in_certificate must be True or False")
 
+    def unheard(self) -> tuple[str, ...]:
+        """What to tell a caller whose words were not recorded, if there were any."""
+        if not (self.reference or self.actor):
+            return ()
+        what = "reference" if self.reference else "actor"
+        return (f"the {what} was not recorded: nothing was asked of the vault",)
+
 
 class Said(TypedDict, total=False):
     """The fields of a `Caller`, as arguments of a request."""

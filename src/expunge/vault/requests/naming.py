@@ -28,6 +28,7 @@ class Named:
 
 
 _LEAVE_OUT = "leave them out (--skip-unknown, skip_unknown=True)"
+OR_ATTEST = f"{_LEAVE_OUT}; --attest-unknown --receipts DIR also signs that they are not there"
 
 
 def look_up(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...doors import door
 from .blocks import BLOCK_ROWS, Block, checked
-from .ids import id_bytes
+from .ids import id_bytes, id_texts
 from .messages import shown
 from .schema import Schema
 
@@ -30,6 +30,7 @@ __all__ = [
     "checked",
     "has_ids",
     "id_bytes",
+    "id_texts",
     "kept",
     "plain_schema",
     "propose",

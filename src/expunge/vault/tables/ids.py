@@ -39,6 +39,14 @@ def written_ids(ids: Any, *, name: str = "ids") -> list[bytes]:
     return [_id(one) for one in ids]
 
 
+def id_texts(ids: Any) -> list[str]:
+    """Return ids as text, as they are written."""
+    try:
+        return [one.decode() for one in written_ids(ids)]
+    except UnicodeDecodeError:
+        raise InvalidInput(_NO_UTF_8) from None
+
+
 def _in_arrow(ids: object) -> bool:
     """Return whether these are in an array of pyarrow, which cannot be if pyarrow was never loaded."""
     if "pyarrow" not in sys.modules:

@@ -69,11 +69,14 @@ def has_ids(source: Source, schema: Schema) -> bool:
 
 
 def read_ids(source: Source, schema: Schema) -> list[bytes]:
-    """Return the ids in a table, each once, in the order in which they come."""
-    name = str(schema.id)
+    """Return the ids in a table, each once as it is first written, in the order in which they come."""
+    name, found = str(schema.id), dict[bytes, bytes]()
     known = partial(id_bytes, name=f"column {name!r}", fold_case=schema.fold_case)
-    batches = checked_batches(source, {name: "string"}, lambda batch: known(batch.column(name)))
-    return list(dict.fromkeys(one for ids in batches for one in ids))
+    columns = checked_batches(source, {name: "string"}, lambda batch: (known(batch.column(name)), batch.column(name)))
+    for ids, written in columns:
+        for one, text in zip(ids, written_ids(written), strict=True):
+            found.setdefault(one, text)
+    return list(found.values())
 
 
 def _names(table: Table) -> list[str]:
