@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from expunge.saving import files
 from expunge.vault import Vault
+from expunge.vault.certificates.jws import SigningKey
 
 from support.commands import TRAIN, V
 
 ATTEST = ("unlearn", *V, "--attest-unknown", "--receipts", "a")
+WAY_OUT = "name the key with --key, or what signs with --sign-with"
 UNRECORDED = "note: the reference was not recorded: nothing was asked of the vault\n"
 
 
@@ -118,3 +121,79 @@ def test_there_must_be_something_to_say_in_the_certificate(spend, run):
         assert (code, out) == (2, "")
         assert "--in-certificate says what --reference and --actor say: give one of them" in err
     assert len(Vault.open("spend.vault").requests) == 1
+
+
+# --- keys that are elsewhere
+
+
+def test_a_key_that_is_not_there_comes_with_the_way_out(spend, ok, run):
+    Path("spend.key").rename("away")
+    assert f"done, not certified: spend.key is not there: {WAY_OUT}" in run("unlearn", *V, "--id", "person-1")[2]
+    assert f"there is nothing to sign with: spend.key is not there: {WAY_OUT}" in run("head", *V)[2]
+    Path("other").write_bytes(SigningKey.generate().pem())
+    old = Path("away").read_bytes()
+    ok("key", *V, "--new", "--key", "other")
+    Path("away").write_bytes(old)
+    err = run("head", *V, "--key", "away")[2]
+    assert "away is not the key that signs for this vault now: " in err
+    assert WAY_OUT in err
+
+
+def test_training_with_a_key_that_a_program_holds_asks_for_its_public_half(here, run):
+    code, _, err = run("train", "customers.parquet", *V, *TRAIN, "--sign-with", "cat")
+    assert (code, err) == (2, "error: name the public half of the key that --sign-with holds with --public-key\n")
+    assert not Path("spend.vault").exists()
+
+
+# --- checking
+
+
+def test_a_check_without_a_thumbprint_says_what_is_left_to_compare(spend, ok):
+    ok("unlearn", *V, "--id", "person-1", "--receipts", "a")
+    [file] = Path("a").iterdir()
+    words = ("certificate", "check", "--receipt", file, "--id", "person-1", "--public-key", "spend.pub")
+    last = "anybody can make a key: compare the thumbprint above with one that you know from elsewhere"
+    said = ok(*words)
+    assert said.splitlines()[-1] == last
+    [name] = json.loads(ok("key", *V, "--json"))["keys"]
+    assert name in said
+    assert last not in ok(*words, "--thumbprint", name)
+    assert json.loads(ok(*words, "--json"))
+
+
+@pytest.mark.parametrize("words", [("show",), ("check",), ("check", "--id", "person-1")])
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_receipt_that_is_taken_for_a_certificate_is_told(spend, ok, run, words, more):
+    ok("unlearn", *V, "--id", "person-1", "--receipts", "a")
+    [file] = Path("a").iterdir()
+    code, out, err = run("certificate", words[0], file, *words[1:], *more)
+    assert (code, out) == (13, "")
+    assert f"this is a receipt: check it with --receipt {file} --id ID" in err
+
+
+# --- what the system refuses
+
+
+@pytest.mark.parametrize("words", [("unlearn", "--ids-from", "none"), ("readmit", "--ids-from", "none")])
+def test_a_refusal_of_the_system_says_that_nothing_was_changed(spend, run, words):
+    code, out, err = run(*words, *V)
+    assert (code, out) == (1, "")
+    assert err.endswith("; nothing was changed\n")
+    code, _, err = run("find", *V, "--ids-from", "none")
+    assert (code, err) == (1, "error: none: No such file or directory\n")
+
+
+@pytest.mark.parametrize("words", [("find", "--id", "person-1"), ("verify",)])
+def test_who_may_not_lock_is_told_how_to_look(spend, run, monkeypatch, words):
+    there = files.system.open
+
+    def refused(path, flags, *more):
+        if path.name == "spend.ledger" and flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(13, "Permission denied", str(path))
+        return there(path, flags, *more)
+
+    monkeypatch.setattr(files.system, "open", refused)
+    code, _, err = run(*words, *V)
+    assert code == 1
+    assert err.endswith("spend.ledger: Permission denied; with --read-only nothing has to be written\n")
+    assert run(*words, *V, "--read-only")[0] == 0

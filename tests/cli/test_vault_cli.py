@@ -256,7 +256,7 @@ def test_a_lost_key_is_told_and_renewed(spend, ok, run):
     code, out, err = run("unlearn", *V, "--id", "person-1")
     assert code == 0
     assert out.endswith("request 2, certificate: not yet\n")
-    assert err.startswith("note: done, not certified: spend.key is not there; ")
+    assert err.startswith("note: done, not certified: spend.key is not there: ")
     assert re.search(r"\bdone\b", ok("log", *V))
     old = json.loads(ok("key", *V, "--json"))["keys"]
     assert ok("key", *V, "--new").splitlines()[1] == f"signed before  {old[0]}"
@@ -387,7 +387,7 @@ def test_the_version_is_told(run):
 
 def test_a_file_that_is_not_there_is_named_without_a_number_of_the_system(spend, run):
     code, _, err = run("unlearn", *V, "--ids-from", "nowhere.txt")
-    assert (code, err) == (1, "error: nowhere.txt: No such file or directory\n")
+    assert (code, err) == (1, "error: nowhere.txt: No such file or directory; nothing was changed\n")
 
 
 def test_predictions_do_not_overwrite_their_own_table(spend, run):

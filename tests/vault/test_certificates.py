@@ -247,7 +247,9 @@ def test_a_lost_key_holds_up_no_erasure_and_what_was_done_is_certified_in_order_
     first = vault.unlearn(["person-1"])
     assert (first.rows, first.certificate, first.path) == (1, None, None)
     (note,) = first.notes
-    assert note == f"done, not certified: {vault.places.key} is not there; it will be once the signing key is there"
+    way_out = "name the key with --key, or what signs with --sign-with"
+    problem = f"{vault.places.key} is not there: {way_out}"
+    assert note == f"done, not certified: {problem}; it will be once the signing key is there"
     vault.add(random_table(["new-1"], seed=1))
     vault.readmit(["person-1"])
     again = Vault.open(vault.places.vault)

@@ -158,7 +158,7 @@ def test_a_key_that_was_replaced_signs_no_more(vault, tmp_path):
     vault.renew_key()
     receipt = Vault.open(vault.places.vault, key=tmp_path / "old.pem").unlearn(["person-1"])
     assert receipt.certificate is None
-    assert "was replaced by another key" in receipt.notes[0]
+    assert "is not the key that signs for this vault now" in receipt.notes[0]
     assert Vault.open(vault.places.vault).requests[-1].state == "certified"
 
 

@@ -9,7 +9,7 @@ import sys
 from types import FrameType
 
 _LOG = "interrupted; run expunge log to see what was carried out"
-_REQUESTS = ("train", "unlearn", "rectify", "add", "readmit", "rebound")
+REQUESTS = ("train", "unlearn", "rectify", "add", "readmit", "rebound")
 
 
 def entry() -> None:
@@ -38,6 +38,6 @@ def _interrupted(words: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses it twice gets one line as well
     from .terminal import complain
 
-    text = _LOG if words[:1] and words[0] in _REQUESTS else "interrupted"
+    text = _LOG if words[:1] and words[0] in REQUESTS else "interrupted"
     complain("Interrupted", text, 130, as_json="--json" in words, prefix="")
     return 130

@@ -94,6 +94,7 @@ def show(args: Namespace) -> None:
     """Show what a certificate or a head says, without checking who signed it."""
     from ..vault.certificates import jws
 
+    proofs.check_no_receipt(args.file)
     _say_payload(jws.unchecked(jws.read(args.file)), args)
     if not args.json:
         terminal.say("not checked: expunge certificate check tells whether the signature fits")
@@ -103,6 +104,8 @@ def check(args: Namespace) -> None:
     """Check the signature of a certificate or a head, or what a receipt proves to the person with an id; offline."""
     if (args.file is None) == (args.receipt is None):
         raise UsageError("name one file: a certificate, or a receipt with --receipt")
+    if args.file is not None:
+        proofs.check_no_receipt(args.file)
     if (args.id is None) != (args.receipt is None):
         raise UsageError("--receipt and --id go together: the id is not in the receipt")
     from ..vault.certificates import jws, personal
@@ -125,6 +128,8 @@ def check(args: Namespace) -> None:
     if receipt is not None:
         terminal.say(f"it was made with the key {jws.header(text)['kid']}")
         terminal.say(proofs.proven(receipt, payload["kind"]))
+        if args.thumbprint is None:
+            terminal.say(proofs.WHOSE_KEY)
 
 
 def _say_payload(payload: Mapping[str, Any], args: Namespace) -> None:

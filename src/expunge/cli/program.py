@@ -6,7 +6,7 @@ interpreter has nothing left to flush at its end, which would end the process wi
 
 from collections.abc import Callable
 
-from . import terminal
+from . import REQUESTS, terminal
 from .arguments import UsageError
 from .parser import parser
 
@@ -50,7 +50,7 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
         return error.public_name(), str(error), error.exit_code
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
-        return kind, (f"{error.filename}: {reason}" if error.filename else reason), 1
+        return kind, (f"{error.filename}: {reason}" if error.filename else reason) + _more(error, words), 1
     if isinstance(error, MemoryError):
         return kind, "there is not enough memory", 1
     if isinstance(error, ModuleNotFoundError) and not (error.name or "expunge").startswith("expunge"):
@@ -59,3 +59,13 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
     if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):  # too little memory, for instance
         return kind, f"a library could not be loaded: {error.__cause__ or error}", 1
     raise error
+
+
+def _more(error: OSError, words: list[str]) -> str:
+    """What else to say about something that the system refused: what became of the request, or the way out."""
+    command, locked = "".join(words[:1]), str(error.filename).endswith(".ledger")
+    if command in REQUESTS and not {"-h", "--help"} & {*words}:
+        return "; nothing was changed"
+    if command in ("find", "verify") and isinstance(error, PermissionError) and locked and "--read-only" not in words:
+        return "; with --read-only nothing has to be written"
+    return ""

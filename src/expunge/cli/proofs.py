@@ -20,6 +20,7 @@ _WORTH = (
     "This is the operator's signed word about this vault, and no more: "
     "it cannot show that this is the vault that is in use, or that there is no copy of it."
 )
+WHOSE_KEY = "anybody can make a key: compare the thumbprint above with one that you know from elsewhere"
 
 
 def add_what(added: Parser) -> None:
@@ -46,6 +47,18 @@ def page(args: Namespace) -> None:
         terminal.say_json({"html": html()})
     else:
         terminal.say(html(), end="")
+
+
+def check_no_receipt(file: Path) -> None:
+    """Refuse a receipt that is taken for a certificate, with the way to check it."""
+    from ..errors import ExpungeError, InvalidCertificate
+    from ..vault.certificates import personal
+
+    try:
+        personal.read(file)
+    except (ExpungeError, OSError):  # it is none; what it is tells whoever reads it as a certificate
+        return
+    raise InvalidCertificate(f"this is a receipt: check it with --receipt {file} --id ID")
 
 
 def proven(receipt: "PersonalReceipt", kind: str) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BYTES = 2**20
+_NAME_IT = "name the key with --key, or what signs with --sign-with"
 
 
 class Keys:
@@ -84,14 +85,14 @@ class Keys:
         try:
             key = SigningKey.load(path)
         except FileNotFoundError as missing:
-            self.problem = f"{missing.filename} is not there"
+            self.problem = f"{missing.filename} is not there: {_NAME_IT}"
         except (OSError, InvalidFile) as error:
             self.problem = str(error)
         else:
             if key.public.x in known[:1]:
                 return key
-            what = "was replaced by another key" if key.public.x in known else "is not a key of this vault"
-            self.problem = f"{path} {what}"
+            what = "the key that signs for this vault now" if key.public.x in known else "a key of this vault"
+            self.problem = f"{path} is not {what}: {_NAME_IT}"
         return None
 
     def next(self, known: Sequence[str]) -> "SigningKey":
@@ -99,7 +100,9 @@ class Keys:
         from .jws import SigningKey
 
         if self._sign_with is not None:
-            raise InvalidSetting("a key that a program holds is changed there; name its public half with --public-key")
+            changed = "a key that a program holds is changed there; " if known else ""
+            way_out = "name the public half of the key that --sign-with holds with --public-key"
+            raise InvalidSetting(changed + way_out)
         if self._private.exists():
             key = SigningKey.load(self._private)
             if key.public.x not in known:  # it may be another vault's, so it is taken and never overwritten
