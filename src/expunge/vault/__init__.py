@@ -10,7 +10,7 @@ from ..doors import door
 
 if TYPE_CHECKING:
     from .certificates.anchors import Anchor
-    from .certificates.personal import PersonalReceipt
+    from .certificates.personal import PersonalReceipt, check_receipt
     from .ledger.history import LoggedRequest
     from .receipts import Check, Receipt, Status, Verdict
     from .requests.naming import Holding
@@ -28,12 +28,14 @@ __all__ = [
     "Status",
     "Vault",
     "Verdict",
+    "check_receipt",
 ]
 
 _HOMES = {
     "Anchor": "certificates.anchors",
     "LoggedRequest": "ledger.history",
     "PersonalReceipt": "certificates.personal",
+    "check_receipt": "certificates.personal",
     "Check": "receipts",
     "Receipt": "receipts",
     "Status": "receipts",

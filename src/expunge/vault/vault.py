@@ -495,18 +495,22 @@ class Vault:
         with self._looking() as writer:
             return holdings(writer.site, _known(writer, ids))
 
-    def verify(self, *, progress: Progress = silent, head: "Anchor | None" = None) -> Verdict:
+    def verify(self, *, progress: Progress = silent, head: "Anchor | str | None" = None) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate.
 
         Parameters
         ----------
         progress : callable, optional
             As in `create`.
-        head : Anchor, optional
-            A head that was kept outside: whether the ledger continues it.
+        head : Anchor or str, optional
+            A head that was kept outside, or its text: whether the ledger continues it.
         """
         from . import audit
 
+        if isinstance(head, str):
+            from .certificates.anchors import Anchor
+
+            head = Anchor(head.strip())
         self._writer.forget()  # what is in memory proves nothing about the files
         with self._looking(tidy=True) as writer:
             return audit.verify(writer, progress, head)

@@ -112,23 +112,27 @@ def compact(signed: bytes, signature: bytes) -> str:
 
 
 def load_public(path: Path) -> list[PublicKey]:
-    """Read public keys, one or more PEM blocks; what is between them is not looked at."""
-    data = files.read(path, most=_MOST_BYTES)
+    """Read the public keys in a file."""
+    return public_keys(files.read(path, most=_MOST_BYTES), str(path))
+
+
+def public_keys(data: bytes, name: str) -> list[PublicKey]:
+    """Public keys, one or more PEM blocks; what is between them is not looked at. Errors call them ``name``."""
     keys = []
     for body in _PEM.findall(data):
         try:
             der = base64.b64decode(text := b"".join(body.split()), validate=True)
             key = serialization.load_der_public_key(der)
         except (ValueError, UnsupportedAlgorithm):
-            raise InvalidFile(f"{path} is not a public key in PEM") from None
+            raise InvalidFile(f"{name} is not a public key in PEM") from None
         if not isinstance(key, Ed25519PublicKey):
-            raise InvalidFile(f"{path} is not an Ed25519 key")
+            raise InvalidFile(f"{name} is not an Ed25519 key")
         found = PublicKey(key)
         if b"".join(found.pem().splitlines()[1:-1]) != text:  # other bytes of the same key
-            raise InvalidFile(f"{path} is not a public key in PEM")
+            raise InvalidFile(f"{name} is not a public key in PEM")
         keys.append(found)
     if not keys:
-        raise InvalidFile(f"{path} is not a public key in PEM")
+        raise InvalidFile(f"{name} is not a public key in PEM")
     return keys
 
 

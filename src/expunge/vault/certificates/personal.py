@@ -128,6 +128,24 @@ def issued(
     return [one(person, leaf) for person, leaf in zip(ids, of.of(ids), strict=True)]
 
 
+def check_receipt(receipt: bytes | str, id: str | int, public_key_pem: bytes) -> dict[str, Any]:  # noqa: A002
+    """Check a personal receipt, offline, and return what its certificate says.
+
+    Parameters
+    ----------
+    receipt : bytes or str
+        The text of the receipt's file.
+    id : str or int
+        Whose receipt it should be.
+    public_key_pem : bytes
+        The public key that must have signed it, or several, one PEM block after the other. Anybody can make a key: be
+        sure that it is the operator's.
+    """
+    from . import jws
+
+    return checked_receipt(PersonalReceipt.from_json(receipt), id, jws.public_keys(public_key_pem, "public_key_pem"))
+
+
 def checked_receipt(receipt: PersonalReceipt, person: str | int, keys: Sequence["PublicKey"]) -> dict[str, Any]:
     """What the certificate in a receipt says, if one of these keys signed it and it is about this id."""
     from . import jws
