@@ -76,11 +76,12 @@ class Handed:
         """Write receipts; what goes wrong is told after the answer, because the request was carried out."""
         from ..errors import ExpungeError
         from ..saving import files
-        from ..vault.certificates import jws
 
         if self._folder is None or self.problem:
             return
         try:
+            from ..vault.certificates import jws
+
             for one, receipt in made().items():
                 path = self._folder / f"{receipt.request:06}-{receipt.name}.json"
                 beside = path.with_name(f".{path.name}.new")
