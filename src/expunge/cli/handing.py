@@ -72,7 +72,9 @@ class Handed:
             except (FileExistsError, NotADirectoryError):
                 raise UsageError(f"--receipts names a folder, and {self._folder} cannot be one") from None
 
-    def hand(self, made: "Callable[[], Mapping[str, PersonalReceipt]]", *, lost: bool = True) -> None:
+    def hand(
+        self, made: "Callable[[], Mapping[str, PersonalReceipt]]", *, lost: bool = True, request: int | None = None
+    ) -> None:
         """Write receipts; what goes wrong is told after the answer, because the request was carried out."""
         from ..errors import ExpungeError
         from ..saving import files
@@ -93,7 +95,8 @@ class Handed:
         except (ExpungeError, OSError, MemoryError, ImportError) as error:
             if not lost:
                 raise
-            self.problem = f"the receipts could not be written: {error}; {self._again} makes them again"
+            again = self._again if request is None else f"{self._again} --request {request}"
+            self.problem = f"the receipts could not be written: {error}; {again} makes them again"
 
     def fields(self) -> dict[str, Any]:
         """For JSON; nothing if no receipts were asked for."""
@@ -112,10 +115,6 @@ class Handed:
 
     def show(self, args: Namespace, *first: str, **fields: Any) -> None:
         """Print what was written, where that is the whole answer but for a first line, or other fields."""
-        from ..errors import AnswerLost
-
-        if self.problem:
-            raise AnswerLost(self.problem)
         if args.json:
             terminal.say_json(fields | self.fields())
         else:

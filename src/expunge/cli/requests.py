@@ -194,7 +194,8 @@ def rectify(args: Namespace) -> None:
     """Replace all rows of the ids in a table by right ones."""
     vault, handed = opened(args), Handed(args)
     receipt = vault.rectify(args.data, **said(args))
-    handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), request=receipt.request))
+    number = receipt.request
+    handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), request=number), request=number)
     show_receipt(receipt, "corrected {rows} of {people}; {learners} learned anew", args, handed=handed)
 
 
@@ -204,7 +205,7 @@ def add(args: Namespace) -> None:
     with terminal.progress(quiet=args.json) as told:
         receipt = vault.add(args.data, skip_erased=args.skip_erased, clip=args.clip, progress=told, **said(args))
     left_out = {"request": receipt.request, "skip_unknown": args.skip_erased}
-    handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), **left_out))
+    handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), **left_out), request=receipt.request)
     show_receipt(receipt, "added {rows} of {people}; {learners} learned anew", args, skipped=_ERASED, handed=handed)
 
 
@@ -214,6 +215,7 @@ def readmit(args: Namespace) -> None:
     receipt = vault.readmit(wanted, skip_unknown=args.skip_unknown, **said(args))
     handed.hand(
         lambda: vault.personal_receipts(wanted, request=receipt.request, skip_unknown=args.skip_unknown),
+        request=receipt.request,
     )
     skipped = ("id that is not erased was", "ids that are not erased were")
     show_receipt(receipt, "{people} may be added again", args, skipped=skipped, handed=handed)
