@@ -154,6 +154,7 @@ class Vault:
                     plan = Train.plan(
                         writer.site, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress
                     )
+                    writer.check_process()  # whoever is told of the progress may have forked
                     introduction = None
                     if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
                         founding.makes(*keys.files)
