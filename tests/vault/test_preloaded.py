@@ -29,7 +29,7 @@ def run(library, *words):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WORDS)
 def test_after_a_system_call_that_fails_the_exit_code_says_what_became_of_the_request(library, command):
-    run(library, "--command", command, "--every", "29")
+    run(library, "--command", command, "--every", "67")
 
 
 @pytest.mark.slow
