@@ -17,7 +17,7 @@ from joserfc.jwk import OKPKey
 from expunge.errors import InvalidSetting, SigningFailed
 from expunge.vault.certificates import jws
 from expunge.vault.certificates.jws import HEAD, TYPE, SigningKey
-from expunge.vault.certificates.signers import CommandSigner, SocketSigner, _signature, signer_of
+from expunge.vault.certificates.signers import OutsideSigner, _signature, signer_of
 
 from support.signing import dripping, listening, python_signer
 
@@ -35,7 +35,7 @@ def python(program):
 
 def failure(command, wait=30.0, public=KEY.public):
     with pytest.raises(SigningFailed) as caught:
-        CommandSigner(command, public, wait).sign(PAYLOAD)
+        OutsideSigner(command, public, wait).sign(PAYLOAD)
     text = str(caught.value)
     signed = jws.signing_input(public, PAYLOAD, TYPE).decode()
     for hidden in (PAYLOAD, signed):
@@ -68,9 +68,9 @@ def test_a_signer_outside_gives_the_bytes_that_the_key_itself_gives(tmp_path, ho
 
 def test_a_large_payload_gets_through_whole(tmp_path):
     payload = '{"a":"' + "x" * 500_000 + '"}'
-    assert CommandSigner(python_signer(tmp_path, KEY), KEY.public).sign(payload) == KEY.sign(payload)
+    assert OutsideSigner(python_signer(tmp_path, KEY), KEY.public).sign(payload) == KEY.sign(payload)
     with listening(tmp_path / "s", KEY.key.sign):
-        assert SocketSigner(f"unix:{tmp_path / 's'}", KEY.public).sign(payload) == KEY.sign(payload)
+        assert OutsideSigner(f"unix:{tmp_path / 's'}", KEY.public).sign(payload) == KEY.sign(payload)
 
 
 FORMS = {
@@ -151,7 +151,7 @@ def test_an_answer_that_is_no_signature_of_the_key_is_refused(tmp_path):
 def test_what_a_signer_says_counts_also_if_it_did_not_read(tmp_path):
     payload = '{"a":"' + "x" * 500_000 + '"}'
     with pytest.raises(SigningFailed, match="answered with 0 bytes"):
-        CommandSigner("true", KEY.public).sign(payload)
+        OutsideSigner("true", KEY.public).sign(payload)
 
 
 def test_no_descriptor_of_ours_is_inherited(tmp_path):
@@ -166,7 +166,7 @@ def test_no_descriptor_of_ours_is_inherited(tmp_path):
 def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
     def asked(answer, wait=30.0):
         with listening(tmp_path / "s", answer), pytest.raises(SigningFailed) as caught:
-            SocketSigner(f"unix:{tmp_path / 's'}", KEY.public, wait).sign(PAYLOAD)
+            OutsideSigner(f"unix:{tmp_path / 's'}", KEY.public, wait).sign(PAYLOAD)
         (tmp_path / "s").unlink()
         return str(caught.value)
 
@@ -178,7 +178,7 @@ def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
     assert "no Ed25519 signature" in asked(lambda asked: asked)
     for path, reason in ((tmp_path / "none", "No such file"), (tmp_path, "refused"), ("x" * 200, "too long")):
         with pytest.raises(SigningFailed, match=reason):
-            SocketSigner(f"unix:{path}", KEY.public).sign(PAYLOAD)
+            OutsideSigner(f"unix:{path}", KEY.public).sign(PAYLOAD)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "unix:", "sh -c 'x", "''", "a\0b", "unix:a\0b"])

@@ -78,6 +78,7 @@ class Handed:
         """Write receipts; what goes wrong is told after the answer, because the request was carried out."""
         from ..errors import ExpungeError
         from ..saving import files
+        from ..saving.drafts import drafted
 
         if self._folder is None or self.problem:
             return
@@ -86,9 +87,7 @@ class Handed:
 
             for one, receipt in made().items():
                 path = self._folder / f"{receipt.request:06}-{receipt.name}.json"
-                beside = path.with_name(f".{path.name}.new")
-                files.wipe_draft(beside)
-                with files.replacing(path, beside) as new:
+                with drafted(path) as new:
                     files.write_all(new.fd, receipt.to_json().encode(), 0)
                     new.commit()
                 self._written.append(Written(one, path, jws.unchecked(receipt.certificate)["kind"]))

@@ -10,7 +10,7 @@ from .certificates.notary import now
 from .certificates.payload import SOFTWARE, receipts_fields, statement
 from .certificates.personal import UNKNOWN, PersonalReceipt, checked_receipt, issued
 from .ledger.history import history
-from .ledger.records import SIGNATURE, Record
+from .ledger.records import Record, requests_in
 from .requests.naming import holdings
 
 if TYPE_CHECKING:
@@ -26,22 +26,20 @@ def issue(
     """The receipts of people, by their ids: of this request, or of those that erased them."""
     wanted = list(dict.fromkeys(ids))
     records, _ = writer.ledger.read()
-    asked = {record.request: record for record in records if record.is_request}
-    certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == SIGNATURE}
-    states = {logged.number: logged.state for logged in history(records)}
+    asked, logged = requests_in(records), {one.number: one for one in history(records)}
     by = {one: h.request for one, h in zip(wanted, holdings(writer.site, wanted), strict=True)}
     if request is not None:
         by = dict.fromkeys(wanted, request)
     found = dict[bytes, PersonalReceipt]()
     for number in {number for number in by.values() if number is not None}:
-        if states.get(number) == "restored" or (number in asked and asked[number].kind == "restore"):
+        if number in logged and (logged[number].kind == "restore" or logged[number].state == "restored"):
             raise InvalidSetting(f"request {number} {_RESTORED}")
         if number not in asked or "receipts" not in asked[number].body:
             raise InvalidSetting(f"there is no request {number} that gives receipts; expunge log tells which there are")
-        if number not in certificates:
+        if (certificate := logged[number].certificate) is None:
             raise Unfinished(f"request {number} is not certified yet: ask again once the signing key is there")
         mine = [one for one in wanted if by[one] == number]
-        made = issued(*_tree(writer, asked[number], mine), mine, certificates[number])
+        made = issued(*_tree(writer, asked[number], mine), mine, certificate)
         there = {one: receipt for one, receipt in zip(mine, made, strict=True) if receipt is not None}
         for one in list(there)[:1]:  # all have the same certificate, which somebody may have changed in the ledger
             _check(writer, one, there[one])

@@ -8,7 +8,7 @@ from .certificates.committed import check_committed
 from .certificates.keyring import known_keys
 from .certificates.waiting import waiting
 from .disk.manifest import Manifest
-from .ledger.records import DONE, SIGNATURE, START, Record
+from .ledger.records import DONE, SIGNATURE, START, Record, of_kind
 from .looking import check_vault
 from .requests import Train, request_of
 from .requests.lost import Lost
@@ -25,7 +25,7 @@ def recover(writer: "Writer") -> None:
     records = _tail(writer, manifest)
     _settle_keys(writer)
     requests = [record for record in records if record.is_request]
-    done = {record.request: record for record in records if record.kind == DONE}
+    done = of_kind(records, DONE)
     ahead = [record for record in requests if manifest is None or record.request > manifest.request]
     if ahead:
         newest = ahead[-1]
@@ -73,12 +73,12 @@ def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Rec
     check_committed(manifest, records, vault.state.ensemble.digest())
     writer.tidy()
     writer.notary.waiting = _vouched_waiting(manifest, records)
-    done = {record.request for record in records if record.kind == DONE}
+    done = of_kind(records, DONE)
     lost = Lost(vault.rows.live)
     for number, request in missed:
         request.replay(lost, number, done=number in done)
     # Who was erased by a request that nobody finished, or certified, is erased by this one.
-    uncertified = {record.request for record in ahead} - {r.request for r in records if r.kind == SIGNATURE}
+    uncertified = {record.request for record in ahead} - of_kind(records, SIGNATURE).keys()
     lost.bury = {hashed: writer.newest + 1 if by in uncertified else by for hashed, by in lost.bury.items()}
     with writer.preparing():
         plan = Restore.plan(writer.site, lost)

@@ -17,7 +17,7 @@ from .certificates.merkle import root
 from .certificates.payload import certificate_payload, issuer, payload_text
 from .disk.leaves import Leaves
 from .ledger.history import history
-from .ledger.records import DONE, KEY, SIGNATURE, START, Position, Record
+from .ledger.records import DONE, KEY, SIGNATURE, START, Position, Record, of_kind, requests_in
 
 if TYPE_CHECKING:
     from .writer import Writer
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def check_signatures(writer: "Writer", records: Sequence[Record]) -> str:
     """Check that the newest key of its time signed each certificate, which says what its records say."""
     vault, public = writer.identity.vault, writer.places.public
-    asked = {record.request: record for record in records if record.is_request}
-    done = {record.request: record for record in records if record.kind == DONE}
+    asked, done = requests_in(records), of_kind(records, DONE)
     payloads = {request: certificate_payload(vault, asked[request], record) for request, record in done.items()}
     keys, signed, unendorsed, after = list[PublicKey](), dict[int, str](), 0, START
     for record in records:

@@ -1,12 +1,12 @@
 """Anchors: heads that are kept outside the vault, with the proof of when they existed: written, read and checked."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InvalidSetting
 from ...saving import files
+from ...saving.drafts import drafted
 from ..ledger.records import Record
 from . import jws
 from .heads import check_head
@@ -73,6 +73,6 @@ def _stamp_path(path: Path) -> Path:
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file for others to read, in one step."""
-    with files.replacing(path, path.with_name(f".{path.name}.{secrets.token_hex(4)}"), shared=True) as new:
+    with drafted(path, shared=True) as new:
         files.write_all(new.fd, data, 0)
         new.commit()

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import InvalidCertificate, VerificationFailed
 from ..ledger.records import Position, Record, fits
 from . import jws
-from .payload import payload_text
+from .payload import issuer, payload_text
 from .signers import Signer
 
 VERSION = 1
@@ -46,7 +46,7 @@ def head_payload(vault: str, position: Position, records: int, request: int, tim
     return payload_text(
         {
             "version": VERSION,
-            "iss": _issuer(vault),
+            "iss": issuer(vault),
             "iat": int(time.timestamp()),
             "head": position.hash,
             "records": records,
@@ -63,7 +63,7 @@ def check_head(payload: Mapping[str, Any], records: Sequence[Record]) -> None:
     """
     if not fits(payload, _FIELDS) or payload["version"] != VERSION or payload["records"] < 1:
         raise InvalidCertificate(f"this is not a head of version {VERSION}: fields are missing, or of another kind")
-    if not records or payload["iss"] != _issuer(str(records[0].body.get("vault"))):
+    if not records or payload["iss"] != issuer(str(records[0].body.get("vault"))):
         raise VerificationFailed("the head is of another vault")
     if len(records) < payload["records"]:
         raise VerificationFailed(
@@ -87,7 +87,3 @@ def sign_head(records: Sequence[Record], signer: Signer) -> str:
     vault, last = str(records[0].body["vault"]), records[-1].end
     payload = head_payload(vault, last, len(records), newest_request(records), datetime.now(UTC))
     return signer.sign(payload, jws.HEAD)
-
-
-def _issuer(vault: str) -> str:
-    return f"expunge vault {vault}"

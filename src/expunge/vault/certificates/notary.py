@@ -14,9 +14,9 @@ from ...saving import files
 from ...saving.own import Beside
 from ..disk.manifest import Manifest
 from ..ledger.ledger import Ledger
-from ..ledger.records import DONE, SIGNATURE, Position, Record, compose
+from ..ledger.records import DONE, SIGNATURE, Position, Record, compose, of_kind, requests_in
 from .committed import check_committed
-from .keyring import key_record, known_keys
+from .keyring import key_record, known_keys, thumbprint
 from .keys import Keys
 from .payload import certificate_payload, done_record
 
@@ -53,15 +53,13 @@ class Notary:
 
         It is for the end of the ledger as it is now; None if the key signs for this vault already.
         """
-        from .jws import PublicKey
-
         before = self._keys.former(self.known)
         key = given or self._keys.next(self.known)
         if not self.known:
             self._keys.check_unused(key.public.x)
         if key.public.x in self.known:
             return None
-        previous = PublicKey.of(self.known[0]).name if self.known else ""
+        previous = thumbprint(self.known[0]) if self.known else ""
         return key_record(self._vault, self._ledger.tip, now(), key, previous, before)
 
     def adopt(self, given: "Signer | None" = None) -> None:
@@ -124,8 +122,7 @@ class Notary:
     def _waiting_payloads(self, manifest: Manifest, digest: str) -> dict[int, str]:
         """What the certificates that wait have to say; before one is signed, all of it must fit."""
         records = self._ledger.vouched(manifest.before)
-        asked = {record.request: record for record in records if record.is_request}
-        done = {record.request: record for record in records if record.kind == DONE}
+        asked, done = requests_in(records), of_kind(records, DONE)
         if not asked.keys() & done.keys() >= {*self.waiting, manifest.request}:
             raise InvalidFile(f"{self._ledger.path} was changed: it lacks requests that wait for their certificate")
         check_committed(manifest, records, digest)  # for all before it the manifest vouches

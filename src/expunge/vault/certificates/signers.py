@@ -6,9 +6,7 @@ It is checked with the public key before anything is done with it, so a signer c
 
 import base64
 import re
-import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
@@ -34,39 +32,23 @@ class Signer(Protocol):
 
 
 @dataclass(frozen=True)
-class CommandSigner:
-    """A program that reads what is to be signed from standard input and writes the signature to standard output."""
+class OutsideSigner:
+    """A program, or whatever listens at a Unix socket: it gets what is to be signed, and answers with the signature."""
 
-    command: str
-    public: PublicKey
-    wait: float = _WAIT
-
-    def sign(self, payload: str, typ: str = TYPE) -> str:
-        words = shlex.split(self.command)
-        signed = signing_input(self.public, payload, typ)
-        said = talking.to_program(words, signed, most=_MOST_BYTES, wait=self.wait, hidden=payload)
-        return _statement(signed, said, self.public, f"the signer {Path(words[0]).name}")
-
-
-@dataclass(frozen=True)
-class SocketSigner:
-    """The same at a Unix socket: it gets what is to be signed, and answers once no more comes."""
-
-    address: str
+    named: str  # a command, or unix: and the path of a socket
     public: PublicKey
     wait: float = _WAIT
 
     def sign(self, payload: str, typ: str = TYPE) -> str:
         signed = signing_input(self.public, payload, typ)
-        path = self.address.removeprefix(talking.SOCKET)
-        said = talking.to_socket(path, signed, most=_MOST_BYTES, wait=self.wait)
-        return _statement(signed, said, self.public, f"the signer at {path}")
+        who, said = talking.ask(self.named, signed, most=_MOST_BYTES, wait=self.wait, hidden=payload)
+        return _statement(signed, said, self.public, who)
 
 
-def signer_of(text: str, public: PublicKey) -> CommandSigner | SocketSigner:
+def signer_of(text: str, public: PublicKey) -> OutsideSigner:
     """The signer that ``--sign-with`` names: ``unix:/path`` is a socket, anything else a command."""
     talking.check_named(text)
-    return SocketSigner(text, public) if text.startswith(talking.SOCKET) else CommandSigner(text, public)
+    return OutsideSigner(text, public)
 
 
 def _statement(signed: bytes, said: bytes, public: PublicKey, who: str) -> str:

@@ -37,13 +37,24 @@ def check_named(text: str) -> None:
         raise InvalidSetting("--sign-with needs a command, or unix: and the path of a socket")
 
 
-def to_program(words: Sequence[str], data: bytes, *, most: int, wait: float, hidden: str) -> bytes:
+def ask(named: str, data: bytes, *, most: int, wait: float, hidden: str) -> tuple[str, bytes]:
+    """Ask the program or socket of this name; returns who that is, and the answer."""
+    if named.startswith(SOCKET):
+        path = named.removeprefix(SOCKET)
+        who = f"the signer at {path}"
+        return who, _to_socket(who, path, data, most=most, wait=wait)
+    words = shlex.split(named)
+    who = f"the signer {Path(words[0]).name}"  # no more: arguments may be secret
+    return who, _to_program(who, words, data, most=most, wait=wait, hidden=hidden)
+
+
+def _to_program(who: str, words: Sequence[str], data: bytes, *, most: int, wait: float, hidden: str) -> bytes:
     """Run a program with data on its standard input, and return what it writes to standard output.
 
     It has our environment and none of our files, and a process group of its own, which is killed if it takes too long.
     No error repeats the data, or the ``hidden`` text that the data encodes.
     """
-    who, ends = f"the signer {Path(words[0]).name}", time.monotonic() + wait
+    ends = time.monotonic() + wait
     with _started(words, who) as program:
         exchange = _Exchange(program, data, most)
         in_time = exchange.run(ends)
@@ -63,9 +74,9 @@ def to_program(words: Sequence[str], data: bytes, *, most: int, wait: float, hid
     return exchange.said
 
 
-def to_socket(path: str, data: bytes, *, most: int, wait: float) -> bytes:
+def _to_socket(who: str, path: str, data: bytes, *, most: int, wait: float) -> bytes:
     """Send data to a Unix socket, say that no more comes, and return what it answers."""
-    who, ends, said = f"the signer at {path}", time.monotonic() + wait, b""
+    ends, said = time.monotonic() + wait, b""
     try:
         with socket.socket(socket.AF_UNIX) as there:
             there.settimeout(wait)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .records import DONE, SIGNATURE, Record
+from .records import DONE, SIGNATURE, Record, of_kind
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,13 @@ class LoggedRequest:
 
 def history(records: Sequence[Record]) -> list[LoggedRequest]:
     """The requests in all records of a ledger."""
-    certificates = {r.request: str(r.body["certificate"]) for r in records if r.kind == SIGNATURE}
-    done = {r.request for r in records if r.kind == DONE}
+    signed, done = of_kind(records, SIGNATURE), of_kind(records, DONE)
     asked = [r for r in records if r.is_request]
     restores = [r for r in asked if r.kind == "restore" and r.request in done]
     restored = max((r.request for r in restores), default=0)
 
     def state(number: int) -> str:
-        if number in certificates:
+        if number in signed:
             return "certified"
         if number in done and not any(int(r.body.get("since", 0)) < number < r.request for r in restores):
             return "done"
@@ -63,7 +62,7 @@ def history(records: Sequence[Record]) -> list[LoggedRequest]:
             rows=int(r.body["rows"]),
             people=int(r.body["people"]),
             state=state(r.request),
-            certificate=certificates.get(r.request),
+            certificate=str(signed[r.request].body["certificate"]) if r.request in signed else None,
             reference=str(r.body["reference"]),
             actor=str(r.body["actor"]),
         )

@@ -8,7 +8,7 @@ in `requests`.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,16 @@ class Record:
     def request(self) -> int:
         """The number of the request that it is about; 0 if it is about none."""
         return int(self.body.get("request", 0))
+
+
+def requests_in(records: Iterable[Record]) -> dict[int, Record]:
+    """The records that ask for something, by the number of the request."""
+    return {record.request: record for record in records if record.is_request}
+
+
+def of_kind(records: Iterable[Record], kind: str) -> dict[int, Record]:
+    """The records of one of the ledger's own kinds, by the number of the request that they are about."""
+    return {record.request: record for record in records if record.kind == kind}
 
 
 def header(vault: str) -> Record:

@@ -17,7 +17,6 @@ from ...saving.archive import dump
 from ...saving.blueprints import blueprint_parts
 from ...saving.npy import array_parts
 from ..certificates.commitments import Commitments
-from ..certificates.merkle import root
 from ..disk.fields import Word
 from ..disk.folder import Folder, VaultIdentity
 from ..disk.leaves import Leaves
@@ -130,7 +129,8 @@ class Plan:
             stage=None if self.stage is None else site.folder.write(f"stage.{number}", *array_parts(self.stage)),
             about=_about(site.now.schema if self.charter is None else self.charter.schema, state.blueprint),
         )
-        site.leaves.write(number, root(self.leaves).hex(), self.leaves)
+        if self.leaves:
+            site.leaves.write(number, record.body["receipts"], self.leaves)
         files.create(site.folder.path / manifest.name, manifest.to_bytes())
         files.sync_folder(site.folder.path)
         return manifest
