@@ -571,8 +571,6 @@ class Vault:
         public_key : path, optional
             The public half (PEM) of the key that ``sign_with`` holds now.
         """
-        from .certificates.jws import PublicKey
-
         given, changed = self._keys.held(public_key), False
         try:
             with self._writing() as writer:
@@ -582,7 +580,7 @@ class Vault:
                 finally:
                     changed = writer.notary.known != known
                 writer.forget()
-                newest = PublicKey.of(writer.notary.known[0]).name
+                newest = thumbprint(writer.notary.known[0])
             self._settle()  # certifies what was done while the key was away
         except Exception as error:
             if not changed:

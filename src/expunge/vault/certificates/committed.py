@@ -4,16 +4,18 @@ from collections.abc import Sequence
 
 from ...errors import InvalidFile
 from ..disk.manifest import Manifest
-from ..ledger.records import DONE, Record
+from ..ledger.records import DONE, Record, of_kind
 from .payload import commitment
 
 
 def check_committed(manifest: Manifest, records: Sequence[Record], digest: str) -> None:
     """Refuse a state with this digest if the ledger says that the manifest's request, once done, led to another."""
-    for done in (record.body for record in records if record.kind == DONE and record.request == manifest.request):
-        said = done["commitment"], done["schema"], done["fold_case"]
-        if said != (commitment(manifest.salt, digest), manifest.schema.sum, manifest.about.fold_case):
-            raise InvalidFile(
-                f"the folder is damaged, or the ledger was changed: the state is not the one that request "
-                f"{manifest.request} led to, as the ledger tells; put a copy of the folder back"
-            )
+    done = of_kind(records, DONE).get(manifest.request)
+    if done is None:
+        return
+    said = done.body["commitment"], done.body["schema"], done.body["fold_case"]
+    if said != (commitment(manifest.salt, digest), manifest.schema.sum, manifest.about.fold_case):
+        raise InvalidFile(
+            f"the folder is damaged, or the ledger was changed: the state is not the one that request "
+            f"{manifest.request} led to, as the ledger tells; put a copy of the folder back"
+        )
