@@ -188,8 +188,11 @@ FORKING = {
 
 @pytest.mark.parametrize("kind", FORKING)
 @pytest.mark.parametrize("at", [0, -1], ids=["first", "last"])
-def test_a_child_that_was_forked_in_the_midst_of_a_request_refuses_and_leaves_the_parents_files_alone(vault, kind, at):
-    """The child comes back from what was called, as if the request were its own."""
+@pytest.mark.parametrize("late", [False, True], ids=["beside", "after"])
+def test_a_child_that_was_forked_in_the_midst_of_a_request_refuses_and_leaves_the_parents_files_alone(
+    vault, kind, at, late
+):
+    """The child comes back from what was called, as if the request were its own; ``late``: when the parent is done."""
     calls = []
     FORKING[kind](Vault.open(made(vault.places.vault.with_name("dry.vault")).places.vault), lambda *_: calls.append(1))
     if (new := vault.places.vault.with_name("new.vault")).exists():
@@ -197,12 +200,16 @@ def test_a_child_that_was_forked_in_the_midst_of_a_request_refuses_and_leaves_th
             shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
     when = range(len(calls))[at]
     told, tell = os.pipe()
+    ended, end = os.pipe()
     seen = []
 
     def fork(*_):
         seen.append(1)
         if len(seen) - 1 == when and not os.fork():
             seen.append("child")
+            os.close(end)
+            if late:
+                os.read(ended, 1)  # nothing comes: the parent closes the other end
 
     try:
         FORKING[kind](vault, fork)
@@ -214,6 +221,7 @@ def test_a_child_that_was_forked_in_the_midst_of_a_request_refuses_and_leaves_th
     if "child" in seen:
         os.write(tell, b"it was carried out")
         os._exit(0)
+    os.close(end)
     assert select.select([told], [], [], PATIENCE)[0]
     assert os.read(told, 100) == b"VaultBusy"
     os.wait()

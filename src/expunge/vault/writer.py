@@ -86,6 +86,8 @@ class Writer:
                     yield
                 except BaseException as error:
                     self._broken = isinstance(error, SyncFailed) or isinstance(error.__cause__, SyncFailed)
+                    if isinstance(error, Exception):  # in a child that was forked meanwhile it says nothing
+                        self.check_process()
                     raise
 
     def _take_up(self) -> None:
