@@ -116,8 +116,14 @@ class FeatureMap(ABC):
 
     def __repr__(self) -> str:
         defaults = _defaults(type(self))
-        changed = [f"{n}={v!r}" for n, v in FeatureMap.get_params(self).items() if repr(v) != repr(defaults[n])]
+        changed = [f"{n}={_shown(v)}" for n, v in FeatureMap.get_params(self).items() if repr(v) != repr(defaults[n])]
         return f"{self.map_name}({', '.join(changed)})"
+
+
+def _shown(value: Any) -> str:
+    """A parameter on one line; of many numbers the first."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _summary(array: Floats) -> dict[str, Any]:
