@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .encoding.features import FeatureMap
     from .errors import ExpungeError
     from .fitted import Report
+    from .planning.planner import plan
     from .regressor import CodedRegressor
     from .transformers import Powers, RandomFourier
 
@@ -28,6 +29,7 @@ __all__ = [
     "Powers",
     "RandomFourier",
     "Report",
+    "plan",
     "random_code",
 ]
 
@@ -40,6 +42,7 @@ _HOMES = {
     "Powers": "transformers",
     "RandomFourier": "transformers",
     "Report": "fitted",
+    "plan": "planning.planner",
     "random_code": "encoding.drawing",
 }
 

@@ -48,7 +48,9 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
     linear : bool
         Whether the inputs themselves are features, too, after the cosines.
     order : int, optional
-        Feature j looks at 1 + j % order inputs only, drawn among those that are relevant. None: at all.
+        Feature j looks at 1 + j % order inputs only. With one scale per input, an input is drawn with a chance in
+        proportion to its own, and its entry of theta is multiplied by the geometric mean of that and the largest: what
+        is relevant gets more features, not only higher frequencies. None: a feature looks at all inputs.
     random_state : int, Generator, RandomState or None
         The seed. Inside a model, None means that the model's own seed decides.
 
@@ -117,6 +119,13 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         _cosine_of_turns(turns, unit, out=features[:, : self.n_features])
         np.multiply(scaled, unit, out=features[:, self.n_features :])
         return features
+
+    def slopes(self, scaled: Floats, weights: Floats) -> Floats:
+        """The gradients of the prediction with these weights of the features, at some rows: (b, d), (D,) -> (b, d)."""
+        theta = self.theta_
+        cosines = weights[: self.n_features]
+        slopes: Floats = (np.sin(scaled @ theta + self.offset_) * -cosines) @ theta.T
+        return slopes + weights[self.n_features :] if self.linear else slopes
 
     def arrays(self) -> dict[str, NDArray[np.int64]]:
         return {"projection": self.projection_, "phases": self.phases_, "exponents": self.exponents_}

@@ -88,13 +88,21 @@ class Frequencies:
         scale = self.scale / (2 * np.pi)
         if np.ndim(scale) == 2:
             return np.asarray(scale @ base)
-        return base * (scale[:, None] if isinstance(scale, np.ndarray) else scale)
+        if isinstance(scale, np.ndarray):
+            return base * (scale if self.order is None else np.sqrt(scale * scale.max()))[:, None]
+        return base * scale
 
     def _looks(self, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Draw which inputs each feature looks at, uniformly among the relevant ones, (d, D)."""
-        words = rng.random((self.n_inputs, count))
-        words[~self.relevant] = 2.0  # after all that may be chosen
-        chosen: NDArray[np.bool_] = words.argsort(axis=0).argsort(axis=0) < self.looks_at(count)
+        """Draw which inputs each feature looks at, one after the other, by their relevance: (d, D).
+
+        Whose exponential time over its relevance comes first is drawn first (Efraimidis and Spirakis 2006).
+        """
+        chance = self.relevant.astype(np.float64)
+        if isinstance(self.scale, np.ndarray) and self.scale.ndim == 1:
+            chance = self.scale
+        with np.errstate(divide="ignore"):
+            times = rng.standard_exponential((self.n_inputs, count)) / chance[:, None]  # never, without relevance
+        chosen: NDArray[np.bool_] = times.argsort(axis=0).argsort(axis=0) < self.looks_at(count)
         return chosen
 
 

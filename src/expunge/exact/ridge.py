@@ -4,17 +4,25 @@ A pure function of integers. Whoever calls it with the same integers on the same
 all of it runs on one BLAS thread.
 """
 
+from typing import Protocol
+
 import numpy as np
 
 from .arrays import Floats
 from .blas import factorise, solve_transposed
-from .moments import Moments
 from .threads import alone
 
 _LARGE = 2.0**500  # no sum of squares of ours comes near
 
 
-def ridge_weights(moments: Moments, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
+class Summed(Protocol):
+    """What `Moments` and `FloatMoments` have in common."""
+
+    def matrix(self, bits: int) -> Floats:
+        """The lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order, a new array."""
+
+
+def ridge_weights(moments: Summed, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
     """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
 
     A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of the diagonal

@@ -1,0 +1,139 @@
+"""Candidates: what a plan chooses from, each with its error and its costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..exact.arrays import Floats
+from ..learning.settings import Settings
+from ..transformers import RandomFourier
+from .codes import Coding
+from .costs import Costs, predicted
+from .trial import Trial
+
+
+GIVEN_UP = 0.01  # the largest part of the error that is given up for a cheaper model
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting: what it is, how well it predicts, and what it takes.
+
+    Attributes
+    ----------
+    code, shards, rate
+        How rows are shared out among learners.
+    features, cosines
+        The features, and how many of them are cosines.
+    alpha : float
+        The ridge penalty.
+    error : float
+        Mean squared error on the validation rows, over the target's variance there.
+    spread : float
+        Its standard error.
+    r2 : float
+        1 - error.
+    forget_ms, train_s, mb : float
+        Predicted from counts of operations: to forget a row, to train on all rows (one thread), to hold.
+    measured_forget_ms, measured_train_s : float
+        Measured here, on the sample. No choice depends on them.
+    """
+
+    code: str
+    shards: int
+    rate: int
+    features: str
+    cosines: int
+    alpha: float
+    error: float
+    spread: float
+    r2: float
+    forget_ms: float
+    train_s: float
+    mb: float
+    measured_forget_ms: float
+    measured_train_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A candidate with what it is made of: its settings and the errors of all validation rows."""
+
+    coding: Coding
+    settings: Settings
+    errors: Floats  # (m,)
+    costs: Costs
+    measured: tuple[float, float]  # ms to forget, s to train
+
+    @classmethod
+    def of(cls, coding: Coding, trial: Trial, size: "Size", measured: tuple[float, float]) -> "Tried":
+        """A trial with its costs for a table of this size."""
+        features = trial.settings.features
+        assert isinstance(features, RandomFourier)
+        width = int(features.n_features) + size.columns + 1 + size.targets
+        costs = predicted(coding.drawn(), rows=size.rows, inputs=size.inputs, cosines=features.n_features, width=width)
+        return cls(coding, trial.settings, trial.errors, costs, measured)
+
+    def shown(self, people: Floats) -> Candidate:
+        """The candidate as a line of a table."""
+        features = self.settings.features
+        assert isinstance(features, RandomFourier)
+        error = float(self.errors.mean())
+        return Candidate(
+            code=str(self.coding),
+            shards=self.coding.shards,
+            rate=self.coding.rate,
+            features=described(features),
+            cosines=int(features.n_features),
+            alpha=float(self.settings.alpha),
+            error=error,
+            spread=standard_error(self.errors, people),
+            r2=1.0 - error,
+            forget_ms=self.costs.forget_ms,
+            train_s=self.costs.train_s,
+            mb=self.costs.mb,
+            measured_forget_ms=self.measured[0],
+            measured_train_s=self.measured[1],
+        )
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the table is that will be trained on."""
+
+    rows: int
+    inputs: int
+    columns: int  # scaled, d'
+    targets: int
+
+
+def chosen(tried: Sequence[Tried], people: Floats, forget_ms: float | None) -> Tried:
+    """Of those within one standard error of the best, paired over the validation rows, the cheapest to train.
+
+    A small sample's standard error is wide (it gave up 15 % on one table): none is more than 1 % worse, either.
+    Only those count that forget a row within ``forget_ms``; if none does, the fastest.
+    """
+    quick = [one for one in tried if forget_ms is None or one.costs.forget_ms <= forget_ms]
+    quick = quick or [min(tried, key=lambda one: one.costs.forget_ms)]
+    best = min(quick, key=lambda one: one.errors.mean())
+    most = (1 + GIVEN_UP) * best.errors.mean()
+    good = [one for one in quick if one.errors.mean() <= most and _close(one.errors - best.errors, people)]
+    return min(good, key=lambda one: (one.costs.train_s, one.costs.forget_ms))
+
+
+def _close(worse: Floats, people: Floats) -> bool:
+    """Whether a mean difference is within one standard error."""
+    return float(worse.mean()) <= standard_error(worse, people)
+
+
+def standard_error(values: Floats, people: Floats) -> float:
+    """The standard error of a mean over rows of which one person may have several."""
+    residuals = np.bincount(people, weights=values - values.mean())  # what one person brings, others do not
+    return float(np.sqrt((residuals**2).sum())) / len(values)
+
+
+def described(features: RandomFourier) -> str:
+    """The features as the command line writes them, but for the relevance of single inputs."""
+    order = "" if features.order is None else f",order={features.order}"
+    return f"fourier:{features.n_features},kernel={features.kernel},linear{order}"

@@ -1,0 +1,110 @@
+"""Finals: the best shapes with as many features as each time to forget allows, and the codes.
+
+The numbers of features go in steps of the time to forget, so that a limit of 2 or 5 ms is met as closely as can be.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fitted import placed
+from ..learning.blueprint import draw_blueprint
+from ..learning.settings import Settings
+from ..learning.state import State
+from ..stores.change import Change
+from .candidates import Size, Tried
+from .codes import CODINGS, SINGLE, Coding
+from .costs import widest
+from .ground import Ground
+from .search import Found
+from .shapes import Shape
+from .trial import tried, unit
+
+STEPS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # milliseconds to forget a row
+_FEWEST = 16  # cosines
+_COMPARED = 10.0  # ms: with what this allows the shapes are compared
+_CODED = 5.0  # ms: codes are tried with what this allows, and with the best
+_GAIN = 0.99  # above that step, a step that gains less is the last
+_FORGETS = 3  # times that forgetting is measured
+
+
+@dataclass(frozen=True, eq=False)
+class Finals:
+    """Where candidates are tried, for a table of which size."""
+
+    ground: Ground
+    size: Size
+    seed: int
+    most: int  # cosines
+
+    def run(self, found: list[Found], limit: float | None, told: Callable[[float], None]) -> list[Tried]:
+        """Try the best shapes with every number of cosines, and the codes with two; ``limit`` is a step, too."""
+        steps = self._steps([*STEPS, *([] if limit is None else [limit])])
+        shape, made = self._compared(found), list[Tried]()
+        for k, cosines in enumerate(steps):
+            slower = [shape.stretched(0.5)] if cosines < self._cosines(_COMPARED) else []
+            made.append(min((self._tried(one, cosines, SINGLE) for one in [shape, *slower]), key=_error))
+            told((k + 1) / (len(steps) + len(CODINGS)))
+            if cosines > self._cosines(_COMPARED) and _error(made[-1]) > _GAIN * _error(made[-2]):
+                break  # more features would cost much and gain little
+        allowed = [one for one in made if limit is None or one.costs.forget_ms <= limit] or made[:1]
+        for settings in {id(one): one.settings for one in (min(allowed, key=_error), self._nearest(made))}.values():
+            made += [self._coded(settings, coding) for coding in CODINGS[1:] if self._fits(coding)]
+        told(1.0)
+        return made
+
+    def _compared(self, found: Iterable[Found]) -> Shape:
+        """The shape that does best with more features than the search had, and its reach with those."""
+        cosines = self._steps([_COMPARED])[-1]
+        shapes = [one.shape.stretched(factor) for one in found for factor in (1.0, 2.0)]
+        return min(shapes, key=lambda shape: _error(self._tried(shape, cosines, SINGLE)))
+
+    def _steps(self, times: Iterable[float]) -> list[int]:
+        """Numbers of cosines that forget within these times, rising."""
+        return sorted({min(self.most, max(_FEWEST, self._cosines(time))) for time in times})
+
+    def _cosines(self, forget_ms: float) -> int:
+        return widest(forget_ms) - self.size.columns - 1 - self.size.targets
+
+    def _nearest(self, made: list[Tried]) -> Tried:
+        """The candidate with the most cosines of those that are fast to forget."""
+        return max((one for one in made if one.costs.forget_ms <= _CODED), key=_cost, default=made[0])
+
+    def _fits(self, coding: Coding) -> bool:
+        """Whether every learner has enough coded rows."""
+        return all(len(fold.Z) >= 20 * coding.shards for fold in self.ground.folds)
+
+    def _tried(self, shape: Shape, cosines: int, coding: Coding) -> Tried:
+        settings = Settings(features=shape.features(cosines, self.seed), random_state=self.seed)
+        return self._coded(settings, coding)
+
+    def _coded(self, settings: Settings, coding: Coding) -> Tried:
+        settings = coding.applied(settings)
+        started = time.perf_counter()
+        trial = tried(self.ground, settings)
+        seconds = (time.perf_counter() - started) / len(self.ground.folds)
+        return Tried.of(coding, trial, self.size, (self._forgets(trial.settings), seconds))
+
+    def _forgets(self, settings: Settings) -> float:
+        """Milliseconds that it takes here to forget a row of the sample, without the ids; nothing is committed."""
+        fold = self.ground.folds[0]
+        some = slice(0, 50 * settings.shards)
+        blueprint = draw_blueprint(unit(settings), fold.Z.shape[1], fold.targets.shape[1])
+        rows, slots = placed(blueprint, fold.Z[some], fold.targets[some])
+        state = State.learn(blueprint, rows, len(slots))
+        times = []
+        for slot in slots[:_FORGETS]:
+            started = time.perf_counter()
+            state.after(Change(np.array([slot])))
+            times.append(time.perf_counter() - started)
+        return min(times) * 1e3
+
+
+def _error(one: Tried) -> float:
+    return float(f"{one.errors.mean():.5g}")
+
+
+def _cost(one: Tried) -> float:
+    return one.costs.forget_ms

@@ -1,0 +1,28 @@
+"""What a plan knows: how many bits its choice can carry about the people whose rows it saw.
+
+A plan picks one of N settings; whoever reads it learns at most log2 N bits about all of them together.
+"""
+
+import math
+from collections.abc import Sequence
+
+from .codes import CODINGS
+from .columns import GRID
+from .finals import STEPS
+from .shapes import KINDS, LEVELS
+from .trial import ALPHAS
+
+_REACHES = 32  # powers of two that a reach can be
+_STRESSED = 8  # a polished relevance may be this many powers of two above or below its level
+
+
+def bits(columns: int, knots: Sequence[int]) -> float:
+    """The logarithm of the number of settings that a plan could have picked.
+
+    ``columns`` are the scaled ones, each with a relevance; ``knots`` are the numbers of knots in each input to which the
+    plan gave some.
+    """
+    settings = len(KINDS) * _REACHES * len(ALPHAS) * (len(STEPS) + 1) * len(CODINGS)
+    relevance = columns * math.log2(LEVELS + 1 + _STRESSED)
+    chosen = sum(math.log2(math.comb(GRID + 1, count)) for count in knots)
+    return math.log2(settings) + relevance + chosen

@@ -1,0 +1,200 @@
+"""`plan`: looks at a sample of rows, tries settings, and says which model to train and what each choice costs."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_X_y
+
+from ..encoding.bounds import BoundsLike
+from ..encoding.randomness import as_generator
+from ..encoding.scales import Scales, ScalesLike
+from ..encoding.values import as_float, flag, whole_number
+from ..errors import InvalidSetting
+from ..exact.arrays import Floats
+from ..regressor import CodedRegressor
+from ..stores.ids import as_ids
+from .advice import advice
+from .candidates import Candidate, Size, Tried, chosen
+from .columns import proposed_scales
+from .finals import Finals
+from .ground import Ground
+from .knowledge import bits
+from .references import Reference, references
+from .sample import Sample, draw_sample
+from .search import search
+
+_SEARCH, _FINALS = 0.5, 0.4  # about their parts of the time
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What `plan` found.
+
+    Attributes
+    ----------
+    best : CodedRegressor
+        The model to train, not fitted, with everything set.
+    table : list of Candidate
+        Every candidate: settings, validation error, R2, ms to forget, s to train, MB. ``pandas.DataFrame(plan.table)``
+        makes a frame of it.
+    references : list of Reference
+        A linear model and boosted trees on the same split.
+    choice : Candidate
+        The line of the table that `best` is.
+    bits : float
+        At most so many bits the plan tells about all people together whose rows it saw.
+    rows, sampled : int
+        Rows of the table, and of the sample that was looked at.
+    """
+
+    best: CodedRegressor
+    table: list[Candidate]
+    references: list[Reference]
+    choice: Candidate
+    bits: float
+    rows: int
+    sampled: int
+    forget_ms: float | None
+    _tried: list[Tried]
+    _people: Floats
+    _base: dict[str, Any]
+
+    def within(self, forget_ms: float | None) -> CodedRegressor:
+        """The model to train if a row must be forgotten within so many milliseconds, without planning again."""
+        limit = _limit(forget_ms)
+        return _model(chosen(self._tried, self._people, limit), self._base)
+
+    @property
+    def advice(self) -> str:
+        """What was chosen, why, and what was given up, in words."""
+        return advice(self.choice, self.table, self.references, self.forget_ms)
+
+    def __str__(self) -> str:
+        from .text import as_text
+
+        return as_text(self)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write an HTML page: the advice, the picture, every candidate, and what the plan may know."""
+        from .report import write_report
+
+        write_report(self, path)
+
+    def figure(self, path: str | os.PathLike[str]) -> None:
+        """Draw error against time to forget, all candidates and the references; needs matplotlib."""
+        from .figure import write_figure
+
+        write_figure(self, path)
+
+
+def plan(
+    X: Any,
+    y: Any,
+    ids: Any = None,
+    *,
+    bounds: BoundsLike = None,
+    target_bounds: BoundsLike = None,
+    scales: ScalesLike = None,
+    random_state: int = 0,
+    forget_ms: float | None = None,
+    max_features: int = 2000,
+    references: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Plan:
+    """Choose a model for these rows: kernel, relevance of the inputs, number of features, penalty and code.
+
+    It looks at a sample of up to 20,000 rows, split by person. No decision depends on the clock: the same rows and seed
+    give the same plan on every machine. The plan is chosen by looking at rows that may later be erased, and stays as it
+    is when they are: `Plan.bits` bounds what it can tell about them. Plan on rows that are not personal if you can.
+
+    Parameters
+    ----------
+    X : array or frame, shape (n, d)
+        The inputs: numbers without gaps.
+    y : array, shape (n,) or (n, t)
+        The target or targets.
+    ids : array of int or str, shape (n,), optional
+        Whose row it is: nobody is both learned from and judged on. Default: every row is another person's.
+    bounds, target_bounds : None, "unit" or (low, high)
+        As in `CodedRegressor`; the model gets them. None: observed, so that erasing who holds a bound refits the model.
+    scales : optional
+        As in `CodedRegressor`. None: inputs with many values are given twice, min-max and by knots that are rounded
+        quantiles of the sample.
+    random_state : int
+        The seed of sample, features and code, also of the model.
+    forget_ms : float, optional
+        The time that forgetting one row may take, predicted from counts of operations.
+    max_features : int
+        The most cosines that are tried.
+    references : bool
+        Whether to try a linear model and boosted trees for comparison.
+    progress : callable, optional
+        Is called with how far the plan is, from 0 to 1.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((400, 2))
+    >>> result = plan(X, np.sin(9 * X[:, 0]), max_features=50, references=False)
+    >>> result.choice.r2 > 0.9
+    True
+    >>> model = result.best.fit(X, np.sin(9 * X[:, 0]))
+    """
+    X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+    y = y.reshape(len(y), -1)
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InvalidSetting(f"random_state must be a whole number >= 0, so that plans repeat, got {random_state!r}")
+    limit, told = _limit(forget_ms), progress or (lambda share: None)
+    most, seed = whole_number("max_features", max_features), int(random_state)
+    sample = draw_sample(X, y, None if ids is None else as_ids(ids, rows=len(X)), as_generator(seed))
+    given = proposed_scales(sample.X) if scales is None and bounds != "unit" else scales
+    base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "random_state": seed}
+    ground = Ground.of(sample, bounds=bounds, target_bounds=target_bounds, scales=given)
+    found = search(ground, seed, lambda share: told(_SEARCH * share))
+    size = Size(len(X), X.shape[1], ground.columns, ground.targets)
+    tried = Finals(ground, size, seed, most).run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
+    others = _references(sample, ground, seed) if flag("references", references) else []
+    told(1.0)
+    choice = chosen(tried, ground.people, limit)
+    table = [one.shown(ground.people) for one in tried]
+    knots = _knots(given, X.shape[1]) if scales is None else []
+    return Plan(
+        best=_model(choice, base),
+        table=table,
+        references=others,
+        choice=table[tried.index(choice)],
+        bits=bits(ground.columns, knots),
+        rows=len(X),
+        sampled=len(sample.X),
+        forget_ms=limit,
+        _tried=tried,
+        _people=ground.people,
+        _base=base,
+    )
+
+
+def _limit(forget_ms: float | None) -> float | None:
+    if forget_ms is None:
+        return None
+    if not 0 < as_float(forget_ms) < np.inf:
+        raise InvalidSetting(f"forget_ms must be None or a number of milliseconds above 0, got {forget_ms!r}")
+    return as_float(forget_ms)
+
+
+def _references(sample: Sample, ground: Ground, seed: int) -> list[Reference]:
+    return references(sample, ground.variance, seed)
+
+
+def _knots(given: ScalesLike, inputs: int) -> list[int]:
+    """The numbers of knots that were proposed."""
+    return [len(scale) for of_input in Scales.of(given, inputs).given for scale in of_input if not isinstance(scale, str)]
+
+
+def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:
+    settings = one.settings
+    return CodedRegressor(
+        shards=settings.shards, rate=settings.rate, features=settings.features, alpha=settings.alpha, **base
+    )

@@ -1,0 +1,52 @@
+"""The rows that a plan looks at, and which of them judge: nobody is both learned from and judged on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidInput
+from ..exact.arrays import Floats
+
+MOST_ROWS = 20_000  # rows that a plan looks at
+LEAST_ROWS = 40  # fewer say nothing about which model is better
+_FOLDS = 4  # a quarter of the people judges
+_FEW_ROWS = 5_000  # up to here each quarter judges in turn: one quarter alone would be too few
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some people's rows, and the folds: in each, the people who judge."""
+
+    X: Floats  # (n, d)
+    y: Floats  # (n, t)
+    people: NDArray[np.intp]  # (n,), whose row it is, as numbers from 0
+    folds: tuple[NDArray[np.bool_], ...]  # (n,) each: whether a row judges; none judges twice
+
+    @property
+    def judging(self) -> NDArray[np.intp]:
+        """The rows that judge, fold after fold."""
+        return np.concatenate([np.flatnonzero(fold) for fold in self.folds])
+
+
+def draw_sample(
+    X: Floats, y: Floats, ids: NDArray[np.generic] | None, rng: np.random.Generator, *, most: int = MOST_ROWS
+) -> Sample:
+    """Draw people until they have ``most`` rows, and the quarters that judge; ids None: every row is a person."""
+    owners = np.arange(len(X)) if ids is None else np.unique(ids, return_inverse=True)[1].reshape(-1)
+    count = int(owners.max()) + 1 if len(owners) else 0
+    order = rng.permutation(count)
+    rank = np.empty(count, dtype=np.intp)
+    rank[order] = np.arange(count)  # people in the order in which they are drawn
+    rows = np.bincount(owners, minlength=count)[order]
+    taken = max(2, int(np.searchsorted(np.cumsum(rows), most, side="right")))
+    chosen = np.flatnonzero(rank[owners] < taken)
+    if len(chosen) < LEAST_ROWS or min(count, taken) < _FOLDS:
+        raise InvalidInput(
+            f"a plan needs at least {LEAST_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}; "
+            "choose the settings yourself, or bring more rows"
+        )
+    people = rank[owners[chosen]]
+    turns = _FOLDS if len(chosen) <= _FEW_ROWS else 1
+    folds = tuple(people % _FOLDS == fold for fold in range(turns))
+    return Sample(X[chosen], y[chosen], people, folds)

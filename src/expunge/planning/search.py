@@ -1,0 +1,100 @@
+"""The search: a shape for the features, round after round, while the validation error falls.
+
+A first model says by its slopes which inputs matter (Radhakrishnan et al. 2024 do so with a kernel machine); the next
+one looks at these more closely. Every kind of shape gets such rounds, on a thinned sample and with few features. The
+best two are then polished with more of them: the reach, and the relevance of one input after the other, are doubled
+and halved.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .ground import Ground
+from .shapes import KINDS, Shape
+from .trial import Trial, relevance, single, tried
+
+_COSINES = 384  # of a trial in the rounds
+_ROWS = 6_000  # to learn from in a trial
+_ALPHAS = (1e-5, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+_ROUNDS = 6
+_LOSS = 1.02  # a round that loses more is the last
+_FIRST = (1.0, 4.0, 16.0)  # reaches of the first round
+_NEXT = (0.5, 1.0, 2.0, 4.0)  # factors of the reach in later rounds
+
+_POLISHED = 2  # shapes that are polished
+_FINE = 512  # cosines of a trial in polishing
+_SWEEPS = 2
+_INPUTS = 8  # the most relevant inputs, whose relevance is polished
+_SWEPT = 0.99  # a sweep that gains less is the last
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A shape and how it did."""
+
+    shape: Shape
+    trial: Trial
+
+
+def search(ground: Ground, seed: int, told: Callable[[float], None]) -> list[Found]:
+    """The best shapes, the best first; ``told`` hears how far the search is, from 0 to 1."""
+    thinned, steps = ground.thinned(_ROWS), len(KINDS) + _POLISHED
+    kinds = [(kernel, order) for kernel, order in KINDS if order is None or order < ground.columns]
+    found = list[Found]()
+    for k, (kernel, order) in enumerate(kinds):
+        found.append(_rounds(thinned, Shape.first(kernel, order, ground.columns), seed))
+        told((k + 1) / steps)
+    found.sort(key=lambda one: one.trial.error)
+    polished = list[Found]()
+    for k, one in enumerate(found[:_POLISHED]):
+        polished.append(_polished(thinned, one.shape, seed))
+        told((len(KINDS) + k + 1) / steps)
+    return [*polished, *found[_POLISHED : _POLISHED + 1]]
+
+
+def _rounds(ground: Ground, shape: Shape, seed: int) -> Found:
+    """Look more closely at the inputs that matter, until that gains nothing."""
+    best = latest = _best(ground, shape, _FIRST, seed)
+    for _ in range(_ROUNDS):
+        slopes = relevance(ground, latest.trial)
+        if not slopes.any():
+            break
+        latest = _best(ground, latest.shape.weighed(slopes), _NEXT, seed)
+        if latest.trial.error > _LOSS * best.trial.error:
+            break
+        best = min(best, latest, key=lambda one: one.trial.error)
+    return best
+
+
+def _best(ground: Ground, shape: Shape, factors: tuple[float, ...], seed: int) -> Found:
+    made = [_tried(ground, shape.stretched(factor), _COSINES, seed) for factor in factors]
+    return min(made, key=lambda one: one.trial.error)
+
+
+def _polished(ground: Ground, shape: Shape, seed: int) -> Found:
+    """Double and halve single numbers of a shape, as long as that helps."""
+    best = _tried(ground, shape, _FINE, seed)
+    for _ in range(_SWEEPS):
+        before = best.trial.error
+        for pair in _neighbours(best.shape):
+            for change in pair:  # what is better doubled is not halved
+                after = _tried(ground, change(best.shape), _FINE, seed)
+                if after.trial.error < best.trial.error:
+                    best = after
+                    break
+        if best.trial.error > _SWEPT * before:
+            break
+    return best
+
+
+def _neighbours(shape: Shape) -> Iterator[tuple[Callable[[Shape], Shape], Callable[[Shape], Shape]]]:
+    """Pairs of small changes: one number doubled, and halved."""
+    yield (lambda one: one.stretched(2.0)), (lambda one: one.stretched(0.5))
+    for j in np.argsort(-shape.relevance, kind="stable")[:_INPUTS].tolist():
+        yield (lambda one, j=j: one.stressed(j, 2.0)), (lambda one, j=j: one.stressed(j, 0.5))
+
+
+def _tried(ground: Ground, shape: Shape, cosines: int, seed: int) -> Found:
+    return Found(shape, tried(ground, single(shape.features(cosines, seed), seed), _ALPHAS))

@@ -1,0 +1,78 @@
+"""Shapes: what the search varies about the features, on coarse grids: what a plan picks says little about anybody.
+
+A shape is a kernel, how many inputs a feature looks at, one power of two for all inputs and one for each.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..exact.arrays import Floats
+from ..encoding.frequencies import Kernel
+from ..transformers import RandomFourier
+
+KINDS: tuple[tuple[Kernel, int | None], ...] = (
+    ("gaussian", None),
+    ("exponential", None),
+    ("laplacian", None),
+    ("gaussian", 2),
+    ("gaussian", 4),
+)
+LEVELS = 7  # powers of two of relevance, from 1 down; below that, none
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """How the frequencies of the features are drawn."""
+
+    kernel: Kernel
+    order: int | None
+    reach: float  # a power of two, which the relevance of each input is multiplied by
+    relevance: Floats  # (d',), powers of two, and 0
+
+    @classmethod
+    def first(cls, kernel: Kernel, order: int | None, columns: int) -> "Shape":
+        """The shape to begin with: all inputs are equally relevant, and the cosines turn slowly."""
+        return cls(kernel, order, 1.0, np.ones(columns)).normalised(1.0)
+
+    def normalised(self, turns: float) -> "Shape":
+        """The same with a reach such that a feature turns as much whatever the relevance is."""
+        return replace(self, reach=2.0 ** round(math.log2(turns / self.spread)))
+
+    @property
+    def spread(self) -> float:
+        """How far a feature turns per unit of reach."""
+        r = self.relevance
+        if self.order is not None:
+            return math.sqrt(2 * self.order)
+        if self.kernel == "laplacian":
+            return 2 * float(r.sum())  # the distances of the inputs add up
+        return math.sqrt(2 * float((r * r).sum()))
+
+    def stretched(self, factor: float) -> "Shape":
+        """The same with higher frequencies."""
+        return replace(self, reach=self.reach * factor)
+
+    def stressed(self, column: int, factor: float) -> "Shape":
+        """The same with one input more, or less, relevant; the others stay as they are."""
+        relevance = self.relevance.copy()
+        relevance[column] *= factor
+        return replace(self, relevance=relevance)
+
+    def weighed(self, slopes: Floats) -> "Shape":
+        """The same with another relevance: slopes over the largest, as powers of two; it turns as much as before."""
+        exponents = np.rint(np.log2(np.maximum(slopes, 1e-300) / max(slopes.max(), 1e-300)))
+        relevance = np.where(exponents > -LEVELS, np.exp2(exponents), 0.0)
+        return replace(self, relevance=relevance).normalised(self.reach * self.spread)
+
+    @property
+    def scale(self) -> Floats:
+        """The scale of each input, a power of two or 0, (d',)."""
+        return self.reach * self.relevance
+
+    def features(self, cosines: int, seed: int) -> RandomFourier:
+        """Features of this shape, and the inputs themselves."""
+        return RandomFourier(
+            cosines, kernel=self.kernel, scale=self.scale.tolist(), linear=True, order=self.order, random_state=seed
+        )

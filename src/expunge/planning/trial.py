@@ -1,0 +1,116 @@
+"""Trials: the validation error of one setting, for every penalty at once, and what its slopes say of the inputs.
+
+What is tried is the model itself, its code, its slots, its features and its solve, on rows that do not judge; only its
+moments are summed in floats, which moves predictions by some 1e-7.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..encoding.encoder import Encoder
+from ..encoding.features import FeatureMap
+from ..encoding.fourier import RandomFourierMap
+from ..exact.approximate import FloatMoments
+from ..exact.arrays import Floats, Part, cut
+from ..exact.ridge import ridge_weights
+from ..exact.threads import one_blas_thread, spread
+from ..fitted import placed
+from ..learning.blueprint import draw_blueprint
+from ..learning.rules import SPREAD_ROWS, mean_weights
+from ..learning.settings import Settings
+from .ground import Fold, Ground
+
+ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+_DIGITS = 5  # to which errors are compared: what differs less may differ between machines
+_SLOPES = 2_000  # rows at which slopes are looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What one setting, with its best penalty, makes of the rows that judge."""
+
+    settings: Settings
+    errors: Floats  # (m,): squared, over the targets' variance, mean over targets
+    weights: Floats  # of the first fold, (p, t)
+
+    @property
+    def error(self) -> float:
+        """The mean squared error over the target's variance, rounded so that every machine compares alike."""
+        return float(f"{self.errors.mean():.{_DIGITS}g}")
+
+
+def tried(ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS) -> Trial:
+    """Try a setting with every penalty; the one with the least error counts."""
+    made = [_judged(fold, settings, alphas, ground.variance) for fold in ground.folds]
+    errors = np.concatenate([errors for errors, _ in made])  # (m, A)
+    means = [float(f"{mean:.{_DIGITS}g}") for mean in errors.mean(axis=0)]
+    best = means.index(min(means))
+    return Trial(replace(settings, alpha=alphas[best]), errors[:, best], made[0][1][best])
+
+
+def relevance(ground: Ground, trial: Trial) -> Floats:
+    """How much the prediction changes with each scaled column: the root of its mean squared slope, (d',)."""
+    fold, features = ground.folds[0], _drawn(ground.folds[0], trial.settings)
+    assert isinstance(features, RandomFourierMap)
+    weights = trial.weights[: features.n_out]  # without the intercept
+    squares = [(features.slopes(fold.Z[:_SLOPES], w) ** 2).mean(axis=0) for w in weights.T]
+    return np.sqrt(np.sum(squares, axis=0))
+
+
+def _drawn(fold: Fold, settings: Settings) -> FeatureMap:
+    return draw_blueprint(unit(settings), fold.Z.shape[1], fold.targets.shape[1]).features
+
+
+def unit(settings: Settings) -> Settings:
+    """The same for columns that are scaled already."""
+    return replace(settings, bounds="unit", target_bounds="unit", scales=None)
+
+
+def _judged(
+    fold: Fold, settings: Settings, alphas: Sequence[float], variance: Floats
+) -> tuple[Floats, list[Floats]]:
+    """Errors of the judging rows, (m, A), and the weights, for each penalty."""
+    encoder, learners = _learned(fold, settings)
+    bits, targets = encoder.bits, encoder.n_targets
+    weights = [
+        mean_weights(
+            [ridge_weights(one, bits=bits, targets=targets, alpha=alpha, intercept=True) for one in learners]
+        )
+        for alpha in alphas
+    ]
+    return _errors(fold, encoder, weights, variance), weights
+
+
+def _learned(fold: Fold, settings: Settings) -> tuple[Encoder, list[FloatMoments]]:
+    """What encodes the rows of a fold, and every learner's moments of them."""
+    blueprint = draw_blueprint(unit(settings), fold.Z.shape[1], fold.targets.shape[1])
+    rows, _ = placed(blueprint, fold.Z, fold.targets)
+    encoder = blueprint.encoder(blueprint.measured())
+
+    def summed(learner: int, part: Part) -> FloatMoments:
+        return FloatMoments.of(encoder.width, (block.rows for block in rows.shard(encoder, learner, part=part)))
+
+    with one_blas_thread():
+        parts = [spread(lambda k, n, j=j: summed(j, (k, n)), len(rows.live) // SPREAD_ROWS) for j in range(encoder.code.learners)]
+    return encoder, [functools.reduce(operator.add, some) for some in parts]
+
+
+def _errors(fold: Fold, encoder: Encoder, weights: list[Floats], variance: Floats) -> Floats:
+    stacked = np.concatenate(weights, axis=1)  # (p, A t)
+    errors = np.empty((len(fold.truth), len(weights)))
+    for block in cut(len(errors), encoder.n_weights):
+        predicted = encoder.features_of(fold.judging[block]) @ stacked[:-1] + stacked[-1]
+        truth = fold.truth[block]
+        for a, scaled in enumerate(np.split(predicted, len(weights), axis=1)):
+            wrong = fold.encoder.unscaled(scaled) - truth
+            errors[block, a] = (wrong * wrong / variance).mean(axis=1)
+    return errors
+
+
+def single(features: FeatureMap, seed: int) -> Settings:
+    """Settings of one learner on everything with these features."""
+    return Settings(shards=1, rate=1, features=features, random_state=seed)
