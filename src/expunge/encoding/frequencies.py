@@ -132,10 +132,9 @@ def _read(scale: ScaleLike) -> float | Floats | None:
             f"scale must be None, a number, an array of one number per input or a square matrix, got {_shown(array)}"
         )
     array = array.astype(np.float64)
-    least = 0.0 if array.ndim == 1 else -_LARGEST
-    if not ((array >= least) & (array < _LARGEST)).all() or not array.any():
-        what = "0 or more" if array.ndim == 1 else "more than -1e9"
-        raise InvalidSetting(f"scale must have numbers that are {what}, less than 1e9, and not all 0")
+    if not (np.abs(array) < _LARGEST).all() or not array.any() or (array.ndim == 1 and (array < 0.0).any()):
+        allowed = "of 0 or more, less than 1e9" if array.ndim == 1 else "between -1e9 and 1e9"
+        raise InvalidSetting(f"scale must have numbers {allowed}, and not all 0")
     return array
 
 
