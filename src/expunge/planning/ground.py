@@ -71,9 +71,9 @@ class Ground:
         """Columns of y, t."""
         return self.folds[0].truth.shape[1]
 
-    def thinned(self, rows: int) -> "Ground":
-        """The same with at most two folds, and at most so many rows to learn from in all, for a first look."""
-        folds = self.folds[:2]
-        part = slice(0, rows // len(folds))
-        thin = tuple(Fold(one.encoder, one.Z[part], one.targets[part], one.judging, one.truth) for one in folds)
-        return Ground(thin, self.people[: sum(len(one.truth) for one in folds)], self.variance)
+    def thinned(self, rows: int, folds: int) -> "Ground":
+        """The same with at most so many folds, and at most so many rows to learn from in all: for a first look."""
+        some = self.folds[:folds]
+        part = slice(0, rows // len(some))
+        thin = tuple(Fold(one.encoder, one.Z[part], one.targets[part], one.judging, one.truth) for one in some)
+        return Ground(thin, self.people[: sum(len(one.truth) for one in some)], self.variance)

@@ -25,7 +25,8 @@ _NEXT = (0.5, 1.0, 2.0, 4.0)  # factors of the reach in later rounds
 
 _POLISHED = 2  # shapes that are polished
 _FINE = 512  # cosines of a trial in polishing
-_SWEEPS = 2
+_MORE_ROWS = 8_000
+_SWEEPS = 4
 _INPUTS = 8  # the most relevant inputs, whose relevance is polished
 _SWEPT = 0.99  # a sweep that gains less is the last
 
@@ -40,7 +41,7 @@ class Found:
 
 def search(ground: Ground, seed: int, told: Callable[[float], None]) -> list[Found]:
     """The best shapes, the best first; ``told`` hears how far the search is, from 0 to 1."""
-    thinned, steps = ground.thinned(_ROWS), len(KINDS) + _POLISHED
+    thinned, steps = ground.thinned(_ROWS, 2), len(KINDS) + _POLISHED
     kinds = [(kernel, order) for kernel, order in KINDS if order is None or order < ground.columns]
     found = list[Found]()
     for k, (kernel, order) in enumerate(kinds):
@@ -49,7 +50,7 @@ def search(ground: Ground, seed: int, told: Callable[[float], None]) -> list[Fou
     found.sort(key=lambda one: one.trial.error)
     polished = list[Found]()
     for k, one in enumerate(found[:_POLISHED]):
-        polished.append(_polished(thinned, one.shape, seed))
+        polished.append(_polished(ground.thinned(_MORE_ROWS, 4), one.shape, seed))
         told((len(KINDS) + k + 1) / steps)
     return [*polished, *found[_POLISHED : _POLISHED + 1]]
 
