@@ -38,6 +38,7 @@ class Task:
             fit_intercept=self.intercept,
             bounds=(self.X.min(axis=0), self.X.max(axis=0)),
             target_bounds=(0.0, 1.0),
+            outside="extrapolate",  # as all that it is compared with
             random_state=0,
             **given,
         )

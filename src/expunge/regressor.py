@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
@@ -18,8 +19,10 @@ from sklearn.utils.validation import validate_data
 
 from .encoding.bounds import BoundsLike
 from .encoding.codes import Code
+from .encoding.encoder import Outside
 from .encoding.features import FeatureMap
 from .encoding.randomness import Seed
+from .encoding.scales import ScalesLike
 from .errors import InvalidInput, NothingLearned
 from .exact.arrays import Floats
 from .fitted import Fitted, Report, distinct, placed, row_ids
@@ -75,8 +78,17 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         The range of the inputs and of the target. None observes it (a row that moves it makes everything refit); a
         pair of scalars, or of one value per column, declares it, except in columns where both are None or NaN: these
         are observed; "unit" says that the values are in [-1, 1] and taken as they are.
+    scales : None, str or a list with one entry per input
+        On which scale an input is given to the features: "linear" (None), from the low bound to the high one; "log", in
+        orders of magnitude; or knots, a list of 2 to 256 rising numbers in the input's own units, which a piecewise
+        linear map takes to 0, 1/m, 2/m, ..., 1. A list of such entries gives the input several times, once on each:
+        ``scales=["linear", "log", ["linear", [0, 1, 5, 20]]]`` makes four scaled columns of three inputs.
     clip : bool
         Whether training rows outside declared bounds are clipped instead of refused.
+    outside : {"clamp", "extrapolate"}
+        What is predicted for a row with an input outside the bounds in force. "clamp": as for the nearest row inside,
+        and never beyond target bounds that are declared, as trees do. "extrapolate": what the formula gives there,
+        which can be anything. `outside_rows` tells which rows that concerns.
     keep : {"rows", "coded"}
         What the model keeps: the rows, so that an id is enough to unlearn them; or only the coded rows, as in the
         paper, so that the rows must be brought along. "coded" needs bounds of which none is observed.
@@ -125,7 +137,9 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         aggregate: Aggregate = "mean",
         bounds: BoundsLike = None,
         target_bounds: BoundsLike = None,
+        scales: ScalesLike = None,
         clip: bool = False,
+        outside: Outside = "clamp",
         keep: Keep = "rows",
         random_state: Seed = None,
     ) -> None:
@@ -141,7 +155,9 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         self.aggregate = aggregate
         self.bounds = bounds
         self.target_bounds = target_bounds
+        self.scales = scales
         self.clip = clip
+        self.outside = outside
         self.keep = keep
         self.random_state = random_state
 
@@ -241,7 +257,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         return self._commit(held, held.state.after(replace(change, X=X, y=y)), started=started)
 
     def predict(self, X: TableLike) -> Floats:
-        """Predict the target of rows: (n, d) -> (n,) or (n, t). Rows outside the bounds are extrapolated."""
+        """Predict the target of rows: (n, d) -> (n,) or (n, t); for rows outside the bounds see ``outside``."""
         held = self._fitted()
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)  # BLAS rounds other orders otherwise
         try:
@@ -249,6 +265,12 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         except NothingLearned as error:
             raise NothingToPredictFrom(str(error)) from None
         return predicted[:, 0] if held.flat else predicted
+
+    def outside_rows(self, X: TableLike) -> NDArray[np.bool_]:
+        """Which rows have an input outside the bounds in force, (n,): ``outside`` says what is predicted for them."""
+        held = self._fitted()
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return held.state.ensemble.encoder.inputs.outside_rows(X)
 
     @exclusive
     def digest(self) -> str:
@@ -309,7 +331,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
             blueprint = load_blueprint(archive, rule=_rule_of(learner), features=features, maps=MAPS)
             held = Fitted.load(archive, blueprint)
             settings = load_settings(archive, blueprint, "ridge" if learner is None else learner)
-            names, inputs = archive.header.get("feature_names"), blueprint.features.n_features_in_
+            names, inputs = archive.header.get("feature_names"), len(blueprint.inputs.low)
             if names is not None and not (isinstance(names, list) and len(names) == inputs):
                 raise archive.refuse("the names of the columns are not as many as the columns")
         model = cls(**vars(settings))

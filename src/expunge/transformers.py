@@ -69,11 +69,20 @@ class RandomFourier(_Transformer, RandomFourierMap, name="RandomFourier"):
     Parameters
     ----------
     n_features : int
-        The number of features, D.
-    kernel : {"gaussian", "laplacian"}
-        theta is normal or Cauchy. The paper uses normal; Cauchy is often better on tables with sharp edges.
-    scale : float, optional
-        Standard deviation of theta's entries ("laplacian": their scale). None is 1 / sqrt(2 d), the paper's choice.
+        The number of cosines, D.
+    kernel : {"gaussian", "laplacian", "exponential", "matern32", "matern52"}
+        How theta is distributed, and so which kernel the features approximate. "gaussian": normal entries, as in the
+        paper. "laplacian": Cauchy entries, exp(-|x - x'|_1); often better on tables with sharp edges. The others are
+        Matern kernels of smoothness 1/2 (exp(-|x - x'|_2)), 3/2 and 5/2: normal vectors over the root of a chi-square
+        per degree of freedom, of which there are 1, 3 and 5.
+    scale : float, or array of shape (d,) or (d, d), optional
+        What theta is multiplied by, an inverse length: a number; or one >= 0 per input, its relevance (0: it has no
+        influence on the cosines); or a matrix, theta = scale @ draw. None is 1 / sqrt(2 d), the paper's choice, where
+        d counts the inputs that a feature looks at.
+    linear : bool
+        Whether the inputs themselves are features, too, after the cosines.
+    order : int, optional
+        Feature j looks at 1 + j % order inputs only, drawn among those that are relevant. None: at all.
     random_state : int, Generator, RandomState or None
         The seed. Inside a `CodedRegressor`, None means that the model's own seed decides.
 
@@ -90,10 +99,11 @@ class RandomFourier(_Transformer, RandomFourierMap, name="RandomFourier"):
     """
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names ``randomfourier0``, ``randomfourier1``, ..."""
+        """Names ``randomfourier0``, ``randomfourier1``, ...; with ``linear``, then the inputs' own."""
         check_is_fitted(self)
-        _check_feature_names_in(self, input_features)
-        return np.array([f"randomfourier{j}" for j in range(self.n_features)], dtype=object)
+        inputs = _check_feature_names_in(self, input_features)
+        cosines = [f"randomfourier{j}" for j in range(self.n_features)]
+        return np.array([*cosines, *inputs] if self.linear else cosines, dtype=object)
 
 
 MAPS = {kind.map_name: kind for kind in (Identity, Powers, RandomFourier)}

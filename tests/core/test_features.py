@@ -19,7 +19,14 @@ from expunge.errors import InvalidSetting
 from expunge.exact import arrays as arrays_room
 from expunge.transformers import Identity
 
-MAPS = [Identity(), Powers(3), RandomFourier(7, random_state=0), RandomFourier(5, kernel="laplacian", random_state=1)]
+KERNELS = ["gaussian", "laplacian", "exponential", "matern32", "matern52"]
+MAPS = [
+    Identity(),
+    Powers(3),
+    RandomFourier(7, random_state=0),
+    RandomFourier(5, kernel="laplacian", random_state=1),
+    RandomFourier(6, kernel="matern32", linear=True, order=2, random_state=2),
+]
 unit_floats = st.floats(-1, 1)
 
 
@@ -52,12 +59,15 @@ def exact_cosine(turns):
     return total
 
 
-@parametrize_with_checks([Identity(), Powers(2), RandomFourier(5, random_state=0)])
+CHECKED = [RandomFourier(5, random_state=0), RandomFourier(4, kernel="exponential", linear=True, order=2)]
+
+
+@parametrize_with_checks([Identity(), Powers(2), *CHECKED])
 def test_a_map_is_a_scikit_learn_transformer(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_features_are_cosines_of_projections(kernel):
     x = np.random.default_rng(0).uniform(-1, 1, (50, 4))
     model = drawn(4, 300, kernel=kernel)
@@ -67,7 +77,7 @@ def test_features_are_cosines_of_projections(kernel):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.integers(0, 10**6), st.sampled_from(["gaussian", "laplacian"]),
+@given(st.integers(1, 6), st.integers(0, 10**6), st.sampled_from(KERNELS),
        st.sampled_from([None, 1e-6, 30.0, 9e8]), st.data())  # fmt: skip
 def test_a_phase_is_exact(d, seed, kernel, scale, data):
     model = drawn(d, 5, seed, kernel=kernel, scale=scale)
@@ -80,7 +90,7 @@ def test_a_phase_is_exact(d, seed, kernel, scale, data):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 40), st.integers(0, 10**6), st.sampled_from(["gaussian", "laplacian"]),
+@given(st.integers(1, 40), st.integers(0, 10**6), st.sampled_from(KERNELS),
        st.sampled_from([None, 1e-9, 1.0, 1e4, 9.9e8]))  # fmt: skip
 def test_every_drawn_map_is_on_the_finest_grid_that_is_exact(d, seed, kernel, scale):
     model = drawn(d, 8, seed, kernel=kernel, scale=scale)
@@ -161,7 +171,7 @@ def test_no_cosine_exceeds_one():
 
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float64, (4, 3), elements=st.floats(allow_nan=False, allow_infinity=False)),
-       st.sampled_from(["gaussian", "laplacian"]), st.sampled_from([None, 9e8]))  # fmt: skip
+       st.sampled_from(KERNELS), st.sampled_from([None, 9e8]))  # fmt: skip
 def test_any_finite_input_has_finite_features_of_at_most_one(x, kernel, scale):
     phi = drawn(3, 10, kernel=kernel, scale=scale).transform(x)
     assert np.isfinite(phi).all()
@@ -366,8 +376,8 @@ def test_the_edge_of_the_exact_range_is_restored():
         (Powers(2.0), "degree must be a whole number"),
         (RandomFourier(0), "n_features must be a whole number of at least 1, got 0"),
         (RandomFourier(True), "n_features must be a whole number"),
-        (RandomFourier(5, kernel="rbf"), "kernel must be 'gaussian' or 'laplacian', got 'rbf'"),
-        (RandomFourier(5, scale=0), "scale must be None or a number between 0 and 1e9, got 0"),
+        (RandomFourier(5, kernel="rbf"), "kernel must be one of 'gaussian', 'laplacian', .*, got 'rbf'"),
+        (RandomFourier(5, scale=0), "scale must be None, a number between 0 and 1e9 or an array of such, got 0"),
         (RandomFourier(5, scale=-1.0), "scale must be"),
         (RandomFourier(5, scale=1e9), "scale must be"),
         (RandomFourier(5, scale=float("nan")), "scale must be"),

@@ -93,7 +93,9 @@ def test_several_targets_are_learned_as_if_one_at_a_time(table):
 
 def test_the_median_of_predictions_is_the_median(table):
     X, y = table
-    model = CodedRegressor(code=Code.uncoded(3), aggregate="median", random_state=0, **UNIT).fit(X, y)
+    model = CodedRegressor(code=Code.uncoded(3), aggregate="median", outside="extrapolate", random_state=0, **UNIT).fit(
+        X, y
+    )
     each = [X @ W[:-1, 0] + W[-1, 0] for W in model._state.ensemble.models]
     np.testing.assert_allclose(model.predict(X), np.median(each, axis=0), rtol=1e-12)
 
@@ -241,7 +243,7 @@ def test_a_request_that_touches_most_coded_rows_learns_the_rest_anew(table, keep
 
 def test_a_learner_without_rows_leaves_the_aggregate(table):
     X, y = table
-    model = CodedRegressor(code=Code.uncoded(2), random_state=0, **UNIT).fit(X, y)
+    model = CodedRegressor(code=Code.uncoded(2), outside="extrapolate", random_state=0, **UNIT).fit(X, y)
     _, slots = model._held.index.entries()
     model.unlearn(model._held.index.entries()[0][slots % 2 == 0])
     assert [W is None for W in model._state.ensemble.models] == [True, False]
@@ -646,7 +648,7 @@ def test_weights_of_other_learners_are_not_offered(table):
 
 def test_coef_and_intercept_reproduce_predictions_without_intercept(table):
     X, y = table
-    model = CodedRegressor(fit_intercept=False, random_state=0, **UNIT).fit(X, y)
+    model = CodedRegressor(fit_intercept=False, outside="extrapolate", random_state=0, **UNIT).fit(X, y)
     assert model.intercept_ == 0.0
     np.testing.assert_allclose(model.predict(X), X @ model.coef_, rtol=1e-12)
 

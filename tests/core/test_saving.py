@@ -204,7 +204,7 @@ HOSTILE = {
     "no JSON": lambda p: {"model__json": b"\xff\xfe"},
     "JSON that is no object": lambda p: {"model__json": b"[1]"},
     "deep JSON": lambda p: {"model__json": b"[" * 100_000},
-    "a newer version": lambda p: {"model__json": header(p, version=3)},
+    "a newer version": lambda p: {"model__json": header(p, version=4)},
     "no header": lambda p: {"model__json": None},
     "no rows": lambda p: {"X__npy": None},
     "too few rows": lambda p: {"X__npy": npy(np.zeros((3, 2)))},

@@ -76,8 +76,8 @@ def test_a_learner_that_is_not_ours_needs_a_rule():
         ({"rate": Fraction(10**400)}, "rate must be a number of at least 1"),
         ({"density": "dense"}, r"density must be a number in \(0, 1\]"),
         ({"alpha": "much"}, "alpha must be a number of at least 0"),
-        ({"features": RandomFourier(3, scale=Decimal("NaN"))}, "scale must be None or a number between 0 and 1e9"),
-        ({"features": RandomFourier(3, scale="wide")}, "scale must be None or a number between 0 and 1e9"),
+        ({"features": RandomFourier(3, scale=Decimal("NaN"))}, "scale must be None, a number between 0 and 1e9"),
+        ({"features": RandomFourier(3, scale="wide")}, "scale must be None, a number between 0 and 1e9"),
     ],
 )
 def test_a_value_that_could_not_be_saved_is_refused_at_fit(own, parameters, message):

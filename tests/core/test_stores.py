@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from expunge import CodedRegressor, Powers
 from expunge.encoding.bounds import parse_bounds
 from expunge.encoding.placement import draw_slots, room
+from expunge.encoding.scales import Scales
 from expunge.learners import EstimatorRule
 from expunge.learning.blueprint import Blueprint
 from expunge.learning.rules import RidgeRule
@@ -48,10 +49,12 @@ def blueprint(bounds=None, columns=3, rule=RULES[0]):
         key=KEY,
         code=SIGNED,
         features=Powers(2).restore(columns, {}),
+        scales=Scales.of(None, columns),
         inputs=parse_bounds(bounds, columns, name="bounds"),
         targets=parse_bounds(None, 1, name="target_bounds"),
         intercept=False,
         clip=False,
+        outside="clamp",
         keep="rows",
         rule=rule,
         aggregate="mean",

@@ -14,6 +14,7 @@ from expunge.encoding.bounds import parse_bounds
 from expunge.encoding.features import PowersMap
 from expunge.encoding.fourier import RandomFourierMap
 from expunge.encoding.placement import draw_slots, room
+from expunge.encoding.scales import Scales
 from expunge.learning.blueprint import Blueprint
 from expunge.learning.rules import RidgeRule
 from expunge.learning.state import State
@@ -45,10 +46,12 @@ def learned(golden, features) -> State:
         key=np.array(golden["key"], dtype=np.uint64),
         code=Code(np.array(golden["G"])),
         features=features,
+        scales=Scales.of(None, 3),
         inputs=parse_bounds(None, 3, name="bounds"),
         targets=parse_bounds(None, 1, name="target_bounds"),
         intercept=True,
         clip=False,
+        outside="clamp",
         keep="rows",
         rule=RidgeRule(1e-3),
         aggregate="mean",

@@ -7,6 +7,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from expunge import Code, CodedRegressor, FeatureMap, Powers, RandomFourier, random_code
+from expunge.encoding.scales import Scales
 
 SIGNED = Code([[1, 0], [1, 1], [-1, 1], [1, 0]])
 SELECTING = [Code.uncoded(3), Code.single()]
@@ -43,26 +44,53 @@ class Steps(FeatureMap):
         return self
 
 
-FEATURES = [None, Powers(2), Powers(3), RandomFourier(4), RandomFourier(9, kernel="laplacian", scale=3)]
+FEATURES = [
+    None,
+    Powers(2),
+    Powers(3),
+    RandomFourier(4),
+    RandomFourier(9, kernel="laplacian", scale=3),
+    RandomFourier(7, kernel="matern32", order=3, linear=True),
+]
+LINEAR = [None, ["linear", ["linear", "linear"], "linear"]]
+SCALES = [
+    *LINEAR,
+    "log",
+    ["linear", "log", [-1, 0, 0.25, 1]],
+    [["linear", [-1.5, -0.5, 0.5, 2]], ["log", "linear"], [-0.25, 0.75]],
+]
 DECLARED = ["unit", (-1, 1), (-1, [1, 2, 3])]
 OBSERVED = [None, ([-1, None, np.nan], [1, None, np.nan]), ([None, -2, -1], [None, 2, 1])]
+
+
+def of_width(columns):
+    """Features with a scale for so many scaled columns: one per column, and a matrix."""
+    rng = np.random.default_rng(columns)
+    return [
+        RandomFourier(6, kernel="matern52", scale=np.arange(columns) / 2, linear=True),
+        RandomFourier(5, kernel="exponential", scale=rng.normal(size=(columns, columns)).tolist(), order=2),
+    ]
 
 
 @st.composite
 def regressors(draw, learners=True, own_features=False):
     """A CodedRegressor of any kind."""
     code = draw(st.sampled_from(SELECTING + SUMMING) | st.none())
+    bounds = draw(st.sampled_from(DECLARED + OBSERVED))
+    scales = draw(st.sampled_from(LINEAR if bounds == "unit" else SCALES))
+    features = FEATURES + of_width(Scales.of(scales, 3).n_out) + [Steps(4), Steps(2, random_state=1)] * own_features
     parameters = {
         "code": code,
         "shards": draw(st.sampled_from([2, 4, 6])),
         "rate": draw(st.sampled_from([1, 2])),
-        "features": draw(st.sampled_from(FEATURES + [Steps(4), Steps(2, random_state=1)] * own_features)),
+        "features": draw(st.sampled_from(features)),
+        "scales": scales,
+        "outside": draw(st.sampled_from(["clamp", "extrapolate"])),
         "alpha": draw(st.sampled_from([0.0, 1e-9, 1e-3, 1.0])),
         "fit_intercept": draw(st.booleans()),
         "aggregate": draw(st.sampled_from(["mean", "median"])),
         "random_state": draw(st.integers(0, 9)),
     }
-    bounds = draw(st.sampled_from(DECLARED + OBSERVED))
     target_bounds = draw(st.sampled_from([None, (-2, 2), "unit"]))
     parameters |= {"bounds": bounds, "target_bounds": target_bounds}
     if bounds in DECLARED and target_bounds is not None:
@@ -77,9 +105,11 @@ def regressors(draw, learners=True, own_features=False):
 
 @st.composite
 def tables(draw, most=40):
-    """Rows in [-1, 1]; half of the time few distinct values, so that bounds and rows have ties."""
+    """Rows in [-1, 1]; at times few distinct values, so that bounds and rows have ties, or a column above zero."""
     n, seed = draw(st.integers(16, most)), draw(st.integers(0, 2**20))
     rng = np.random.default_rng(seed)
     X = rng.integers(-2, 3, (n, 3)) / 2 if draw(st.booleans()) else rng.uniform(-1, 1, (n, 3))
+    if draw(st.booleans()):
+        X[:, 1] = X[:, 1] / 4 + 0.5  # a log scale from its low end
     targets = draw(st.sampled_from([(), (1,), (2,)]))
     return X, rng.uniform(-1, 1, (n, *targets))

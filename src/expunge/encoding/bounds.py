@@ -2,8 +2,8 @@
 
 Declared bounds are public facts. Observed bounds are the least and the largest value of the rows there are, so they
 belong to the rows: see `extents`. Each column has one or the other.
-Unit bounds take values in [-1, 1] as they are. Prediction uses the same map and never refuses a row: outside the bounds
-it extrapolates.
+Unit bounds take values in [-1, 1] as they are. Prediction uses the same map and never refuses a row: one that lies
+outside is moved to the nearest point inside (`clamped`) or, if so asked, extrapolated.
 """
 
 from collections import Counter
@@ -84,6 +84,19 @@ class Bounds:
             return scaled
         return scaled * (self.high - self.low) + self.low
 
+    def clamped(self, values: Floats) -> Floats:
+        """The nearest values inside; columns that are to be observed stay as they are."""
+        inside = np.fmax(values, self.low)  # np.clip would make an observed column NaN
+        return np.fmin(inside, self.high, out=inside)
+
+    def outside_rows(self, values: Floats) -> NDArray[np.bool_]:
+        """Which rows have a value outside, (n,)."""
+        outside = np.empty(len(values), dtype=np.bool_)
+        for start in range(0, len(values), _AT_ONCE):
+            some = values[start : start + _AT_ONCE]
+            outside[start : start + _AT_ONCE] = ((some < self.low) | (some > self.high)).any(axis=1)
+        return outside
+
     def admit(self, values: Floats, *, clip: bool, name: str, columns: Sequence[str] | None = None) -> Floats:
         """Return the rows if they are inside (or clipped), or say how many are outside in which columns."""
         if np.isnan(self.low).all():
@@ -95,8 +108,7 @@ class Bounds:
         if not np.any(outside):
             return values
         if clip and not self.unit:
-            inside = np.fmax(values, self.low)  # np.clip would make an observed column NaN
-            return np.fmin(inside, self.high, out=inside)
+            return self.clamped(values)
         counts: Counter[str] = Counter()  # two columns may have one name
         for j in np.flatnonzero(outside).tolist():
             counts[f"column {f'{j} of {name}' if columns is None else repr(columns[j])}"] += int(outside[j])

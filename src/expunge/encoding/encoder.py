@@ -1,7 +1,9 @@
 """The encoder: from a row to the integers that are summed into coded rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -11,6 +13,9 @@ from ..exact.limbs import feature_bits
 from .bounds import Bounds
 from .codes import Code
 from .features import FeatureMap
+from .scales import Scales
+
+Outside: TypeAlias = Literal["clamp", "extrapolate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +24,12 @@ class Encoder:
 
     code: Code
     features: FeatureMap
+    scales: Scales
     inputs: Bounds
     targets: Bounds
+    limits: Bounds  # the declared bounds of the targets: NaN where they are observed
     intercept: bool
+    outside: Outside
 
     @cached_property
     def bits(self) -> int:
@@ -52,11 +60,24 @@ class Encoder:
 
     def features_of(self, X: Floats, unit: float = 1.0) -> Floats:
         """The features of a few rows in their own units, times ``unit``: (b, d) -> (b, D)."""
-        scaled = self.inputs.scale(X)
+        scaled = self._scaled(X)
         if self.features.is_own:
             scaled = scaled.view()
             scaled.flags.writeable = False  # with unit bounds they are the rows themselves
         return self.features.map_block(scaled, unit)
+
+    def nearest(self, X: Floats) -> Floats:
+        """The rows that are predicted for these: with outside="clamp", the nearest ones inside the bounds."""
+        return self.inputs.clamped(X) if self.outside == "clamp" else X
+
+    def unscaled(self, predicted: Floats) -> Floats:
+        """Predictions in the targets' own units; with outside="clamp", inside of what is declared."""
+        predicted = self.targets.unscale(predicted)
+        return self.limits.clamped(predicted) if self.outside == "clamp" else predicted
+
+    @cached_property
+    def _scaled(self) -> Callable[[Floats], Floats]:
+        return self.scales.within(self.inputs)
 
     def _fill(self, Z: Floats, X: Floats, y: Floats) -> None:
         p, unit = self.n_weights, 2.0**self.bits

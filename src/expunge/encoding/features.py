@@ -6,6 +6,7 @@ the processor shows in a feature.
 """
 
 import copy
+import hashlib
 import inspect
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
@@ -82,13 +83,24 @@ class FeatureMap(ABC):
         return type(self)(**copy.deepcopy(self.get_params(deep=False)))
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters without the seed, as plain JSON values."""
+        """Name and parameters without the seed, as plain JSON values; of an array its shape and a hash."""
+        large = self.array_params()
         params = {
-            name: plain_value(f"the parameter {name} of {self.map_name}", value)
+            name: _summary(large[name])
+            if name in large
+            else plain_value(f"the parameter {name} of {self.map_name}", value)
             for name, value in FeatureMap.get_params(self).items()
             if name != "random_state"
         }
         return {"name": self.map_name, "params": params}
+
+    def array_params(self) -> dict[str, Floats]:
+        """The parameters that are arrays of numbers, by name."""
+        return {
+            name: value.astype("<f8")
+            for name, value in FeatureMap.get_params(self).items()
+            if isinstance(value, np.ndarray) and value.dtype.kind in "iuf"
+        }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters of ``__init__``, by name."""
@@ -104,8 +116,18 @@ class FeatureMap(ABC):
 
     def __repr__(self) -> str:
         defaults = _defaults(type(self))
-        changed = [f"{n}={v!r}" for n, v in FeatureMap.get_params(self).items() if repr(v) != repr(defaults[n])]
+        changed = [f"{n}={_shown(v)}" for n, v in FeatureMap.get_params(self).items() if repr(v) != repr(defaults[n])]
         return f"{self.map_name}({', '.join(changed)})"
+
+
+def _shown(value: Any) -> str:
+    """A parameter on one line; of many numbers the first."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _summary(array: Floats) -> dict[str, Any]:
+    return {"shape": list(array.shape), "sha256": hashlib.sha256(array.tobytes()).hexdigest()}
 
 
 def _defaults(kind: type) -> dict[str, Any]:

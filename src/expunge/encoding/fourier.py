@@ -1,7 +1,7 @@
 """Random Fourier features with exact phases: the same bits on every machine."""
 
 from functools import cache
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
 from .features import FeatureMap
+from .frequencies import Frequencies, Kernel, ScaleLike, check_frequencies
 from .randomness import Seed
-from .values import as_float, whole_number
+from .values import flag, whole_number
 
 # Inputs are put on a grid of 2^-32: with 22 bits predictions on real data move by 2e-5, with 32 by less than 1e-6.
 INPUT_BITS = 32
@@ -34,11 +35,20 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
     Parameters
     ----------
     n_features : int
-        The number of features, D.
-    kernel : {"gaussian", "laplacian"}
-        theta is normal or Cauchy. The paper uses normal; Cauchy is often better on tables with sharp edges.
-    scale : float, optional
-        Standard deviation of theta's entries ("laplacian": their scale). None is 1 / sqrt(2 d), the paper's choice.
+        The number of cosines, D.
+    kernel : {"gaussian", "laplacian", "exponential", "matern32", "matern52"}
+        How theta is distributed, and so which kernel the features approximate. "gaussian": normal entries, as in the
+        paper. "laplacian": Cauchy entries, exp(-|x - x'|_1); often better on tables with sharp edges. The others are
+        Matern kernels of smoothness 1/2 (exp(-|x - x'|_2)), 3/2 and 5/2: normal vectors over the root of a chi-square
+        per degree of freedom, of which there are 1, 3 and 5.
+    scale : float, or array of shape (d,) or (d, d), optional
+        What theta is multiplied by, an inverse length: a number; or one >= 0 per input, its relevance (0: it has no
+        influence on the cosines); or a matrix, theta = scale @ draw. None is 1 / sqrt(2 d), the paper's choice, where
+        d counts the inputs that a feature looks at.
+    linear : bool
+        Whether the inputs themselves are features, too, after the cosines.
+    order : int, optional
+        Feature j looks at 1 + j % order inputs only, drawn among those that are relevant. None: at all.
     random_state : int, Generator, RandomState or None
         The seed. Inside a model, None means that the model's own seed decides.
 
@@ -60,18 +70,22 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         self,
         n_features: int = 100,
         *,
-        kernel: Literal["gaussian", "laplacian"] = "gaussian",
-        scale: float | None = None,
+        kernel: Kernel = "gaussian",
+        scale: ScaleLike = None,
+        linear: bool = False,
+        order: int | None = None,
         random_state: Seed = None,
     ) -> None:
         self.n_features = n_features
         self.kernel = kernel
         self.scale = scale
+        self.linear = linear
+        self.order = order
         self.random_state = random_state
 
     @property
     def n_out(self) -> int:
-        return int(self.n_features)
+        return int(self.n_features) + (self.n_features_in_ if self.linear else 0)
 
     @property
     def theta_(self) -> Floats:
@@ -96,13 +110,20 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         np.maximum(grid, -(2.0**64), out=grid)
         grid *= 2.0**INPUT_BITS
         np.rint(grid, out=grid)
-        return _cosine_of_turns(inputs @ self._turns, unit)
+        turns = inputs @ self._turns
+        if not self.linear:
+            return _cosine_of_turns(turns, unit)
+        features = np.empty((len(scaled), self.n_out))
+        _cosine_of_turns(turns, unit, out=features[:, : self.n_features])
+        np.multiply(scaled, unit, out=features[:, self.n_features :])
+        return features
 
     def arrays(self) -> dict[str, NDArray[np.int64]]:
         return {"projection": self.projection_, "phases": self.phases_, "exponents": self.exponents_}
 
     def restore(self, n_inputs: int, arrays: dict[str, NDArray[np.int64]]) -> Self:
         self.check()
+        asked = self._frequencies(n_inputs)
         shapes = {name: array.shape for name, array in arrays.items()}
         D = self.n_features
         if shapes != {"projection": (n_inputs, D), "phases": (D,), "exponents": (D,)}:
@@ -112,23 +133,24 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         theta, b, k = arrays["projection"], arrays["phases"], arrays["exponents"]
         if ((k < -200) | (k > 53)).any() or not _is_exact(theta.astype(np.float64), b.astype(np.float64)).all():
             raise InvalidSetting("RandomFourier: projection or phases exceed the exact range")
+        if theta[~asked.relevant].any() or (np.count_nonzero(theta, axis=0) > asked.looks_at(D)).any():
+            raise InvalidSetting("RandomFourier: the projection looks at inputs that scale or order leave out")
         self.n_features_in_ = n_inputs
         self._keep(theta, b, k)
         return self
 
     def check(self) -> None:
         whole_number("n_features", self.n_features)
-        if self.kernel not in ("gaussian", "laplacian"):
-            raise InvalidSetting(f"kernel must be 'gaussian' or 'laplacian', got {self.kernel!r}")
-        if self.scale is not None and not 0 < as_float(self.scale) < 1e9:
-            raise InvalidSetting(f"scale must be None or a number between 0 and 1e9, got {self.scale!r}")
+        flag("linear", self.linear)
+        check_frequencies(self.kernel, self.scale, self.order)
 
     def draw(self, n_inputs: int, rng: np.random.Generator) -> None:
-        scale = 1 / np.sqrt(2 * n_inputs) if self.scale is None else as_float(self.scale)
-        draw = rng.standard_normal if self.kernel == "gaussian" else rng.standard_cauchy
-        theta = draw((n_inputs, self.n_features)) * (scale / (2 * np.pi))  # in turns
+        theta = self._frequencies(n_inputs).turns(self.n_features, rng)
         b = rng.uniform(-0.5, 0.5, self.n_features)
         self._keep(*_rounded(theta, b))
+
+    def _frequencies(self, n_inputs: int) -> Frequencies:
+        return Frequencies.of(self.kernel, self.scale, self.order, n_inputs)
 
     def _keep(self, theta: NDArray[np.int64], b: NDArray[np.int64], k: NDArray[np.int64]) -> None:
         self.projection_, self.phases_, self.exponents_ = theta, b, k
@@ -152,7 +174,7 @@ def _is_exact(theta: Floats, b: Floats) -> NDArray[np.bool_]:
     return bounded
 
 
-def _cosine_of_turns(turns: Floats, unit: float) -> Floats:
+def _cosine_of_turns(turns: Floats, unit: float, out: Floats | None = None) -> Floats:
     """Return unit * cos(2 pi t), overwriting t. Around a quarter turn, cos is odd: one polynomial does for all."""
     nearest = np.rint(turns)
     turns -= nearest  # exact, in [-1/2, 1/2]
@@ -160,7 +182,7 @@ def _cosine_of_turns(turns: Floats, unit: float) -> Floats:
     turns -= 0.25  # exact, in [-1/4, 1/4]: cos(2 pi t) = -sin(2 pi (|t| - 1/4))
     square = np.multiply(turns, turns, out=nearest)
     *rest, last = _coefficients(unit)
-    value = square * last
+    value: Floats = np.multiply(square, last, out=out)
     for coefficient in rest[:0:-1]:
         value += coefficient
         value *= square

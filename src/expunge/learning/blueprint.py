@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from ..encoding.bounds import Bounds, parse_bounds
 from ..encoding.codes import Code
-from ..encoding.encoder import Encoder
+from ..encoding.encoder import Encoder, Outside
 from ..encoding.extents import Extents
 from ..encoding.features import FeatureMap, IdentityMap
 from ..encoding.randomness import Key, as_generator, draw_key
+from ..encoding.scales import Scales
 from ..encoding.values import as_float
 from ..errors import CountedInput, InvalidSetting
 from ..exact.arrays import Floats
@@ -28,10 +29,12 @@ class Blueprint:
     key: Key
     code: Code
     features: FeatureMap
+    scales: Scales
     inputs: Bounds  # declared: NaN where observed
     targets: Bounds
     intercept: bool
     clip: bool
+    outside: Outside
     keep: Keep
     rule: Rule
     aggregate: Aggregate
@@ -42,6 +45,7 @@ class Blueprint:
                 "keep='coded' needs bounds and target_bounds that are declared in every column or 'unit': "
                 "observed ones move with a row, and without the rows nothing could be fitted again"
             )
+        self.scales.check(self.inputs)
         self.features.describe(), self.rule.describe()  # refuse what no digest could describe
         if self.intercept and not (sums := self.code.G.sum(axis=0)).all():
             raise InvalidSetting(
@@ -87,7 +91,16 @@ class Blueprint:
 
     def encoder(self, extents: Extents) -> Encoder:
         """What turns rows into integers, with the bounds in force."""
-        return Encoder(self.code, self.features, extents.inputs.bounds, extents.targets.bounds, self.intercept)
+        return Encoder(
+            code=self.code,
+            features=self.features,
+            scales=self.scales,
+            inputs=extents.inputs.bounds,
+            targets=extents.targets.bounds,
+            limits=self.targets,
+            intercept=self.intercept,
+            outside=self.outside,
+        )
 
 
 def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleOf | None = None) -> Blueprint:
@@ -102,14 +115,17 @@ def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleO
     features = IdentityMap() if settings.features is None else settings.features
     made = _rule(settings, key, rule)
     made.check(code)
+    scales = Scales.of(settings.scales, inputs)
     return Blueprint(
         key=key,
         code=code,
-        features=features.drawn(inputs, rng),
+        features=features.drawn(scales.n_out, rng),
+        scales=scales,
         inputs=parse_bounds(settings.bounds, inputs, name="bounds"),
         targets=parse_bounds(settings.target_bounds, targets, name="target_bounds"),
         intercept=bool(settings.fit_intercept) and made.wants_ones(code),
         clip=bool(settings.clip),
+        outside=settings.outside,
         keep=settings.keep,
         rule=made,
         aggregate=settings.aggregate,

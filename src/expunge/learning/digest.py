@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..encoding.encoder import Encoder
 
-DIGEST_VERSION = 1
+DIGEST_VERSION = 2
 
 
 def digest(encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_], fingerprints: Sequence[bytes]) -> str:
@@ -34,6 +34,9 @@ def _public_values(encoder: Encoder) -> dict[str, Any]:
         "intercept": encoder.intercept,
         "unit": [encoder.inputs.unit, encoder.targets.unit],
         "features": encoder.features.describe(),
+        "scales": encoder.scales.spec(),
+        "outside": encoder.outside,
+        "limited": None if encoder.outside == "extrapolate" else np.isfinite(encoder.limits.low).tolist(),
     }
 
 

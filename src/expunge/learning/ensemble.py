@@ -69,11 +69,11 @@ class Ensemble:
 
         def part(k: int, n: int) -> None:
             for block in cut(len(X), encoder.n_weights, part=(k, n)):
-                out[block] = predict(encoder.features_of(X[block]))
+                out[block] = predict(encoder.features_of(encoder.nearest(X[block])))
 
         with one_blas_thread():
             spread(part, len(X) // SPREAD_ROWS)
-        return encoder.targets.unscale(out)
+        return encoder.unscaled(out)
 
     def digest(self) -> str:
         """SHA-256 over the public parameters, the slots in use and each learner's integers: 64 hex characters."""

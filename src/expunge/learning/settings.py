@@ -8,13 +8,17 @@ import numpy as np
 from ..encoding.bounds import BoundsLike
 from ..encoding.codes import Code
 from ..encoding.drawing import random_code
+from ..encoding.encoder import Outside
 from ..encoding.features import FeatureMap
 from ..encoding.randomness import Seed
+from ..encoding.scales import ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidSetting
 
 Aggregate: TypeAlias = Literal["mean", "median"]
 Keep: TypeAlias = Literal["rows", "coded"]
+
+_CHOICES = {"aggregate": ("mean", "median"), "keep": ("rows", "coded"), "outside": ("clamp", "extrapolate")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +37,9 @@ class Settings:
     aggregate: Aggregate = "mean"
     bounds: BoundsLike = None
     target_bounds: BoundsLike = None
+    scales: ScalesLike = None
     clip: bool = False
+    outside: Outside = "clamp"
     keep: Keep = "rows"
     random_state: Seed = None
 
@@ -61,7 +67,7 @@ class Settings:
             raise InvalidSetting(f"density must be a number in (0, 1], got {self.density!r}")
         for name in ("balanced", "fit_intercept", "clip"):
             flag(name, getattr(self, name))
-        for name, choices in (("aggregate", ("mean", "median")), ("keep", ("rows", "coded"))):
+        for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if not isinstance(value, str) or value not in choices:
                 raise InvalidSetting(f"{name} must be one of {choices}, got {value!r}")

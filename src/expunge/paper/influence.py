@@ -37,7 +37,7 @@ def run(experiment: Influence, seed: int, *, share: float = 1.0) -> list[dict[st
         for removed, kept in (("outliers", order[-n:]), ("inliers", order[:n])):
             model = CodedRegressor(
                 code=Code.single(), features=features, alpha=experiment.alpha, fit_intercept=False, bounds="unit",
-                target_bounds="unit", random_state=0,
+                target_bounds="unit", outside="extrapolate", random_state=0,
             ).fit(sample.X[kept], sample.y[kept])  # fmt: skip
             error = np.mean((model.predict(sample.X[sample.train :]) - sample.y[sample.train :]) ** 2)
             rows.append({"removed": removed, "left": round(float(left), 3), "test_mse": float(error)})

@@ -72,7 +72,7 @@ def measure(
     """Learn with one code and measure for each penalty; the moments are the same for all."""
     model = CodedRegressor(
         code=code, features=features, alpha=alphas[0], fit_intercept=intercept, bounds="unit", target_bounds="unit",
-        random_state=int(rng.integers(2**31)),
+        outside="extrapolate", random_state=int(rng.integers(2**31)),
     )  # fmt: skip
     train, test = slice(None, sample.train), slice(sample.train, None)
     started = time.perf_counter()

@@ -26,7 +26,7 @@ def run(experiment: WarmStart, seed: int, *, share: float = 1.0) -> list[dict[st
     model = CodedRegressor(
         code=random_code(experiment.shards, 1, random_state=rng), alpha=experiment.alpha, fit_intercept=False,
         features=RandomFourier(experiment.features, random_state=int(rng.integers(2**31))), bounds="unit",
-        target_bounds="unit", random_state=int(rng.integers(2**31)),
+        target_bounds="unit", outside="extrapolate", random_state=int(rng.integers(2**31)),
     ).fit(sample.X[: sample.train], sample.y[: sample.train])  # fmt: skip
     old = model.coef_
     model.unlearn(int(rng.integers(sample.train)))

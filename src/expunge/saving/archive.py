@@ -19,12 +19,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidFile
+from ..errors import InvalidFile, InvalidSetting
 from .drafts import drafted
 from .npy import BadArray, array_parts, read_header
 
 FORMAT = "expunge model"
-VERSION = 2
+VERSION = 3
 
 _HEADER_BYTES = 2**24  # more than any model.json has
 
@@ -34,8 +34,14 @@ _DAMAGE = (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, NotImple
 
 def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an archive into an open file."""
+    text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1)
+    if len(text) > _HEADER_BYTES:  # it could not be read again
+        raise InvalidSetting(
+            f"the names and parameters of the model take {len(text):,} characters, a file has room for "
+            f"{_HEADER_BYTES:,}; pass parameters of many numbers as NumPy arrays"
+        )
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("model.json", json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1))
+        archive.writestr("model.json", text)
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 for part in array_parts(array):

@@ -12,6 +12,7 @@ from ..encoding.encoder import Encoder
 from ..encoding.features import FeatureMap, IdentityMap, PowersMap
 from ..encoding.fourier import RandomFourierMap
 from ..encoding.randomness import Key
+from ..encoding.scales import Scales
 from ..errors import InvalidSetting
 from ..learning.blueprint import Blueprint
 from ..learning.rules import RidgeRule, Rule, RuleOf
@@ -38,8 +39,10 @@ def blueprint_parts(
     drawn = {name: np.asarray(array, dtype=np.int64) for name, array in features.arrays().items()}
     header = {
         "features": features.describe() | {"own": features.is_own, "drawn": {n: a.shape for n, a in drawn.items()}},
+        "scales": blueprint.scales.spec(),
         "intercept": blueprint.intercept,
         "clip": blueprint.clip,
+        "outside": blueprint.outside,
         "keep": blueprint.keep,
         "aggregate": blueprint.aggregate,
         "ridge": isinstance(rule, RidgeRule),
@@ -48,6 +51,8 @@ def blueprint_parts(
     }
     arrays: dict[str, NDArray[Any]] = {"key": blueprint.key, "G": blueprint.code.G}
     arrays |= {f"features.{name}": array for name, array in drawn.items()}
+    if not features.is_own:  # whoever brings a map of his own brings its parameters
+        arrays |= {f"parameters.{name}": array for name, array in features.array_params().items()}
     for side, bounds in sides(blueprint):
         header[f"{side}.unit"] = bounds.unit
         arrays[f"{side}.declared"] = np.stack([bounds.low, bounds.high])  # (2, d), NaN where observed
@@ -74,14 +79,17 @@ def load_blueprint(
         made = brought or _ridge(archive)
         made.check(code)
         inputs = _declared(archive, "inputs")
+        scales = _scales(archive, len(inputs.low))
         return Blueprint(
             key=key,
             code=code,
-            features=_features(archive, len(inputs.low), features, maps),
+            features=_features(archive, scales.n_out, features, maps),
+            scales=scales,
             inputs=inputs,
             targets=_declared(archive, "targets"),
             intercept=archive.get("intercept", bool),
             clip=archive.get("clip", bool),
+            outside=archive.choice("outside", ("clamp", "extrapolate")),
             keep=archive.choice("keep", ("rows", "coded")),
             rule=made,
             aggregate=archive.choice("aggregate", ("mean", "median")),
@@ -127,6 +135,14 @@ def _declared(archive: Archive, side: str) -> Bounds:
     return parse_bounds(spec, pair.shape[1], name=f"the bounds of the {side}")
 
 
+def _scales(archive: Archive, inputs: int) -> Scales:
+    said = archive.header.get("scales")
+    scales = Scales.of(said, inputs)
+    if scales.spec() != said:  # one way to write them: equal models have equal files
+        raise archive.refuse("the scales are not as a model writes them")
+    return scales
+
+
 def _check_features_given(archive: Archive, features: FeatureMap | None) -> None:
     """The caller has to bring a feature map that is not ours, and no other."""
     said = archive.get("features", dict)
@@ -154,12 +170,24 @@ def _features(
     if own is not None:
         features = own.copy()
     elif kind is not None and set(params) <= set(kind().get_params()):
-        features = kind(**params)
+        features = kind(**{name: _parameter(archive, name, value) for name, value in params.items()})
     else:
         raise archive.refuse("unknown features")
-    arrays = {}
-    for name, shape in drawn.items():
-        if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):
-            raise archive.refuse("what the features drew has no valid shape")
-        arrays[name] = archive.array(f"features.{name}", "<i8", *shape)
-    return features.restore(inputs, arrays)
+    arrays = {name: archive.array(f"features.{name}", "<i8", *_shape(archive, said)) for name, said in drawn.items()}
+    restored = features.restore(inputs, arrays)
+    if own is None and restored.describe()["params"] != params:
+        raise archive.refuse("the parameters of the features are damaged or incomplete")
+    return restored
+
+
+def _parameter(archive: Archive, name: str, value: Any) -> Any:
+    """A parameter from the header, or the array that it stands for."""
+    if not isinstance(value, dict):
+        return value
+    return archive.array(f"parameters.{name}", "<f8", *_shape(archive, value.get("shape")))
+
+
+def _shape(archive: Archive, said: Any) -> tuple[int, ...]:
+    if not isinstance(said, list) or not all(type(n) is int for n in said):
+        raise archive.refuse("an array of the features has no valid shape")
+    return tuple(said)

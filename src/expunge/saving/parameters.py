@@ -39,7 +39,9 @@ def load_settings(archive: Archive, blueprint: Blueprint, learner: Any = "ridge"
         aggregate=blueprint.aggregate,
         bounds=_spec(blueprint.inputs),
         target_bounds=_spec(blueprint.targets),
+        scales=blueprint.scales.spec(),
         clip=blueprint.clip,
+        outside=blueprint.outside,
         keep=blueprint.keep,
     )
 

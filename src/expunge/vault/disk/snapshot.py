@@ -139,8 +139,13 @@ def load_model(folder: Folder, manifest: Manifest, known: Model | None = None) -
 
 def _ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blueprint) -> Ensemble:
     encoder = blueprint.encoder(extents_of(manifest))
-    r, d, t, features = blueprint.code.learners, len(schema.inputs), len(schema.targets), blueprint.features
-    if (len(manifest.learners), d, d, t) != (r, features.n_features_in_, len(manifest.inputs.low), encoder.n_targets):
+    r, d, t = blueprint.code.learners, len(schema.inputs), len(schema.targets)
+    if (len(manifest.learners), d, d, t) != (
+        r,
+        len(blueprint.inputs.low),
+        len(manifest.inputs.low),
+        encoder.n_targets,
+    ):
         raise InvalidFile(f"{folder.path / manifest.name} does not fit its schema or its blueprint")
     data = folder.read(manifest.weights)
     weights = checked_array(folder, manifest.weights.name, data, "<f8", r, encoder.n_weights, t)

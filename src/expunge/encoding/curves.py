@@ -1,0 +1,123 @@
+"""Curves: what scales compute, with the bounds in force.
+
+Value by value, by comparisons, frexp and + - * /, which IEEE 754 fixes to the last bit: neither the machine nor the
+rows beside it show in a scaled value.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact.arrays import Floats
+from .bounds import Bounds
+
+Knots: TypeAlias = tuple[float, ...]
+Scale: TypeAlias = str | Knots  # "linear", "log", or knots
+
+# A log scale whose low end is not above zero goes over ten doublings.
+_SPAN = 2.0**10
+
+# log2(1 + f) = s * P(s^2), s = f / (2 + f), for 1 + f from sqrt(1/2) to sqrt(2): minimax by Remez' algorithm, within
+# 1.8e-16 of it.
+_LOG2 = (
+    2.885390081777927,
+    0.9617966939243247,
+    0.5770780172502915,
+    0.4121984014714671,
+    0.32061642603076596,
+    0.26144310258681597,
+    0.24292909107650873,
+)
+
+
+class Curves:
+    """The map of rows in their own units to scaled columns; column j is ``scales[j]`` of the input ``source[j]``."""
+
+    def __init__(self, scales: Sequence[Scale], source: NDArray[np.intp], bounds: Bounds) -> None:
+        self._bounds, self._source = bounds, source
+        self._logs = np.flatnonzero([scale == "log" for scale in scales])
+        self._ratio = _ratios(bounds)[source[self._logs]]
+        self._whole = log2_of_one_plus(self._ratio)
+        self._whole[self._whole == 0.0] = 1.0  # of a constant column, which is zero
+        self._bent = np.flatnonzero([not isinstance(scale, str) for scale in scales])
+        self._bent_source = source[self._bent]
+        self._pieces = _Pieces([scale for scale in scales if not isinstance(scale, str)])
+        self._constant = np.flatnonzero((bounds.high == bounds.low)[source])
+
+    def __call__(self, X: Floats) -> Floats:
+        """Scale rows: (b, d) -> (b, d')."""
+        scaled = self._bounds.scale(X).take(self._source, axis=1)
+        if len(self._logs):
+            scaled[:, self._logs] = self._log(scaled.take(self._logs, axis=1))
+        if len(self._bent):
+            scaled[:, self._bent] = self._pieces(X.take(self._bent_source, axis=1))
+            scaled[:, self._constant] = 0.0
+        return scaled
+
+    def _log(self, t: Floats) -> Floats:
+        """sign(t) log(1 + c |t|) / log(1 + c), where t is 0 and 1 on the bounds, and so is this, exactly."""
+        size = np.abs(t)
+        np.minimum(size, 2.0**64, out=size)  # so that any finite input has a finite value
+        value = log2_of_one_plus(size * self._ratio)
+        value /= self._whole
+        np.minimum(value, np.maximum(size, 1.0), out=value)  # by its last bit it could be beyond 1 before t is
+        return np.copysign(value, t, out=value)
+
+
+class _Pieces:
+    """Piecewise linear maps, one per column: i / m on knot i of 0 to m, flat before the first and after the last."""
+
+    def __init__(self, knots: Sequence[Knots]) -> None:
+        self._first, self._last = (np.array([column[end] for column in knots]) for end in (0, -1))
+        self._count = np.array([len(column) - 1.0 for column in knots])  # m
+        self._column = np.arange(len(knots), dtype=np.float64)
+        self._left = np.concatenate([np.empty(0), *(column[:-1] for column in knots)])  # where a piece begins
+        self._width = np.concatenate([np.empty(0), *(np.diff(column) for column in knots)])
+        self._start = np.cumsum(self._count) - self._count  # the number of a column's first piece
+        self._order = _paired(np.repeat(self._column, self._count.astype(np.intp)), self._left)
+
+    def __call__(self, x: Floats) -> Floats:
+        """Overwrite x, (b, k), with its values."""
+        np.maximum(x, self._first, out=x)
+        np.minimum(x, self._last, out=x)
+        piece = self._order.searchsorted(_paired(self._column, x).ravel(), side="right").reshape(x.shape) - 1
+        x -= self._left.take(piece)
+        x /= self._width.take(piece)
+        x += piece - self._start
+        x /= self._count
+        return x
+
+
+def _paired(column: Floats, x: Floats) -> NDArray[np.complex128]:
+    """Values behind the number of their column: NumPy orders by real, then by imaginary part, so one search does."""
+    pairs = np.empty(x.shape, dtype=np.complex128)
+    pairs.real, pairs.imag = column, x
+    return pairs
+
+
+def log2_of_one_plus(v: Floats) -> Floats:
+    """log2(1 + v) for 0 <= v < 2^1000, within 1e-15 of it."""
+    mantissa, exponent = np.frexp(v + 1.0)
+    low = mantissa < 0.7071067811865476
+    mantissa += mantissa * low  # now from sqrt(1/2) to sqrt(2)
+    exponent -= low
+    f = np.where(exponent == 0, v, mantissa - 1.0)  # v itself: in 1 + v it was rounded
+    s = f / (f + 2.0)
+    square = s * s
+    value = square * _LOG2[-1]
+    for coefficient in _LOG2[-2:0:-1]:
+        value += coefficient
+        value *= square
+    value += _LOG2[0]
+    value *= s
+    value += exponent
+    return value
+
+
+def _ratios(bounds: Bounds) -> Floats:
+    """How many times its low end an input's range is, (d,): c of its log scale."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratio = (bounds.high - bounds.low) / bounds.low  # high / low - 1, without rounding that to nothing
+    return np.where(bounds.low > 0.0, np.minimum(ratio, 2.0**900), _SPAN - 1.0)
