@@ -186,12 +186,12 @@ def test_predictions_are_written_with_their_ids_to_csv_and_parquet(vault, tmp_pa
     data = random_table(["a", "b", "c"], seed=8)
     expected = vault.predict(data)
     for name in ("p.csv", "p.parquet"):
-        assert vault.predict_to(data, tmp_path / name) == 3
+        assert vault.predict_to(data, tmp_path / name).rows == 3
         read = pyarrow.csv.read_csv if name.endswith("csv") else pyarrow.parquet.read_table
         found = read(tmp_path / name)
         assert found["who"].to_pylist() == ["a", "b", "c"]
         np.testing.assert_array_equal(found["predicted_y"], expected)
-    assert vault.predict_to(data.drop(["who", "y"]), tmp_path / "p.csv") == 3
+    assert vault.predict_to(data.drop(["who", "y"]), tmp_path / "p.csv").rows == 3
     assert pyarrow.csv.read_csv(tmp_path / "p.csv").column_names == ["predicted_y"]
     with pytest.raises(InvalidSetting, match="to .csv or .parquet"):
         vault.predict_to(data, tmp_path / "p.json")
