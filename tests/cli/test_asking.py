@@ -212,6 +212,7 @@ def test_status_counts_the_values_of_a_category_and_tells_programs_all_inputs(he
     ok("train", "cities.parquet", *V, "--schema", "schema.toml", *SHAPE)
     status = ok("status", *V)
     assert re.search(r"^inputs +age, city \(2 values\)$", status, re.MULTILINE)
+    assert re.search(r"^scales +3 linear$", status, re.MULTILINE)
     assert "Berlin" not in status
     assert json.loads(ok("status", *V, "--json"))["inputs"] == ["age", "city=Berlin", "city=Paris"]
 
@@ -219,7 +220,7 @@ def test_status_counts_the_values_of_a_category_and_tells_programs_all_inputs(he
 def test_predictions_of_a_table_without_ids_have_none(spend, ok):
     pyarrow.csv.write_csv(customers(["a", "b"], 4).drop(["customer_id"]), "anybody.csv")
     found = json.loads(ok("predict", "anybody.csv", *V, "--json"))
-    assert found == {"ids": None, "predictions": Vault.open(spend).predict("anybody.csv").tolist()}
+    assert found == {"ids": None, "predictions": Vault.open(spend).predict("anybody.csv").tolist(), "outside": 0}
 
 
 def test_predictions_of_two_targets_are_pairs(here, ok):

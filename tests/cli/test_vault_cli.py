@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -14,7 +15,7 @@ from expunge import __version__, errors
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
 
-from support.commands import TRAIN, V, customers
+from support.commands import SHAPE, TRAIN, V, customers
 from support.vaults import everything, people, put_back, table
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -51,7 +52,10 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
         r"inputs +age, visits",
         r"shards +4",
         r"rate +2",
-        r"alpha +0\.0001",
+        r"alpha +0\.001",
+        r"features +RandomFourier\(n_features=5, kernel='gaussian'\)",
+        r"scales +2 linear",
+        r"outside +clamp",
         r"observed bounds +yes",
     ):
         assert re.search(rf"^{line}$", status, re.MULTILINE), line
@@ -93,9 +97,9 @@ def test_the_same_commands_for_programs(here, ok):
     trained = said("train", "customers.parquet", *V, *TRAIN)
     assert trained.keys() == keys
     assert (trained["request"], trained["kind"], trained["rows"], trained["people"]) == (1, "train", 30, 20)
-    assert said("predict", "new.csv", *V, "--out", "p.csv") == {"rows": 2, "out": "p.csv"}
+    assert said("predict", "new.csv", *V, "--out", "p.csv") == {"rows": 2, "out": "p.csv", "outside": 0}
     predicted = said("predict", "new.csv", *V)
-    assert predicted.keys() == {"ids", "predictions"}
+    assert predicted.keys() == {"ids", "predictions", "outside"}
     assert predicted["ids"] == ["person-3", "nobody"]
     np.testing.assert_array_equal(predicted["predictions"], Vault.open("spend.vault").predict("new.csv"))
     erased = said("unlearn", *V, "--id", "person-2", "--id", "person-3")
@@ -224,12 +228,28 @@ def test_a_schema_is_proposed_edited_and_used(here, ok, run):
     assert ok("add", "far.csv", *V)
 
 
-@pytest.mark.parametrize("features", ["identity", "powers:2", "fourier:7"])
-def test_features_are_named_on_the_command_line(here, ok, features):
-    options = [*TRAIN[:8], "--features", features, "--alpha", "1e-4", "--seed", "1"]
-    ok("train", "customers.parquet", *V, *options)
-    named = {"identity": "Identity()", "powers:2": "Powers", "fourier:7": "RandomFourier(n_features=7)"}
-    assert named[features] in json.loads(ok("status", *V, "--json"))["features"]
+def test_a_schema_is_used_as_it_is_proposed_whatever_the_table(here, ok, rng):
+    n = 400
+    ages = rng.normal(40, 10, n).round().astype(str)
+    ages[:9] = ["?", "n/a", "-", "unknown", " ", "", "forty", "?", "NA"]
+    columns = {
+        "customer_id": [f"person-{k}" for k in range(n)],
+        "age": ages,
+        "income": np.exp(rng.normal(10, 1, n)).round(2),
+        "delay": np.append(rng.normal(0, 5, n - 1), 1e9),
+        "joined": ["9999-12-31", *[f"20{k % 20 + 10}-0{k % 9 + 1}-01" for k in range(n - 1)]],
+        "city": ["Ulm", "Bonn"] * (n // 2),
+        "remark": [f"called on day {k}" for k in range(n)],
+        "spend": rng.normal(100, 10, n),
+    }
+    pyarrow.csv.write_csv(pa.table(columns), "odd.csv")
+    Path("odd.toml").write_text(ok("schema", "odd.csv", "--target", "spend", "--id-column", "customer_id"))
+    out = ok("train", "odd.csv", *V, "--schema", "odd.toml", *SHAPE)
+    assert "2 values were outside the bounds and moved to the bound" in out
+    found = json.loads(ok("status", *V, "--json"))
+    assert found["rows"] == n
+    assert found["columns"] == ["age", "income", "delay", "joined", "city"]
+    assert len(json.loads(ok("predict", "odd.csv", *V, "--json"))["predictions"]) == n
     assert ok("verify", *V)
 
 

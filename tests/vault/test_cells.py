@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from expunge.errors import InvalidInput
 from expunge.vault.tables.cells.encode import encode
 from expunge.vault.tables.kinds import Category, Date, Number
+from expunge.vault.tables.reading import read_blocks
 from expunge.vault.tables.schema import Schema
 
 EPOCH = datetime(1970, 1, 1)
@@ -66,6 +67,54 @@ def test_decimals_become_the_nearest_float(cells):
 def test_other_decimals_are_numbers_too():
     cells = pa.array([decimal.Decimal("1.25"), None], pa.decimal256(60, 2))
     assert encoded('kind = "number"\nfill = 0', cells).ravel().tolist() == [1.25, 0]
+
+
+numerals = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.integers(-(10**20), 10**20).map(str)
+spaced = st.sampled_from(["", " ", "\t", "  "])
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(spaced, numerals | st.sampled_from(["+1", ".5", "1.", "1E5", "?"]), spaced).map("".join)
+        | st.sampled_from(["", "NA", "n/a"]),
+        min_size=1,
+    )
+)
+def test_numbers_in_text_are_what_they_are_in_a_csv_file(tmp_path_factory, texts):
+    path = tmp_path_factory.mktemp("cells") / "t.csv"
+    plain = ["" if "?" in text else text for text in texts]
+    pyarrow.csv.write_csv(pa.table({"x": plain}), path)
+    (expected,) = read_blocks(path, one('kind = "number"\nfill = 5'), targets=False, ids=False)
+    for gaps in ('["?"]', '"text"'):
+        keys = f'kind = "number"\nfill = 5\ngaps = {gaps}'
+        column = pa.array(texts)
+        for made in (column, column.cast(pa.large_string()), column.cast(pa.string_view()), column.dictionary_encode()):
+            np.testing.assert_array_equal(encoded(keys, made), expected.X)
+        pyarrow.csv.write_csv(pa.table({"x": texts}), path)
+        (found,) = read_blocks(path, one(keys), targets=False, ids=False)
+        np.testing.assert_array_equal(found.X, expected.X)
+
+
+def test_texts_that_count_as_gaps_are_filled_and_others_are_refused_by_row():
+    cells = ["1", " ? ", "-", None, "2.5"]
+    assert encoded('kind = "number"\nfill = 7\ngaps = ["?", "-"]', cells).ravel().tolist() == [1, 7, 7, 7, 2.5]
+    with pytest.raises(InvalidInput, match=r"gaps: 3 in column 'x' \(of 5 rows\)"):
+        encoded('kind = "number"\ngaps = ["?", "-"]', cells)
+    for gaps in ('["?"]', "[]"):
+        with pytest.raises(InvalidInput, match="column 'x' must hold numbers, but row 2 does not; correct it, let its"):
+            encoded(f'kind = "number"\nfill = 7\ngaps = {gaps}', ["1", CANARY, "-"])
+    assert encoded('kind = "number"\nfill = 7\ngaps = "text"', ["1", CANARY, "1 000"]).ravel().tolist() == [1, 7, 7]
+    assert encoded('kind = "number"\ngaps = []', ["1", "2"]).ravel().tolist() == [1, 2]
+
+
+def test_a_number_that_stands_for_a_gap_does_so_however_it_is_written():
+    keys = 'kind = "number"\nfill = 7\ngaps = ["-999", "?"]'
+    for cells in (["1", "-999", "-999.0", "-9.99e2"], [1, -999, -999, -999], [1.0, -999.0, -999.0, -999.0]):
+        assert encoded(keys, cells).ravel().tolist() == [1, 7, 7, 7]
+    assert encoded(keys, [decimal.Decimal("-999.00")], pa.decimal128(9, 2)).ravel().tolist() == [7]
+    for text in ("inf", "nan", "1_0", "1٣"):  # no number that anybody writes: a text and nothing else
+        assert encoded(f'kind = "number"\nfill = 7\ngaps = ["{text}"]', [10.0, 13.0]).ravel().tolist() == [10, 13]
 
 
 @pytest.mark.parametrize("cells", [pa.array([7, 7, None]).dictionary_encode(), pa.nulls(3)])

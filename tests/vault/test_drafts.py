@@ -65,10 +65,10 @@ def test_who_is_still_writing_is_left_alone(vault, tmp_path):
 
     def rows():
         for batch in PROBE.to_batches(max_chunksize=1):
-            inner.append(vault.predict_to(PROBE, out))
+            inner.append(vault.predict_to(PROBE, out).rows)
             yield batch
 
-    assert vault.predict_to(pa.RecordBatchReader.from_batches(PROBE.schema, rows()), out) == 2
+    assert vault.predict_to(pa.RecordBatchReader.from_batches(PROBE.schema, rows()), out).rows == 2
     assert inner == [2, 2]
     assert pyarrow.csv.read_csv(out)["who"].to_pylist() == ["probe-1", "probe-2"]
     assert list(tmp_path.glob(".*")) == []

@@ -11,7 +11,7 @@ import pytest
 
 from expunge.errors import ErasedId, InvalidInput, InvalidSetting, UnknownId
 from expunge.saving.own import VaultFolder
-from expunge.vault import Vault
+from expunge.vault import Schema, Vault
 from expunge.vault.certificates.jws import unchecked
 
 from support.vaults import bits, everything, made, people, random_table, small, table
@@ -186,12 +186,12 @@ def test_predictions_are_written_with_their_ids_to_csv_and_parquet(vault, tmp_pa
     data = random_table(["a", "b", "c"], seed=8)
     expected = vault.predict(data)
     for name in ("p.csv", "p.parquet"):
-        assert vault.predict_to(data, tmp_path / name) == 3
+        assert vault.predict_to(data, tmp_path / name).rows == 3
         read = pyarrow.csv.read_csv if name.endswith("csv") else pyarrow.parquet.read_table
         found = read(tmp_path / name)
         assert found["who"].to_pylist() == ["a", "b", "c"]
         np.testing.assert_array_equal(found["predicted_y"], expected)
-    assert vault.predict_to(data.drop(["who", "y"]), tmp_path / "p.csv") == 3
+    assert vault.predict_to(data.drop(["who", "y"]), tmp_path / "p.csv").rows == 3
     assert pyarrow.csv.read_csv(tmp_path / "p.csv").column_names == ["predicted_y"]
     with pytest.raises(InvalidSetting, match="to .csv or .parquet"):
         vault.predict_to(data, tmp_path / "p.json")
@@ -219,6 +219,45 @@ def test_a_receipt_counts_the_values_that_were_moved_to_a_bound(tmp_path):
         vault.add(outside)
     assert vault.add(outside, clip=True).clipped == 3
     assert vault.add(outside.slice(2), clip=True).clipped == 0
+    assert vault.verify().ok
+
+
+CLIPPING = Schema.parse("""
+id = "who"
+target = "y"
+[columns.x0]
+kind = "number"
+low = -0.5
+high = 0.5
+clip = true
+[columns.x1]
+kind = "number"
+low = -1
+high = 1
+[columns.y]
+kind = "number"
+low = -1
+high = 1
+""")
+
+
+def test_a_column_that_clips_is_learned_as_if_its_values_were_at_the_bound(tmp_path):
+    data = random_table(people())
+    x0 = data["x0"].to_numpy()
+    moved = data.set_column(1, "x0", pa.array(np.clip(x0, -0.5, 0.5)))
+    schema = {"schema": CLIPPING, "target": None, "id": None}
+    vault, other = made(tmp_path / "v.vault", data, **schema), made(tmp_path / "w.vault", moved, **schema)
+    assert (vault.receipt.clipped, other.receipt.clipped) == (int((np.abs(x0) > 0.5).sum()), 0)
+    far = table(["person-1", "person-3"], [[-9.0, 0.5], [9.0, 0.5]], [0.5, 0.5])
+    near = table(["person-1", "person-3"], [[-0.5, 0.5], [0.5, 0.5]], [0.5, 0.5])
+    for request in ("add", "rectify"):
+        change = (far, near) if request == "add" else (pa.concat_tables([far, far]), pa.concat_tables([near, near]))
+        receipts = [getattr(one, request)(rows) for one, rows in zip((vault, other), change, strict=True)]
+        assert [receipt.clipped for receipt in receipts] == [len(change[0]), 0]
+        assert bits(vault) == bits(other)
+    for outside in (table(["new"], [[0.0, 1.5]], [0.5]), table(["new"], [[0.0, 0.5]], [1.5])):
+        with pytest.raises(InvalidInput, match="rows outside the declared bounds: 1 in column '(x1|y)'"):
+            vault.add(outside)
     assert vault.verify().ok
 
 

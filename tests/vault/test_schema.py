@@ -41,18 +41,20 @@ def test_the_example_in_the_docs_makes_what_the_docs_say(tmp_path):
     schema = Schema.load(tmp_path / "schema.toml")
     assert schema == Schema.parse(toml)
     assert (schema.id, schema.targets) == ("customer_id", ("spend",))
-    assert schema.inputs == ("age", "discount", "newsletter", "joined", "city=Berlin", "city=Paris")
+    assert schema.inputs == ("age", "income", "discount", "newsletter", "joined", "city=Berlin", "city=Paris")
     low, high = schema.bounds()
-    np.testing.assert_array_equal(low, [0, np.nan, 0, (datetime(2015, 1, 1) - EPOCH).days, 0, 0])
-    np.testing.assert_array_equal(high, [120, np.nan, 1, (datetime(2030, 1, 1) - EPOCH).days, 1, 1])
+    np.testing.assert_array_equal(low, [0, 0, np.nan, 0, (datetime(2015, 1, 1) - EPOCH).days, 0, 0])
+    np.testing.assert_array_equal(high, [120, 1e6, np.nan, 1, (datetime(2030, 1, 1) - EPOCH).days, 1, 1])
+    assert schema.scales() == [["linear", [0, 18, 40, 65, 120]], "log", *["linear"] * 5]
     assert [side.tolist() for side in schema.target_bounds()] == [[0], [5000]]
     (block,) = read_blocks(tmp_path / "customers.csv", schema, targets=True, ids=True)
     days = [
         (t - EPOCH) / timedelta(days=1)
         for t in (datetime(2019, 5, 1), datetime(2024, 2, 29, 18), datetime(2021, 12, 31))
     ]
-    expected = [[34, 0.1, 1, days[0], 1, 0], [40, 0, 0, days[1], 0, 0], [51, 0.25, 0, days[2], 0, 0]]
+    expected = [[34, 41e3, 0.1, 1, days[0], 1, 0], [40, 3e4, 0, 0, days[1], 0, 0], [51, 2.5e6, 0.25, 0, days[2], 0, 0]]
     np.testing.assert_array_equal(block.X, expected)
+    assert schema.clipped(block.X)[:, 1].tolist() == [41e3, 3e4, 1e6]
     assert (block.y.tolist(), block.ids) == ([[120.5], [80], [0]], [b"007", b"4711", b"4712"])
 
 
@@ -92,6 +94,11 @@ def test_targets_come_in_the_order_of_the_schema_and_booleans_are_bounded():
         (f'target = "y"\n{Y}[columns.x]\nkind = "ignore"', "there are no inputs"),
         (f'target = "y"\n{X}[columns.y]\nkind = "date"', "target 'y' must be .* a number or a boolean"),
         (f'target = "y"\n{X}[columns.y]\nkind = "number"\nfill = 1', "target 'y' must have no fill"),
+        (f'target = "y"\n{X}[columns.y]\nkind = "number"\nscale = "log"', "target 'y' must have no scale"),
+        (
+            f'target = "y"\n{X}[columns.y]\nkind = "number"\nlow = 0\nhigh = 1\nclip = true',
+            "target 'y' must have no clip",
+        ),
         (f'target = "y"\n{Y}[columns]\nx = 5', "schema: Cannot declare|column 'x': kind must be one of"),
         (f'target = "y"\ncolumns.x = 5\n{Y}', "column 'x': kind must be one of 'number', 'boolean'|Invalid|Cannot"),
         (
@@ -125,6 +132,40 @@ def test_a_schema_that_contradicts_itself_is_refused(text, match):
         ('kind = "number"\nfill = "1"', "fill must be a finite number"),
         (f'kind = "number"\nfill = {10**400}', "fill must be a finite number"),
         ('kind = "number"\nlow = -1.7e308\nhigh = 1.7e308', "high - low must be finite"),
+        (
+            'kind = "number"\nscale = "cubic"',
+            'scale must be "linear" or "log", a list of knots, or a list of these, got',
+        ),
+        ('kind = "number"\nscale = 5', "scale must be .* got 5"),
+        ('kind = "number"\nscale = []', "the knots of scale must be 2 to 256"),
+        ('kind = "number"\nscale = [1]', "the knots of scale must be 2 to 256"),
+        ('kind = "number"\nscale = [1, 2, 2]', "the knots of scale .* each above the one before"),
+        ('kind = "number"\nscale = [2, 1]', "the knots of scale .* each above the one before"),
+        (f'kind = "number"\nscale = {list(range(257))}', "the knots of scale must be 2 to 256"),
+        ('kind = "number"\nscale = [1, nan]', "every knot of scale must be a finite number, got nan"),
+        ('kind = "number"\nscale = [1, true]', "every knot of scale must be a finite number, got True"),
+        ('kind = "number"\nscale = [0, "log"]', "scale must be .* got 0"),
+        ('kind = "number"\nscale = ["linear", ["log", "log"]]', "every knot of scale must be a finite number"),
+        ('kind = "number"\nscale = ["log", "linear", "log"]', "scale must not give an input twice on the same scale"),
+        (
+            'kind = "number"\nscale = [[0, 1], "log", [0.0, 1.0]]',
+            "scale must not give an input twice on the same scale",
+        ),
+        ('kind = "number"\nscale = [-1.7e308, 1.7e308]', "the knots of scale must not be too far apart"),
+        ('kind = "number"\ngaps = "?"', 'gaps must be a list of texts without blanks around them, .* or "text"'),
+        ('kind = "number"\ngaps = [1]', "gaps must be a list of texts"),
+        ('kind = "number"\ngaps = [""]', "gaps must be a list of texts"),
+        ('kind = "number"\ngaps = ["? "]', "gaps must be a list of texts without blanks"),
+        ('kind = "number"\ngaps = ["?", "-", "?"]', r"gaps must differ; duplicates: '\?'"),
+        ('kind = "number"\nlow = 0\nhigh = 1\nclip = 1', "clip must be true or false, got 1"),
+        ('kind = "number"\nclip = true', "clip moves values to the bounds: declare low and high"),
+        ('kind = "date"\nclip = true', "clip moves values to the bounds: declare low and high"),
+        ('kind = "date"\nscale = "log"', "scale must be \"linear\", a list of knots, or a list of these, got 'log'"),
+        ('kind = "date"\nscale = [1, 2]', "every knot of scale must be a date without quotes"),
+        ('kind = "date"\nscale = [2024-01-01, 2024-01-01T00:00:00]', "the knots of scale .* each above the one before"),
+        ('kind = "date"\ngaps = ["?"]', "unknown keys 'gaps'; kind 'date' takes"),
+        ('kind = "boolean"\nscale = "log"', "unknown keys 'scale'"),
+        ('kind = "category"\nvalues = ["a"]\nscale = "log"', "unknown keys 'scale'"),
         ('kind = "boolean"\nfill = 1', "fill must be true or false, got 1"),
         ('kind = "date"\nfill = 5', "fill must be a date without quotes, like 2024-12-31"),
         ('kind = "date"\nfill = "2024-12-31"', "fill must be a date without quotes"),
@@ -163,6 +204,54 @@ def test_a_schema_that_cannot_be_read_is_refused_by_name(tmp_path):
         Schema.load(tmp_path / "schema.toml")
 
 
+# Scales, and values outside the bounds
+
+
+@pytest.mark.parametrize(
+    ("written", "scales"),
+    [
+        ('"linear"', "linear"),
+        ('["linear"]', "linear"),
+        ('"log"', "log"),
+        ("[0, 1, 5.5]", [0.0, 1.0, 5.5]),
+        ("[[0, 1, 5.5]]", [0.0, 1.0, 5.5]),
+        ('["linear", [0, 1, 5.5]]', ["linear", [0.0, 1.0, 5.5]]),
+        ('[[-0.0, 1], "log", [0, 2]]', [[0.0, 1.0], "log", [0.0, 2.0]]),
+    ],
+)
+def test_scales_are_what_a_model_takes_and_have_one_form(written, scales):
+    schema = one(f'kind = "number"\nscale = {written}')
+    assert schema.scales() == [scales]
+    assert Schema.from_json(schema.to_json()) == schema
+    again = dict(Schema.parse(toml_of(schema)).columns)["x"]
+    assert again == dict(schema.columns)["x"]
+    if scales == "linear":
+        assert schema.to_json() == one('kind = "number"').to_json()
+
+
+def test_every_input_has_a_scale_and_knots_of_dates_are_days():
+    schema = Schema.parse(
+        f"""target = "y"\n{Y}[columns.c]\nkind = "category"\nvalues = ["a", "b"]\n[columns.b]\nkind = "boolean"
+        [columns.x]\nkind = "number"\nscale = "log"
+        [columns.d]\nkind = "date"\nscale = ["linear", [1970-01-02, 1970-01-03T12:00:00]]"""
+    )
+    assert schema.inputs == ("c=a", "c=b", "b", "x", "d")
+    assert schema.scales() == ["linear", "linear", "linear", "log", ["linear", [1.0, 2.5]]]
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+def test_values_outside_are_moved_to_the_bounds_of_columns_that_say_so_and_of_no_others():
+    ends = "low = 0\nhigh = 1\n"
+    day = 'kind = "date"\nlow = 1970-01-01\nhigh = 1970-01-11\nclip = true\n'
+    schema = one(f'kind = "number"\n{ends}clip = true', more=f'[columns.z]\nkind = "number"\n{ends}[columns.d]\n{day}')
+    X_ = np.array([[-1.0, -1.0, -1.0], [0.5, 0.5, 5.0], [2.0, 2.0, 20.0]])
+    assert schema.clipped(X_).tolist() == [[0, -1, 0], [0.5, 0.5, 5], [1, 2, 10]]
+    assert X_[0, 0] == -1
+    plain = one(f'kind = "number"\n{ends}clip = false')
+    assert plain.clipped(X_[:, :1]).tolist() == X_[:, :1].tolist()
+    assert plain == one(f'kind = "number"\n{ends}')
+
+
 # Other bounds
 
 BOUNDED = Schema.parse("""
@@ -177,10 +266,14 @@ kind = "number"
 low = 0
 high = 120
 fill = 40
+scale = ["linear", [0, 18, 65]]
+gaps = ["?"]
+clip = true
 [columns.joined]
 kind = "date"
 low = 2015-01-01
 high = 2030-01-01
+scale = [2015-01-01, 2020-01-01, 2030-01-01]
 [columns.city]
 kind = "category"
 values = ["Ulm"]
@@ -199,6 +292,9 @@ def test_new_bounds_replace_the_old_ones_and_nothing_else():
         .replace('[columns.y]\nkind = "number"', '[columns.y]\nkind = "number"\nlow = 1\nhigh = 5')
     )
     assert BOUNDED.rebounded({}) == BOUNDED
+    assert schema.scales() == BOUNDED.scales()
+    observed = dict(BOUNDED.rebounded({"age": None}).columns)["age"]
+    assert observed == Number(fill=40, scale=["linear", [0, 18, 65]], gaps=["?"])  # nothing to clip to
     assert schema.rebounded(
         {"age": (0, 120), "y": (None, None), "joined": (date(2015, 1, 1), datetime(2030, 1, 1))}
     ) == (BOUNDED)
@@ -243,13 +339,30 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 moments = st.datetimes()
 
 
-def ranges(kind, values, *, fills=True):
-    def made(three, bounded, filled):
+gaps = st.none() | st.just("text") | st.lists(st.text(min_size=1).map(str.strip).filter(bool), unique=True)
+
+
+def scales(values, names):
+    def several(knots, name):
+        assume(isinstance(knots[0], date) or math.isfinite(max(knots) - min(knots)))
+        return [sorted(knots), name] if name else sorted(knots)
+
+    knots = st.lists(values, min_size=2, max_size=4, unique=True)
+    return st.none() | st.sampled_from(names) | st.builds(several, knots, st.sampled_from(["", *names]))
+
+
+def ranges(kind, values, *, inputs=True):
+    def made(three, bounded, filled, clip, keys):
         low, fill, high = sorted(three)
         assume(not isinstance(low, float) or math.isfinite(high - low))
-        return kind(*((low, high) if bounded else (None, None)), fill if filled and fills else None)
+        keys |= {"clip": clip and bounded, "fill": fill if filled else None} if inputs else {}
+        return kind(*((low, high) if bounded else (None, None)), **keys)
 
-    return st.builds(made, st.lists(values, min_size=3, max_size=3), st.booleans(), st.booleans())
+    keys = {"gaps": gaps} if kind is Number else {}
+    if inputs:
+        keys["scale"] = scales(finite, ["linear", "log"]) if kind is Number else scales(st.dates(), ["linear"])
+    flags = [st.booleans() for _ in range(3)]
+    return st.builds(made, st.lists(values, min_size=3, max_size=3), *flags, st.fixed_dictionaries(keys))
 
 
 def categories():
@@ -270,7 +383,7 @@ def schemas(draw):
     )
     columns = draw(st.dictionaries(names, inputs, max_size=5))
     targets = draw(
-        st.dictionaries(names, st.just(Boolean()) | ranges(Number, finite, fills=False), min_size=1, max_size=3)
+        st.dictionaries(names, st.just(Boolean()) | ranges(Number, finite, inputs=False), min_size=1, max_size=3)
     )
     id_ = draw(st.none() | names)
     try:
@@ -289,6 +402,7 @@ def test_a_stored_schema_comes_back_and_its_text_is_its_identity(schema):
     assert again.to_json() == text
     assert again.inputs == schema.inputs
     np.testing.assert_array_equal(again.bounds(), schema.bounds())
+    assert again.scales() == schema.scales()
     assert text.isascii()
 
 
@@ -330,6 +444,8 @@ def test_a_stored_schema_has_one_form_only():
 def test_equal_facts_give_equal_texts_and_the_order_of_columns_is_a_fact():
     whole, floating = (one(f'kind = "number"\nlow = {low}\nhigh = 1{end}') for low, end in ((0, ""), ("-0.0", ".0")))
     assert whole.to_json() == floating.to_json()
+    ordered = [one(f'kind = "number"\ngaps = {gaps}') for gaps in ('["?", "-"]', '["-", "?"]')]
+    assert ordered[0].to_json() == ordered[1].to_json()
     a, b = (
         Schema.parse(f'target = "y"\n{Y}{columns}') for columns in (X + X.replace("x", "z"), X.replace("x", "z") + X)
     )

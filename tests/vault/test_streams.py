@@ -103,7 +103,7 @@ def test_a_table_that_can_be_read_again_is(vault, tmp_path):
         return asked[-1]
 
     vault._reader.current = current
-    assert vault.predict_to(path, tmp_path / "p.csv") == ROWS
+    assert vault.predict_to(path, tmp_path / "p.csv").rows == ROWS
     assert len(asked) == 4
     np.testing.assert_array_equal(
         pyarrow.csv.read_csv(tmp_path / "p.csv")["predicted_y"].to_numpy(), writer.predict(PROBE)
@@ -125,7 +125,7 @@ def test_a_stream_that_is_read_once_does_for_every_request(tmp_path, source):
     assert ids == PROBE["who"].to_pylist()
     np.testing.assert_array_equal(found, expected)
     ours, theirs = io.BytesIO(), io.BytesIO()
-    assert vault.predict_to(source(PROBE), ours) == same.predict_to(PROBE, theirs) == ROWS
+    assert vault.predict_to(source(PROBE), ours).rows == same.predict_to(PROBE, theirs).rows == ROWS
     assert ours.getvalue() == theirs.getvalue()
     assert propose(source(data), target="y", id="who") == propose(data, target="y", id="who")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expunge import CodedRegressor
+from expunge import CodedRegressor, RandomFourier
 from expunge.errors import InvalidSetting, NothingLearned
 from expunge.vault import Schema, Vault
 from expunge.vault.tables.reading import BLOCK_ROWS
@@ -198,7 +198,7 @@ def test_no_rows_have_no_predictions_of_every_target(tmp_path, count):
     for none in (data.slice(0, 0), pa.Table.from_batches([], data.schema), tmp_path / "none.csv", np.empty((0, 2))):
         found = vault.predict(none)
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    assert vault.predict_to(data.slice(0, 0), tmp_path / "p.csv") == 0
+    assert vault.predict_to(data.slice(0, 0), tmp_path / "p.csv").rows == 0
 
 
 def test_the_order_of_columns_is_that_of_the_training_table(tmp_path):
@@ -226,6 +226,72 @@ def test_declared_bounds_of_a_schema_are_those_of_the_model(tmp_path):
     assert bits(made(tmp_path / "w.vault", data, model=small(**bounds))) == bits(memory)
     with pytest.raises(InvalidSetting, match="leave one of them out"):
         made(tmp_path / "u.vault", data, target=None, id=None, schema=schema, model=small(**bounds))
+
+
+def test_declared_scales_of_a_schema_are_those_of_the_model(tmp_path):
+    data = random_table(people())
+    schema = Schema.parse(
+        'id = "who"\ntarget = "y"\n[columns.y]\nkind = "number"\n'
+        '[columns.x0]\nkind = "number"\nlow = -1\nhigh = 1\nscale = ["linear", [-1, 0.2, 1]]\n'
+        '[columns.x1]\nkind = "number"\nscale = "log"\n'
+    )
+    given = {"target": None, "id": None, "schema": schema}
+    vault = made(tmp_path / "v.vault", data, **given)
+    same = {"bounds": ([-1, None], [1, None]), "scales": [["linear", [-1, 0.2, 1]], "log"]}
+    memory = small(**same).fit(np.column_stack([data["x0"], data["x1"]]), data["y"].to_numpy())
+    assert bits(vault) == bits(memory)
+    assert vault.status().scales == "1 linear and knots, 1 log"
+    vault.rebound({"x0": (-2, 3)})
+    wider = small(**same | {"bounds": ([-2, None], [3, None])})
+    assert bits(vault) == bits(wider.fit(np.column_stack([data["x0"], data["x1"]]), data["y"].to_numpy()))
+    assert bits(Vault.open(tmp_path / "v.vault")) == bits(vault)
+    with pytest.raises(InvalidSetting, match="the schema declares scales, and so does scales"):
+        made(tmp_path / "u.vault", data, **given, model=small(scales="log"))
+    linear = schema.rebounded({"x0": None}).to_json().replace(',"scale":["linear",[-1.0,0.2,1.0]]', "")
+    plain = Schema.from_json(linear.replace(',"scale":"log"', ""))
+    logged = made(tmp_path / "w.vault", data, target=None, id=None, schema=plain, model=small(scales="log"))
+    assert logged.status().scales == "2 log"
+
+
+def test_the_status_tells_all_parameters_of_the_features(tmp_path):
+    features = RandomFourier(3, scale=np.array([1.0, 0.5]), linear=True, random_state=7)
+    told = made(tmp_path / "v.vault", model=small(features=features)).status().features
+    assert told == "RandomFourier(n_features=3, kernel='gaussian', scale=array of shape (2,), linear=True)"
+
+
+# Outside the bounds
+
+FAR = np.array([[0.5, 0.5], [-9.0, 0.5], [0.5, 9.0], [-9.0, 9.0], [1.0, -1.0]])
+
+
+@pytest.mark.parametrize("outside", ["clamp", "extrapolate"])
+def test_rows_outside_the_bounds_are_told_and_predicted_as_the_model_in_memory_does(tmp_path, outside):
+    data = random_table(people())
+    model = small(bounds=(-1, 1), target_bounds=(-1, 1), outside=outside)
+    vault = made(tmp_path / "v.vault", data, model=model)
+    memory = model.fit(np.column_stack([data["x0"], data["x1"]]), data["y"].to_numpy())
+    found = vault.predictions(FAR)
+    np.testing.assert_array_equal(found.values, memory.predict(FAR))
+    assert found.outside.tolist() == memory.outside_rows(FAR).tolist() == [False, True, True, True, False]
+    inside = vault.predict(np.clip(FAR, -1, 1))
+    assert (found.values == inside).all() == (outside == "clamp")
+    how = "predicted for the nearest point inside" if outside == "clamp" else "extrapolated, which can be anything"
+    assert found.notes == (f"3 of 5 rows lie outside the bounds: {how}",)
+    done = vault.predict_to(table(list("abcde"), FAR, np.zeros(5)), tmp_path / "p.csv")
+    assert (done.rows, done.outside, done.notes) == (5, 3, found.notes)
+    assert vault.predictions(FAR[:1]).notes == ()
+    assert vault.predictions(FAR[1:2]).notes == (f"1 of 1 row lies outside the bounds: {how}",)
+    assert vault.status().outside == outside
+
+
+def test_bounds_that_are_observed_are_those_of_the_rows_there_are(tmp_path):
+    vault = made(
+        tmp_path / "v.vault", table(["a", *"bcdefgh"], [[5.0, 0.0], *[[k / 7, k / 7] for k in range(7)]], [0.0] * 8)
+    )
+    probe = np.array([[3.0, 0.5]])
+    assert not vault.predictions(probe).outside.any()
+    vault.unlearn("a")
+    assert vault.predictions(probe).outside.all()
 
 
 def test_a_vault_of_which_everybody_left_can_be_filled_again(tmp_path):

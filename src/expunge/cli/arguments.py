@@ -253,16 +253,6 @@ def seconds(text: str) -> float:
     return number
 
 
-def features(text: str) -> tuple[str, int]:
-    """Read ``fourier:300``, ``powers:3`` or ``identity``: the name, and how many."""
-    name, _, size = text.partition(":")
-    if name in ("fourier", "powers") and size.isdecimal() and int(size):
-        return name, int(size)
-    if text == "identity":
-        return text, 0
-    raise ArgumentTypeError(f"must be fourier:D, powers:D or identity, got {text!r}")
-
-
 def ids(args: Namespace) -> list[str]:
     """The ids of options and of a file, in the order given."""
     from ..errors import InvalidInput

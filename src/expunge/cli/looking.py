@@ -83,17 +83,19 @@ def _anchor(args: Namespace) -> "Anchor | None":
 def predict(args: Namespace) -> None:
     """Predict the target of every row of a table."""
     vault = opened(args)
+    if args.json and args.out is None:
+        found = vault.predictions(args.data)
+        outside = int(found.outside.sum())
+        return terminal.say_json({"ids": found.ids, "predictions": found.values.tolist(), "outside": outside})
+    out = args.out or terminal.binary_output()
+    done = vault.predict_to(args.data, out, guard_formulas=args.guard_formulas)
+    if args.json:
+        return terminal.say_json({"rows": done.rows, "out": args.out, "outside": done.outside})
     if args.out is not None:
-        rows = vault.predict_to(args.data, args.out, guard_formulas=args.guard_formulas)
-        if args.json:
-            terminal.say_json({"rows": rows, "out": args.out})
-        else:
-            terminal.say(f"{counted(rows, 'prediction', 'predictions')} in {terminal.escaped(str(args.out))}")
-    elif args.json:
-        owners, predicted = vault.predict_with_ids(args.data)
-        terminal.say_json({"ids": owners, "predictions": predicted.tolist()})
-    else:
-        vault.predict_to(args.data, terminal.binary_output(), guard_formulas=args.guard_formulas)
+        terminal.say(f"{counted(done.rows, 'prediction', 'predictions')} in {terminal.escaped(str(args.out))}")
+    for text in done.notes:
+        terminal.note(text)
+    return None
 
 
 def find(args: Namespace) -> int:

@@ -21,20 +21,18 @@ from .arguments import (
     add_targets,
     add_vault,
     command,
-    features,
     id_column,
     ids,
     opened,
     said,
     signing,
-    whole,
 )
 from .handing import Handed, told_apart
+from .models import add_model, settings
 from .receipts import show_receipt
 from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..learning.settings import Settings
     from ..vault import Vault
     from ..vault.requests.caller import Said
     from .arguments import Commands
@@ -84,34 +82,10 @@ def _add_bounds(added: Parser) -> None:
 def _add_training(added: Parser) -> None:
     added.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
     added.add_argument("--fold-case", action="store_true", help="Take ids that differ only in case for the same.")
-    _add_model(added)
+    add_model(added)
     _add_clip(added)
     added.add_argument("--replace", action="store_true", help="Train an existing vault anew, on this table alone.")
     added.add_argument("--group", action="store_true", help="Let the group of the new folder read the vault.")
-
-
-def _add_model(added: Parser) -> None:
-    added.add_argument(
-        "--shards", metavar="S", type=whole(1), default=20, help="Lanes, s: the rows of a coded stripe (default: 20)."
-    )
-    added.add_argument(
-        "--rate",
-        metavar="TAU",
-        type=float,
-        default=5.0,
-        help="Rows per coded row, tau; there are shards / rate learners (default: 5).",
-    )
-    added.add_argument(
-        "--features",
-        metavar="MAP",
-        type=features,
-        default="fourier:300",
-        help="fourier:D, powers:D or identity (default: fourier:300).",
-    )
-    added.add_argument("--alpha", metavar="ALPHA", type=float, default=1e-4, help="The ridge penalty (default: 1e-4).")
-    added.add_argument(
-        "--seed", metavar="NUMBER", type=whole(0), help="The seed of the code, the features and the slots."
-    )
 
 
 def train(args: Namespace) -> None:
@@ -125,7 +99,7 @@ def train(args: Namespace) -> None:
             args.data,
             target=args.target,
             id=column,
-            model=_model(args),
+            model=settings(args),
             schema=args.schema,
             fold_case=args.fold_case,
             **signing(args),
@@ -139,23 +113,6 @@ def train(args: Namespace) -> None:
         )
     assert made.receipt is not None
     show_receipt(made.receipt, "learned {rows} of {people}; {learners}", args, skipped=_ERASED)
-
-
-def _model(args: Namespace) -> "Settings":
-    """The settings of the model."""
-    from ..encoding.features import PowersMap
-    from ..encoding.fourier import RandomFourierMap
-    from ..learning.settings import Settings
-
-    name, size = args.features
-    return Settings(
-        shards=args.shards,
-        rate=args.rate,
-        features={"fourier": RandomFourierMap, "powers": PowersMap}[name](size) if size else None,
-        alpha=args.alpha,
-        clip=args.clip,
-        random_state=args.seed,
-    )
 
 
 def unlearn(args: Namespace) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt, check_receipt
     from .ledger.history import LoggedRequest
-    from .receipts import Check, Receipt, Status, Verdict
+    from .receipts import Check, Predictions, Receipt, Status, Verdict, Written
     from .requests.naming import Holding
     from .tables.schema import Schema
     from .vault import Vault
@@ -23,11 +23,13 @@ __all__ = [
     "Holding",
     "LoggedRequest",
     "PersonalReceipt",
+    "Predictions",
     "Receipt",
     "Schema",
     "Status",
     "Vault",
     "Verdict",
+    "Written",
     "check_receipt",
 ]
 
@@ -37,9 +39,11 @@ _HOMES = {
     "PersonalReceipt": "certificates.personal",
     "check_receipt": "certificates.personal",
     "Check": "receipts",
+    "Predictions": "receipts",
     "Receipt": "receipts",
     "Status": "receipts",
     "Verdict": "receipts",
+    "Written": "receipts",
     "Holding": "requests.naming",
     "Schema": "tables.schema",
     "Vault": "vault",

@@ -90,6 +90,8 @@ def status_of(places: Places, manifest: Manifest) -> Status:
         rate=about.shards / about.learners,
         alpha=about.alpha,
         features=about.features,
+        scales=about.scales,
+        outside=about.outside,
         observed_bounds=about.observed_bounds,
         bytes=_bytes_in(places.vault),
     )

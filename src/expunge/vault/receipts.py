@@ -1,7 +1,12 @@
-"""What a vault answers: the receipt of a request, its status, and the verdict of an audit."""
+"""What a vault answers: the receipt of a request, predictions, its status, and the verdict of an audit."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exact.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,64 @@ class Receipt:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions for the rows of a table.
+
+    Attributes
+    ----------
+    ids : list of str or None
+        Whose the rows are, as the table has it; None if it does not say.
+    values : array, shape (n,) or (n, t)
+        What is predicted.
+    outside : array of bool, shape (n,)
+        Which rows have an input outside the bounds.
+    extrapolated : bool
+        Whether those are extrapolated (the vault was trained so); else they are predicted for the nearest point inside.
+    """
+
+    ids: list[str] | None
+    values: Floats
+    outside: NDArray[np.bool_]
+    extrapolated: bool
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know."""
+        return _outside(len(self.outside), int(self.outside.sum()), self.extrapolated)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Predictions that were written to a file.
+
+    Attributes
+    ----------
+    rows : int
+        How many.
+    outside : int
+        Rows that have an input outside the bounds.
+    extrapolated : bool
+        As in `Predictions`.
+    """
+
+    rows: int
+    outside: int
+    extrapolated: bool
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know."""
+        return _outside(self.rows, self.outside, self.extrapolated)
+
+
+def _outside(rows: int, outside: int, extrapolated: bool) -> tuple[str, ...]:
+    if not outside:
+        return ()
+    how = "extrapolated, which can be anything" if extrapolated else "predicted for the nearest point inside"
+    return (f"{outside:,} of {rows:,} row{'s'[: rows != 1]} lie{'s'[: outside == 1]} outside the bounds: {how}",)
+
+
 @dataclass(frozen=True)
 class Status:
     """What is in a vault.
@@ -72,6 +135,11 @@ class Status:
     shards, learners : int
     rate, alpha : float
     features : str
+        The feature map, with all parameters that are not the default.
+    scales : str
+        How many inputs are given on which scales.
+    outside : str
+        What is predicted for rows outside the bounds: "clamp" or "extrapolate".
     observed_bounds : bool
         Whether a row can move a bound.
     bytes : int
@@ -93,6 +161,8 @@ class Status:
     rate: float
     alpha: float
     features: str
+    scales: str
+    outside: str
     observed_bounds: bool
     bytes: int
 

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
 from ..errors import InvalidFile, InvalidSetting, MissingData, Unfinished, VaultBusy
 from ..exact import threads
 from ..exact.arrays import Floats
@@ -24,14 +22,14 @@ from .certificates.keys import Keys
 from .certificates.waiting import waiting
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.manifest import Manifest
-from .disk.snapshot import Model
 from .founding import check_same_vault, undone_if_it_fails, wanted_schema
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
 from .ledger.records import KEY, Record
 from .looking import finished, own_records, pending, status_of
+from .predicting import predicted, written
 from .reader import Reader
-from .receipts import Receipt, Status, Verdict
+from .receipts import Predictions, Receipt, Status, Verdict, Written
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
 from .requests.caller import Caller, Said
 from .requests.intake import Progress, silent
@@ -432,7 +430,7 @@ class Vault:
             The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``. A
             stream that can be read only once is held in memory, to be read again if the vault changes meanwhile.
         """
-        return self._predict(data, ids=False)[1]
+        return predicted(self._reader, data, ids=False).values
 
     def predict_with_ids(self, data: Any) -> tuple[list[str] | None, Floats]:
         """Predict the target of rows, with their ids if the table has them, else None.
@@ -442,22 +440,20 @@ class Vault:
         data : path or table
             As in `predict`.
         """
-        return self._predict(data, ids=True)
+        found = self.predictions(data)
+        return found.ids, found.values
 
-    def _predict(self, data: Any, *, ids: bool) -> tuple[list[str] | None, Floats]:
-        data = tables.kept(data)
-        while True:
-            model = self._reader.current()
-            wanted = ids and tables.has_ids(data, model.schema)
-            owners, parts = list[str](), list[Floats]()
-            for block in tables.read_blocks(data, model.schema, targets=False, ids=wanted):
-                parts.append(_predicted(model, block))
-                owners += [one.decode() for one in block.ids or ()]
-            if self._reader.current() is model:
-                t = len(model.schema.targets)
-                return owners if wanted else None, np.concatenate([np.empty((0, t) if t > 1 else 0), *parts])
+    def predictions(self, data: Any) -> Predictions:
+        """Predict the target of rows, with their ids, and say which rows lie outside the bounds.
 
-    def predict_to(self, data: Any, out: str | Path | IO[bytes], *, guard_formulas: bool = False) -> int:
+        Parameters
+        ----------
+        data : path or table, or array of shape (n, d)
+            As in `predict`.
+        """
+        return predicted(self._reader, data, ids=True)
+
+    def predict_to(self, data: Any, out: str | Path | IO[bytes], *, guard_formulas: bool = False) -> Written:
         """Predict the rows of a table into a CSV or Parquet file, with their ids if the table has them.
 
         Parameters
@@ -471,19 +467,7 @@ class Vault:
             Whether ids in CSV that a spreadsheet would take for formulas (they begin with =, +, -, @ or a tab) get a
             quote in front. Parquet needs no guard.
         """
-        data = tables.taken(data)
-        while True:
-            model = self._reader.current()
-            with tables.written_predictions(out, model.schema, data, guard_formulas=guard_formulas) as write:
-                for block in write.blocks():
-                    write(block, _predicted(model, block))
-                if self._reader.current() is model:
-                    return write.commit()
-            if tables.read_once(data):
-                raise VaultBusy(
-                    "the vault changed while the table was read, and this stream can be read only once: give it "
-                    "again; nothing was written"
-                )
+        return written(self._reader, data, out, guard_formulas=guard_formulas)
 
     def holds(self, ids: Any) -> list[Holding]:
         """Say of each id, in the order asked, whether it has rows, was erased, or is unknown.
@@ -642,9 +626,3 @@ def _clock(*, reads: bool = False) -> float:
 def _known(writer: Writer, ids: Any) -> list[bytes]:
     """Return ids as this vault knows them."""
     return tables.id_bytes(ids, fold_case=writer.now.schema.fold_case)
-
-
-def _predicted(model: Model, block: tables.Block) -> Floats:
-    """Predict the rows of a block: (n,), or (n, t) for several targets."""
-    y = model.state.ensemble.predict(block.X)
-    return y[:, 0] if y.shape[1] == 1 else y

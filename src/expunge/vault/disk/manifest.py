@@ -71,6 +71,8 @@ class About:
     learners: int
     alpha: float
     features: str
+    scales: str
+    outside: str
     observed_bounds: bool
     fold_case: bool  # whether ids that differ only in case are the same
 

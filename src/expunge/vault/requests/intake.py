@@ -33,6 +33,18 @@ def silent(what: str, rows: int, of: int | None) -> None:
     """Show no progress."""
 
 
+def admitted(
+    schema: Schema, blueprint: Blueprint, X: Floats, y: Floats, *, clip: bool = False
+) -> tuple[Floats, Floats, int]:
+    """Rows as they will be kept, and how many of their values were moved to a bound; a row outside is refused.
+
+    Values are moved where a column of the schema says so, or all of them, if the training or the caller does.
+    """
+    kept = blueprint.admit(schema.clipped(X), y, schema.inputs, schema.targets, clip=clip or blueprint.clip)
+    moved = sum(int(np.count_nonzero(a != b)) for a, b in zip(kept, (X, y), strict=True) if a is not b)
+    return *kept, moved
+
+
 @dataclass
 class Intake:
     """Rows that are being taken in: where they go, whose they are, and who was left out."""
@@ -78,13 +90,11 @@ class Intake:
             self.erased.update(map(bytes, hashes[buried]))
             keep = np.setdiff1d(np.arange(len(hashes)), buried)
             ids, hashes, X, y = [ids[k] for k in keep.tolist()], hashes[keep], X[keep], y[keep]
-        names, clip = (self.schema.inputs, self.schema.targets), self.clip or self.blueprint.clip
-        admitted = self.blueprint.admit(X, y, *names, clip=clip)
-        if clip:
-            self.clipped += sum(int(np.count_nonzero(a != b)) for a, b in zip(admitted, (X, y), strict=True))
+        X, y, clipped = admitted(self.schema, self.blueprint, X, y, clip=self.clip)
+        self.clipped += clipped
         if self.commitments is not None:
             self._leaves.update(self.commitments.of(set(ids)))
-        return hashes, *admitted
+        return hashes, X, y
 
     def refuse_erased(self) -> None:
         """Refuse a table that holds people who were erased."""

@@ -2,11 +2,14 @@
 
 import io
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...encoding.features import FeatureMap
+from ...encoding.scales import Scales
 from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
@@ -178,10 +181,26 @@ def _about(schema: Schema, blueprint: Blueprint) -> About:
         shards=blueprint.code.shards,
         learners=blueprint.code.learners,
         alpha=rule.alpha,
-        features=repr(blueprint.features),
+        features=_features_in_words(blueprint.features),
+        scales=_scales_in_words(blueprint.scales),
+        outside=blueprint.outside,
         observed_bounds=blueprint.observed,
         fold_case=schema.fold_case,
     )
+
+
+def _features_in_words(features: FeatureMap) -> str:
+    """A feature map with all of its parameters but the seed, those that are off left out."""
+    described = features.describe()
+    given = {name: value for name, value in described["params"].items() if value is not None and value is not False}
+    arrays = {name: f"array of shape {array.shape}" for name, array in features.array_params().items()}
+    return f"{described['name']}({', '.join(f'{name}={arrays.get(name, repr(given[name]))}' for name in given)})"
+
+
+def _scales_in_words(scales: Scales) -> str:
+    """How many inputs are given on which scales."""
+    ways = Counter(" and ".join(one if isinstance(one, str) else "knots" for one in given) for given in scales.given)
+    return ", ".join(f"{count:,} {way}" for way, count in ways.items())
 
 
 def _weights(state: State) -> Floats:

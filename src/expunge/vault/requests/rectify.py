@@ -14,6 +14,7 @@ from ..certificates.merkle import root
 from ..disk.people import as_text
 from ..disk.snapshot import Snapshot, checked_array
 from ..tables import Block
+from .intake import admitted
 from .lost import Lost
 from .naming import look_up
 from .plan import Plan, Site, leaves_of
@@ -35,7 +36,7 @@ class Rectify(Request):
         """Replace all rows of the ids in a table; the k-th row of an id takes the place of its k-th."""
         owners, X, y = _whole(blocks)
         now = site.now
-        X, y = now.blueprint.admit(X, y, now.schema.inputs, now.schema.targets)
+        X, y, clipped = admitted(now.schema, now.blueprint, X, y)
         named = look_up(site, owners, way_out="add their rows")
         if len(buried := np.unique(named.entries.buried.owner)):
             ids = "1 id in this table was" if len(buried) == 1 else f"{len(buried):,} ids in this table were"
@@ -53,7 +54,7 @@ class Rectify(Request):
         leaves = leaves_of(site, named.ids)
         request = cls(len(slots), len(place), root(leaves).hex(), tuple(slots.tolist()), as_text(named.hashes))
         had, erased, stage = now.manifest.owners, now.manifest.erased, np.column_stack([X, y])
-        return Plan(request, outcome.state, had, erased, outcome.learners, stage=stage, leaves=leaves)
+        return Plan(request, outcome.state, had, erased, outcome.learners, stage=stage, leaves=leaves, clipped=clipped)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         stage, rows = vault.manifest.stage, vault.rows

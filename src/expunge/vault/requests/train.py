@@ -16,6 +16,7 @@ from ..disk.rowfile import RowFile
 from ..disk.segments import distinct
 from ..disk.snapshot import Snapshot
 from ..tables import Block, Schema
+from ..tables.scales import LINEAR
 from .add import brought
 from .intake import Intake, Progress
 from .plan import Charter, Plan, Site
@@ -23,7 +24,7 @@ from .request import Request
 
 
 def blueprint_of(settings: Settings, schema: Schema) -> Blueprint:
-    """Draw what a model is before it has seen a row, with the bounds that a schema declares."""
+    """Draw what a model is before it has seen a row, with the bounds and scales that a schema declares."""
     if not (isinstance(settings.learner, str) and settings.learner == "ridge") or settings.keep != "rows":
         raise InvalidSetting("a vault holds models with learner='ridge' and keep='rows' only")
     bounds: dict[str, Any] = {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
@@ -33,7 +34,12 @@ def blueprint_of(settings: Settings, schema: Schema) -> Blueprint:
             raise InvalidSetting(f"the schema declares bounds, and so does {name}: leave one of them out")
         if given is not None:
             bounds[name] = given
-    return draw_blueprint(replace(settings, **bounds), len(schema.inputs), len(schema.targets))
+    scales = schema.scales()
+    if settings.scales is not None:
+        if any(scale != LINEAR for scale in scales):
+            raise InvalidSetting("the schema declares scales, and so does scales: leave one of them out")
+        scales = settings.scales
+    return draw_blueprint(replace(settings, scales=scales, **bounds), len(schema.inputs), len(schema.targets))
 
 
 @dataclass(frozen=True)

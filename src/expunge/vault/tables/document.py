@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from ...errors import InvalidSetting
 from .kinds import KINDS, Date, Ignore, Kind
 from .messages import listed
+from .scales import LINEAR
 
 Parts: TypeAlias = tuple[
     Any, tuple[Any, ...], tuple[tuple[str, Kind | Ignore], ...], Any
@@ -64,4 +65,10 @@ def _with_dates(column: dict[str, Any]) -> dict[str, Any]:
     """Turn the texts of a date column into dates: JSON has none."""
     if column["kind"] != Date.kind:
         return column
-    return {key: value if key == "kind" else datetime.fromisoformat(value) for key, value in column.items()}
+    return {key: value if key == "kind" else _dated(value) for key, value in column.items()}
+
+
+def _dated(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_dated, value))
+    return datetime.fromisoformat(value) if isinstance(value, str) and value != LINEAR else value

@@ -7,7 +7,6 @@ declares no bounds leaves something to the data: its bounds are then observed.
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar
@@ -17,8 +16,10 @@ import numpy as np
 from ...errors import InvalidSetting
 from ...exact.arrays import Floats
 from .messages import listed, repeated
+from .scales import LINEAR, LOG, Scale, Scaling
 
 OTHER = "other"
+ANY_TEXT = "text"  # in place of a list of gaps: whatever is no number
 DAY = 86_400_000_000  # microseconds
 _LARGEST = sys.float_info.max
 _RANGE = ("low", "high", "fill")
@@ -29,7 +30,11 @@ class Kind(ABC):
 
     kind: ClassVar[str]
     in_words: ClassVar[str]  # what the cells are
-    in_csv: ClassVar[str]  # Arrow's name of the type to read from CSV, whatever the first rows look like
+
+    @property
+    @abstractmethod
+    def in_csv(self) -> str:
+        """Arrow's name of the type to read from CSV, whatever the first rows look like."""
 
     def bounds(self) -> tuple[float, float]:
         """Return low and high of the inputs; NaN where they are observed."""
@@ -38,6 +43,15 @@ class Kind(ABC):
     @abstractmethod
     def filler(self) -> float | None:
         """Return the fill as the float that its cell would be read as."""
+
+    def scales(self) -> Any:
+        """Return the scales of an input, as a model takes them: "linear" where nothing else is declared."""
+        return LINEAR
+
+    @property
+    def clips(self) -> bool:
+        """Whether a value outside the bounds counts as the bound; otherwise a row that has one is refused."""
+        return False
 
     def inputs(self, column: str) -> tuple[str, ...]:
         """Return the names of the k inputs that the column becomes."""
@@ -50,26 +64,41 @@ class Kind(ABC):
 
 @dataclass(frozen=True)
 class Number(Kind):
-    """Whole numbers, floats and decimals."""
+    """Whole numbers, floats and decimals; with ``gaps`` also text that is read as numbers."""
 
     low: float | None = None
     high: float | None = None
     fill: float | None = None
+    scale: Scale = None
+    gaps: tuple[str, ...] | str | None = None  # texts that count as empty cells, or "text": whatever is no number
+    clip: bool | None = None
 
     kind = "number"
     in_words = "numbers"
-    in_csv = "float64"
 
     def __post_init__(self) -> None:
-        _normalise(self, _finite)
+        _normalise(self, _NUMBERS)
         if not math.isfinite((self.high or 0.0) - (self.low or 0.0)):
             raise InvalidSetting("high - low must be finite; rescale the column")
+        if self.gaps is not None and self.gaps != ANY_TEXT:
+            object.__setattr__(self, "gaps", _gaps(self.gaps))
+
+    @property
+    def in_csv(self) -> str:
+        return "float64" if self.gaps is None else "string"
 
     def bounds(self) -> tuple[float, float]:
         return _or_nan(self.low), _or_nan(self.high)
 
     def filler(self) -> float | None:
         return self.fill
+
+    def scales(self) -> Any:
+        return _NUMBERS.plain(self.scale)
+
+    @property
+    def clips(self) -> bool:
+        return bool(self.clip)
 
 
 @dataclass(frozen=True)
@@ -97,19 +126,29 @@ class Date(Kind):
     low: datetime | None = None
     high: datetime | None = None
     fill: datetime | None = None
+    scale: Scale = None
+    clip: bool | None = None
 
     kind = "date"
     in_words = "dates or times like 2024-12-31 or 2024-12-31T23:59:59"
     in_csv = "string"
 
     def __post_init__(self) -> None:
-        _normalise(self, _moment)
+        _normalise(self, _DATES)
 
     def bounds(self) -> tuple[float, float]:
-        return _or_nan(_day(self.low)), _or_nan(_day(self.high))
+        low, high = (math.nan if end is None else _day(end) for end in (self.low, self.high))
+        return low, high
 
     def filler(self) -> float | None:
-        return _day(self.fill)
+        return None if self.fill is None else _day(self.fill)
+
+    def scales(self) -> Any:
+        return _DATES.plain(self.scale)
+
+    @property
+    def clips(self) -> bool:
+        return bool(self.clip)
 
 
 @dataclass(frozen=True)
@@ -163,17 +202,31 @@ def texts(names: object) -> bool:
     return isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
 
 
-def _normalise(kind: Any, read: Callable[[str, Any], Any]) -> None:
-    """Check low, high and fill, each by ``read`` and then against each other."""
-    low, high, fill = (None if (value := getattr(kind, key)) is None else read(key, value) for key in _RANGE)
+def _normalise(kind: Any, scaling: Scaling) -> None:
+    """Check low, high and fill, each by itself and then against each other; then scale and clip."""
+    low, high, fill = (None if (value := getattr(kind, key)) is None else scaling.read(key, value) for key in _RANGE)
     if (low is None) != (high is None):
         raise InvalidSetting("low and high come together: give both, or neither to have them observed")
     if low is not None and low > high:
         raise InvalidSetting(f"low must not be above high, got low = {low}, high = {high}")
     if low is not None and fill is not None and not low <= fill <= high:
         raise InvalidSetting(f"fill must be between low and high, got fill = {fill}, low = {low}, high = {high}")
-    for key, value in zip(_RANGE, (low, high, fill), strict=True):
+    if kind.clip is not None and not isinstance(kind.clip, bool):
+        raise InvalidSetting(f"clip must be true or false, got {kind.clip!r}")
+    if kind.clip and low is None:
+        raise InvalidSetting("clip moves values to the bounds: declare low and high")
+    scale = None if kind.scale is None else scaling.normal(kind.scale)
+    for key, value in zip((*_RANGE, "scale", "clip"), (low, high, fill, scale, kind.clip or None), strict=True):
         object.__setattr__(kind, key, value)
+
+
+def _gaps(gaps: Any) -> tuple[str, ...]:
+    if not texts(gaps) or any(not text or text != text.strip() for text in gaps):
+        advice = f'without blanks around them, like ["?", "-"], or "{ANY_TEXT}": whatever is no number'
+        raise InvalidSetting(f"gaps must be a list of texts {advice}")
+    if twice := repeated(gaps):
+        raise InvalidSetting(f"gaps must differ; duplicates: {listed(twice)}")
+    return tuple(sorted(gaps))
 
 
 def _finite(key: str, value: Any) -> float:
@@ -195,8 +248,10 @@ def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _day(moment: datetime | None) -> float | None:
+def _day(moment: datetime) -> float:
     """Return days since 1970, to the last bit as `cells` reads them: a row on a bound must not be outside."""
-    if moment is None:
-        return None
     return float((moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)) / DAY
+
+
+_NUMBERS = Scaling((LINEAR, LOG), _finite, float)
+_DATES = Scaling((LINEAR,), _moment, _day)

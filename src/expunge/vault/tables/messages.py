@@ -22,6 +22,8 @@ class WrongCell(InvalidInput):
 
     def __str__(self) -> str:
         where, way_out = self.where or f"row {self.row + 1}", "correct it or declare another kind"
+        if self.cells == "numbers":
+            way_out = "correct it, let its text count as a gap (gaps), or declare another kind"
         return f"column {self.column!r} must hold {self.cells}, but {where} does not; {way_out}"
 
     def at(self, where: str) -> "WrongCell":

@@ -119,6 +119,19 @@ class Schema:
         """Return low and high of the targets, (t,) each; NaN in both where they are observed."""
         return _ends([kind.bounds() for kind in self.target_kinds.values()])
 
+    def scales(self) -> list[Any]:
+        """Return the scales of the inputs, one entry per input, as a model takes them."""
+        return [kind.scales() for column, kind in self.input_kinds.items() for _ in kind.inputs(column)]
+
+    def clipped(self, X: Floats) -> Floats:
+        """Return rows in which inputs whose column says ``clip`` are moved to their bounds: (n, d) -> (n, d)."""
+        low, high = self.bounds()
+        unclipped = [not kind.clips for column, kind in self.input_kinds.items() for _ in kind.inputs(column)]
+        if all(unclipped):
+            return X
+        low[unclipped], high[unclipped] = -np.inf, np.inf
+        return np.clip(X, low, high)
+
     @cached_property
     def input_kinds(self) -> dict[str, Kind]:
         """The columns that become inputs, in their order."""
@@ -162,6 +175,9 @@ def _check_target(target: str, kind: Any) -> None:
         raise InvalidSetting(f"target {target!r} must be declared under [columns], as a number or a boolean")
     if kind.fill is not None:
         raise InvalidSetting(f"target {target!r} must have no fill; leave rows without a target out of the data")
+    for key in ("scale", "clip"):
+        if getattr(kind, key, None) is not None:
+            raise InvalidSetting(f"target {target!r} must have no {key}: that is for inputs")
 
 
 def _rebounded(column: str, kind: Any, pair: Any) -> Kind:
@@ -174,7 +190,7 @@ def _rebounded(column: str, kind: Any, pair: Any) -> Kind:
         raise InvalidSetting(f"column {column!r}: bounds must be a pair (low, high), or None to observe them")
     low, high = (None, None) if pair is None else pair
     try:
-        return replace(kind, low=low, high=high)
+        return replace(kind, low=low, high=high, clip=None if low is None else kind.clip)
     except (InvalidSetting, OverflowError) as error:  # a date near the ends of time
         raise InvalidSetting(f"column {column!r}: {error}") from None
 

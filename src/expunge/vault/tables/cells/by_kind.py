@@ -1,7 +1,7 @@
 """Cells by kind: one float per cell, read as the kind of its column says."""
 
 from collections.abc import Callable
-from functools import singledispatch
+from functools import partial, singledispatch
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from ....exact.arrays import Floats
 from ..kinds import Boolean, Category, Date, Kind, Number
 from ..messages import WrongCell, shown
 from .arrow import Arrow, floats, is_text, mask, unpacked
+from .numerals import numbers, without_marks
 from .times import days
 
 
@@ -39,13 +40,21 @@ def read(kind: Kind, column: str, array: Arrow) -> Floats:
 
 @takes.register
 def _(kind: Number, cells: Arrow) -> bool:
+    if is_text(cells):
+        return kind.gaps is not None
     return bool(pa.types.is_integer(cells) or pa.types.is_floating(cells) or pa.types.is_decimal(cells))
 
 
 @read.register
 def _(kind: Number, column: str, array: Arrow) -> Floats:
+    gaps = kind.gaps or ()
+    if is_text(array.type):
+        try:
+            return without_marks(numbers(array, gaps), gaps)
+        except pa.ArrowInvalid:  # it quotes the cell
+            raise WrongCell(column, kind.in_words, _first_failing(partial(numbers, gaps=gaps), array)) from None
     # pyarrow's cast of a decimal is off by one bit in about one of a hundred; its reading of text is not.
-    return floats(array.cast(pa.large_string()) if pa.types.is_decimal(array.type) else array)
+    return without_marks(floats(array.cast(pa.large_string()) if pa.types.is_decimal(array.type) else array), gaps)
 
 
 @takes.register

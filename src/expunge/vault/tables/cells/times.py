@@ -2,14 +2,13 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.csv import ConvertOptions
 
 from ....exact.arrays import Floats
 from ..kinds import DAY
 from .arrow import Arrow, floats, is_text, mask
+from .numerals import GAPS
 
 _ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # after a time: the end of a date looks the same
-_GAPS = ConvertOptions().null_values  # what is a gap among the numbers of a CSV file is one among its dates
 
 
 def days(array: Arrow) -> Floats:
@@ -24,7 +23,7 @@ def days(array: Arrow) -> Floats:
 def _parsed(text: Arrow) -> Arrow:
     """Return times from ISO text. One with a zone is moved to UTC, one without is taken for UTC."""
     nothing = pa.scalar(None, text.type)
-    text = pc.if_else(pc.is_in(text, pa.array(_GAPS, text.type)), nothing, text)
+    text = pc.if_else(pc.is_in(text, pa.array(GAPS, text.type)), nothing, text)
     text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
     zoned = pc.match_substring_regex(text, _ZONE)
     local = pc.if_else(zoned, nothing, text).cast(pa.timestamp("us"))

@@ -4,34 +4,39 @@ What is read off the data tells about the people in it, so the text says that it
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ....encoding.values import whole_number
 from ....errors import InvalidInput
-from ..cells.arrow import Arrow, unpacked
+from ..cells.arrow import Arrow, unpacked, unpacked_type
+from ..cells.by_kind import takes
 from ..cells.ids import id_text
-from ..kinds import OTHER, Boolean, Number
+from ..kinds import OTHER, Number
 from ..messages import WrongCell, check_there
 from ..reading import checked_batches, column_types
 from ..schema import Schema, is_row_label
 from ..sources import Source, read_once, taken
-from .summaries import Proposed, Summary, summary_of
+from .ranges import Dates, Numbers
+from .sampling import Owners
+from .summaries import Flags, Proposed, Summary
+from .texts import Texts
 from .toml import lines, quoted
 
 _HEADER = """\
 # A proposal for a schema, read from {name}. Check it line by line before you train.
 #
-# Bounds and categories were read from the data: they tell about the people in it, and they stay in the model when
-# these people leave. Replace them by facts that are public: what a form allows, what a device can measure.
+# Bounds, fills, scales, gaps and categories were read from the data: they tell about the people in it, and they stay
+# in the model when these people leave. Replace them by facts that are public: what a form allows, what a device can
+# measure.
 #
 # low, high   training refuses a row outside; without them the bounds are observed, and follow the rows there are
+# clip        a value outside the bounds counts as the bound, instead of being refused
+# fill        stands for an empty cell; without it an empty cell is refused. Proposed is the median of {whose}, rounded
+# gaps        texts that count as empty cells of a number; "text": whatever is no number
+# scale       "linear" (the default), "log", or knots: between any two of those proposed are about as many {whose}
 # values      what at least {people} {whose} have; every other value counts as "{other}"
-# fill        stands for an empty cell; without it an empty cell is refused
 # kind        number, boolean, date, category or ignore; codes made of digits, like post codes, are categories
 """
 
@@ -73,10 +78,20 @@ def _look(
     types, whose = column_types(source), [] if id_ is None else [id_]
     check_there(types.names, [*targets, *whose])
     columns = {field.name: field.type for field in types if field.name != id_ and not is_row_label(field.name)}
-    seen = {name: summary_of(name, pa.string() if name in as_text else columns[name], people) for name in columns}
+    seen = {name: _summary(name, pa.string() if name in as_text else columns[name], people) for name in columns}
     if not _summarise(source, seen, id_):
         raise InvalidInput("a table without rows says nothing about its columns")
-    return {name: _as_target(name, *s.proposed()) if name in targets else s.proposed() for name, s in seen.items()}
+    return {name: _as_target(name, s) if name in targets else s.proposed() for name, s in seen.items()}
+
+
+def _summary(name: str, cells: Arrow, people: int) -> Summary:
+    """Return an empty summary for a column with cells of this type."""
+    cells = unpacked_type(cells)
+    if pa.types.is_boolean(cells):
+        return Flags()
+    if pa.types.is_date(cells) or pa.types.is_timestamp(cells):
+        return Dates(name, people)
+    return Numbers(name, people) if takes(Number(), cells) else Texts(name, people, typed=not pa.types.is_null(cells))
 
 
 def _summarise(source: Source, seen: dict[str, Summary], id_: str | None) -> int:
@@ -85,11 +100,11 @@ def _summarise(source: Source, seen: dict[str, Summary], id_: str | None) -> int
 
     def add(batch: Arrow) -> None:
         nonlocal rows
-        numbers = pa.array(np.arange(rows, rows + len(batch)))
+        ids = None if id_ is None else id_text(batch.column(id_), f"column {id_!r}")
+        owners = Owners.of(ids, rows, len(batch))
         rows += len(batch)
-        who = numbers if id_ is None else id_text(batch.column(id_), f"column {id_!r}")
         for name, summary in seen.items():
-            summary.add(unpacked(batch.column(name)), who)
+            summary.add(unpacked(batch.column(name)), owners)
 
     wanted = {name: summary.in_csv for name, summary in seen.items()} | ({} if id_ is None else {id_: "string"})
     for _ in checked_batches(source, wanted, add):
@@ -97,9 +112,7 @@ def _summarise(source: Source, seen: dict[str, Summary], id_: str | None) -> int
     return rows
 
 
-def _as_target(name: str, kind: Any, note: str) -> Proposed:
-    if not isinstance(kind, (Number, Boolean)):
+def _as_target(name: str, summary: Summary) -> Proposed:
+    if (found := summary.as_target()) is None:
         raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false")
-    if kind.fill is None:
-        return kind, note
-    return replace(kind, fill=None), "has gaps: leave rows without a target out of the data"
+    return found
