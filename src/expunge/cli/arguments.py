@@ -294,7 +294,8 @@ def id_column(args: Namespace) -> str | None:
     if args.id_column not in (None, args.old_id):
         raise UsageError("--id is the old name of --id-column: give one of them")
     terminal.note("--id is now --id-column here; the old name will be removed in the next release")
-    return args.old_id  # type: ignore[no-any-return]  # a Namespace has no types
+    args.id_column, args.old_id = args.old_id, None  # said once
+    return args.id_column  # type: ignore[no-any-return]  # a Namespace has no types
 
 
 def opened(args: Namespace) -> "Vault":

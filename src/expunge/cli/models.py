@@ -2,6 +2,7 @@
 
 import math
 from argparse import ArgumentTypeError, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .arguments import Parser, whole
@@ -50,6 +51,9 @@ def add_model(added: Parser) -> None:
     )
     added.add_argument("--alpha", metavar="ALPHA", type=float, help="The ridge penalty (default: 1e-3).")
     added.add_argument(
+        "--plan", metavar="FILE", type=Path, help="A plan that expunge plan has made; the options above win over it."
+    )
+    added.add_argument(
         "--outside",
         choices=("clamp", "extrapolate"),
         default="clamp",
@@ -61,25 +65,27 @@ def add_model(added: Parser) -> None:
     )
 
 
-def settings(args: Namespace) -> "Settings":
-    """The settings of the model: what is given, and `CodedRegressor`'s defaults beside it; or a plan, if nothing is."""
+def settings(args: Namespace) -> "tuple[Settings, str]":
+    """The settings of the model, and what its plan promised.
+
+    They are what the options say, with what a plan says (``--plan``) or `CodedRegressor`'s defaults beside it; if there
+    is no such option, a small plan is made.
+    """
     from dataclasses import replace
 
     from ..learning.settings import Settings
+    from .planning import read_plan, small_plan
 
     given = {name: getattr(args, name) for name in _SHAPE if getattr(args, name) is not None}
     if "features" in given:
         given["features"] = given["features"].map()
-    chosen = Settings(**given) if given else planned(args)
-    return replace(chosen, clip=args.clip, outside=args.outside, random_state=args.seed)
-
-
-def planned(args: Namespace) -> "Settings":
-    """The settings of a model of which nothing is said."""
-    from ..encoding.fourier import RandomFourierMap
-    from ..learning.settings import Settings
-
-    return Settings(shards=20, rate=5, features=RandomFourierMap(300), alpha=1e-4)
+    document = read_plan(args) if args.plan is not None else None if given else small_plan(args)
+    chosen = Settings(shards=1, rate=1) if document is None and not given else Settings()
+    if document is not None:
+        chosen = document.settings
+    seed = {} if args.seed is None else {"random_state": args.seed}
+    made = replace(chosen, **given, **seed, clip=args.clip, outside=args.outside)
+    return made, "" if document is None else document.promise(made)
 
 
 def features(text: str) -> Features:

@@ -1,7 +1,7 @@
 """The parser of the whole command line; every room of commands adds its own."""
 
 from .. import __version__
-from . import certificates, handing, looking, paper, requests
+from . import certificates, handing, looking, paper, planning, requests
 from .arguments import Parser, below
 
 
@@ -10,6 +10,6 @@ def parser() -> Parser:
     made = Parser(prog="expunge", description="Regression models that can forget.")
     made.add_argument("--version", action="version", version=f"expunge {__version__}", help="Print the version.")
     commands = below(made)
-    for room in (requests, looking, handing, certificates, paper):
+    for room in (requests, planning, looking, handing, certificates, paper):
         room.register(commands)
     return made

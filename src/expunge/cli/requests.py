@@ -93,13 +93,15 @@ def train(args: Namespace) -> None:
     column = id_column(args)
     from ..vault import Vault
 
+    model, planned = settings(args)
     with terminal.progress(quiet=args.json) as told:
         made = Vault.create(
             args.vault,
             args.data,
             target=args.target,
             id=column,
-            model=settings(args),
+            model=model,
+            planned=planned,
             schema=args.schema,
             fold_case=args.fold_case,
             **signing(args),

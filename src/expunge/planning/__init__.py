@@ -1,6 +1,6 @@
 """Which model for these rows: settings are tried on a sample, and the choice comes with what it costs and gives up.
 
-Everything is chosen on coarse grids, by validation, without a look at the clock. No mathematics of the model lives here.
+Everything is chosen on coarse grids, by validation, without a look at the clock. The model's mathematics is elsewhere.
 """
 
 from ..doors import door

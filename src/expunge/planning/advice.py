@@ -11,41 +11,36 @@ def advice(
     choice: Candidate, table: Sequence[Candidate], references: Sequence[Reference], forget_ms: float | None
 ) -> str:
     """A few sentences about a choice."""
-    said = [
-        f"Train {choice.code} with {choice.features} and alpha={choice.alpha:g}: R2 {choice.r2:.4f} on validation rows, "
-        f"about {_ms(choice.forget_ms)} to forget a row."
-    ]
+    what = f"{choice.code} with {choice.features} and alpha={choice.alpha:g}"
+    said = [f"Train {what}: R2 {choice.r2:.4f} on validation rows, about {_ms(choice.forget_ms)} to forget a row."]
     said += _given_up(choice, table, forget_ms)
     said += _against(choice, references)
     said.append(f"What {choice.code} buys: {Coding(choice.shards, choice.rate).buys()}.")
-    if choice.shards == 1 and (coded := _best_coded(choice, table)) is not None:
+    coded = min((one for one in table if one.rate > 1), key=lambda one: one.error, default=None)
+    if choice.shards == 1 and coded is not None:
+        more = coded.error / choice.error - 1
         said.append(
-            f"Coding would buy {Coding(coded.shards, coded.rate).buys()}; the best of it here ({coded.code}, "
-            f"{coded.cosines} cosines) has {coded.error / choice.error - 1:+.1%} error."
+            f"What coding would buy, the best of it here ({coded.code}, {coded.cosines} cosines) with {more:+.1%}"
         )
+        said.append(f"error: {Coding(coded.shards, coded.rate).buys()}.")
     return " ".join(said)
 
 
 def _given_up(choice: Candidate, table: Sequence[Candidate], forget_ms: float | None) -> list[str]:
-    """What the best candidate would have been, if another was chosen."""
+    """How much better the best candidates are, if another was chosen."""
     allowed = [one for one in table if forget_ms is None or one.forget_ms <= forget_ms] or [choice]
-    best = min(allowed, key=lambda one: one.error)
+    best, free = (min(some, key=lambda one: one.error) for some in (allowed, table))
     said = []
     if best != choice:
-        said.append(
-            f"The least error had {best.code} with {best.cosines} cosines: {choice.error / best.error - 1:.1%} were given "
-            f"up (within one standard error, and at most {GIVEN_UP:.0%}) to train in {choice.train_s:.2g} s instead of "
-            f"{best.train_s:.2g} s."
-        )
-    if forget_ms is not None:
-        free = min(table, key=lambda one: one.error)
-        if free.forget_ms > forget_ms:
-            said.append(
-                f"Without the limit of {forget_ms:g} ms the error would be {1 - free.error / choice.error:.1%} less, at "
-                f"{_ms(free.forget_ms)} per row."
-            )
-        elif choice.forget_ms > forget_ms:
-            said.append(f"No candidate forgets within {forget_ms:g} ms; this is the fastest.")
+        least = f"The least error had {best.code} with {best.cosines} cosines"
+        part = f"{choice.error / best.error - 1:.1%} of it was given up"
+        rule = f"within one standard error, and at most {GIVEN_UP:.0%}"
+        said.append(f"{least}: {part} ({rule}) to train in {choice.train_s:.2g} s instead of {best.train_s:.2g} s.")
+    if forget_ms is not None and choice.forget_ms > forget_ms:
+        said.append(f"No candidate forgets within {forget_ms:g} ms; this is the fastest.")
+    elif forget_ms is not None and free.forget_ms > forget_ms:
+        less, time = 1 - free.error / choice.error, _ms(free.forget_ms)
+        said.append(f"Without the limit of {forget_ms:g} ms the error would be {less:.1%} less, at {time} per row.")
     return said
 
 
@@ -55,16 +50,9 @@ def _against(choice: Candidate, references: Sequence[Reference]) -> list[str]:
         return []
     best = min(references, key=lambda one: one.error)
     if choice.error <= best.error:
-        return [f"Its error is {1 - choice.error / best.error:.0%} below that of {best.name}, the best of the references."]
-    return [
-        f"{best.name.capitalize()} have {1 - best.error / choice.error:.0%} less error here: that is what exact forgetting "
-        "costs."
-    ]
-
-
-def _best_coded(choice: Candidate, table: Sequence[Candidate]) -> Candidate | None:
-    coded = [one for one in table if one.rate > 1]
-    return min(coded, key=lambda one: one.error, default=None)
+        return [f"Its error is {1 - choice.error / best.error:.0%} below that of the best reference ({best.name})."]
+    less = 1 - best.error / choice.error
+    return [f"The best reference ({best.name}) has {less:.0%} less error: that is what exact forgetting costs here."]
 
 
 def _ms(time: float) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
@@ -11,7 +12,6 @@ from ..transformers import RandomFourier
 from .codes import Coding
 from .costs import Costs, predicted
 from .trial import Trial
-
 
 GIVEN_UP = 0.01  # the largest part of the error that is given up for a cheaper model
 
@@ -75,7 +75,7 @@ class Tried:
         costs = predicted(coding.drawn(), rows=size.rows, inputs=size.inputs, cosines=features.n_features, width=width)
         return cls(coding, trial.settings, trial.errors, costs, measured)
 
-    def shown(self, people: Floats) -> Candidate:
+    def shown(self, people: NDArray[np.intp]) -> Candidate:
         """The candidate as a line of a table."""
         features = self.settings.features
         assert isinstance(features, RandomFourier)
@@ -108,7 +108,7 @@ class Size:
     targets: int
 
 
-def chosen(tried: Sequence[Tried], people: Floats, forget_ms: float | None) -> Tried:
+def chosen(tried: Sequence[Tried], people: NDArray[np.intp], forget_ms: float | None) -> Tried:
     """Of those within one standard error of the best, paired over the validation rows, the cheapest to train.
 
     A small sample's standard error is wide (it gave up 15 % on one table): none is more than 1 % worse, either.
@@ -122,12 +122,12 @@ def chosen(tried: Sequence[Tried], people: Floats, forget_ms: float | None) -> T
     return min(good, key=lambda one: (one.costs.train_s, one.costs.forget_ms))
 
 
-def _close(worse: Floats, people: Floats) -> bool:
+def _close(worse: Floats, people: NDArray[np.intp]) -> bool:
     """Whether a mean difference is within one standard error."""
     return float(worse.mean()) <= standard_error(worse, people)
 
 
-def standard_error(values: Floats, people: Floats) -> float:
+def standard_error(values: Floats, people: NDArray[np.intp]) -> float:
     """The standard error of a mean over rows of which one person may have several."""
     residuals = np.bincount(people, weights=values - values.mean())  # what one person brings, others do not
     return float(np.sqrt((residuals**2).sum())) / len(values)

@@ -48,7 +48,6 @@ class Coding:
         """Settings with this code."""
         return replace(settings, shards=self.shards, rate=self.rate, code=None)
 
-
     def drawn(self) -> Code:
         """A code of this kind."""
         return Settings(shards=self.shards, rate=self.rate).drawn_code(as_generator(0))

@@ -33,13 +33,12 @@ def _drawn(plan: "Plan") -> Any:
     for k, code in enumerate(dict.fromkeys(one.code for one in plan.table)):
         some = sorted((one for one in plan.table if one.code == code), key=lambda one: one.forget_ms)
         times, errors = [one.forget_ms for one in some], [one.error for one in some]
-        style = {"color": _COLOURS[k % 6], "marker": _MARKS[k % 6], "label": code}
+        style: dict[str, Any] = {"color": _COLOURS[k % 6], "marker": _MARKS[k % 6], "label": code}
         axes.errorbar(times, errors, yerr=[one.spread for one in some], linewidth=1, capsize=2, **style)
     for dash, other in zip(("-.", "--", ":"), plan.references, strict=False):
         axes.axhline(other.error, color="#555555", linestyle=dash, linewidth=1, label=other.name)
-    axes.plot(
-        [plan.choice.forget_ms], [plan.choice.error], "o", markersize=15, fillstyle="none", color="black", label="chosen"
-    )
+    ring: dict[str, Any] = {"markersize": 15, "fillstyle": "none", "color": "black", "label": "chosen"}
+    axes.plot([plan.choice.forget_ms], [plan.choice.error], "o", **ring)
     axes.set(xscale="log", xlabel="time to forget a row, ms (predicted)", ylabel="validation error / variance")
     low = min([one.error for one in plan.table] + [other.error for other in plan.references])
     axes.set_ylim(0.9 * low, min(axes.get_ylim()[1], 4 * low))

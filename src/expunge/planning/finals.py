@@ -38,6 +38,7 @@ class Finals:
     size: Size
     seed: int
     most: int  # cosines
+    codes: bool  # whether codes are tried, too
 
     def run(self, found: list[Found], limit: float | None, told: Callable[[float], None]) -> list[Tried]:
         """Try the best shapes with every number of cosines, and the codes with two; ``limit`` is a step, too."""
@@ -51,7 +52,7 @@ class Finals:
                 break  # more features would cost much and gain little
         allowed = [one for one in made if limit is None or one.costs.forget_ms <= limit] or made[:1]
         for settings in {id(one): one.settings for one in (min(allowed, key=_error), self._nearest(made))}.values():
-            made += [self._coded(settings, coding) for coding in CODINGS[1:] if self._fits(coding)]
+            made += [self._coded(settings, coding) for coding in CODINGS[1:] if self.codes and self._fits(coding)]
         told(1.0)
         return made
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..encoding.bounds import BoundsLike
 from ..encoding.codes import Code
@@ -45,7 +46,7 @@ class Ground:
     """The folds, and how far the targets spread: errors are in units of it."""
 
     folds: tuple[Fold, ...]
-    people: Floats  # (m,), whose each judging row is
+    people: NDArray[np.intp]  # (m,), whose each judging row is
     variance: Floats  # (t,)
 
     @classmethod
@@ -64,12 +65,12 @@ class Ground:
     @cached_property
     def columns(self) -> int:
         """Scaled columns, d'."""
-        return self.folds[0].Z.shape[1]
+        return int(self.folds[0].Z.shape[1])
 
     @cached_property
     def targets(self) -> int:
         """Columns of y, t."""
-        return self.folds[0].truth.shape[1]
+        return int(self.folds[0].truth.shape[1])
 
     def thinned(self, rows: int, folds: int) -> "Ground":
         """The same with at most so many folds, and at most so many rows to learn from in all: for a first look."""

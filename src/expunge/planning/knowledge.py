@@ -19,8 +19,8 @@ _STRESSED = 8  # a polished relevance may be this many powers of two above or be
 def bits(columns: int, knots: Sequence[int]) -> float:
     """The logarithm of the number of settings that a plan could have picked.
 
-    ``columns`` are the scaled ones, each with a relevance; ``knots`` are the numbers of knots in each input to which the
-    plan gave some.
+    ``columns`` are the scaled ones, each with a relevance; ``knots`` are the numbers of knots of each input that the
+    plan gave some to.
     """
     settings = len(KINDS) * _REACHES * len(ALPHAS) * (len(STEPS) + 1) * len(CODINGS)
     relevance = columns * math.log2(LEVELS + 1 + _STRESSED)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_X_y
 
 from ..encoding.bounds import BoundsLike
@@ -13,7 +14,6 @@ from ..encoding.randomness import as_generator
 from ..encoding.scales import Scales, ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidSetting
-from ..exact.arrays import Floats
 from ..regressor import CodedRegressor
 from ..stores.ids import as_ids
 from .advice import advice
@@ -22,8 +22,8 @@ from .columns import proposed_scales
 from .finals import Finals
 from .ground import Ground
 from .knowledge import bits
-from .references import Reference, references
-from .sample import Sample, draw_sample
+from .references import Reference, compared
+from .sample import MOST_ROWS, QUICK_ROWS, draw_sample
 from .search import search
 
 _SEARCH, _FINALS = 0.5, 0.4  # about their parts of the time
@@ -59,7 +59,7 @@ class Plan:
     sampled: int
     forget_ms: float | None
     _tried: list[Tried]
-    _people: Floats
+    _people: NDArray[np.intp]
     _base: dict[str, Any]
 
     def within(self, forget_ms: float | None) -> CodedRegressor:
@@ -102,6 +102,8 @@ def plan(
     forget_ms: float | None = None,
     max_features: int = 2000,
     references: bool = True,
+    quick: bool = False,
+    rows: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Plan:
     """Choose a model for these rows: kernel, relevance of the inputs, number of features, penalty and code.
@@ -131,6 +133,10 @@ def plan(
         The most cosines that are tried.
     references : bool
         Whether to try a linear model and boosted trees for comparison.
+    quick : bool
+        Whether to look less far: fewer rows, fewer kinds of features, no codes; for a first model in seconds.
+    rows : int, optional
+        How many rows will be trained on, if X has only some of them: for the costs.
     progress : callable, optional
         Is called with how far the plan is, from 0 to 1.
 
@@ -149,14 +155,16 @@ def plan(
         raise InvalidSetting(f"random_state must be a whole number >= 0, so that plans repeat, got {random_state!r}")
     limit, told = _limit(forget_ms), progress or (lambda share: None)
     most, seed = whole_number("max_features", max_features), int(random_state)
-    sample = draw_sample(X, y, None if ids is None else as_ids(ids, rows=len(X)), as_generator(seed))
+    owners = None if ids is None else as_ids(ids, rows=len(X))
+    sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
     given = proposed_scales(sample.X) if scales is None and bounds != "unit" else scales
     base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "random_state": seed}
     ground = Ground.of(sample, bounds=bounds, target_bounds=target_bounds, scales=given)
-    found = search(ground, seed, lambda share: told(_SEARCH * share))
-    size = Size(len(X), X.shape[1], ground.columns, ground.targets)
-    tried = Finals(ground, size, seed, most).run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
-    others = _references(sample, ground, seed) if flag("references", references) else []
+    found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
+    size = Size(len(X) if rows is None else rows, X.shape[1], ground.columns, ground.targets)
+    finals = Finals(ground, size, seed, most, codes=not quick)
+    tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
+    others = compared(sample, ground.variance, seed) if flag("references", references) else []
     told(1.0)
     choice = chosen(tried, ground.people, limit)
     table = [one.shown(ground.people) for one in tried]
@@ -167,7 +175,7 @@ def plan(
         references=others,
         choice=table[tried.index(choice)],
         bits=bits(ground.columns, knots),
-        rows=len(X),
+        rows=size.rows,
         sampled=len(sample.X),
         forget_ms=limit,
         _tried=tried,
@@ -184,13 +192,10 @@ def _limit(forget_ms: float | None) -> float | None:
     return as_float(forget_ms)
 
 
-def _references(sample: Sample, ground: Ground, seed: int) -> list[Reference]:
-    return references(sample, ground.variance, seed)
-
-
 def _knots(given: ScalesLike, inputs: int) -> list[int]:
     """The numbers of knots that were proposed."""
-    return [len(scale) for of_input in Scales.of(given, inputs).given for scale in of_input if not isinstance(scale, str)]
+    every = (scale for of_input in Scales.of(given, inputs).given for scale in of_input)
+    return [len(scale) for scale in every if not isinstance(scale, str)]
 
 
 def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:

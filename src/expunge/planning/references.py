@@ -1,4 +1,4 @@
-"""References: what others reach on the same rows: the mean, a straight line, boosted trees. No choice depends on them."""
+"""References: what a straight line and boosted trees reach on the same rows. No choice depends on them."""
 
 import time
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Reference:
     train_s: float
 
 
-def references(sample: Sample, variance: Floats, seed: int) -> list[Reference]:
+def compared(sample: Sample, variance: Floats, seed: int) -> list[Reference]:
     """The error of each reference on the rows that judge."""
     linear = make_pipeline(StandardScaler(), Ridge(1.0))
     trees = {f"boosted trees, {n}": HistGradientBoostingRegressor(max_iter=n, random_state=seed) for n in (100, 400)}

@@ -9,9 +9,18 @@ from ..errors import InvalidInput
 from ..exact.arrays import Floats
 
 MOST_ROWS = 20_000  # rows that a plan looks at
+QUICK_ROWS = 6_000  # rows that a quick plan looks at
 LEAST_ROWS = 40  # fewer say nothing about which model is better
 _FOLDS = 4  # a quarter of the people judges
 _FEW_ROWS = 5_000  # up to here each quarter judges in turn: one quarter alone would be too few
+
+
+class TooFewRows(InvalidInput):
+    """Too few rows, or people, to say which model is better."""
+
+    @classmethod
+    def public_name(cls) -> str:
+        return InvalidInput.__name__
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +39,7 @@ class Sample:
 
 
 def draw_sample(
-    X: Floats, y: Floats, ids: NDArray[np.generic] | None, rng: np.random.Generator, *, most: int = MOST_ROWS
+    X: Floats, y: Floats, ids: NDArray[np.generic] | None, rng: np.random.Generator, *, most: int
 ) -> Sample:
     """Draw people until they have ``most`` rows, and the quarters that judge; ids None: every row is a person."""
     owners = np.arange(len(X)) if ids is None else np.unique(ids, return_inverse=True)[1].reshape(-1)
@@ -42,10 +51,7 @@ def draw_sample(
     taken = max(2, int(np.searchsorted(np.cumsum(rows), most, side="right")))
     chosen = np.flatnonzero(rank[owners] < taken)
     if len(chosen) < LEAST_ROWS or min(count, taken) < _FOLDS:
-        raise InvalidInput(
-            f"a plan needs at least {LEAST_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}; "
-            "choose the settings yourself, or bring more rows"
-        )
+        raise TooFewRows(f"a plan needs at least {LEAST_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}")
     people = rank[owners[chosen]]
     turns = _FOLDS if len(chosen) <= _FEW_ROWS else 1
     folds = tuple(people % _FOLDS == fold for fold in range(turns))

@@ -8,11 +8,12 @@ and halved.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from .ground import Ground
-from .shapes import KINDS, Shape
+from .shapes import KINDS, QUICK, Shape
 from .trial import Trial, relevance, single, tried
 
 _COSINES = 384  # of a trial in the rounds
@@ -39,19 +40,26 @@ class Found:
     trial: Trial
 
 
-def search(ground: Ground, seed: int, told: Callable[[float], None]) -> list[Found]:
-    """The best shapes, the best first; ``told`` hears how far the search is, from 0 to 1."""
-    thinned, steps = ground.thinned(_ROWS, 2), len(KINDS) + _POLISHED
+def search(ground: Ground, seed: int, told: Callable[[float], None], *, quick: bool = False) -> list[Found]:
+    """The best shapes, the best first; ``told`` hears how far the search is, from 0 to 1.
+
+    ``quick`` tries the two most useful kinds only, and polishes nothing.
+    """
     kinds = [(kernel, order) for kernel, order in KINDS if order is None or order < ground.columns]
+    if quick:
+        kinds = [kind for kind in kinds if kind in QUICK]
+    thinned, steps = ground.thinned(_ROWS // 2 if quick else _ROWS, 2), len(kinds) + _POLISHED
     found = list[Found]()
     for k, (kernel, order) in enumerate(kinds):
         found.append(_rounds(thinned, Shape.first(kernel, order, ground.columns), seed))
         told((k + 1) / steps)
     found.sort(key=lambda one: one.trial.error)
+    if quick:
+        return found
     polished = list[Found]()
     for k, one in enumerate(found[:_POLISHED]):
         polished.append(_polished(ground.thinned(_MORE_ROWS, 4), one.shape, seed))
-        told((len(KINDS) + k + 1) / steps)
+        told((len(kinds) + k + 1) / steps)
     return [*polished, *found[_POLISHED : _POLISHED + 1]]
 
 
@@ -92,9 +100,9 @@ def _polished(ground: Ground, shape: Shape, seed: int) -> Found:
 
 def _neighbours(shape: Shape) -> Iterator[tuple[Callable[[Shape], Shape], Callable[[Shape], Shape]]]:
     """Pairs of small changes: one number doubled, and halved."""
-    yield (lambda one: one.stretched(2.0)), (lambda one: one.stretched(0.5))
+    yield partial(Shape.stretched, factor=2.0), partial(Shape.stretched, factor=0.5)
     for j in np.argsort(-shape.relevance, kind="stable")[:_INPUTS].tolist():
-        yield (lambda one, j=j: one.stressed(j, 2.0)), (lambda one, j=j: one.stressed(j, 0.5))
+        yield partial(Shape.stressed, column=j, factor=2.0), partial(Shape.stressed, column=j, factor=0.5)
 
 
 def _tried(ground: Ground, shape: Shape, cosines: int, seed: int) -> Found:

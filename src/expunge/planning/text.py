@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from .candidates import Candidate
+
 if TYPE_CHECKING:
     from .planner import Plan
 
@@ -10,26 +12,19 @@ _HEAD = ("", "code", "features", "alpha", "R2", "error", "+-", "forget ms", "(he
 
 def as_text(plan: "Plan") -> str:
     """The candidates by their time to forget, the references, and the advice."""
-    lines = [_HEAD]
-    for one in sorted(plan.table, key=lambda one: (one.forget_ms, one.error)):
-        lines.append(
-            (
-                "*" if one == plan.choice else "",
-                one.code,
-                one.features,
-                f"{one.alpha:g}",
-                f"{one.r2:.4f}",
-                f"{one.error:.5f}",
-                f"{one.spread:.5f}",
-                f"{one.forget_ms:.2f}",
-                f"{one.measured_forget_ms:.2f}",
-                f"{one.train_s:.3g}",
-                f"{one.mb:.1f}",
-            )
-        )
-    for other in plan.references:
-        lines.append(("", other.name, "", "", f"{other.r2:.4f}", f"{other.error:.5f}", "", "", "", "", ""))
+    rising = sorted(plan.table, key=lambda one: (one.forget_ms, one.error))
+    lines: list[tuple[str, ...]] = [_HEAD, *(("*" if one == plan.choice else "", *cells(one)) for one in rising)]
+    lines += [("", r.name, "", "", f"{r.r2:.4f}", f"{r.error:.5f}", *[""] * 5) for r in plan.references]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    looked = f"looked at {plan.sampled:,} of {plan.rows:,} rows; the plan tells at most {plan.bits:.0f} bits about them"
+    table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    looked = (
+        f"looked at {plan.sampled:,} of {plan.rows:,} rows; the plan tells at most {plan.bits:,.0f} bits about them"
+    )
     return "\n".join([*table, "", plan.advice, looked])
+
+
+def cells(one: Candidate) -> tuple[str, ...]:
+    """A candidate as a line of a table: code, features, and its numbers."""
+    names = ("alpha", "r2", "error", "spread", "forget_ms", "measured_forget_ms", "train_s", "mb")
+    forms = ("g", ".4f", ".5f", ".5f", ".2f", ".2f", ".3g", ".1f")
+    return one.code, one.features, *map(format, (getattr(one, name) for name in names), forms)

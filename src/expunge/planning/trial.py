@@ -4,10 +4,10 @@ What is tried is the model itself, its code, its slots, its features and its sol
 moments are summed in floats, which moves predictions by some 1e-7.
 """
 
-import functools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..encoding.encoder import Encoder
 from ..encoding.features import FeatureMap
 from ..encoding.fourier import RandomFourierMap
 from ..exact.approximate import FloatMoments
-from ..exact.arrays import Floats, Part, cut
+from ..exact.arrays import Floats, cut
 from ..exact.ridge import ridge_weights
 from ..exact.threads import one_blas_thread, spread
 from ..fitted import placed
@@ -58,7 +58,8 @@ def relevance(ground: Ground, trial: Trial) -> Floats:
     assert isinstance(features, RandomFourierMap)
     weights = trial.weights[: features.n_out]  # without the intercept
     squares = [(features.slopes(fold.Z[:_SLOPES], w) ** 2).mean(axis=0) for w in weights.T]
-    return np.sqrt(np.sum(squares, axis=0))
+    found: Floats = np.sqrt(np.sum(squares, axis=0))
+    return found
 
 
 def _drawn(fold: Fold, settings: Settings) -> FeatureMap:
@@ -70,16 +71,12 @@ def unit(settings: Settings) -> Settings:
     return replace(settings, bounds="unit", target_bounds="unit", scales=None)
 
 
-def _judged(
-    fold: Fold, settings: Settings, alphas: Sequence[float], variance: Floats
-) -> tuple[Floats, list[Floats]]:
+def _judged(fold: Fold, settings: Settings, alphas: Sequence[float], variance: Floats) -> tuple[Floats, list[Floats]]:
     """Errors of the judging rows, (m, A), and the weights, for each penalty."""
     encoder, learners = _learned(fold, settings)
     bits, targets = encoder.bits, encoder.n_targets
     weights = [
-        mean_weights(
-            [ridge_weights(one, bits=bits, targets=targets, alpha=alpha, intercept=True) for one in learners]
-        )
+        mean_weights([ridge_weights(one, bits=bits, targets=targets, alpha=alpha, intercept=True) for one in learners])
         for alpha in alphas
     ]
     return _errors(fold, encoder, weights, variance), weights
@@ -91,12 +88,13 @@ def _learned(fold: Fold, settings: Settings) -> tuple[Encoder, list[FloatMoments
     rows, _ = placed(blueprint, fold.Z, fold.targets)
     encoder = blueprint.encoder(blueprint.measured())
 
-    def summed(learner: int, part: Part) -> FloatMoments:
-        return FloatMoments.of(encoder.width, (block.rows for block in rows.shard(encoder, learner, part=part)))
+    def summed(learner: int, k: int, n: int) -> FloatMoments:
+        return FloatMoments.of(encoder.width, (block.rows for block in rows.shard(encoder, learner, part=(k, n))))
 
     with one_blas_thread():
-        parts = [spread(lambda k, n, j=j: summed(j, (k, n)), len(rows.live) // SPREAD_ROWS) for j in range(encoder.code.learners)]
-    return encoder, [functools.reduce(operator.add, some) for some in parts]
+        most = len(rows.live) // SPREAD_ROWS
+        parts = [spread(partial(summed, j), most) for j in range(encoder.code.learners)]
+    return encoder, [reduce(add, some) for some in parts]
 
 
 def _errors(fold: Fold, encoder: Encoder, weights: list[Floats], variance: Floats) -> Floats:

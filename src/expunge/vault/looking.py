@@ -70,7 +70,8 @@ def glance(path: str | Path) -> Status | None:
 
 def status_of(places: Places, manifest: Manifest) -> Status:
     """What is in a vault, as of this manifest."""
-    requests, about = history(own_records(places, manifest.vault)), manifest.about
+    records, about = own_records(places, manifest.vault), manifest.about
+    requests = history(records)
     trained = [request.time for request in requests if request.number == manifest.training]
     if not trained:
         raise InvalidFile(f"{places.ledger} lacks request {manifest.training}, which trained the vault")
@@ -92,9 +93,16 @@ def status_of(places: Places, manifest: Manifest) -> Status:
         features=about.features,
         scales=about.scales,
         outside=about.outside,
+        planned=_planned(records, manifest.training),
         observed_bounds=about.observed_bounds,
         bytes=_bytes_in(places.vault),
     )
+
+
+def _planned(records: Sequence[Record], training: int) -> str:
+    """What a plan promised of the model when it was trained."""
+    said = [record.body.get("planned") for record in records if record.is_request and record.request == training]
+    return str(said[0]) if said and isinstance(said[0], str) else ""
 
 
 def _bytes_in(folder: Path) -> int:

@@ -140,6 +140,8 @@ class Status:
         How many inputs are given on which scales.
     outside : str
         What is predicted for rows outside the bounds: "clamp" or "extrapolate".
+    planned : str
+        What a plan promised of the model when it was trained.
     observed_bounds : bool
         Whether a row can move a bound.
     bytes : int
@@ -163,6 +165,7 @@ class Status:
     features: str
     scales: str
     outside: str
+    planned: str
     observed_bounds: bool
     bytes: int
 

@@ -31,7 +31,7 @@ from .predicting import predicted, written
 from .reader import Reader
 from .receipts import Predictions, Receipt, Status, Verdict, Written
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
-from .requests.caller import Caller, Said
+from .requests.caller import Caller, Said, one_line
 from .requests.intake import Progress, silent
 from .requests.naming import OR_ATTEST, Holding, holdings, look_up
 from .requests.plan import Plan
@@ -86,6 +86,7 @@ class Vault:
         target: str | list[str] | None = None,
         id: str | None = None,  # noqa: A002 - the word that a user looks for
         model: Any = None,
+        planned: str = "",
         schema: Schema | str | Path | None = None,
         fold_case: bool = False,
         key: str | Path | None = None,
@@ -111,6 +112,8 @@ class Vault:
         model : CodedRegressor or Settings, optional
             The parameters; ``learner`` and ``keep`` must be the defaults: a vault learns by ridge regression and keeps
             its rows.
+        planned : str
+            What a plan promised of the model, one line for the ledger, which `status` shows.
         schema : Schema or path, optional
             What each column is. Without one all other columns must be numbers without gaps, with observed bounds.
         fold_case : bool
@@ -150,7 +153,13 @@ class Vault:
                 with writer.preparing():
                     blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
                     plan = Train.plan(
-                        writer.site, blocks, wanted, blueprint, skip_erased=skip_erased, progress=progress
+                        writer.site,
+                        blocks,
+                        wanted,
+                        blueprint,
+                        planned=one_line("planned", planned),
+                        skip_erased=skip_erased,
+                        progress=progress,
                     )
                     writer.check_process()  # whoever is told of the progress may have forked
                     introduction = None

@@ -28,9 +28,7 @@ class Caller:
 
     def __post_init__(self) -> None:
         for name in ("reference", "actor"):
-            text = getattr(self, name)
-            if not isinstance(text, str) or len(text) > _MOST or not text.isprintable():
-                raise InvalidSetting(f"{name} must be one line of text of at most {_MOST} characters")
+            one_line(name, getattr(self, name))
         if self.in_certificate is not True and self.in_certificate is not False:
             raise InvalidSetting("in_certificate must be True or False")
 
@@ -48,3 +46,10 @@ class Said(TypedDict, total=False):
     reference: str
     actor: str
     in_certificate: bool
+
+
+def one_line(name: str, text: object) -> str:
+    """Return what a caller says, or refuse what is not one line of text."""
+    if not isinstance(text, str) or len(text) > _MOST or not text.isprintable():
+        raise InvalidSetting(f"{name} must be one line of text of at most {_MOST} characters")
+    return text

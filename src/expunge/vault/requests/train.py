@@ -47,6 +47,7 @@ class Train(Request):
     """Rows that are learned from scratch; nothing of what was learned before goes on."""
 
     drawn: int  # slots given out so far
+    planned: str  # what a plan promised of the model, in words
 
     kind: ClassVar[str] = "train"
 
@@ -58,6 +59,7 @@ class Train(Request):
         schema: Schema,
         blueprint: Blueprint,
         *,
+        planned: str,
         skip_erased: bool,
         progress: Progress,
     ) -> Plan:
@@ -76,7 +78,7 @@ class Train(Request):
         old_hashes, old = before.merged(hashes[:0], slots[:0])
         tombs = old < NOBODY
         brings = np.concatenate([old_hashes[tombs], hashes]), np.concatenate([old[tombs], slots])
-        request = cls(len(slots), distinct(hashes), intake.drawn)
+        request = cls(len(slots), distinct(hashes), intake.drawn, planned)
         return Plan(
             request,
             state,

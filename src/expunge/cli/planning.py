@@ -1,0 +1,154 @@
+"""``expunge plan``, and the small plan that ``expunge train`` makes if nothing is said about the model."""
+
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import terminal
+from .arguments import Parser, add_data, add_id_column, add_json, add_targets, command, id_column, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..planning.document import Document
+    from ..planning.planner import Plan
+    from ..vault.tables import Schema
+    from .arguments import Commands
+
+_SMALL = {"max_features": 600, "forget_ms": 5.0, "references": False, "quick": True}  # a plan that nobody asked for
+
+
+def register(commands: "Commands") -> None:
+    """Add the command of this room."""
+    command(commands, plan, add_data, add_targets, add_id_column, _add_planning, add_json)
+
+
+def _add_planning(added: Parser) -> None:
+    added.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
+    added.add_argument(
+        "--on", metavar="FILE", type=Path, help="Look at the rows of this table instead, which are nobody's."
+    )
+    added.add_argument(
+        "--forget-ms", metavar="MS", type=_milliseconds, help="The time that forgetting one row may take."
+    )
+    added.add_argument(
+        "--max-features", metavar="D", type=whole(1), default=2000, help="The most cosines to try (default: 2000)."
+    )
+    added.add_argument("--seed", metavar="NUMBER", type=whole(0), default=0, help="The seed (default: 0).")
+    added.add_argument("--out", metavar="FILE", type=Path, help="Write the plan here, for expunge train --plan.")
+    added.add_argument("--html", metavar="FILE", type=Path, help="Write a page with a picture and all candidates.")
+
+
+def plan(args: Namespace) -> None:
+    """Choose a model for a table: try settings on a sample, and say what each costs."""
+    from ..planning.document import Document
+    from ..planning.sample import MOST_ROWS
+
+    schema = _schema(args)
+    made = _made(
+        args.on or args.data,
+        schema,
+        rows=MOST_ROWS,
+        quiet=args.json,
+        forget_ms=args.forget_ms,
+        max_features=args.max_features,
+        random_state=args.seed,
+    )
+    document = Document.of(made, schema.inputs, scales=_free(schema))
+    if args.out is not None:
+        args.out.write_text(document.to_toml(), encoding="utf-8")
+    if args.html is not None:
+        made.report(args.html)
+    if args.json:
+        from dataclasses import asdict
+
+        lines = {"table": [asdict(one) for one in made.table], "references": [asdict(one) for one in made.references]}
+        terminal.say_json({"choice": asdict(made.choice), "bits": made.bits, **lines, "advice": made.advice})
+    else:
+        terminal.say(str(made))
+        if args.out is not None:
+            terminal.say(f"plan: {terminal.escaped(str(args.out))}")
+
+
+def small_plan(args: Namespace) -> "Document | None":
+    """A small plan for a table to train on, and what it chose, in a note; None if the table is too small for one."""
+    from ..planning.document import Document
+    from ..planning.sample import QUICK_ROWS, TooFewRows
+
+    schema = _schema(args)
+    try:
+        made = _made(args.data, schema, rows=QUICK_ROWS, quiet=args.json, random_state=args.seed or 0, **_SMALL)
+    except TooFewRows as error:
+        terminal.note(f"{error}; training one linear learner")
+        return None
+    document = Document.of(made, schema.inputs, scales=_free(schema))
+    terminal.note(f"planned: {made.choice.code}, {made.choice.features}, alpha={made.choice.alpha:g}: {document.score}")
+    return document
+
+
+def read_plan(args: Namespace) -> "Document":
+    """Read a plan file, which must be for the table to train on."""
+    from ..errors import InvalidSetting
+    from ..planning.document import Document
+
+    path: Path = args.plan
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InvalidSetting(f"{path} cannot be read as a plan: {reason}") from None
+    document = Document.parse(text, name=str(path))
+    document.check(_schema(args).inputs)
+    return document
+
+
+def _schema(args: Namespace) -> "Schema":
+    from ..vault.founding import wanted_schema
+
+    return wanted_schema(args.data, args.schema, args.target, id_column(args), getattr(args, "fold_case", False))
+
+
+def _free(schema: "Schema") -> bool:
+    """Whether the schema leaves the scales to the plan."""
+    return all(scale == "linear" for scale in schema.scales())
+
+
+def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":
+    from ..planning.planner import plan as make
+    from ..vault.tables.sampled import sampled_rows
+
+    with _progress(quiet=quiet) as told:
+        seen = sampled_rows(source, schema, rows)
+        return make(
+            seen.X,
+            seen.y,
+            seen.people.view("i8"),
+            bounds=schema.bounds(),
+            target_bounds=schema.target_bounds(),
+            scales=None if _free(schema) else schema.scales(),
+            rows=seen.total,
+            progress=told,
+            **options,
+        )
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> "Iterator[Callable[[float], None]]":
+    """Yield what a plan calls with how far it is; a person sees it."""
+    line = terminal.Line(quiet=quiet)
+    try:
+        yield lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}")
+    finally:
+        line.clear()
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"must be a number of milliseconds above 0, got {text!r}")
+    return number

@@ -1,0 +1,152 @@
+"""Plans as files: the settings of a model in TOML, for `expunge train --plan`, and back.
+
+A plan file is input from outside and brings no code: whatever it says is checked as if a user had typed it.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..encoding.fourier import RandomFourierMap
+from ..errors import InvalidSetting
+from ..learning.settings import Settings
+
+if TYPE_CHECKING:
+    from .planner import Plan
+
+VERSION = 1
+
+_HEADER = """\
+# A plan for a model, made by expunge plan; expunge train --plan takes it.
+#
+# It was chosen by looking at rows of people who may be erased later, and it stays as it is then. It is one of finitely
+# many settings, so it tells at most as many bits about all of them together as [score] says.
+"""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How the choice did on validation rows: ``error`` is its mean squared error over the target's variance."""
+
+    r2: float
+    error: float
+    spread: float
+    forget_ms: float
+    sampled: int
+    bits: float
+
+    def __str__(self) -> str:
+        return f"R2 {self.r2:.4f} on validation rows of {self.sampled:,} that were looked at"
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """What a plan file says."""
+
+    inputs: tuple[str, ...]
+    settings: Settings  # with scales only if the plan proposes them
+    score: Score
+
+    @classmethod
+    def of(cls, plan: "Plan", inputs: Sequence[str], *, scales: bool) -> "Document":
+        """The document of a plan for these inputs; ``scales`` says whether the plan chose the scales."""
+        choice, best = plan.choice, plan.best
+        assert best.features is not None
+        features = RandomFourierMap(**best.features.get_params())
+        settings = Settings(
+            shards=best.shards,
+            rate=best.rate,
+            features=features,
+            alpha=best.alpha,
+            scales=best.scales if scales else None,
+            random_state=best.random_state,
+        )
+        score = Score(choice.r2, choice.error, choice.spread, choice.forget_ms, plan.sampled, plan.bits)
+        return cls(tuple(inputs), settings, score)
+
+    def to_toml(self) -> str:
+        """The file's text."""
+        return "\n".join([_HEADER, *self._lines(), ""])
+
+    def _lines(self) -> Iterator[str]:
+        settings, features = self.settings, self.settings.features
+        assert isinstance(features, RandomFourierMap)
+        yield from _entries({"version": VERSION, "inputs": list(self.inputs)})
+        if settings.scales is not None:
+            yield from _entries({"scales": settings.scales})
+        shape = ("shards", "rate", "alpha")
+        yield from _entries({name: getattr(settings, name) for name in shape} | {"seed": settings.random_state})
+        yield "\n[features]"
+        given = {"cosines": features.n_features, "kernel": features.kernel, "linear": features.linear}
+        order = {} if features.order is None else {"order": features.order}
+        yield from _entries(given | order | {"scale": features.scale, "seed": features.random_state})
+        yield "\n[score]"
+        yield from _entries(vars(self.score))
+
+    @classmethod
+    def parse(cls, text: str, *, name: str = "plan") -> "Document":
+        """Read a plan file's text."""
+        try:
+            return cls._read(tomllib.loads(text))
+        except InvalidSetting as error:
+            raise InvalidSetting(f"{name}: {error}") from None
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):  # of TOML, or of what it holds
+            raise InvalidSetting(f"{name} is no plan: make one with expunge plan --out FILE") from None
+
+    @classmethod
+    def _read(cls, found: dict[str, Any]) -> "Document":
+        if found["version"] != VERSION:
+            raise InvalidSetting(f"a plan of version {found['version']!r}, this is version {VERSION}: plan again")
+        inputs, drawn, score = found["inputs"], dict(found["features"]), found["score"]
+        if not isinstance(inputs, list) or not all(isinstance(one, str) for one in inputs):
+            raise InvalidSetting("inputs must be a list of names")
+        scale = np.array(drawn.pop("scale"), dtype=np.float64)
+        features = RandomFourierMap(drawn.pop("cosines"), scale=scale, random_state=drawn.pop("seed"), **drawn)
+        features.check()
+        given = {name: found[name] for name in ("shards", "rate", "alpha")}
+        settings = Settings(**given, features=features, scales=found.get("scales"), random_state=found["seed"])
+        settings.check()
+        return cls(tuple(inputs), settings, Score(**{one.name: score[one.name] for one in fields(Score)}))
+
+    def promise(self, settings: Settings) -> str:
+        """The score, in words, if these settings are those that were planned."""
+        shape = ("shards", "rate", "features", "alpha", "random_state")
+        same = all(getattr(settings, name) == getattr(self.settings, name) for name in shape)
+        return str(self.score) if same else ""
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Refuse a table with other inputs than those that were planned for."""
+        if tuple(inputs) == self.inputs:
+            return
+        theirs, ours = set(inputs), set(self.inputs)
+        what = f"{len(ours - theirs)} of its inputs are missing, {len(theirs - ours)} are new"
+        if ours == theirs:
+            what = "its inputs are in another order"
+        raise InvalidSetting(f"the plan was made for another table or schema: {what}; plan again")
+
+
+def _entries(values: dict[str, Any]) -> Iterator[str]:
+    yield from (f"{name} = {_literal(value)}" for name, value in values.items())
+
+
+def _literal(value: Any) -> str:
+    """A value in TOML, whose texts, numbers, booleans and lists are JSON's, but for characters that do not print."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^ -~]", lambda found: _escaped(found[0]), text) if isinstance(value, str) else text
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
