@@ -28,7 +28,7 @@ def _drawn(plan: "Plan") -> Any:
     """Draw without a window: a figure of its own, not one of pyplot's."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    figure = Figure(figsize=(8.4, 4.4), layout="constrained")
     axes = figure.subplots()
     for k, code in enumerate(dict.fromkeys(one.code for one in plan.table)):
         some = sorted((one for one in plan.table if one.code == code), key=lambda one: one.forget_ms)
@@ -36,13 +36,16 @@ def _drawn(plan: "Plan") -> Any:
         style: dict[str, Any] = {"color": _COLOURS[k % 6], "marker": _MARKS[k % 6], "label": code}
         axes.errorbar(times, errors, yerr=[one.spread for one in some], linewidth=1, capsize=2, **style)
     for dash, other in zip(("-.", "--", ":"), plan.references, strict=False):
-        axes.axhline(other.error, color="#555555", linestyle=dash, linewidth=1, label=other.name)
+        axes.axhline(other.error, color="#555555", linestyle=dash, linewidth=1, label=f"{other.name} ({other.error:.3g})")
     ring: dict[str, Any] = {"markersize": 15, "fillstyle": "none", "color": "black", "label": "chosen"}
     axes.plot([plan.choice.forget_ms], [plan.choice.error], "o", **ring)
     axes.set(xscale="log", xlabel="time to forget a row, ms (predicted)", ylabel="validation error / variance")
-    low = min([one.error for one in plan.table] + [other.error for other in plan.references])
-    axes.set_ylim(0.9 * low, min(axes.get_ylim()[1], 4 * low))
-    axes.set_xticks(ticks := [1, 2, 5, 10, 20, 50, 100], [str(tick) for tick in ticks])
+    shown = [one.error + one.spread for one in plan.table]
+    low = min([one.error - one.spread for one in plan.table] + [other.error for other in plan.references])
+    axes.set_ylim(low - 0.1 * (max(shown) - low), max(shown) + 0.1 * (max(shown) - low))  # a line beyond is told by name
+    times = [one.forget_ms for one in plan.table]
+    ticks = [tick for tick in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if min(times) / 2 < tick < 2 * max(times)]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.legend(fontsize=8, ncols=2)
+    figure.legend(fontsize=8, loc="outside right upper")
     return figure
