@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import figure, report
@@ -18,10 +19,13 @@ from .splits import SPLITS
 from .tables import Table
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables' scores and the goals; after a run of everything, write the page."""
-    given = _parser().parse_args()
+    parser = _parser()
+    given = parser.parse_args(arguments)
     known: tuple[Table, ...] = DEVELOPMENT + (HELD_OUT if given.held_out else ())
+    if held := set(given.tables) - {table.name for table in known}:
+        parser.error(f"held out, nothing may be tuned on them: {', '.join(sorted(held))}; give --held-out at the end")
     tables = [table for table in known if not given.tables or table.name in given.tables]
     wanted = [
         method for method in [*references(), *ours()] if not given.methods or set(given.methods) & set(method.names)

@@ -71,7 +71,9 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def goals(scores: Sequence[Scores]) -> list[Goal]:
-    """Judge the goals of the plan over some tables."""
+    """Judge the goals of the plan over some tables; no tables, no goals."""
+    if not scores:
+        return []
     ratios = {score.table.name: score.ratio(PLAN) for score in scores}
     lines = {score.table.name: score.ratio(PLAN, LINEAR) for score in scores}
     worst, bent = max(ratios, key=ratios.__getitem__), max(lines, key=lines.__getitem__)

@@ -9,6 +9,7 @@ import pytest
 
 import expunge
 from benchmarks.quality import figure, report
+from benchmarks.quality.__main__ import main
 from benchmarks.quality.cache import Cache
 from benchmarks.quality.development import DEVELOPMENT
 from benchmarks.quality.encoding import COMMON, encode
@@ -169,6 +170,25 @@ def test_goals_are_met_or_missed():
     texts = [str(goal) for goal in goals(bad)]
     assert all("MISSED" in text for text in texts)
     assert "worst table (b): 2, goal at most 1.3" in texts[1]
+
+
+def test_no_tables_have_no_goals():
+    assert goals([]) == []
+
+
+@pytest.mark.slow
+def test_some_tables_and_methods_can_be_asked_for(tmp_path, capsys):
+    main(["airfoil", "--methods", LINEAR, "--splits", "1", "--jobs", "1", "--cache", str(tmp_path)])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("airfoil: 1,503 rows, 5 inputs")
+    assert second.split()[0] == LINEAR
+    assert [path.name.split("-")[1] for path in (tmp_path / "airfoil").iterdir()] == [LINEAR]
+
+
+def test_a_table_that_is_held_out_has_to_be_asked_for_twice(capsys):
+    with pytest.raises(SystemExit):
+        main(["houses"])
+    assert "held out, nothing may be tuned on them: houses" in capsys.readouterr().err
 
 
 def test_results_are_not_mixed_up(tmp_path):
