@@ -93,7 +93,7 @@ def page(
     results: Sequence[Result], points: Sequence[Point], drifts: Sequence[Drift], threads: int, *, quick: bool = False
 ) -> str:
     """The page for the docs."""
-    introduction = _INTRODUCTION.format(date=datetime.now(UTC).date(), machine=_machine(), threads=threads)
+    introduction = _INTRODUCTION.format(date=datetime.now(UTC).date(), machine=machine(), threads=threads)
     return "\n".join(
         [
             "# Benchmarks",
@@ -191,7 +191,8 @@ def _points(points: Sequence[Point]) -> list[str]:
     return [*lines, ""]
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Name the machine and the libraries that matter, for people."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     blas = {f"OpenBLAS {info['version']}" for info in threadpool_info() if info.get("internal_api") == "openblas"}
     parts = [platform.system(), platform.machine(), _processor(), f"{os.cpu_count()} cores"]
