@@ -49,7 +49,7 @@ def draw_sample(
     rank[order] = np.arange(count)  # people in the order in which they are drawn
     rows = np.bincount(owners, minlength=count)[order]
     taken = max(2, int(np.searchsorted(np.cumsum(rows), most, side="right")))
-    chosen = np.flatnonzero(rank[owners] < taken)
+    chosen = rng.permutation(np.flatnonzero(rank[owners] < taken))  # a table may be sorted, and trials take first rows
     if len(chosen) < LEAST_ROWS or min(count, taken) < _FOLDS:
         raise TooFewRows(f"a plan needs at least {LEAST_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}")
     people = rank[owners[chosen]]
