@@ -6,6 +6,7 @@ not at all. The mathematics is in the rooms below.
 
 import os
 import time
+import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -178,6 +179,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         try:
             X, y, flat = self._read(X, y, reset=True)
             named = None if ids is None else as_ids(ids, rows=len(X))
+            _warn_of_a_scaler(X)
             settings = Settings.of(self)
             if settings.features is None:
                 settings = replace(settings, features=Identity())
@@ -344,6 +346,20 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _warn_of_a_scaler(X: Floats) -> None:
+    """Warn of rows that were standardised by their own mean: the last step of a Pipeline cannot see the others."""
+    close = 1e-6  # far closer than the mean of rows that were scaled by anything else
+    if (np.abs(X.mean(axis=0)) > close).any() or X.max() <= 1 + close:  # balanced columns of -1 and 1 are no scaler's
+        return
+    deviation = X.std(axis=0)
+    if (np.abs(deviation[deviation > 0] - 1) <= close).all():
+        warnings.warn(
+            "every column has mean 0 and standard deviation 1 over exactly these rows: the scaler that did it keeps a "
+            "share of each row, also when it is unlearned; pass the values as they are, with declared bounds or scales",
+            stacklevel=4,  # whoever called fit
+        )
 
 
 def _rule_of(learner: Any) -> RuleOf | None:

@@ -9,12 +9,13 @@ from sklearn.base import clone
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from expunge import Code, CodedRegressor, Powers, RandomFourier
 
 
+@pytest.mark.filterwarnings("ignore:every column has mean 0")  # some of these checks standardise their rows
 @parametrize_with_checks(
     [
         CodedRegressor(),
@@ -90,10 +91,35 @@ def test_grid_search_tunes_shards_alpha_and_features(table):
 
 def test_a_pipeline_passes_ids_and_unlearns_at_its_last_step(table):
     X, y = table
-    pipeline = make_pipeline(StandardScaler(), CodedRegressor(random_state=0))
+    pipeline = make_pipeline(PolynomialFeatures(2), CodedRegressor(random_state=0))
     pipeline.fit(X, y, codedregressor__ids=np.arange(1000, 1200))
     assert pipeline[-1].unlearn(1003).rows == 1
     assert pipeline.predict(X).shape == (200,)
+
+
+WARNING = "every column has mean 0 and standard deviation 1 over exactly these rows"
+
+
+@pytest.mark.parametrize("parameters", [{}, {"bounds": (-9, 9), "scales": "log"}, {"features": RandomFourier(5)}])
+def test_a_scaler_that_keeps_people_is_warned_of(table, parameters):
+    X, y = table
+    X = np.column_stack([1e3 + 7 * X, np.ones(len(X)), np.arange(len(X)) % 2])  # also a constant and a flag
+    pipeline = make_pipeline(StandardScaler(), CodedRegressor(random_state=0, **parameters))
+    with pytest.warns(UserWarning, match=WARNING):
+        pipeline.fit(X, y)
+    with pytest.warns(UserWarning, match=WARNING) as caught:
+        CodedRegressor(random_state=0, **parameters).fit(StandardScaler().fit_transform(X), y)
+    assert caught[0].filename == __file__
+
+
+def test_other_rows_are_not_warned_of(rng, table):
+    """Warnings are errors in these tests."""
+    X, y = table
+    flags = np.where(np.arange(2 * len(y)).reshape(2, -1).T % 2, 1.0, -1.0)
+    scaler = StandardScaler().fit(X)
+    others = StandardScaler().fit(rng.normal(size=X.shape)).transform(rng.normal(size=X.shape))
+    for rows in (X, flags, scaler.transform(X)[:-1], others, StandardScaler(with_std=False).fit_transform(X)):
+        CodedRegressor(random_state=0).fit(rows, y[: len(rows)])
 
 
 def test_metadata_routing_carries_ids_through_cross_validation(table):

@@ -23,30 +23,39 @@ from expunge.stores.rows import Rows
 
 PATH = Path(__file__).with_name("golden.json")
 
+SCALES = Scales.of([["linear", "log"], [1.5, 2.0, 3.0, 4.25], "log"], 3)  # of rows above zero
+SCALED = RandomFourierMap(12, kernel="matern32", scale=[1.0, 2.0, 0.5, 3.0], linear=True, order=3)
+
 
 def digests() -> dict[str, str]:
-    """The digests of two models, before and after unlearning; every number comes from the file."""
+    """The digests of three models, before and after unlearning; every number comes from the file."""
     golden = json.loads(PATH.read_text())
     found = {}
-    for name, features in (("fourier", fourier(golden)), ("powers", PowersMap(3).restore(3, {}))):
-        state = learned(golden, features)
+    plain = Scales.of(None, 3)
+    models = {
+        "fourier": (fourier(golden, RandomFourierMap(16)), plain, 0),
+        "powers": (PowersMap(3).restore(3, {}), plain, 0),
+        "scales": (fourier(golden["scaled"], SCALED), SCALES, 3),
+    }
+    for name, (features, scales, shift) in models.items():
+        state = learned(golden, features, scales, shift)
         found[name] = state.ensemble.digest()
         gone = draw_slots(state.blueprint.key, 0, 64, 6)[golden["unlearned"]]
         found[f"{name}, unlearned"] = state.after(Change(gone)).commit().ensemble.digest()
     return found
 
 
-def fourier(golden) -> RandomFourierMap:
+def fourier(golden, features) -> RandomFourierMap:
     drawn = {name: np.array(golden[name]) for name in ("projection", "phases", "exponents")}
-    return RandomFourierMap(len(drawn["phases"])).restore(3, drawn)
+    return features.copy().restore(len(drawn["projection"]), drawn)
 
 
-def learned(golden, features) -> State:
+def learned(golden, features, scales, shift) -> State:
     blueprint = Blueprint(
         key=np.array(golden["key"], dtype=np.uint64),
         code=Code(np.array(golden["G"])),
         features=features,
-        scales=Scales.of(None, 3),
+        scales=scales,
         inputs=parse_bounds(None, 3, name="bounds"),
         targets=parse_bounds(None, 1, name="target_bounds"),
         intercept=True,
@@ -56,7 +65,7 @@ def learned(golden, features) -> State:
         rule=RidgeRule(1e-3),
         aggregate="mean",
     )
-    X, y = np.array(golden["X"]) / 1024, np.array(golden["y"])[:, None] / 1024
+    X, y = np.array(golden["X"]) / 1024 + shift, np.array(golden["y"])[:, None] / 1024
     slots = draw_slots(blueprint.key, 0, len(X), blueprint.code.shards)
     return State.learn(blueprint, Rows.place(X, y, slots, room(len(X), blueprint.code.shards)), len(X))
 
@@ -72,6 +81,8 @@ def write() -> None:
         "y": rng.integers(0, 4096, 64).tolist(),
         "unlearned": [3, 17, 18, 40],
     }
+    drawn = SCALED.drawn(SCALES.n_out, rng).arrays()
+    golden["scaled"] = {name: array.tolist() for name, array in drawn.items()}
     golden["slots"] = draw_slots(np.array(golden["key"], dtype=np.uint64), 0, 64, 6).tolist()
     PATH.write_text(json.dumps(golden))
     golden["digests"] = digests()

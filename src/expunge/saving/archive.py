@@ -127,7 +127,10 @@ class Archive:
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise self._invalid("is not a saved model")
         if header.get("version") != VERSION:
-            raise self._invalid(f"has version {header.get('version')!r}; this release reads version {VERSION}")
+            raise self._invalid(
+                f"has version {header.get('version')!r}; this release reads version {VERSION} only: "
+                "use the release that made it, or train the model anew"
+            )
         return header
 
     def _member(self, name: str) -> zipfile.ZipExtFile:
