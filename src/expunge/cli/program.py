@@ -66,6 +66,11 @@ def _more(error: OSError, words: list[str]) -> str:
     command, locked = "".join(words[:1]), str(error.filename).endswith(".ledger")
     if command in REQUESTS and not {"-h", "--help"} & {*words}:
         return "; nothing was changed"
-    if command in ("find", "verify") and isinstance(error, PermissionError) and locked and "--read-only" not in words:
+    if (
+        command in ("find", "verify", "evaluate")
+        and isinstance(error, PermissionError)
+        and locked
+        and "--read-only" not in words
+    ):
         return "; with --read-only nothing has to be written"
     return ""
