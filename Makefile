@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo compare test quick lint lowest torture jose softhsm bench quality paper docs pictures clean
+.PHONY: demo compare test quick lint lowest torture jose softhsm bench quality choosing paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -53,6 +53,9 @@ bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes 
 
 quality: $(READY)  ## errors on real tables beside boosted trees, into docs/quality.md; an hour or more
 	@$(BIN)/python -m benchmarks.quality $(QUALITY)
+
+choosing: $(READY)  ## the pictures and numbers of docs/choosing.md; a few minutes
+	@$(BIN)/python -m benchmarks.choosing
 
 paper: $(READY)  ## the paper's experiments, claims and report, in paper-results; up to an hour
 	$(BIN)/expunge paper run

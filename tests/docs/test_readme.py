@@ -8,7 +8,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 def test_the_example_runs_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    section = README.read_text().partition("\n## From Python\n")[2].partition("\n## ")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     names = {}
     exec(example, names)  # noqa: S102 - our own text
     model = names["model"]

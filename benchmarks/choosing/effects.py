@@ -1,0 +1,142 @@
+"""What each setting does: one function per picture, each returns its numbers by line and by place on the line."""
+
+import time
+from typing import TypeAlias
+
+import numpy as np
+
+from expunge import CodedRegressor, RandomFourier
+from expunge.encoding.frequencies import Kernel
+from expunge.exact.arrays import Floats
+from expunge.planning.codes import CODINGS, SINGLE, Coding
+from expunge.planning.columns import proposed_scales
+from expunge.planning.costs import Costs, predicted
+from expunge.planning.planner import Plan, plan
+from expunge.planning.references import compared
+from expunge.planning.sample import draw_sample
+
+from .grounds import TABLES, error, ground, table
+
+Lines: TypeAlias = dict[str, dict[float, float]]
+Codes: TypeAlias = dict[str, tuple[float, Costs, tuple[float, float]]]
+
+COSINES = (30, 100, 300, 1000)
+PENALTIES = tuple(10.0**k for k in range(-6, 4))
+REACHES = tuple(2.0**k for k in range(-3, 5))
+KINDS: dict[str, tuple[Kernel, int | None]] = {
+    "gaussian": ("gaussian", None),
+    "matern52": ("matern52", None),
+    "exponential": ("exponential", None),
+    "laplacian": ("laplacian", None),
+    "gaussian, order=2": ("gaussian", 2),
+}
+USELESS = (0, 4, 16)
+_SCALE = {"computer-activity": 1.0, "protein": 2.0, "power-plant": 2.0}
+_FORGOTTEN = 7  # rows, of which the fastest counts
+
+
+def drawn(cosines: int, scale: float | Floats, kind: str = "gaussian") -> RandomFourier:
+    """Features of a kind, and the inputs themselves."""
+    kernel, order = KINDS[kind]
+    return RandomFourier(cosines, kernel=kernel, order=order, scale=scale, linear=True, random_state=0)
+
+
+def cosines() -> Lines:
+    """The error with more and more cosines."""
+    grounds = {name: ground(*table(name)) for name in TABLES}
+    return {TABLES[name]: {D: error(where, drawn(D, _SCALE[name])) for D in COSINES} for name, where in grounds.items()}
+
+
+def forgetting() -> Lines:
+    """Milliseconds to forget a row with more and more cosines, as the plan predicts it and as measured here."""
+    X, y = table("computer-activity")
+    return {
+        "predicted": {D: costs(SINGLE, X, D).forget_ms for D in COSINES},
+        "measured here": {D: measured(SINGLE, X, y, D)[0] for D in COSINES},
+    }
+
+
+def costs(coding: Coding, X: Floats, cosines: int) -> Costs:
+    """What the plan predicts for one target."""
+    rows, inputs = X.shape
+    return predicted(coding.drawn(), rows=rows, inputs=inputs, cosines=cosines, width=cosines + inputs + 2)
+
+
+def measured(coding: Coding, X: Floats, y: Floats, cosines: int) -> tuple[float, float]:
+    """Milliseconds to forget a row and seconds to train, of one core's own time: others may use the machine, too."""
+    model = CodedRegressor(shards=coding.shards, rate=coding.rate, features=drawn(cosines, 1.0), random_state=0)
+    started = time.process_time()
+    model.fit(X, y)
+    trained, times = time.process_time() - started, list[float]()
+    for person in range(_FORGOTTEN):
+        started = time.process_time()
+        if not model.unlearn(person).bounds_moved:
+            times.append(time.process_time() - started)
+    return min(times) * 1e3, trained
+
+
+def penalties() -> Lines:
+    """The error with every penalty: many cosines need one, few do not."""
+    where = ground(*table("protein"))
+    return {
+        f"{D} cosines": {alpha: error(where, drawn(D, 2.0), alphas=(alpha,)) for alpha in PENALTIES}
+        for D in (100, 300, 1000)
+    }
+
+
+def kernels(name: str) -> Lines:
+    """The error with every kind of features and every scale."""
+    where = ground(*table(name))
+    return {kind: {reach: error(where, drawn(500, reach, kind)) for reach in REACHES} for kind in KINDS}
+
+
+def useless() -> Lines:
+    """The error with inputs that say nothing: all inputs alike, with the relevance of a quick plan, and of trees."""
+    X, y = table("power-plant")
+    lines: Lines = {"all inputs alike": {}, "relevance, by a quick plan": {}, "boosted trees, 400": {}}
+    for extra in USELESS:
+        wide = np.hstack([X, np.random.default_rng(1).random((len(X), extra))])
+        where = ground(wide, y)
+        alike, relevant, trees = lines.values()
+        alike[extra] = min(error(where, drawn(500, reach)) for reach in REACHES[:6:2])
+        relevant[extra] = plan(wide, y, quick=True, scales="linear", max_features=500, references=False).choice.error
+        sample = draw_sample(wide, y.reshape(-1, 1), None, np.random.default_rng(0), most=len(wide))
+        trees[extra] = compared(sample, where.variance, 0)[-1].error
+    return lines
+
+
+def codes() -> Codes:
+    """The error (mean of three draws), the predicted costs and the measured times of every code of a plan."""
+    X, y = table("computer-activity")
+    where = ground(X, y)
+    return {
+        str(coding): (
+            float(np.mean([error(where, drawn(500, 1.0), coding, seed=seed) for seed in range(3)])),
+            costs(coding, X, 500),
+            measured(coding, X, y, 500),
+        )
+        for coding in (*CODINGS, Coding(20, 1))
+    }
+
+
+def scales() -> Lines:
+    """The error with every scale of the inputs; the places on a line are the scales' numbers in `SCALES`."""
+    lines: Lines = {}
+    for name in TABLES:
+        X, y = table(name)
+        both = proposed_scales(X)
+        knots = [one if one == "linear" else one[1] for one in both]  # type: ignore[index]  # a list of two
+        given = ("linear", "log", knots, both)
+        lines[TABLES[name]] = {
+            k: min(error(ground(X, y, scales), drawn(500, reach)) for reach in REACHES[1:6:2])
+            for k, scales in enumerate(given)
+        }
+    return lines
+
+
+SCALES = ("linear", "log", "knots", "linear and knots")
+
+
+def planned() -> Plan:
+    """A plan for Computer Activity; its target is a percentage."""
+    return plan(*table("computer-activity"), target_bounds=(0, 100))

@@ -1,0 +1,120 @@
+"""The page on choosing a model runs as it stands, and its numbers, pictures, commands and options are there."""
+
+import argparse
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import expunge
+from benchmarks.choosing import effects
+from benchmarks.choosing.grounds import ground
+from benchmarks.choosing.preprocessing import kept
+from expunge.cli.parser import parser
+from expunge.planning.codes import SINGLE
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "choosing.md").read_text()
+PRINTED = (ROOT / "docs" / "figures" / "choosing.txt").read_text()
+README = (ROOT / "README.md").read_text().partition("\n## Which model? The plan\n")[2].partition("\n## ")[0]
+
+
+def blocks(text, language=""):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks(PAGE, "python"):
+        exec(block, names)  # noqa: S102 - our own text
+    assert "one learner" in capsys.readouterr().out
+    assert names["result"].choice.r2 > 0.9
+    assert names["model"].features_.n_features_in_ == 5
+    assert names["trees"].n_rows_ == 398
+    assert list(names["model"].outside_rows(np.array([[0.5] * 4, [0.5, 2.0, 0.5, 0.5]]))) == [False, True]
+
+
+@pytest.mark.slow
+def test_the_example_in_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(expunge, "plan", quick(expunge.plan))
+    rng = np.random.default_rng(0)
+    X = rng.random((100, 2))
+    names = {"X": X, "y": X[:, 0], "customers": np.arange(100)}
+    (example,) = blocks(README, "python")
+    exec(example, names)  # noqa: S102 - our own text
+    assert names["model"].n_rows_ == 100
+    assert "<h1>A plan</h1>" in Path("plan.html").read_text()
+
+
+def quick(plan):
+    """The same plan, in less time."""
+    return lambda *given, **named: plan(*given, quick=True, max_features=50, **named)
+
+
+@pytest.mark.parametrize("text", [PAGE, README], ids=["page", "readme"])
+def test_every_command_is_one_that_the_program_takes(text):
+    commands = [line for block in blocks(text) for line in block.splitlines() if line.startswith("expunge ")]
+    assert len(commands) >= 2
+    for line in commands:
+        parser().parse_args(line.split()[1:])
+
+
+def test_every_command_and_option_in_the_text_is_there():
+    (known,) = (one for one in parser()._actions if isinstance(one, argparse._SubParsersAction))
+    options = {name for command in known.choices.values() for one in command._actions for name in one.option_strings}
+    for name in re.findall(r"`expunge (\w+)", PAGE):
+        assert name in known.choices
+    assert set(re.findall(r"(?<!-)--[a-z][a-z-]*", PAGE)) <= options
+
+
+def test_every_parameter_in_the_text_is_there():
+    takers = (expunge.plan, expunge.CodedRegressor, expunge.RandomFourier)
+    known = {name for taker in takers for name in inspect.signature(taker).parameters}
+    prose = re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"`(\w+)=", prose)) <= known
+    assert set(re.findall(r"`result\.(\w+)", prose)) <= set(dir(expunge.planning.Plan)) | {"bits", "table"}
+
+
+def test_every_make_target_in_the_text_is_there():
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert set(re.findall(r"`make (\w+)`", PAGE)) <= set(targets)
+
+
+def test_every_measured_number_was_printed():
+    prose = re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)
+    measured = re.findall(r"(?<![\d.,])\d+\.\d+(?![\d.])", re.sub(r"`[^`]*`", "", prose))
+    assert len(measured) > 10
+    assert [number for number in measured if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", PRINTED)] == []
+
+
+def test_every_picture_is_shown():
+    shown = set(re.findall(r"\]\(figures/(choosing-\w+\.png)\)", PAGE))
+    assert shown == {path.name for path in (ROOT / "docs" / "figures").glob("choosing-*.png")}
+
+
+def test_a_scaler_gives_an_erased_row_back():
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(0, 1, (60, 3))
+    said = list(kept(X, X[:, 0], person=7, column=1))
+    assert f"{X[7, 1]:.3f}" in said[2]
+    assert said[3].startswith("fit warned: every column has mean 0")
+    assert "the same as never seen" in said[4]
+
+
+def test_what_is_measured_is_what_the_page_says():
+    """An error of 1 is that of the mean, and a model that can follow the target has next to none."""
+    rng = np.random.default_rng(0)
+    X = rng.random((400, 2))
+    from benchmarks.choosing.grounds import error
+
+    where = ground(X, X @ [1.0, 2.0])
+    assert error(where, effects.drawn(20, 1.0)) < 1e-3
+    noise = ground(X, rng.normal(size=400))
+    assert error(noise, effects.drawn(20, 1.0), alphas=(1e9,)) == pytest.approx(1, abs=0.1)
+    forget, _ = effects.measured(SINGLE, X, X[:, 0], 20)
+    assert forget > 0
