@@ -75,7 +75,7 @@ numerals = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.integ
 spaced = st.sampled_from(["", " ", "\t", "  "])
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.lists(
         st.tuples(spaced, numerals | st.sampled_from(["+1", ".5", "1.", "1E5", "?"]), spaced).map("".join)
