@@ -17,8 +17,6 @@ from expunge.vault import Vault
 from support.commands import TRAIN, V, customers
 from support.vaults import people
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 NAMES = ("--target", "spend", "--id-column", "customer_id")
 
 

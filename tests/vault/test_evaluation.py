@@ -17,8 +17,6 @@ from expunge.vault.evaluation.scores import Score, scored, told
 
 from support.vaults import made, people, random_table, small, table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 NEW = random_table([f"new-{k % 40}" for k in range(60)], seed=7)  # of forty people, twenty of them twice
 
 
