@@ -48,14 +48,15 @@ def _ticks(axis: Any, values: Sequence[float], form: str = "g") -> None:
 def cosines(error: Lines, forget: Lines, path: Path) -> None:
     """Error and time to forget against D."""
     figure, (left, right) = _panels(2)
-    _draw(left, error)
-    left.set(xscale="log", yscale="log", xlabel="D, cosines", ylabel=_ERROR, title="more cosines, less error ...")
-    _ticks(left.yaxis, (0.02, 0.05, 0.1, 0.2, 0.5))
+    first = {name: next(iter(points.values())) for name, points in error.items()}
+    _draw(left, {name: {D: one / first[name] for D, one in points.items()} for name, points in error.items()})
+    left.set(xscale="log", xlabel="D, cosines", ylabel="error / error with 30 cosines", ylim=(0, None))
+    left.set_title("more cosines, less error ...")
     right.plot(list(forget["predicted"]), list(forget["predicted"].values()), color="#555555", label="predicted")
     right.plot(list(forget["measured here"]), list(forget["measured here"].values()), "o", color=_COLOURS[0])
     right.lines[-1].set_label("measured")
     right.set(xscale="log", yscale="log", xlabel="D, cosines", ylabel="ms to forget a row", title="... for more time")
-    _ticks(right.yaxis, (0.5, 1, 2, 5, 10, 20, 50, 100))
+    _ticks(right.yaxis, (0.5, 1, 2, 5, 10, 20))
     for axes in (left, right):
         _ticks(axes.xaxis, list(next(iter(error.values()))))
         axes.legend(frameon=False, fontsize=9)
@@ -66,7 +67,8 @@ def penalties(lines: Lines, path: Path) -> None:
     """Error against alpha."""
     figure, (axes,) = _panels(1, wide=5.4)
     _draw(axes, lines)
-    axes.set(xscale="log", xlabel="alpha", ylabel=_ERROR, title="Protein", ylim=(None, 1.0))
+    axes.set(xscale="log", yscale="log", xlabel="alpha", ylabel=_ERROR, title="Protein", ylim=(0.58, 20))
+    _ticks(axes.yaxis, (0.6, 0.8, 1, 2, 5, 10, 20))
     axes.legend(frameon=False, fontsize=9)
     figure.savefig(path, dpi=110)
 
@@ -78,7 +80,7 @@ def kernels(panels: dict[str, Lines], path: Path) -> None:
         _draw(axes, lines)
         best = min(min(points.values()) for points in lines.values())
         axes.set_xscale("log", base=2)
-        axes.set(xlabel="scale", title=name, ylim=(best * 0.93, best * 1.7))
+        axes.set(xlabel="scale", title=name, ylim=(best * 0.97, best * 1.45))
         _ticks(axes.xaxis, list(next(iter(lines.values()))))
         axes.tick_params(axis="x", labelsize=8)
     every[0].set_ylabel(_ERROR)
@@ -94,10 +96,11 @@ def relevance(lines: Lines, plan: Plan, path: Path) -> None:
     _ticks(left.xaxis, list(next(iter(lines.values()))))
     left.legend(frameon=False, fontsize=9)
     found = found_relevance(plan)
-    order = np.argsort(found)
-    right.barh([INPUTS[j] for j in order], found[order] / found.max(), color=_COLOURS[0])
-    right.set(title="Computer Activity", xlabel="relevance that the plan found")
-    right.grid(visible=False, axis="y")
+    order = np.argsort(found, kind="stable")
+    right.plot(found[order], [INPUTS[j] for j in order], "o", color=_COLOURS[0])
+    right.set_xscale("log", base=2)
+    right.set(title="Computer Activity", xlabel="scale of the input, as a plan chose it")
+    _ticks(right.xaxis, sorted(set(found.tolist())))
     figure.savefig(path, dpi=110)
 
 
@@ -117,11 +120,15 @@ def codes(found: Codes, path: Path) -> None:
     error = [found[name][0] for name in names]
     forget, train = ([getattr(found[name][1], cost) for name in names] for cost in ("forget_ms", "train_s"))
     for axes, values, title in zip(
-        panels, (error, forget, train), (_ERROR, "ms to forget a row", "s to train"), strict=True
+        panels,
+        (error, forget, train),
+        (_ERROR, "ms to forget a row (predicted)", "s to train (predicted)"),
+        strict=True,
     ):
         axes.barh(names, values, color=_COLOURS[0], height=0.6)
         axes.bar_label(axes.containers[0], fmt="%.2g" if title != _ERROR else "%.4f", padding=3, fontsize=9)
-        axes.set(title=title, xlim=(0, 1.25 * max(values)))
+        axes.set_title(title, fontsize=11)
+        axes.set(xlim=(0, 1.25 * max(values)))
         axes.grid(visible=False)
         axes.xaxis.set_visible(False)
         axes.spines["bottom"].set_visible(False)
@@ -134,11 +141,14 @@ def scales(lines: Lines, X: Floats, path: Path) -> None:
     """Where the values of a skewed input go, the error with each scale, and what is predicted outside the bounds."""
     figure, (left, middle, right) = _panels(3, wide=3.9)
     _spread(left, X[:, INPUTS.index("rchar")])
-    of_linear = {name: {place: value / points[0] for place, value in points.items()} for name, points in lines.items()}
-    _draw(middle, of_linear, linewidth=1)
+    for k, (name, points) in enumerate(lines.items()):
+        places = [place + 0.12 * (k - 1) for place in points]
+        middle.plot(places, [one / points[0] for one in points.values()], _MARKS[k], color=_COLOURS[k], label=name)
     middle.set_xticks(range(len(SCALES)), [name.replace(" and ", "\nand ") for name in SCALES])
-    middle.set(ylabel="error / error of linear", title="the scale of all inputs")
-    middle.legend(frameon=False, fontsize=9)
+    middle.set(yscale="log", ylabel="error / error of linear", title="all inputs on one scale", ylim=(0.75, 2.7))
+    _ticks(middle.yaxis, (0.8, 0.9, 1, 1.2, 1.5, 2, 2.5))
+    middle.grid(visible=False, axis="x")
+    middle.legend(frameon=False, fontsize=9, loc="upper left")
     _outside(right)
     figure.savefig(path, dpi=110)
 
@@ -151,6 +161,7 @@ def _spread(axes: Any, values: Floats) -> None:
         jitter = np.random.default_rng(0).uniform(-0.3, 0.3, len(scaled))
         axes.plot(scaled, place + jitter, ".", markersize=1, alpha=0.3, color=_COLOURS[place])
     axes.set_yticks(range(3), SCALES[:3])
+    axes.invert_yaxis()
     axes.set(title="rchar of all rows", xlabel="place between 0 and 1")
     axes.grid(visible=False)
 
