@@ -43,7 +43,7 @@ def _drawn(plan: "Plan") -> Any:
     axes.set(xscale="log", xlabel="time to forget a row, ms (predicted)", ylabel="validation error / variance")
     shown = [one.error + one.spread for one in plan.table]
     low = min([one.error - one.spread for one in plan.table] + [other.error for other in plan.references])
-    room = 0.1 * (max(shown) - low)
+    room = 0.1 * (max(shown) - low) or 1.0  # without any error, too
     axes.set_ylim(low - room, max(shown) + room)
     times = [one.forget_ms for one in plan.table]
     ticks = [tick for tick in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if min(times) / 2 < tick < 2 * max(times)]
