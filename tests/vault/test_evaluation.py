@@ -46,7 +46,9 @@ rows = st.lists(
 def test_scores_and_their_intervals_are_those_of_rows_drawn_by_person(rows):
     y, a, b, who = (np.array(column) for column in zip(*rows, strict=True))
     whose = np.unique(who, return_inverse=True)[1]
-    found, ratios = scored(y, {"a": a, "b": b}, whose, resamples=20, seed=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("expunge.vault.evaluation.scores.FEWEST", 2)
+        found, ratios = scored(y, {"a": a, "b": b}, whose, resamples=20, seed=3)
     people, rng = whose.max() + 1, np.random.default_rng(3)
     picked = [rng.integers(0, people, people) for _ in range(20)]
     drawn = [np.concatenate([np.flatnonzero(whose == one) for one in some]) for some in picked]
@@ -91,6 +93,9 @@ def test_what_has_no_score_has_none():
     assert found["right"].r2 == found["wrong"].r2 == Score(None, None, None)
     assert values(found["wrong"])[1:] == (3, 3)
     assert ratios["wrong"].value is None
+    few, _ = scored(np.arange(20.0), {"a": np.zeros(20)}, np.arange(20) % 9)
+    assert (few["a"].rmse.low, few["a"].rmse.high) == (None, None)
+    assert scored(np.arange(20.0), {"a": np.zeros(20)}, np.arange(20) % 10)[0]["a"].rmse.low is not None
     huge, _ = scored(np.array([-1e300, 1e300]), {"a": np.zeros(2)}, np.arange(2))
     assert (huge["a"].r2.value, huge["a"].rmse.value, huge["a"].mae.value) == (None, None, 1e300)
     assert scored(np.array([1.0]), {"a": np.array([2.0])}, np.array([0]))[0]["a"].rmse == Score(1, None, None)

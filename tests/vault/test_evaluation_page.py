@@ -83,6 +83,8 @@ def test_names_are_text_and_nothing_else(tmp_path):
 def test_a_page_needs_a_folder(tmp_path):
     with pytest.raises(InvalidSetting, match="there is no folder"):
         judged([1, 2], [1, 2]).report(tmp_path / "none" / "e.html")
+    with pytest.raises(InvalidSetting, match="is a folder: name a file for the page"):
+        judged([1, 2], [1, 2]).report(tmp_path)
 
 
 def bars(svg):

@@ -71,7 +71,7 @@ class Evaluation:
     notes : tuple of str
         What a person should know.
     resamples : int
-        Draws of people from which the intervals come; they hold 95 % of what came out.
+        Draws of people from which the intervals come; they hold 95 % of what came out. Fewer than ten people have none.
     targets : tuple of TargetScores
         One per target.
     """
@@ -105,8 +105,9 @@ class Evaluation:
             What the page is called.
         """
         path = Path(path)
-        if not path.parent.is_dir():
-            raise InvalidSetting(f"there is no folder {path.parent} for the page")
+        if path.is_dir() or not path.parent.is_dir():
+            what = f"{path} is a folder: name a file" if path.is_dir() else f"there is no folder {path.parent}"
+            raise InvalidSetting(f"{what} for the page")
         with drafted(path, shared=True) as new, os.fdopen(os.dup(new.fd), "wb") as file:
             file.write(page(self, title).encode())
             file.flush()

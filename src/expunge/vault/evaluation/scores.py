@@ -1,8 +1,9 @@
 """Scores: R2, RMSE and MAE of predictions, and how much they would vary with other people.
 
 The spread is a bootstrap over people: as many are drawn as there are, with replacement and with all their rows, and the
-scores are computed again. An interval holds 95 % of what came out. The draws are the same for everything that is
-scored on the same rows, so that a ratio of two scores has an interval of its own, which is narrower than those of both.
+scores are computed again. An interval holds 95 % of what came out; of a few people there is none. The draws are the
+same for everything that is scored on the same rows, so that a ratio of two scores has an interval of its own, which is
+narrower than those of both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from ...exact.arrays import Floats
 
 RESAMPLES = 200
 LEVEL = 0.95
+FEWEST = 10  # people: what draws of fewer say about others is worth nothing
 
 Whose: TypeAlias = NDArray[np.intp]  # (n,), each row's person, counted from 0 without gaps
 
@@ -66,7 +68,7 @@ def scored(
         sums = _sums(y, list(predictions.values()), whose)  # (people, 3 + 2 k)
         table = _figures(sums.sum(axis=0))  # (k, 4)
         ends = np.full((2, *table.shape), np.nan)
-        if len(sums) > 1:
+        if len(sums) >= FEWEST:
             draws = np.stack([_figures(drawn @ sums) for drawn in _draws(len(sums), resamples, seed)])
             ends = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     found = [
