@@ -18,7 +18,7 @@ softhsm: $(READY)  ## a certificate signed by a key in a PKCS #11 token; needs s
 	@$(BIN)/python examples/softhsm.py
 
 test: $(READY) lint  ## all checks: lint, types, import contract, tests with coverage
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term
 
 quick: $(READY) lint  ## for people who are working: lint, types, and every test that takes no seconds; about a minute
 	$(BIN)/python -m pytest -n auto -q -m "not slow and not torture"
