@@ -37,6 +37,7 @@ torture: $(READY)  ## a vault killed 10,000 times, every fault at every file ope
 	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 1000 --load
 	$(BIN)/python -m pytest -n auto -m "torture or not torture" tests/vault/torture_faults.py
 	$(BIN)/python -m pytest -n auto -m torture
+	$(BIN)/python -m pytest -n auto -m "hypothesis and not torture" --hypothesis-profile torture
 
 jose: $(READY)  ## Node judges what Python signed: its library jose, and the script of the page that checks receipts; needs npm
 	@mkdir -p build/jose && cp tests/node/*.js* build/jose/

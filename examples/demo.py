@@ -28,8 +28,8 @@ def main() -> None:
     write_files()
     print(f"Computer Activity (8,192 rows, 12 inputs, target usr) is now in {HERE}: customers.csv to learn from,")
     print("new.csv to predict, schema.toml that says what each column is. The rows are of customers 4711, 4712, ...\n")
-    shape = "--shards 20 --rate 5 --features fourier:300 --seed 0"
-    expunge(f"train customers.csv --schema schema.toml --vault usr.vault {shape}")
+    expunge("train customers.csv --schema schema.toml --vault usr.vault --seed 0")
+    expunge("evaluate new.csv --vault usr.vault")
     expunge("predict new.csv --vault usr.vault --out predictions.csv")
     expunge("unlearn --vault usr.vault --id 4711 --id 4712 --reference DSR-17")
     expunge("receipts --vault usr.vault --id 4711 --receipts for-4711")

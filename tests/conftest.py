@@ -7,16 +7,8 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py", "support/*"]  # no doctes
 settings.register_profile(
     "expunge", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-settings.load_profile("expunge")
-
-
-@pytest.fixture(scope="module")
-def unsynced():
-    """Vaults without the wait for the disk: what these tests end is never the machine."""
-    from support import disks
-
-    with disks.used(disks.Unsynced()):
-        yield
+settings.register_profile("torture", settings.get_profile("expunge"), derandomize=False, max_examples=2000)
+settings.load_profile("expunge")  # `--hypothesis-profile torture` loads the other one later
 
 
 @pytest.fixture

@@ -51,7 +51,24 @@ def _outcome(model: CodedRegressor, split: Split, started: float) -> Outcome:
     mse, seconds = split.mse(model.predict(split.X_test)), time.perf_counter() - started
     leaving = np.random.default_rng(0).choice(len(split.y), DELETIONS, replace=False)
     forget = [1e3 * model.unlearn([row]).seconds for row in leaving.tolist()]
-    return Outcome(mse, seconds, float(np.median(forget)), " ".join(str(model).split()))
+    return Outcome(mse, seconds, float(np.median(forget)), described(model))
+
+
+def described(model: CodedRegressor) -> str:
+    """Say in short what a fitted model is; knots and relevances are too long for a table."""
+    code, features = model.code_, model.features
+    shape = "one learner" if code.shards == 1 else f"{code.shards} shards, rate {code.rate:g}"
+    if not isinstance(features, RandomFourier):
+        return f"{features}, alpha {model.alpha:g}, {shape}"
+    known = features.get_params()
+    parts = [f"{known['n_features']:,} cosines, {known['kernel']}"]
+    if known.get("linear"):
+        parts.append("linear")
+    if order := known.get("order"):
+        parts.append(f"order {order}")
+    if (scale := known.get("scale")) is not None:
+        parts.append({0: f"scale {scale}", 1: "relevance", 2: "metric"}[np.ndim(scale)])
+    return ", ".join([*parts, f"alpha {model.alpha:g}", shape])
 
 
 @cache

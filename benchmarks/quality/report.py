@@ -102,5 +102,5 @@ def _tables(scores: Sequence[Scores]) -> list[str]:
 
 
 def _choices(scores: Sequence[Scores]) -> list[str]:
-    rows = [[score.table.name, f"`{score.splits[0][PLAN].chosen}`"] for score in scores]
+    rows = [[score.table.name, score.splits[0][PLAN].chosen] for score in scores]
     return ["## What the plan chose", "", "On the first split.", "", *_table(["table", "model"], rows)]

@@ -258,7 +258,8 @@ def test_a_small_run_from_tables_to_the_page(tmp_path, monkeypatch):
     assert first[PLAN].mse == pytest.approx(np.mean((own.predict(rows.X_test) - rows.y_test) ** 2))
     assert first[PLAN_2].mse != first[PLAN_5].mse
     assert all((first[name].forget_ms is None) == (name in (LINEAR, *BOOSTED, TREES)) for name in NAMES)
-    assert "RandomFourier" in first[PLAN].chosen
+    assert first[PLAN].chosen == "40 cosines, gaussian, alpha 0.001, one learner"
+    assert first[PAPER].chosen == "20 cosines, gaussian, alpha 0.0001, 20 shards, rate 5"
     text = report.page(results, goals(results[:1]), goals(results[1:]))
     assert text.index("| airfoil |") < text.index("## Held out") < text.index("| houses |")
     assert "| **geometric mean** |" in text

@@ -15,8 +15,6 @@ from expunge.vault import Receipt, Vault
 from support.commands import SHAPE, TRAIN, V, customers
 from support.vaults import everything, people, random_table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 # --- unknown ids
 
 

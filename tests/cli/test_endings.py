@@ -17,7 +17,7 @@ from expunge.vault import Vault
 from support.commands import TRAIN, V, newcomer, python, shell
 from support.vaults import everything
 
-pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.slow]  # each a process or more
+pytestmark = pytest.mark.slow  # each a process or more
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 
 

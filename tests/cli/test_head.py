@@ -14,8 +14,6 @@ from expunge.vault import certificates
 from support.authority import Authority, serving
 from support.commands import TRAIN, V
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 def kept(folder):
     """A copy of everything that belongs to the vault."""

@@ -28,7 +28,7 @@ COMMANDS = dict(commands())
 OF_THE_PAPER = {("paper", name) for name in ("list", "run", "check", "report")}
 OF_THE_VAULT = {
     *((name,) for name in ("train", "predict", "unlearn", "rectify", "add", "readmit", "rebound", "find")),
-    *((name,) for name in ("status", "log", "verify", "schema", "key", "head", "receipts")),
+    *((name,) for name in ("status", "log", "verify", "schema", "key", "head", "receipts", "evaluate")),
     ("certificate", "show"),
     ("certificate", "check"),
     ("certificate", "page"),

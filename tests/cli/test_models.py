@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -15,8 +16,6 @@ from expunge.vault import Vault
 
 from support.commands import TRAIN, V, customers
 from support.vaults import people
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 NAMES = ("--target", "spend", "--id-column", "customer_id")
 
@@ -150,3 +149,49 @@ def test_outside_is_one_of_two_words(here, run):
     code, _, err = run("train", "customers.parquet", *V, *TRAIN, "--outside", "ignore")
     assert code == 2
     assert "argument --outside: invalid choice: 'ignore'" in err
+
+
+# How good it is
+
+
+def test_a_vault_is_evaluated_for_people_and_for_programs(spend, ok, run):
+    pyarrow.csv.write_csv(customers([f"new-{k}" for k in range(25)], 5), "test.csv")
+    code, out, err = run("evaluate", "test.csv", *V, "--html", "e.html")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[:2] == ["25 rows of 25 people", ""]
+    assert [line.split("  ")[0] for line in lines[2:]][:4] == ["spend", "this vault", "a linear model", "the mean"]
+    assert re.fullmatch(r"spend +R2 +RMSE +MAE", lines[2])
+    assert lines[6].startswith("the vault is ")
+    found = json.loads(ok("evaluate", "test.csv", *V, "--json"))
+    assert (
+        err == f"note: {found['outside']} of 25 rows lie outside the bounds: predicted for the nearest point inside\n"
+    )
+    assert found.keys() == {"rows", "people", "known", "outside", "resamples", "level", "targets", "html"}
+    (target,) = found["targets"]
+    assert target.keys() == {"target", "vault", "linear", "mean", "ratio"}
+    assert f"{target['vault']['rmse']['value']:#.3g}" in lines[3]
+    expected = Vault.open(spend).evaluate("test.csv").to_dict()
+    assert found == expected | {"html": None}
+    assert json.loads(ok("evaluate", "test.csv", *V, "--html", "f.html", "--json"))["html"] == "f.html"
+    assert Path("e.html").read_text() == Path("f.html").read_text()
+    assert "<h1>spend.vault on test.csv</h1>" in Path("e.html").read_text()
+    assert ok("evaluate", "test.csv", *V, "--read-only", "--json") == json.dumps(expected | {"html": None}) + "\n"
+
+
+def test_people_whom_the_vault_knows_are_told(spend, run):
+    code, out, err = run("evaluate", "customers.parquet", *V)
+    assert code == 0
+    assert out.startswith("30 rows of 20 people\n")
+    assert err == "note: the vault has rows of 20 of the 20 people: rows that it knows it predicts too well\n"
+
+
+def test_a_page_does_not_overwrite_the_table(spend, run):
+    before = Path("customers.parquet").read_bytes()
+    code, out, err = run("evaluate", "customers.parquet", *V, "--html", "customers.parquet")
+    assert (code, out, err) == (2, "", "error: --html would overwrite the table, customers.parquet\n")
+    assert Path("customers.parquet").read_bytes() == before
+    code, _, err = run("evaluate", "customers.parquet", *V, "--html", "none/e.html")
+    assert (code, "there is no folder none for the page" in err) == (2, True)
+    assert run("evaluate", "new.csv", *V)[0] == 3  # it has no target
+    assert run("evaluate", "none.csv", *V, "--html", "new.csv")[0] == 3

@@ -5,12 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from expunge.vault.certificates.jws import TYPE, SigningKey
 
 from support.commands import V
+from support.sampling import examples
 
 NASTY = "a\x1b[31m\x9b2J\u202e\x07\r\nb [bold]x[/bold]\ud800"
 KEY = SigningKey.generate()
@@ -22,7 +23,7 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.sampled_from(["iat", "iss", "jti", "kind", "request", "rows", "not_covered", "epoch"]) | TEXTS
-anything = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+anything = examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def b64(data):
@@ -110,7 +111,7 @@ def test_odd_texts_are_refused(asked, text):
     assert {code for code, _ in asked(text)} == {13}
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_certificate_with_a_flipped_character_never_passes(spend_certificate, run, data):
     text, public = spend_certificate

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from expunge.vault.certificates.jws import SigningKey
 
 from support import odd
 from support.personal import VAULT, changed, receipts, signed, unknown
+from support.sampling import examples
 
 KEY, STRANGER = SigningKey.generate(), SigningKey.generate()
 ERASED = f"the receipt is for this id: request 2 to vault {VAULT} erased the rows of exactly this id\n"
@@ -101,7 +102,7 @@ def test_a_malformed_receipt_is_an_error_in_words(handed_out, run, fields):
     assert err.startswith("error: this is not a ")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(), st.text())
 def test_nothing_that_a_certificate_says_reaches_the_terminal_unescaped(handed_out, ok, one, two):
     Path("receipt.json").write_text(

@@ -18,8 +18,6 @@ from expunge.vault.certificates.jws import SigningKey
 from support.commands import SHAPE, TRAIN, V, customers
 from support.vaults import everything, people, put_back, table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 ROOT = Path(__file__).parents[2]
 # --- every command of the issue, for people and for programs
 

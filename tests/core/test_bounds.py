@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -8,6 +8,8 @@ import expunge.encoding.bounds as bounds_room
 from expunge.encoding.bounds import Bounds, parse_bounds
 from expunge.encoding.extents import Extent
 from expunge.errors import InvalidInput, InvalidSetting
+
+from support.sampling import examples
 
 floats = st.floats(-1e150, 1e150)
 
@@ -24,7 +26,7 @@ def extent_of(rows, declaration=None):
     return Extent.none(declaration or observed(rows.shape[1])).widened(rows)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(floats, min_size=3, max_size=3))
 def test_scaling_maps_the_bounds_to_zero_and_one_and_keeps_the_order(values):
     low, x, high = sorted(values)
@@ -35,7 +37,7 @@ def test_scaling_maps_the_bounds_to_zero_and_one_and_keeps_the_order(values):
     assert inside == (x - low) / (high - low)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
 def test_unscaling_undoes_scaling(values):
     low, x, high = sorted(values)
@@ -203,7 +205,7 @@ def declarations(draw, columns):
     return declared(low, [None if side is None else -side for side in low], columns)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(tables, st.data())
 def test_an_extent_is_declared_or_the_least_and_the_largest_of_the_rows_however_they_come(table, data):
     declaration = data.draw(declarations(table.shape[1]))
@@ -223,7 +225,8 @@ def test_an_extent_is_declared_or_the_least_and_the_largest_of_the_rows_however_
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@pytest.mark.no_cover
+@examples(200)
 @given(tables, st.data())
 def test_an_extent_is_replaced_if_and_only_if_no_bound_moved(table, data):
     declaration = data.draw(declarations(table.shape[1]))

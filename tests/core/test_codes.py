@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
@@ -15,6 +15,8 @@ from sklearn.base import BaseEstimator, clone
 from expunge import Code, random_code
 from expunge.encoding.codes import HEAVIEST
 from expunge.errors import InvalidSetting
+
+from support.sampling import examples
 
 
 def exact_rank(G):
@@ -92,6 +94,7 @@ def unit_row_matrices(s, r):
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("s", "r", "draws"), [(4, 2, 3000), (5, 3, 6000), (4, 3, 3000)])
 @pytest.mark.parametrize("balanced", [True, False])
 def test_draws_are_uniform_over_the_matrices_that_keep_the_conditions(s, r, draws, balanced):
@@ -111,6 +114,7 @@ def onto(s, r):
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("s", "r"), [(7, 2), (8, 3), (12, 4)])
 def test_column_sums_are_distributed_as_in_the_papers_draw(s, r):
     expected = np.array([math.comb(s, k) * onto(s - k, r - 1) / onto(s, r) for k in range(1, s - r + 2)])
@@ -158,7 +162,7 @@ def test_impossible_parameters_are_refused_with_the_reason(arguments, reason):
         random_code(**arguments)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_a_matrix_is_a_code_if_and_only_if_it_keeps_the_conditions(data):
     s = data.draw(st.integers(1, 5))
@@ -255,7 +259,7 @@ codes = st.tuples(st.integers(1, 7), st.integers(1, 7), st.integers(0, 999)).map
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(codes, st.integers(0, 4), st.integers(1, 4), st.integers(0, 999), st.sampled_from([np.int64, np.float64]))
 def test_encoding_is_the_double_loop_over_lanes(code, m, D, seed, dtype):
     rng = np.random.default_rng(seed)
@@ -294,7 +298,7 @@ def test_the_columns_of_a_code_are_those_of_its_matrix():
         assert column.plain is (set(g.tolist()) <= {0, 1})
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(codes)
 def test_lanes_and_learners_are_the_two_sides_of_the_matrix(code):
     entries = {(i, j) for i in range(code.shards) for j in range(code.learners) if code.G[i, j]}

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import cauchy, kstest, norm, uniform
@@ -18,6 +18,8 @@ from expunge import Powers, RandomFourier
 from expunge.errors import InvalidSetting
 from expunge.exact import arrays as arrays_room
 from expunge.transformers import Identity
+
+from support.sampling import examples
 
 KERNELS = ["gaussian", "laplacian", "exponential", "matern32", "matern52"]
 MAPS = [
@@ -76,7 +78,7 @@ def test_features_are_cosines_of_projections(kernel):
     assert (np.abs(model.transform(x) - np.cos(phase)) <= tolerance).all()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 6), st.integers(0, 10**6), st.sampled_from(KERNELS),
        st.sampled_from([None, 1e-6, 30.0, 9e8]), st.data())  # fmt: skip
 def test_a_phase_is_exact(d, seed, kernel, scale, data):
@@ -89,7 +91,7 @@ def test_a_phase_is_exact(d, seed, kernel, scale, data):
         assert [Fraction(t) for t in got.tolist()] == exact_turns(model, row)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(1, 40), st.integers(0, 10**6), st.sampled_from(KERNELS),
        st.sampled_from([None, 1e-9, 1.0, 1e4, 9.9e8]))  # fmt: skip
 def test_every_drawn_map_is_on_the_finest_grid_that_is_exact(d, seed, kernel, scale):
@@ -126,7 +128,7 @@ def test_neither_the_block_size_nor_the_company_shows_in_a_feature(model, monkey
     assert model.transform(np.asfortranarray(x)).tobytes() == whole.tobytes()
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 5000), st.integers(0, 300), st.integers(1, 5000))
 def test_blocks_cover_the_rows_once_and_stay_small(rows, width, block):
     with pytest.MonkeyPatch.context() as patch:
@@ -169,7 +171,7 @@ def test_no_cosine_exceeds_one():
     assert np.abs(phi).max() == 1.0
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(arrays(np.float64, (4, 3), elements=st.floats(allow_nan=False, allow_infinity=False)),
        st.sampled_from(KERNELS), st.sampled_from([None, 9e8]))  # fmt: skip
 def test_any_finite_input_has_finite_features_of_at_most_one(x, kernel, scale):
@@ -278,7 +280,7 @@ def test_the_models_generator_is_used_where_the_map_has_no_seed():
     np.testing.assert_array_equal(fixed.projection_, drawn(2, 4, seed=7).projection_)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(arrays(np.float64, (3, 2), elements=unit_floats), st.integers(1, 6))
 def test_powers_are_explicit_products(x, degree):
     got = Powers(degree).fit_transform(x)

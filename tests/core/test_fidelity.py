@@ -1,5 +1,6 @@
 """Exactness costs no accuracy: predictions agree with the literal float algorithm on scikit-learn, on real tables."""
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -50,14 +51,18 @@ def solve(Q, c, q, alpha, fit_intercept):
 
 
 TABLES = ("computer-activity", "protein")
-CASES = [(name, D, alpha) for name in TABLES for D, alpha in ((25, 1e-3), (25, 1e-4), (300, 1e-4))]
-CASES += [("power-plant", 20, 0.0), *(pytest.param(name, 300, 1e-3, marks=pytest.mark.torture) for name in TABLES)]
+SHAPES = [(name, D, alpha) for name in TABLES for D, alpha in ((25, 1e-3), (25, 1e-4), (300, 1e-3), (300, 1e-4))]
+WAYS = itertools.product(["coded", "uncoded", "single"], [True, False])
+CASES = [(*shape, *way) for shape, way in itertools.product([*SHAPES, ("power-plant", 20, 0.0)], [*WAYS])]
+SAMPLE = [case for case in CASES if case[1] < 300][::2] + [("computer-activity", 300, 1e-4, "coded", True)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("code", ["coded", "uncoded", "single"])
-@pytest.mark.parametrize(("name", "D", "alpha"), CASES)
+@pytest.mark.no_cover
+@pytest.mark.parametrize(
+    ("name", "D", "alpha", "code", "fit_intercept"),
+    [pytest.param(*case, marks=() if case in SAMPLE else pytest.mark.torture) for case in CASES],
+)
 def test_predictions_agree_with_the_literal_float_algorithm(name, D, alpha, code, fit_intercept):
     X, y = table(name)
     train = len(X) * 9 // 10
@@ -68,6 +73,7 @@ def test_predictions_agree_with_the_literal_float_algorithm(name, D, alpha, code
         features=RandomFourier(D),
         alpha=alpha,
         fit_intercept=fit_intercept,
+        outside="extrapolate",  # as the paper's algorithm does
         random_state=0,
     ).fit(X[:train], y[:train])
     low, high = model.target_bounds_.low, model.target_bounds_.high

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.linear_model import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge, SGDRegressor
@@ -17,13 +17,14 @@ from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.learning.rules import RidgeRule
 from expunge.testing import DETERMINISTIC, check_unlearning
 
+from support.sampling import examples
 from support.strategies import SIGNED, regressors, tables
 
 ANY, RIDGE = regressors(own_features=True), regressors(learners=False, own_features=True)
 
 
 @pytest.mark.filterwarnings("ignore:Objective did not converge")  # a lasso on a few rows; it is unlearned all the same
-@settings(max_examples=150)
+@examples(150)
 @given(ANY, tables(), st.integers(0, 2**20))
 def test_unlearning_equals_training_without_whatever_the_model_is_made_of(estimator, table, seed):
     check_unlearning(estimator, *table, requests=4, random_state=seed)
@@ -33,7 +34,7 @@ def weights(model):
     return [None if W is None else W.tobytes() for W in model._state.ensemble.models]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     RIDGE,
     tables(),
@@ -53,7 +54,7 @@ def test_block_sizes_and_threads_do_not_show(estimator, table, block, float_rows
         assert (again.digest(), weights(again)) == expected
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(RIDGE, tables(), st.randoms(use_true_random=False))
 def test_the_order_and_batching_of_requests_do_not_show(estimator, table, random):
     X, y = table
@@ -73,7 +74,7 @@ def test_the_order_and_batching_of_requests_do_not_show(estimator, table, random
     assert (one_by_one.digest(), weights(one_by_one)) == expected
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(ANY, tables())
 def test_adding_rows_and_unlearning_them_is_as_if_they_had_never_come(estimator, table):
     X, y = table
@@ -87,7 +88,7 @@ def test_adding_rows_and_unlearning_them_is_as_if_they_had_never_come(estimator,
     assert model.digest() == before
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(tables(), st.sampled_from([None, Powers(2), RandomFourier(5)]))
 def test_what_is_kept_does_not_show_in_the_model(table, features):
     X, y = table
@@ -102,7 +103,7 @@ def test_what_is_kept_does_not_show_in_the_model(table, features):
     assert weights(rows) == weights(coded)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(RIDGE, tables())
 def test_a_change_is_seen_in_the_digest(estimator, table):
     X, y = table

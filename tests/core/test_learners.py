@@ -2,7 +2,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.base import clone
@@ -22,6 +22,8 @@ from expunge.exact.ridge import ridge_weights
 from expunge.exact.tally import Tally
 from expunge.exact.threads import one_blas_thread
 from expunge.learners import check_learner, fit_estimator
+
+from support.sampling import examples
 
 BITS = 33
 SUMMING = Code([[1, 0], [1, 0], [0, 1], [0, 1]])
@@ -129,7 +131,7 @@ def test_coded_ones_that_cancel_leave_no_intercept():
     np.testing.assert_allclose(W, [[rows[:, 0] @ rows[:, 2] / (rows[:, 0] @ rows[:, 0])], [0]], atol=1e-14)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(1, 6), st.integers(1, 4), st.sampled_from([0.0, 1e-300, 1e-9, 1.0]), st.booleans(), st.data())
 def test_weights_are_always_finite(n, d, alpha, intercept, data):
     values = st.sampled_from([0.0, 1.0, -1.0, 0.5, 2.0**-BITS, -7.0])

@@ -3,7 +3,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import CapacityExceeded
@@ -14,6 +14,8 @@ from expunge.exact.blas import pack, unpack
 from expunge.exact.limbs import FLOAT_ROWS, INT_ROWS, LIMB_ROWS, feature_bits
 from expunge.exact.moments import Moments
 from expunge.exact.tally import Tally
+
+from support.sampling import examples
 
 MOST = 2**36
 # The largest |h + l| that |q| <= 2^36 allows, 393,214, and the largest odd one: sums of odd squares need the last bit.
@@ -73,7 +75,7 @@ rows_of = st.integers(1, 4).flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(rows_of)
 def test_moments_are_the_exact_integer_product(rows):
     total = tally(rows)
@@ -81,7 +83,7 @@ def test_moments_are_the_exact_integer_product(rows):
     assert (total.rows, total.coded_rows, total.width) == (len(rows), len(rows), len(rows[0]))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(1, 3), st.data())
 def test_blocks_of_any_size_and_sign_sum_exactly(w, data):
     total, expected, members, coded = Tally(w), np.zeros((w, w), dtype=object), 0, 0
@@ -176,7 +178,7 @@ def test_limbs_in_floats_are_exact_up_to_their_limit_and_integers_beyond(rows, k
     assert (exact(after) == (rows - kept) * product([[ODD, -STEEPEST]]) + product([[1, 2**36]])).all()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(rows_of, st.integers(0, 12), st.integers(0, 8), st.data())
 def test_a_change_of_a_few_rows_or_many_gives_the_moments_of_what_is_left(rows, limit, few, data):
     """Whatever the type of the limbs, and whether the rows are added one by one or as a block."""
@@ -213,7 +215,7 @@ pairs = st.integers(1, 3).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(rows_of, st.data())
 def test_merging_parts_in_any_order_is_the_whole(rows, data):
     shuffled = data.draw(st.permutations(rows))
@@ -222,7 +224,7 @@ def test_merging_parts_in_any_order_is_the_whole(rows, data):
     assert Moments.of(*parts) == tally(rows)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(rows_of, st.data())
 def test_what_is_subtracted_leaves_no_trace(rows, data):
     kept = data.draw(st.integers(1, len(rows)))
@@ -234,7 +236,7 @@ def test_what_is_subtracted_leaves_no_trace(rows, data):
     assert moments_of(total) == tally(rows[:kept])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pairs)
 def test_digests_are_equal_if_and_only_if_moments_are(three):
     for a in three:
@@ -270,7 +272,7 @@ def test_moments_of_no_rows_know_their_width(width):
     assert not zero.limbs.any()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(rows_of, st.integers(20, 36), st.integers(0, 16))
 def test_the_float_matrix_is_the_exact_one_within_its_roundings(rows, bits, doublings):
     total = times(tally(rows), 2**doublings)

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.encoding.randomness import as_generator, derived_seed, draw_key, words
 from expunge.errors import InvalidSetting
+
+from support.sampling import examples
 
 WORD = 2**64 - 1
 
@@ -45,14 +47,14 @@ def test_philox_gives_the_published_words(counter, key, output):
     assert [f"{word:016x}" for word in philox4x64(counter, key)] == output.split()
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(keys, st.integers(0, 2**63), st.integers(0, 2**40), st.integers(1, 20))
 def test_words_are_those_of_the_published_generator(key, stream, start, count):
     expected = [philox4x64([i // 4 + 1, 0, 0, stream], key.tolist())[i % 4] for i in range(start, start + count)]
     assert words(key, stream, start, count).tolist() == expected
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(keys, st.integers(0, 5), st.integers(0, 60), st.integers(0, 60))
 def test_any_part_of_the_sequence_is_a_cut_of_the_whole(key, stream, start, count):
     whole = words(key, stream, 0, 120)

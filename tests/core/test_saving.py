@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import Lasso, LinearRegression
@@ -25,13 +25,12 @@ from expunge.learning.state import State
 from expunge.saving.archive import Archive, dump
 from expunge.saving.blueprints import blueprint_parts, load_blueprint
 
+from support.sampling import examples
 from support.strategies import Steps, regressors, tables
 
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
 def own(model):
     """Whether a model has features that are not the package's."""
     return isinstance(model.features, Steps)
@@ -39,6 +38,7 @@ def own(model):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Objective did not converge")  # a lasso on a few rows
+@examples(60)
 @given(regressors(own_features=True), tables(), st.sampled_from(["numbers", "text"]))
 def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_factory, estimator, table, kind):
     X, y = table
@@ -382,7 +382,7 @@ def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
 
 
 @pytest.mark.filterwarnings("ignore:Objective did not converge")  # a lasso on a few rows
-@settings(max_examples=60)
+@examples(60)
 @given(regressors(), tables())
 def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, table):
     X, y = table

@@ -2,12 +2,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.encoding.placement import draw_slots, free_slots, room
 from expunge.errors import InvalidInput, UnknownId
 from expunge.stores.ids import GONE, IdIndex, as_ids, slots_of_mentions
+
+from support.sampling import examples
 
 KEY = np.array([3, 5], dtype=np.uint64)
 keys = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(lambda k: np.array(k, dtype=np.uint64))
@@ -18,7 +20,7 @@ def batches(key, sizes, shards):
     return [draw_slots(key, start, size, shards) for start, size in zip(starts, sizes, strict=False)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(keys, st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(1, 9))
 def test_batches_of_any_sizes_fill_stripes_without_gaps(key, sizes, shards):
     n = 0
@@ -33,7 +35,7 @@ def test_batches_of_any_sizes_fill_stripes_without_gaps(key, sizes, shards):
         assert max(taken, default=-1) < -(-n // shards) * shards  # and no later one was begun
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(keys, st.integers(1, 9), st.lists(st.integers(1, 5), min_size=1, max_size=10))
 def test_a_stripe_filled_over_several_batches_has_every_lane_once(key, shards, sizes):
     slots = np.concatenate(batches(key, sizes, shards))
@@ -229,7 +231,7 @@ def agree(index, model, strangers):
     assert sorted(zip(ids.tolist(), slots.tolist(), strict=True)) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(kinds.flatmap(lambda ids: st.tuples(st.just(ids), st.lists(ids, min_size=1, max_size=12))), st.data())
 def test_an_index_is_a_dict_of_lists(kind_and_ids, data):
     kind, ids = kind_and_ids
@@ -254,7 +256,7 @@ def test_an_index_is_a_dict_of_lists(kind_and_ids, data):
         agree(index, model, data.draw(st.lists(kind, max_size=3)))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(kinds.flatmap(lambda ids: st.lists(ids, min_size=1, max_size=12)), st.data())
 def test_an_erased_id_is_nowhere_and_erasing_again_changes_nothing(ids, data):
     index = index_of([(i, k) for k, i in enumerate(ids)])

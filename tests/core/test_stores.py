@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
 from threadpoolctl import threadpool_limits
@@ -21,6 +21,7 @@ from expunge.learning.state import State
 from expunge.stores.change import Change
 from expunge.stores.rows import Rows
 
+from support.sampling import examples
 from support.strategies import SIGNED
 
 KEY = np.array([1, 2], dtype=np.uint64)
@@ -80,7 +81,7 @@ def carried_out(rows, change):
     return copy
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(stores(), st.sampled_from([1, 20, 2**16]))
 def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
     rows, change = store
@@ -92,7 +93,7 @@ def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
     assert sorted(np.column_stack(swept).tolist()) == sorted(expected)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(stores(), st.sampled_from(BOUNDS), st.sampled_from(RULES), st.sampled_from([1, 20, 2**16]))
 def test_training_as_after_a_change_is_training_after_it_and_overwrites_nothing(store, bounds, rule, block):
     rows, change = store

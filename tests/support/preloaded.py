@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--every", type=int, default=1, help="try one of so many faults")
     parser.add_argument("--share", type=int, default=0, help="which of them")
-    parser.add_argument("--call", default="", help="only at calls that begin so, like 'sync small.ledger'")
+    parser.add_argument("--call", action="append", help="only at calls that begin so, like 'sync small.ledger'")
     parser.add_argument("--command", choices=WORDS, action="append", help="only these commands")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="expunge-preloaded-") as folder:
@@ -174,7 +174,8 @@ def tried(shell: Shell, asked: argparse.Namespace) -> int:
     """Try faults, tell what was seen, and return how many did harm."""
     harm, codes = 0, Counter[str]()
     for command in [command for command in COMMANDS if command.name in (asked.command or WORDS)]:
-        calls = [(at, call) for at, call in enumerate(shell.calls(command)) if call.startswith(asked.call)]
+        wanted = tuple(asked.call or [""])
+        calls = [(at, call) for at, call in enumerate(shell.calls(command)) if call.startswith(wanted)]
         trials = [(fault, at, call) for at, call in calls for fault in faults(call.split()[0])]
         for fault, at, call in trials[asked.share :: asked.every]:
             try:

@@ -4,8 +4,16 @@ import pytest
 
 from expunge.vault import Vault
 
+from support.disks import Unsynced, used
 from support.tampering import WHO, state, with_a_past
 from support.vaults import duplicate, made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _unsynced():
+    """No wait for the disk: what these tests end is never the machine."""
+    with used(Unsynced()):
+        yield
 
 
 @pytest.fixture
@@ -15,13 +23,13 @@ def vault(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory, unsynced):
+def original(tmp_path_factory):
     """A vault with a past; copy before use."""
     return with_a_past(tmp_path_factory.mktemp("original") / "v.vault")
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory, unsynced):
+def other(tmp_path_factory):
     """Another vault, made with the same seed from a table of the same shape and ids."""
     return with_a_past(tmp_path_factory.mktemp("other") / "v.vault", seed=7)
 

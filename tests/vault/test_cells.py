@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput
@@ -17,6 +17,8 @@ from expunge.vault.tables.cells.encode import encode
 from expunge.vault.tables.kinds import Category, Date, Number
 from expunge.vault.tables.reading import read_blocks
 from expunge.vault.tables.schema import Schema
+
+from support.sampling import examples
 
 EPOCH = datetime(1970, 1, 1)
 CANARY = "Xq7" + "canary"
@@ -58,7 +60,7 @@ def test_floats_of_every_width_are_numbers_and_nan_is_a_gap(arrow_type):
     assert not np.signbit(values).any()
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.decimals(-(10**20), 10**20, places=10), min_size=1))
 def test_decimals_become_the_nearest_float(cells):
     assert encoded('kind = "number"', cells, pa.decimal128(38, 10)).ravel().tolist() == [float(cell) for cell in cells]
@@ -73,7 +75,7 @@ numerals = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.integ
 spaced = st.sampled_from(["", " ", "\t", "  "])
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.lists(
         st.tuples(spaced, numerals | st.sampled_from(["+1", ".5", "1.", "1E5", "?"]), spaced).map("".join)
@@ -122,7 +124,7 @@ def test_dictionaries_of_numbers_are_numbers_and_an_empty_column_is_gaps(cells):
     assert encoded('kind = "number"\nfill = 7', cells).ravel().tolist() == [7, 7, 7]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.none() | st.text(max_size=2), min_size=1), st.sampled_from(["", "other", "value"]), st.data())
 def test_a_category_is_one_hot_as_pandas_computes_it(cells, fill, data):
     pool = sorted({cell for cell in cells if cell} | {"b", "ü"})
@@ -158,7 +160,7 @@ def test_booleans_may_be_numbers():
 UNITS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(moments, min_size=1), st.sampled_from(["s", "ms", "us", "ns"]), st.sampled_from([None, "Asia/Tokyo"]))
 @example([datetime(1969, 12, 31, 23, 59, 59, 999_999)], "ns", None)
 def test_times_are_days_since_1970_in_utc(cells, unit, zone):
@@ -183,7 +185,7 @@ def test_dates_are_days_since_1970(cells):
     assert encoded('kind = "date"', [cell.isoformat() for cell in cells]).ravel().tolist() == expected
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.lists(st.datetimes(datetime(1800, 1, 1), datetime(2200, 1, 1)), min_size=1), st.booleans(), st.sampled_from(" T")
 )

@@ -30,7 +30,6 @@ from support.vaults import everything, made, people, put_back, random_table
 
 # RFC 9864 has a new name, Ed25519, for what every library reads as EdDSA.
 pytestmark = [
-    pytest.mark.usefixtures("unsynced"),
     pytest.mark.filterwarnings("ignore:EdDSA is deprecated via RFC 9864"),
 ]
 

@@ -9,8 +9,6 @@ from expunge.vault.certificates.jws import SigningKey
 
 from support.vaults import made
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 def test_a_receipt_is_checked_with_the_public_keys_as_text(vault):
     vault.unlearn(["person-1", "person-2"])

@@ -12,8 +12,6 @@ from expunge.vault import Vault
 from support.tampering import WHO, of_kind
 from support.vaults import everything, made, random_table, small
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 ASKED = {
     "unlearn": lambda vault: vault.unlearn([WHO]),
     "rectify": lambda vault: vault.rectify(random_table([WHO, WHO], seed=3)),

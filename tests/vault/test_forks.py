@@ -20,7 +20,6 @@ from support.disks import Unsynced, used
 from support.vaults import BESIDE, made, people, random_table
 
 pytestmark = [
-    pytest.mark.usefixtures("unsynced"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]

@@ -6,7 +6,7 @@ import threading
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import ExpungeError, InvalidFile, InvalidSetting, MissingData, VaultBusy
@@ -15,9 +15,8 @@ from expunge.vault.ledger.history import history
 from expunge.vault.ledger.ledger import Ledger
 
 from support.disks import Interrupted, Unsynced, used
+from support.sampling import examples, sampled
 from support.vaults import made, people, random_table
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 TABLES = {name: random_table(people(), seed=seed) for seed, name in enumerate(("mine", "other's"))}
 PATIENCE = 30
@@ -103,11 +102,13 @@ def places(tmp_path):
 
 
 @pytest.mark.slow
-def test_who_is_interrupted_while_another_trains_leaves_the_others_files_alone(tmp_path):
+@pytest.mark.no_cover
+@sampled("every", (7, 4), (1, 1))
+def test_who_is_interrupted_while_another_trains_leaves_the_others_files_alone(tmp_path, every):
     """The other stops before each of its operations, and meanwhile somebody begins, and is interrupted anywhere."""
     here = places(tmp_path)
-    for k in here[::4]:
-        for m in here[k % 3 :: 3]:
+    for k in here[:: every[0]]:
+        for m in here[k % every[1] :: every[1]]:
             root = tmp_path / f"{k} {m}"
             root.mkdir()
             answers = []
@@ -121,11 +122,13 @@ def test_who_is_interrupted_while_another_trains_leaves_the_others_files_alone(t
 
 
 @pytest.mark.slow
-def test_who_is_interrupted_after_another_has_trained_leaves_the_others_vault_alone(tmp_path):
+@pytest.mark.no_cover
+@sampled("every", (7, 4), (1, 1))
+def test_who_is_interrupted_after_another_has_trained_leaves_the_others_vault_alone(tmp_path, every):
     """Before each of its operations somebody else comes and trains; then it goes on, and is interrupted anywhere."""
     here = places(tmp_path)
-    for k in here[::4]:
-        for m in [m for m in here if m >= k][k % 3 :: 3]:
+    for k in here[:: every[0]]:
+        for m in [m for m in here if m >= k][k % every[1] :: every[1]]:
             root = tmp_path / f"{k} {m}"
             root.mkdir()
             answers = []
@@ -168,30 +171,16 @@ class Scheduled(Interrupted):
             self._turn.notify_all()
 
 
-ORDERS = given(
+@pytest.mark.slow
+@given(
     st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(1, 25)), max_size=12),
     st.integers(0, 130),
     st.sampled_from([0.0, 0.05]),
 )
-
-
-@pytest.mark.slow
-@ORDERS
-@settings(max_examples=60)
+@examples(50)
 def test_in_every_order_of_their_operations_the_one_that_is_interrupted_removes_its_own_files_only(
     tmp_path_factory, turns, interrupt, wait
 ):
-    _try_order(tmp_path_factory, turns, interrupt, wait)
-
-
-@pytest.mark.torture
-@ORDERS
-@settings(max_examples=1000, derandomize=False)
-def test_in_many_more_orders(tmp_path_factory, turns, interrupt, wait):
-    _try_order(tmp_path_factory, turns, interrupt, wait)
-
-
-def _try_order(tmp_path_factory, turns, interrupt, wait):
     root = tmp_path_factory.mktemp("orders")
     disk = Scheduled([who for who, operations in turns for _ in range(operations)], interrupt)
     answers = {}

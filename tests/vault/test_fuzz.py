@@ -31,7 +31,7 @@ from support.tables import FORMS, SCHEMA, arrow, arrow_file, parquet, whole
 from support.tampering import PROBE, WHO
 from support.vaults import duplicate
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unsynced")]
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 SAMPLE, MANY = 60, 3000
 

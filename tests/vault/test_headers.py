@@ -50,7 +50,7 @@ def test_a_first_row_that_is_taken_for_names_is_never_shown(tmp_path_factory, ro
     assert not [cell for row in rows for cell in row if cell in told]
 
 
-def test_every_request_of_a_vault_is_as_silent(tmp_path, unsynced):
+def test_every_request_of_a_vault_is_as_silent(tmp_path):
     vault = made(tmp_path / "v.vault")
     path = tmp_path / "headless.csv"
     path.write_text(f"{CANARY},0.25,0.5,0.75\nother,1,2,3\n")

@@ -6,16 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from expunge.errors import ErasedId, InvalidInput, InvalidSetting
 from expunge.vault import Vault
 from expunge.vault.tables import Schema, id_bytes
 
+from support.sampling import examples
 from support.vaults import duplicate, made, random_table, small
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 LETTERS = "aAeEiIoOuUsSzZ1 ßſıİÅÅΩΩσςΣﬁǰ한각\u1100\u1161\u11a8"
 MARKS = "\u0301\u0308\u0323\u0307\u030a\u0345\u030c\u0327"
@@ -41,7 +40,7 @@ def columns(texts):
     yield texts
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(TEXTS, TEXTS)
 @example("e\u0301", "\xe9")
 @example("\u212b", "A\u030a")
@@ -55,7 +54,7 @@ def test_two_ids_are_the_same_bytes_exactly_if_they_are_canonically_equivalent(o
             assert id_bytes(ids) == [id_bytes(text)[0] for text in texts]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(TEXTS, TEXTS)
 @example("Anna", "ANNA")
 @example("stra\xdfe", "STRASSE")
@@ -71,11 +70,11 @@ def test_folded_ids_are_the_same_exactly_if_they_match_without_case(one, other):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, unsynced):
+def trained(tmp_path_factory):
     return made(tmp_path_factory.mktemp("trained") / "v.vault").places.vault
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(TEXTS, st.data())
 @example("Zo\xeb", None)
 def test_every_request_knows_a_person_by_every_form_of_the_id(trained, tmp_path_factory, text, data):

@@ -14,17 +14,18 @@ from expunge.vault.ledger.records import START, compose, header, parse
 from expunge.vault.requests import KINDS, request_of
 
 from support.disks import ended_at
+from support.sampling import sampled
 from support.tampering import DEEP, PROBE, WHO, judged, of_kind, records, rewrite
 from support.vaults import damaged, duplicate, everything, made, slots_of
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 @pytest.mark.slow
-def test_a_flipped_bit_in_the_ledger_is_refused_or_found(original, copies, expected, rng):
+@pytest.mark.no_cover
+@sampled("count", 30, 1000)
+def test_a_flipped_bit_in_the_ledger_is_refused_or_found(original, copies, expected, count, rng):
     ledger = original.with_suffix(".ledger")
     size = ledger.stat().st_size
-    for position in sorted({size - 1, size - 2, *rng.choice(size, 80, replace=False).tolist()}):
+    for position in sorted({size - 1, size - 2, *rng.choice(size, count, replace=False).tolist()}):
         path = copies()
         damaged(path.with_suffix(".ledger"), position, int(rng.integers(8)))
         outcome = judged(path, expected)
@@ -95,11 +96,15 @@ def test_what_was_prepared_for_another_request_is_not_taken_for_the_one_that_was
 
 
 @pytest.mark.slow
-def test_a_ledger_that_was_cut_is_refused_if_the_folder_knows_more_and_else_finished_again(original, copies, expected):
+@pytest.mark.no_cover
+@sampled("every", 257, 7)
+def test_a_ledger_that_was_cut_is_refused_if_the_folder_knows_more_and_else_finished_again(
+    original, copies, expected, every
+):
     ledger = original.with_suffix(".ledger").read_bytes()
     lines = ledger.splitlines(keepends=True)
     accepted = len(b"".join(lines[:-2]))  # the newest request's own record ends here; its payload and signature follow
-    for length in range(0, len(ledger), 101):
+    for length in range(0, len(ledger), every):
         path = copies()
         os.truncate(path.with_suffix(".ledger"), length)
         outcome = judged(path, expected)
@@ -111,10 +116,14 @@ def test_a_ledger_that_was_cut_is_refused_if_the_folder_knows_more_and_else_fini
         assert path.with_suffix(".ledger").read_bytes() == ledger  # the same payload, the same signature
 
 
-def test_records_that_were_edited_removed_doubled_or_moved_are_refused_or_found(original, copies, expected):
+@pytest.mark.slow
+@pytest.mark.no_cover
+@sampled("every", 3, 1)
+def test_records_that_were_edited_removed_doubled_or_moved_are_refused_or_found(original, copies, expected, every):
     bodies = [dict(record.body) for record in records(original)]
     lines = original.with_suffix(".ledger").read_bytes().splitlines(keepends=True)
-    for k in range(len(lines)):
+    newest = len(lines) - 3  # its request and what follows
+    for k in (*range(0, newest, every), *range(newest, len(lines))):
         changed = {**bodies[k], "rows": 17}
         edits = {
             "edited": [*lines[:k], json.dumps(changed, sort_keys=True).encode() + b"\n", *lines[k + 1 :]],
@@ -152,6 +161,7 @@ FORGED = [
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_records_that_are_removed_or_changed_with_all_hashes_made_anew_are_refused_or_found(original, copies, expected):
     """Whoever forges the newest records with their hashes is found by the signatures, or by what the folder knows."""
     bodies = [dict(record.body) for record in records(original)]

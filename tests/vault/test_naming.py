@@ -4,19 +4,18 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput, UnknownId
 from expunge.vault import Vault
 
+from support.sampling import examples
 from support.vaults import everything, made, random_table
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory, unsynced):
+def asked(tmp_path_factory):
     """A vault that refuses: 0 to 9 are there, 10 to 19 are erased, and nobody else was ever there."""
     vault = made(tmp_path_factory.mktemp("asked") / "v.vault", random_table([*range(20), 3, 3]))
     vault.unlearn(range(10, 20))
@@ -74,7 +73,7 @@ def test_what_a_vault_holds_follows_its_requests(vault):
         vault.holds([1.5])
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12))
 def test_unknown_ids_are_left_out_if_asked_as_if_they_had_not_been_named(tmp_path_factory, ids):
     root = tmp_path_factory.mktemp("skip")

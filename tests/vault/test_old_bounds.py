@@ -14,8 +14,6 @@ from support.disks import ended_at
 from support.oracle import Oracle, Request
 from support.vaults import bits, everything, put_back, slots_of, small, table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 FIRST = Request.drawn("train", 0, [k % 20 for k in range(24)])
 WIDER = Request.rebound(x0=(-1.0, 3.0), y=(0.0, 2.0))
 SINCE = {

@@ -13,8 +13,6 @@ from expunge.vault.requests import KINDS
 from support.disks import ended_at
 from support.vaults import bits, everything, made, people, put_back, random_table, slots_of
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     path, copy = vault.places.vault, tmp_path / "copy"

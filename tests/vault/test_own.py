@@ -17,8 +17,6 @@ from expunge.vault.disk.folder import Places
 from support.disks import Interrupted, used
 from support.vaults import everything, made, random_table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 STRANGER = 12345
 PROBE = np.zeros((1, 2))
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

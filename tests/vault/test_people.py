@@ -7,18 +7,19 @@ import pytest
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
 
+from support.sampling import sampled
 from support.tampering import EVERYONE, of_kind
 from support.vaults import damaged, slots_of
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 @pytest.mark.slow
-def test_an_entry_of_people_that_is_damaged_never_hides_somebody(original, copies, expected):
+@pytest.mark.no_cover
+@sampled("every", 40, 8)
+def test_an_entry_of_people_that_is_damaged_never_hides_somebody(original, copies, expected, every):
     """Whatever word of the index is damaged: nobody is answered "unknown" who is there, nor erased in part."""
     everyone = slots_of(Vault.open(original), EVERYONE)
     for k, part in enumerate(of_kind(original, "people")):
-        for position in range(0, part.stat().st_size, 8):
+        for position in range(0, part.stat().st_size, every):
             path = copies()
             damaged(of_kind(path, "people")[k], position + 7, 7 - position // 8 % 2)
             vault = Vault.open(path)

@@ -17,8 +17,6 @@ from expunge.vault import Vault
 from support.tampering import WHO, inside, judged, of_kind
 from support.vaults import made, people, random_table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 class Payload:
     def __init__(self, mark):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput, InvalidSetting
@@ -19,6 +19,8 @@ from expunge.vault.tables.proposal import propose, texts, toml
 from expunge.vault.tables.proposal.plain import plain_schema_of
 from expunge.vault.tables.reading import column_types, read_blocks
 from expunge.vault.tables.schema import Schema
+
+from support.sampling import examples
 
 EPOCH = datetime(1970, 1, 1)
 
@@ -120,7 +122,7 @@ def column_expected(cells, kind, declared):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@examples(200)
 @given(frames(), st.integers(1, 3), st.booleans())
 def test_a_proposal_takes_the_data_it_came_from(frame, people, with_id):
     table, kinds = frame
@@ -151,7 +153,7 @@ def test_a_proposal_takes_the_data_it_came_from(frame, people, with_id):
     assert next(found, None) is None
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(frames(), st.integers(1, 3))
 def test_a_proposal_for_a_csv_file_takes_it_whatever_the_cells_look_like(tmp_path_factory, frame, people):
     path = tmp_path_factory.mktemp("proposal") / "t.csv"
@@ -312,7 +314,7 @@ def test_a_proposal_says_where_it_comes_from_and_what_to_check(tmp_path):
     assert "id" not in tomllib.loads(without)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.dictionaries(labels.map("c".__add__), st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1),
     st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), max_size=9),

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import CountedInput, InvalidSetting
@@ -13,9 +13,8 @@ from expunge.vault import Schema, Vault
 from expunge.vault.certificates.jws import unchecked
 
 from support.oracle import Oracle, Request
+from support.sampling import examples
 from support.vaults import bits, everything, made, people, random_table, small, table, weights
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 COLUMNS = ("x0", "x1", "y")
 ENDS = st.none() | st.tuples(st.sampled_from([-1.0, -1.5, -7e5]), st.sampled_from([1.0, 1.25, 9e7]))
@@ -33,7 +32,7 @@ def schema(bounds):
 # The model
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     first=st.dictionaries(st.sampled_from(COLUMNS), ENDS),
     then=st.lists(st.dictionaries(st.sampled_from(COLUMNS), ENDS, min_size=1), min_size=1, max_size=2),

@@ -12,10 +12,9 @@ from expunge.vault.certificates.jws import load_public
 from expunge.vault.certificates.personal import PersonalReceipt, checked_receipt
 
 from support.disks import ended_at
+from support.sampling import examples
 from support.tampering import records, rewrite
 from support.vaults import everything, made, people, random_table
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 def keys(vault):
@@ -41,6 +40,8 @@ REQUESTS = {
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
+@examples(25)
 @given(kind=st.sampled_from(sorted(REQUESTS)), chosen=st.sets(st.integers(0, 19), min_size=1, max_size=8))
 def test_everybody_in_a_request_gets_a_receipt_that_fits_nobody_else(tmp_path_factory, kind, chosen):
     vault = made(tmp_path_factory.mktemp("issued") / "v.vault")

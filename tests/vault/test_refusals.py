@@ -27,9 +27,6 @@ from expunge.vault import Schema, Vault
 
 from support.vaults import bits, everything, made, random_table, small
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
-
 SECRETS = ("98765.4321", "98765", "secret-person-77", "person-1", "-54321.5")
 
 

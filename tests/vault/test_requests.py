@@ -16,8 +16,6 @@ from expunge.vault.certificates.jws import unchecked
 
 from support.vaults import bits, everything, made, people, random_table, small, table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 def test_a_receipt_says_what_was_done(vault, tmp_path):
     assert (vault.receipt.request, vault.receipt.kind, vault.receipt.rows, vault.receipt.people) == (1, "train", 30, 20)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile, InvalidSetting
@@ -19,6 +19,8 @@ from expunge.vault.tables.kinds import Boolean, Category, Date, Ignore, Number
 from expunge.vault.tables.proposal import toml
 from expunge.vault.tables.reading import read_blocks
 from expunge.vault.tables.schema import Schema
+
+from support.sampling import examples
 
 DOCS = Path(__file__).parents[2] / "docs" / "schema.md"
 EPOCH = datetime(1970, 1, 1)
@@ -393,7 +395,7 @@ def schemas(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(schemas())
 def test_a_stored_schema_comes_back_and_its_text_is_its_identity(schema):
     text = schema.to_json()
@@ -407,7 +409,7 @@ def test_a_stored_schema_comes_back_and_its_text_is_its_identity(schema):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(schemas(), st.data())
 def test_a_stored_schema_with_one_character_changed_is_refused_or_another_schema(schema, data):
     text = schema.to_json()

@@ -11,9 +11,8 @@ from expunge.errors import VaultBusy
 from expunge.vault import Vault
 
 from support.disks import Crash, Ending, used
+from support.sampling import sampled
 from support.vaults import bits, duplicate, everything, made, random_table
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 def test_threads_may_share_a_vault(vault):
@@ -138,12 +137,14 @@ ASKED = {
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ASKED)
+@sampled("every", 3, 1)
 def test_wherever_another_process_ends_an_open_vault_goes_on_and_leaves_nothing_of_what_was_not_accepted(
-    tmp_path, kind
+    tmp_path, kind, every
 ):
     first, seen = made(tmp_path / "v.vault").places.vault, set()
-    for k in count():
+    for k in count(step=every):
         path = duplicate(first, tmp_path / f"{k}")
         vault = Vault.open(path)
         vault.unlearn(["person-3"])  # all of it is in memory

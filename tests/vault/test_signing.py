@@ -19,8 +19,6 @@ from support.disks import ended_at
 from support.tampering import records, rewrite
 from support.vaults import everything, made, people, put_back, random_table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 
 @pytest.fixture
 def waiting(vault, tmp_path):

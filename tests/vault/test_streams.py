@@ -16,8 +16,6 @@ from expunge.vault.tables.proposal import propose
 
 from support.vaults import duplicate, made, people, random_table, small
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 ROWS = 12
 PROBE = random_table([f"probe-{k}" for k in range(ROWS)], seed=5).drop(["y"])
 
@@ -48,7 +46,7 @@ def stream(before, act, table=PROBE):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, unsynced):
+def trained(tmp_path_factory):
     return made(tmp_path_factory.mktemp("trained") / "v.vault").places.vault
 
 

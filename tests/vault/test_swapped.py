@@ -10,8 +10,6 @@ from expunge.vault import Vault
 
 from support.vaults import BESIDE, bits, duplicate, everything, made, people, random_table
 
-pytestmark = pytest.mark.usefixtures("unsynced")
-
 PROBE = np.zeros((2, 2))
 ASKED = {
     "add": lambda vault: vault.add(random_table(["new-1"], seed=5)),
@@ -71,11 +69,16 @@ def other_identity(path, other):
 SWAPS = [trained_anew, exchanged, other_folder, other_ledger, other_ledger_moved, other_identity]
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("first") / "v.vault").places.vault
+
+
 @pytest.fixture(params=[False, True], ids=["just opened", "in use"])
-def open_vault(request, tmp_path):
+def open_vault(request, first, tmp_path):
     """A vault with a past, whose object has everything in memory or only the model."""
-    path = tmp_path / "v.vault"
-    vault = made(path)
+    path = duplicate(first, tmp_path)
+    vault = Vault.open(path)
     vault.unlearn(["person-3"])
     if request.param:
         assert vault.verify().ok
@@ -85,10 +88,10 @@ def open_vault(request, tmp_path):
     return vault
 
 
-@pytest.fixture
-def other_vault(tmp_path):
-    (tmp_path / "other").mkdir()
-    vault = made(tmp_path / "other" / "v.vault", random_table(people(), seed=9))
+@pytest.fixture(scope="module")
+def other_vault(tmp_path_factory):
+    """Another one; copy before use."""
+    vault = made(tmp_path_factory.mktemp("other") / "v.vault", random_table(people(), seed=9))
     vault.unlearn(["person-3"])
     return vault.places.vault
 

@@ -11,7 +11,7 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge import CodedRegressor
@@ -27,6 +27,7 @@ from expunge.vault.tables.proposal.plain import plain_schema, plain_schema_of
 from expunge.vault.tables.reading import column_types, read_blocks
 from expunge.vault.tables.schema import Schema
 
+from support.sampling import examples
 from support.tables import CANARY, FORMS, SCHEMA, arrow_file, csv, numbers, refused, whole, written
 
 # No refusal quotes a cell
@@ -176,7 +177,7 @@ def flawed(draw):
     return flaw, pa.table({name: pa.array(some, types.get(name, pa.float64())) for name, some in cells.items()})
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(flawed(), st.integers(1, 10))
 def test_a_refusal_counts_the_whole_table_in_every_column(case, rows):
     problem, table = case
@@ -195,7 +196,7 @@ def test_a_refusal_counts_the_whole_table_in_every_column(case, rows):
         assert f"{count} in {place}" in str(refusal)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 10))
 def test_rows_outside_declared_bounds_are_counted_over_the_whole_table(cells, rows):
     table = pa.table({"x": [float(x) for x, _ in cells], "y": [float(y) for _, y in cells]})

@@ -15,7 +15,7 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput, InvalidSetting
@@ -27,6 +27,7 @@ from expunge.vault.tables.proposal.plain import plain_schema, plain_schema_of
 from expunge.vault.tables.reading import checked_batches, column_types, read_blocks
 from expunge.vault.tables.schema import Schema
 
+from support.sampling import examples
 from support.tables import CANARY, FORMS, SCHEMA, arrow, numbers, parquet, whole
 
 
@@ -82,7 +83,7 @@ def test_to_predict_needs_neither_targets_nor_ids_and_takes_columns_nobody_decla
     assert ids is None
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 20))
 def test_blocks_have_the_same_size_whatever_the_batches(sizes, rows):
     schema = Schema.parse('id="i"\ntarget="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="number"')

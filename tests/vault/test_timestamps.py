@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_certificate
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidCertificate, InvalidFile, InvalidSetting, SigningFailed
@@ -17,6 +17,7 @@ from expunge.vault.certificates.der import with_sorted_certificates
 from expunge.vault.certificates.timestamps import ask, checked, load_roots
 
 from support.authority import Authority, serving
+from support.sampling import examples
 from support.signing import dripping
 
 DER = Encoding.DER
@@ -76,7 +77,7 @@ def test_a_certificate_that_may_not_stamp_or_had_ended_is_refused(authority, sta
         checked(ask(url, DATA), DATA, load_roots(late.roots))
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_stamp_that_was_changed_anywhere_says_the_same_or_is_refused(stamp, roots, data):
     place = data.draw(st.integers(0, len(stamp) - 1))

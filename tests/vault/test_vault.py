@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge import CodedRegressor, RandomFourier
@@ -18,10 +18,9 @@ from expunge.vault import Schema, Vault
 from expunge.vault.tables.reading import BLOCK_ROWS
 
 from support.oracle import Oracle, Request
+from support.sampling import examples
 from support.strategies import regressors, tables
 from support.vaults import bits, made, people, random_table, small, table, targets
-
-pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 class Pair:
@@ -87,7 +86,8 @@ class Pair:
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@pytest.mark.no_cover
+@examples(40)
 @given(regressors(learners=False), tables(most=30), st.integers(0, 2**20))
 def test_a_vault_is_the_model_in_memory_whatever_it_is_made_of(tmp_path_factory, model, rows, seed):
     pair = Pair(

@@ -30,6 +30,8 @@ from support.killing import SHARDS, Life, estimator
 from support.oracle import Oracle, Request
 from support.traces import contents, gone, hash_forms, id_traces, survivors
 
+pytestmark = pytest.mark.no_cover
+
 NAME = "t.vault"
 ERASED_BEFORE, CANARY, EXTREME, CORRECTED, STAYS = (8_070_605_040_302_010_000 + 99_991 * k for k in range(5))
 PROBE = np.zeros((1, 2))
@@ -310,8 +312,8 @@ def accepted(scene):
 CRASHES = pytest.mark.parametrize(
     "crashes",
     [
-        pytest.param(Crashes(torn=False, every=2), id="before every second change"),
-        pytest.param(Crashes(torn=True, first=1, every=2), id="within the others"),
+        pytest.param(Crashes(torn=False, every=6), id="before every sixth change"),
+        pytest.param(Crashes(torn=True, first=3, every=6), id="within every sixth change"),
         pytest.param(Crashes(torn=False), id="before every change", marks=pytest.mark.torture),
         pytest.param(Crashes(torn=True), id="within every change", marks=pytest.mark.torture),
     ],

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -22,6 +21,7 @@ from expunge.vault.requests import plan as plans
 
 from support.disks import Crash, Ending, used
 from support.oracle import Oracle, Request, plain_slots_sum
+from support.sampling import examples
 from support.vaults import bits, put_back, slots_of
 
 SHARDS = 4
@@ -349,11 +349,11 @@ class VaultMachine(RuleBasedStateMachine):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _merged_often(unsynced):
+def _merged_often():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "MOST_SEGMENTS", 3)
         yield
 
 
-TestVault = pytest.mark.slow(VaultMachine.TestCase)
-TestVault.settings = settings(max_examples=60, stateful_step_count=20)
+TestVault = pytest.mark.no_cover(pytest.mark.slow(VaultMachine.TestCase))
+TestVault.settings = examples(30, stateful_step_count=20)

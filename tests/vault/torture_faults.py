@@ -16,7 +16,7 @@ SHARES = 4  # of the work of one command, for as many processes
 
 
 @pytest.fixture(scope="module", params=BOUNDS)
-def world(tmp_path_factory, request, unsynced):
+def world(tmp_path_factory, request):
     with repeatable():
         yield World(request.param, tmp_path_factory.mktemp("world"))
 

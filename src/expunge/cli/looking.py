@@ -25,13 +25,14 @@ from .arguments import (
 from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..vault import Anchor, Holding
+    from ..vault import Anchor, Evaluation, Holding
     from .arguments import Commands
 
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
     command(commands, predict, add_data, _add_out, add_read_only, add_vault)
+    command(commands, evaluate, add_data, _add_html, add_read_only, add_vault)
     command(commands, find, add_ids, add_read_only, add_vault)
     command(commands, status, add_read_only, add_vault)
     command(commands, log, add_read_only, add_vault)
@@ -46,6 +47,11 @@ def _add_out(added: Parser) -> None:
     added.add_argument(
         "--guard-formulas", action="store_true", help="In CSV, put a quote before ids that look like formulas."
     )
+
+
+def _add_html(added: Parser) -> None:
+    text = "Write a page with the scores and pictures of the errors; it needs no network."
+    added.add_argument("--html", metavar="FILE", type=Path, help=text)
 
 
 def _add_people(added: Parser) -> None:
@@ -96,6 +102,37 @@ def predict(args: Namespace) -> None:
     for text in done.notes:
         terminal.note(text)
     return None
+
+
+def evaluate(args: Namespace) -> None:
+    """Predict a table that has the targets, and say how good that is, beside a linear model and the mean."""
+    if args.html is not None and args.html.exists() and args.data.exists() and args.html.samefile(args.data):
+        raise UsageError(f"--html would overwrite the table, {args.html}")
+    vault = opened(args)
+    with terminal.progress(quiet=args.json) as told:
+        found = vault.evaluate(args.data, progress=told)
+    if args.html is not None:
+        found.report(args.html, title=f"{args.vault.name} on {args.data.name}")
+    if args.json:
+        return terminal.say_json(found.to_dict() | {"html": args.html})
+    terminal.say("\n".join(_scores(found)))
+    for text in found.notes:
+        terminal.note(text)
+    return None
+
+
+def _scores(found: "Evaluation") -> Iterator[str]:
+    """What an evaluation says to people."""
+    from ..vault.evaluation.scores import told
+
+    of = "" if found.people is None else f" of {counted(found.people, 'person', 'people')}"
+    yield f"{counted(found.rows, 'row', 'rows')}{of}"
+    for one in found.targets:
+        lines = [(one.target, "R2", "RMSE", "MAE")]
+        for name, words in (("vault", "this vault"), ("linear", "a linear model"), ("mean", "the mean")):
+            scores = getattr(one, name)
+            lines.append((words, told(scores.r2, decimals=3), told(scores.rmse), told(scores.mae)))
+        yield from ("", terminal.table(lines), one.advice)
 
 
 def find(args: Namespace) -> int:

@@ -10,6 +10,8 @@ from . import REQUESTS, terminal
 from .arguments import UsageError
 from .parser import parser
 
+_EXTRAS = {"rfc3161_client": "timestamp", "matplotlib": "plan"}  # what is not of the vault's own
+
 
 def run(words: list[str], interrupted: Callable[[], bool] = lambda: False) -> int:
     """Run a command; returns its exit code, after everything that it said has left the process."""
@@ -54,7 +56,7 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
     if isinstance(error, MemoryError):
         return kind, "there is not enough memory", 1
     if isinstance(error, ModuleNotFoundError) and not (error.name or "expunge").startswith("expunge"):
-        extra = "timestamp" if error.name == "rfc3161_client" else "paper" if words[:1] == ["paper"] else "vault"
+        extra = "paper" if words[:1] == ["paper"] else _EXTRAS.get(str(error.name), "vault")
         return kind, f"this command needs {error.name}: pip install 'expunge[{extra}]'", 1
     if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):  # too little memory, for instance
         return kind, f"a library could not be loaded: {error.__cause__ or error}", 1
@@ -66,6 +68,11 @@ def _more(error: OSError, words: list[str]) -> str:
     command, locked = "".join(words[:1]), str(error.filename).endswith(".ledger")
     if command in REQUESTS and not {"-h", "--help"} & {*words}:
         return "; nothing was changed"
-    if command in ("find", "verify") and isinstance(error, PermissionError) and locked and "--read-only" not in words:
+    if (
+        command in ("find", "verify", "evaluate")
+        and isinstance(error, PermissionError)
+        and locked
+        and "--read-only" not in words
+    ):
         return "; with --read-only nothing has to be written"
     return ""

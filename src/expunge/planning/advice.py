@@ -18,7 +18,7 @@ def advice(
     said.append(f"What {choice.code} buys: {Coding(choice.shards, choice.rate).buys()}.")
     coded = min((one for one in table if one.rate > 1), key=lambda one: one.error, default=None)
     if choice.shards == 1 and coded is not None:
-        more = coded.error / choice.error - 1
+        more = _more(coded.error, choice.error)
         said.append(
             f"What coding would buy, the best of it here ({coded.code}, {coded.cosines} cosines) with {more:+.1%}"
         )
@@ -33,13 +33,13 @@ def _given_up(choice: Candidate, table: Sequence[Candidate], forget_ms: float | 
     said = []
     if best != choice:
         least = f"The least error had {best.code} with {best.cosines} cosines"
-        part = f"{choice.error / best.error - 1:.1%} of it was given up"
+        part = f"{_more(choice.error, best.error):.1%} of it was given up"
         rule = f"within one standard error, and at most {GIVEN_UP:.0%}"
         said.append(f"{least}: {part} ({rule}) to train in {choice.train_s:.2g} s instead of {best.train_s:.2g} s.")
     if forget_ms is not None and choice.forget_ms > forget_ms:
         said.append(f"No candidate forgets within {forget_ms:g} ms; this is the fastest.")
     elif forget_ms is not None and free.forget_ms > forget_ms:
-        less, time = 1 - free.error / choice.error, _ms(free.forget_ms)
+        less, time = -_more(free.error, choice.error), _ms(free.forget_ms)
         said.append(f"Without the limit of {forget_ms:g} ms the error would be {less:.1%} less, at {time} per row.")
     return said
 
@@ -50,10 +50,15 @@ def _against(choice: Candidate, references: Sequence[Reference]) -> list[str]:
         return []
     best = min(references, key=lambda one: one.error)
     if choice.error <= best.error:
-        return [f"Its error is {1 - choice.error / best.error:.0%} below that of the best reference ({best.name})."]
-    less = 1 - best.error / choice.error
+        return [f"Its error is {-_more(choice.error, best.error):.0%} below that of the best reference ({best.name})."]
+    less = -_more(best.error, choice.error)
     return [f"The best reference ({best.name}) has {less:.0%} less error: that is what exact forgetting costs here."]
 
 
 def _ms(time: float) -> str:
     return f"{time:.1f} ms" if time < 10 else f"{time:.0f} ms"
+
+
+def _more(error: float, than: float) -> float:
+    """How much larger an error is, as a part of the other; a constant target has none at all."""
+    return error / than - 1 if than else 0.0

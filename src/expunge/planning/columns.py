@@ -26,5 +26,5 @@ def _proposed(column: Floats) -> object:
         low, high = column.min(), column.max()
     step = (high - low) / (GRID // 2)
     places = np.rint((np.quantile(column, np.linspace(0, 1, _PIECES + 1)) - low) / step)
-    knots = np.unique(np.clip(places, -GRID // 4, GRID * 3 // 4)) * step + low
+    knots = np.unique(np.clip(places, -GRID // 4, GRID * 3 // 4) * step + low)
     return ["linear", knots.tolist()] if len(knots) > 2 else "linear"

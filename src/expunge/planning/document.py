@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..encoding.fourier import RandomFourierMap
+from ..encoding.randomness import as_generator
 from ..errors import InvalidSetting
 from ..learning.settings import Settings
 
@@ -111,7 +112,8 @@ class Document:
         given = {name: found[name] for name in ("shards", "rate", "alpha")}
         settings = Settings(**given, features=features, scales=found.get("scales"), random_state=found["seed"])
         settings.check()
-        return cls(tuple(inputs), settings, Score(**{one.name: score[one.name] for one in fields(Score)}))
+        as_generator(settings.random_state), as_generator(features.random_state)  # refuse what is no seed
+        return cls(tuple(inputs), settings, Score(**{one.name: _number(score[one.name]) for one in fields(Score)}))
 
     def promise(self, settings: Settings) -> str:
         """The score, in words, if these settings are those that were planned."""
@@ -130,6 +132,12 @@ class Document:
         raise InvalidSetting(f"the plan was made for another table or schema: {what}; plan again")
 
 
+def _number(value: object) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidSetting("score must have numbers only")
+    return value
+
+
 def _entries(values: dict[str, Any]) -> Iterator[str]:
     yield from (f"{name} = {_literal(value)}" for name, value in values.items())
 
@@ -141,7 +149,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, float):
-        return repr(value)
+        return repr(float(value))  # of NumPy's, too
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[^ -~]", lambda found: _escaped(found[0]), text) if isinstance(value, str) else text
 

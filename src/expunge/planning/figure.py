@@ -36,13 +36,15 @@ def _drawn(plan: "Plan") -> Any:
         style: dict[str, Any] = {"color": _COLOURS[k % 6], "marker": _MARKS[k % 6], "label": code}
         axes.errorbar(times, errors, yerr=[one.spread for one in some], linewidth=1, capsize=2, **style)
     for dash, other in zip(("-.", "--", ":"), plan.references, strict=False):
-        axes.axhline(other.error, color="#555555", linestyle=dash, linewidth=1, label=f"{other.name} ({other.error:.3g})")
+        label = f"{other.name} ({other.error:.3g})"  # so that one that is beyond the axis is told
+        axes.axhline(other.error, color="#555555", linestyle=dash, linewidth=1, label=label)
     ring: dict[str, Any] = {"markersize": 15, "fillstyle": "none", "color": "black", "label": "chosen"}
     axes.plot([plan.choice.forget_ms], [plan.choice.error], "o", **ring)
     axes.set(xscale="log", xlabel="time to forget a row, ms (predicted)", ylabel="validation error / variance")
     shown = [one.error + one.spread for one in plan.table]
     low = min([one.error - one.spread for one in plan.table] + [other.error for other in plan.references])
-    axes.set_ylim(low - 0.1 * (max(shown) - low), max(shown) + 0.1 * (max(shown) - low))  # a line beyond is told by name
+    room = 0.1 * (max(shown) - low) or 1.0  # without any error, too
+    axes.set_ylim(low - room, max(shown) + room)
     times = [one.forget_ms for one in plan.table]
     ticks = [tick for tick in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if min(times) / 2 < tick < 2 * max(times)]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -48,7 +48,7 @@ class Finals:
             slower = [shape.stretched(0.5)] if cosines < self._cosines(_COMPARED) else []
             made.append(min((self._tried(one, cosines, SINGLE) for one in [shape, *slower]), key=_error))
             told((k + 1) / (len(steps) + len(CODINGS)))
-            if cosines > self._cosines(_COMPARED) and _error(made[-1]) > _GAIN * _error(made[-2]):
+            if k and cosines > self._cosines(_COMPARED) and _error(made[-1]) > _GAIN * _error(made[-2]):
                 break  # more features would cost much and gain little
         allowed = [one for one in made if limit is None or one.costs.forget_ms <= limit] or made[:1]
         for settings in {id(one): one.settings for one in (min(allowed, key=_error), self._nearest(made))}.values():

@@ -157,7 +157,7 @@ def plan(
     most, seed = whole_number("max_features", max_features), int(random_state)
     owners = None if ids is None else as_ids(ids, rows=len(X))
     sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
-    given = proposed_scales(sample.X) if scales is None and bounds != "unit" else scales
+    given = proposed_scales(sample.X) if scales is None and not isinstance(bounds, str) else scales
     base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "random_state": seed}
     ground = Ground.of(sample, bounds=bounds, target_bounds=target_bounds, scales=given)
     found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)

@@ -41,18 +41,29 @@ class Sample:
 def draw_sample(
     X: Floats, y: Floats, ids: NDArray[np.generic] | None, rng: np.random.Generator, *, most: int
 ) -> Sample:
-    """Draw people until they have ``most`` rows, and the quarters that judge; ids None: every row is a person."""
-    owners = np.arange(len(X)) if ids is None else np.unique(ids, return_inverse=True)[1].reshape(-1)
+    """Draw people until they have ``most`` rows, and the quarters that judge; ids None: every row is a person.
+
+    There are at least as many people as folds, whatever they have.
+    """
+    owners = np.arange(len(X)) if ids is None else _numbered(ids)
     count = int(owners.max()) + 1 if len(owners) else 0
     order = rng.permutation(count)
     rank = np.empty(count, dtype=np.intp)
     rank[order] = np.arange(count)  # people in the order in which they are drawn
     rows = np.bincount(owners, minlength=count)[order]
-    taken = max(2, int(np.searchsorted(np.cumsum(rows), most, side="right")))
-    chosen = np.flatnonzero(rank[owners] < taken)
+    taken = max(_FOLDS, int(np.searchsorted(np.cumsum(rows), most, side="right")))
+    chosen = rng.permutation(np.flatnonzero(rank[owners] < taken))  # a table may be sorted, and trials take first rows
     if len(chosen) < LEAST_ROWS or min(count, taken) < _FOLDS:
         raise TooFewRows(f"a plan needs at least {LEAST_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}")
     people = rank[owners[chosen]]
     turns = _FOLDS if len(chosen) <= _FEW_ROWS else 1
     folds = tuple(people % _FOLDS == fold for fold in range(turns))
     return Sample(X[chosen], y[chosen], people, folds)
+
+
+def _numbered(ids: NDArray[np.generic]) -> NDArray[np.intp]:
+    """People as numbers from 0 by their first rows, so that 7 and "7" are drawn alike."""
+    _, first, owners = np.unique(ids, return_index=True, return_inverse=True)
+    number = np.empty(len(first), dtype=np.intp)
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[owners.reshape(-1)]

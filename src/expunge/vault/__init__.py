@@ -11,6 +11,8 @@ from ..doors import door
 if TYPE_CHECKING:
     from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt, check_receipt
+    from .evaluation.evaluation import Evaluation, TargetScores
+    from .evaluation.scores import Score, Scores
     from .ledger.history import LoggedRequest
     from .receipts import Check, Predictions, Receipt, Status, Verdict, Written
     from .requests.naming import Holding
@@ -20,13 +22,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Anchor",
     "Check",
+    "Evaluation",
     "Holding",
     "LoggedRequest",
     "PersonalReceipt",
     "Predictions",
     "Receipt",
     "Schema",
+    "Score",
+    "Scores",
     "Status",
+    "TargetScores",
     "Vault",
     "Verdict",
     "Written",
@@ -35,6 +41,10 @@ __all__ = [
 
 _HOMES = {
     "Anchor": "certificates.anchors",
+    "Evaluation": "evaluation.evaluation",
+    "TargetScores": "evaluation.evaluation",
+    "Score": "evaluation.scores",
+    "Scores": "evaluation.scores",
     "LoggedRequest": "ledger.history",
     "PersonalReceipt": "certificates.personal",
     "check_receipt": "certificates.personal",

@@ -80,7 +80,7 @@ class Predictions:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know."""
-        return _outside(len(self.outside), int(self.outside.sum()), self.extrapolated)
+        return outside_notes(len(self.outside), int(self.outside.sum()), self.extrapolated)
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,11 @@ class Written:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know."""
-        return _outside(self.rows, self.outside, self.extrapolated)
+        return outside_notes(self.rows, self.outside, self.extrapolated)
 
 
-def _outside(rows: int, outside: int, extrapolated: bool) -> tuple[str, ...]:
+def outside_notes(rows: int, outside: int, extrapolated: bool) -> tuple[str, ...]:
+    """Say how many rows lie outside the bounds, if any do, and what is predicted for them."""
     if not outside:
         return ()
     how = "extrapolated, which can be anything" if extrapolated else "predicted for the nearest point inside"

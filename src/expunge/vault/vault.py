@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Unpack
 
+from ..encoding.values import whole_number
 from ..errors import InvalidFile, InvalidSetting, MissingData, Unfinished, VaultBusy
 from ..exact import threads
 from ..exact.arrays import Floats
@@ -43,6 +44,7 @@ from .writer import Writer
 if TYPE_CHECKING:
     from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt
+    from .evaluation.evaluation import Evaluation
 
 
 class Vault:
@@ -477,6 +479,29 @@ class Vault:
             quote in front. Parquet needs no guard.
         """
         return written(self._reader, data, out, guard_formulas=guard_formulas)
+
+    def evaluate(
+        self, data: Any, *, resamples: int = 200, random_state: int = 0, progress: Progress = silent
+    ) -> "Evaluation":
+        """Predict a table that has the targets, too, and say how good the predictions are.
+
+        Beside them stand those of a linear model and of the mean, both learned from the vault's own rows for the
+        occasion. The answer's `report` writes a page with pictures.
+
+        Parameters
+        ----------
+        data : path or table
+            The columns of the inputs and the targets; others are ignored, but for the ids: with them the spread of the
+            scores is over people. Rows that the vault has learned are predicted too well: bring others.
+        resamples, random_state : int
+            How many draws of people the spread is computed from, and their seed.
+        progress : callable, optional
+            As in `create`.
+        """
+        from .evaluating import evaluate
+
+        whole_number("resamples", resamples)
+        return evaluate(self._reader, self._looking, data, progress, resamples=resamples, seed=random_state)
 
     def holds(self, ids: Any) -> list[Holding]:
         """Say of each id, in the order asked, whether it has rows, was erased, or is unknown.

@@ -16,7 +16,7 @@ from .schema import Schema
 from .sources import Source, Table, named, opened
 
 
-def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool) -> Iterator[Block]:
+def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool, more: bool = False) -> Iterator[Block]:
     """Yield blocks of `BLOCK_ROWS` rows, only the last is shorter.
 
     Parameters
@@ -28,10 +28,12 @@ def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool) -> 
     targets, ids : bool
         Whether to read the targets (the table is then one to learn from) and the ids. To learn from, ids are as the
         vault knows them; to predict, as they are written.
+    more : bool
+        Whether a table with targets may have columns that the schema does not mention, as one to predict for may.
     """
     known = partial(id_bytes, fold_case=schema.fold_case) if targets else written_ids
     table = opened(named(source, schema) if isinstance(source, np.ndarray) else source)
-    schema.check(_names(table), targets=targets, ids=ids)
+    schema.check(_names(table), targets=targets, ids=ids, more=more)
 
     def block(batch: Arrow) -> Block:
         X, y = encode(schema, batch, targets=targets)

@@ -156,11 +156,14 @@ class Schema:
         types = {name: kind.in_csv for name, kind in kinds.items()}
         return {**types, str(self.id): "string"} if ids else types
 
-    def check(self, names: Sequence[str], *, targets: bool, ids: bool = False) -> None:
-        """Refuse a table that lacks a column or, in training, has one that the schema does not mention."""
+    def check(self, names: Sequence[str], *, targets: bool, ids: bool = False, more: bool = False) -> None:
+        """Refuse a table that lacks a column or, in training, has one that the schema does not mention.
+
+        With ``more`` a table with targets may have others, too: it is not to be learned from.
+        """
         check_there(names, self.wanted(targets=targets, ids=ids))
         unknown = [name for name in names if name not in self._kinds and name != self.id and not is_row_label(name)]
-        if targets and unknown:
+        if targets and unknown and not more:
             way_out = 'declare them; kind = "ignore" leaves a column out'
             raise InvalidInput(f"columns that the schema does not mention: {listed(unknown)}; {way_out}")
 

@@ -1,0 +1,108 @@
+"""Costs: counts of operations, which rise with the width and fall with the rate."""
+
+import math
+
+import numpy as np
+import pytest
+
+from expunge.encoding.codes import Code
+from expunge.planning import finals
+from expunge.planning.candidates import Size
+from expunge.planning.codes import CODINGS, Coding
+from expunge.planning.columns import GRID, proposed_scales
+from expunge.planning.costs import predicted, widest
+from expunge.planning.finals import Finals
+from expunge.planning.ground import Ground
+from expunge.planning.knowledge import bits
+from expunge.planning.sample import draw_sample
+from expunge.planning.shapes import Shape
+
+
+def costs(coding, width, rows=10_000, cosines=0):
+    code = coding if isinstance(coding, Code) else coding.drawn()
+    return predicted(code, rows=rows, inputs=3, cosines=cosines, width=width)
+
+
+@pytest.mark.parametrize("coding", CODINGS, ids=str)
+def test_costs_rise_with_the_width_and_the_rows(coding):
+    some = [costs(coding, width) for width in (10, 100, 300, 1000)]
+    for name in ("forget_ms", "train_s", "mb"):
+        assert all(getattr(a, name) < getattr(b, name) for a, b in zip(some, some[1:], strict=False))
+    more = costs(coding, 100, rows=20_000)
+    assert (more.train_s > some[1].train_s, more.mb > some[1].mb) == (True, True)
+    assert more.forget_ms == some[1].forget_ms
+
+
+@pytest.mark.parametrize("time", [0.4, 1.0, 2.0, 5.0, 17.3, 100.0])
+def test_the_widest_is_the_inverse_of_the_prediction(time):
+    width = widest(time)
+    assert costs(Coding(1, 1), width).forget_ms <= time < costs(Coding(1, 1), width + 1).forget_ms
+
+
+@pytest.mark.parametrize("rate", [2, 5, 10])
+def test_a_code_cuts_the_products_by_its_rate(rate):
+    def products(coding):
+        return (costs(coding, 50, rows=2_000_000).train_s - costs(coding, 50, rows=1_000_000).train_s) / 1_000_000
+
+    assert products(Coding(1, 1)) / products(Coding(rate, rate)) == pytest.approx(rate)
+    assert products(Coding(4 * rate, rate)) == pytest.approx(products(Coding(rate, rate)))
+
+
+def test_a_row_of_a_dense_code_feeds_every_learner():
+    dense, sparse = Code(np.ones((6, 3), dtype=np.int64)), Coding(6, 2)
+    solve = costs(Coding(1, 1), 400).forget_ms - costs(Coding(1, 1), 1).forget_ms
+    assert costs(dense, 400).forget_ms - costs(sparse, 400).forget_ms == pytest.approx(2 * solve, rel=1e-3)
+    assert costs(dense, 400, cosines=100).train_s > costs(sparse, 400, cosines=100).train_s
+
+
+def test_a_plan_counts_the_rows_that_will_be_trained_on(planned):
+    for line in planned.table:
+        width = line.cosines + len(planned.best.features.scale) + 2
+        assert line.forget_ms == costs(Coding(line.shards, line.rate), width).forget_ms
+
+
+def test_the_bits_of_a_plan_by_hand():
+    settings = 5 * 32 * 9 * 8 * 6  # kinds, reaches, penalties, numbers of cosines, codes
+    assert bits(3, []) == pytest.approx(math.log2(settings) + 3 * 4)
+    assert bits(3, [2, 1]) - bits(3, []) == pytest.approx(math.log2(257 * 256 / 2) + math.log2(257))
+
+
+def test_a_plan_tells_as_many_bits_as_its_knots_have(planned):
+    knots = [len(scale[1]) for scale in planned.best.scales]
+    assert planned.bits == pytest.approx(bits(6, knots))
+
+
+def test_knots_are_on_their_grid(rng):
+    column = rng.lognormal(size=(500, 1))
+    ((linear, knots),) = proposed_scales(column)
+    low, high = np.quantile(column, (0.05, 0.95))
+    places = (np.array(knots) - low) / (high - low) * GRID / 2
+    assert linear == "linear"
+    assert np.rint(places) == pytest.approx(places, abs=1e-6)
+    assert -GRID / 4 <= places.min() < places.max() <= GRID * 3 / 4
+    assert 10 < len(knots) <= 17
+
+
+def test_knots_that_floats_cannot_tell_apart_are_one():
+    ((_, knots),) = proposed_scales(2.0**60 + 256 * np.arange(40.0)[:, None])
+    assert np.all(np.diff(knots) > 0)
+
+
+@pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], np.arange(10.0)])
+def test_a_column_of_few_values_needs_no_knots(values):
+    assert proposed_scales(np.resize(values, (100, 1))) == ["linear"]
+
+
+def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypatch):
+    X, y, _ = table
+    monkeypatch.setattr(finals, "widest", lambda time: int(time))
+    ground = Ground.of(
+        draw_sample(X, y[:, None], None, np.random.default_rng(0), most=1000),
+        bounds=None,
+        target_bounds=None,
+        scales=None,
+    )
+    made = Finals(ground, Size(300, 3, 300, 1), 0, 40, codes=False)
+    monkeypatch.setattr(Finals, "_forgets", lambda self, settings: 0.0)
+    monkeypatch.setattr(Finals, "_compared", lambda self, found: Shape.first("gaussian", None, 3))
+    assert [one.settings.features.n_features for one in made.run([], None, lambda share: None)] == [16]

@@ -1,0 +1,77 @@
+"""Shapes: slopes say which inputs matter, and the draw of the features follows them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expunge.encoding.fourier import RandomFourierMap
+from expunge.encoding.frequencies import Frequencies
+from expunge.planning.ground import Ground
+from expunge.planning.sample import draw_sample
+from expunge.planning.shapes import KINDS, LEVELS, Shape
+from expunge.planning.trial import relevance, single, tried
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("order", [None, 2])
+def test_slopes_are_finite_differences(rng, linear, order):
+    features = RandomFourierMap(15, scale=[1.0, 2.0, 4.0], linear=linear, order=order)
+    features.n_features_in_ = 3
+    features.draw(3, rng)
+    Z, weights, step = rng.uniform(-1, 1, (6, 3)), rng.standard_normal(features.n_out), 2.0**-16
+    moved = step * np.eye(3)
+    found = [(features.map_block(Z + m) - features.map_block(Z - m)) @ weights / (2 * step) for m in moved]
+    assert features.slopes(Z, weights) == pytest.approx(np.array(found).T, rel=1e-4, abs=1e-4)
+
+
+def test_an_input_that_does_not_matter_has_little_relevance(table):
+    X, _, _ = table
+    sample = draw_sample(X, (np.sin(5 * X[:, :1]) + X[:, 1:2]), None, np.random.default_rng(0), most=1000)
+    ground = Ground.of(sample, bounds=None, target_bounds=None, scales=None)
+    features = Shape.first("gaussian", None, 3).stretched(2.0).features(60, 0)
+    found = relevance(ground, tried(ground, single(features, 0)))
+    assert found[2] < 0.05 * found[1] < 0.05 * found[0]
+
+
+slopes = st.lists(st.floats(0, 1e6), min_size=2, max_size=9).filter(any)
+
+
+@given(slopes, st.sampled_from(KINDS))
+def test_weighed_shapes_have_powers_of_two_and_zeros(found, kind):
+    first = Shape.first(*kind, len(found)).stretched(4.0)
+    made = first.weighed(np.array(found))
+    largest = max(found)
+    for slope, weight in zip(found, made.relevance, strict=True):
+        if weight == 0:
+            assert slope <= largest * 2.0 ** (0.5 - LEVELS)
+        else:
+            assert np.frexp(weight)[0] == 0.5
+            assert weight / np.sqrt(2.001) <= slope / largest <= weight * np.sqrt(2.001)
+            assert 2.0**-LEVELS < weight <= 1
+    assert np.frexp(made.reach)[0] == 0.5
+    assert 0.7 < made.reach * made.spread / (first.reach * first.spread) < 1.42
+    assert (made.scale == made.reach * made.relevance).all()
+
+
+def test_stretching_and_stressing_change_one_number():
+    shape = Shape.first("laplacian", None, 3)
+    assert (shape.stretched(2.0).scale == 2 * shape.scale).all()
+    assert (shape.stressed(1, 0.5).scale == shape.scale * [1, 0.5, 1]).all()
+    assert (shape.relevance == 1).all()
+
+
+def test_a_shape_is_the_features_that_it_makes():
+    made = Shape("exponential", 3, 4.0, np.array([1.0, 0.5, 0.0])).features(11, 5).get_params()
+    assert made.pop("scale").tolist() == [4.0, 2.0, 0.0]
+    assert made == {"n_features": 11, "kernel": "exponential", "linear": True, "order": 3, "random_state": 5}
+
+
+def test_with_an_order_relevant_inputs_are_drawn_more_often_and_turn_faster():
+    scale = np.array([8.0, 4.0, 2.0, 2.0, 0.0])
+    turns = Frequencies.of("gaussian", scale, 1, 5).turns(40_000, np.random.default_rng(3))
+    looked = turns != 0
+    assert (looked.sum(axis=0) == 1).all()
+    assert looked.mean(axis=1) == pytest.approx(scale / 16, abs=0.01)
+    sizes = [2 * np.pi * turns[j, looked[j]].std() for j in range(4)]
+    assert sizes == pytest.approx(np.sqrt(scale[:4] * 8), rel=0.03)

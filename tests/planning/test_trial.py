@@ -1,0 +1,101 @@
+"""Trials tell the truth: their errors are those of the model itself, fitted on the rows that do not judge."""
+
+import numpy as np
+import pytest
+
+from expunge import CodedRegressor
+from expunge.encoding.randomness import as_generator
+from expunge.exact.approximate import FloatMoments
+from expunge.exact.ridge import ridge_weights
+from expunge.planning.codes import Coding
+from expunge.planning.columns import proposed_scales
+from expunge.planning.ground import Ground
+from expunge.planning.planner import plan
+from expunge.planning.sample import draw_sample
+from expunge.planning.shapes import Shape
+from expunge.planning.trial import single, tried
+
+KNOTS = ["linear", [0.0, 0.2, 0.5, 1.0]]
+HALF = ([0.1, 0.0, 0.0], [0.9, 1.0, 1.0])  # some rows are outside
+
+
+def errors_of(model, sample):
+    """The squared errors of the rows that judge, over the variance, of models fitted on the others."""
+    targets = sample.y.shape[1]
+    made = []
+    for judge in sample.folds:
+        y = sample.y[~judge]
+        fitted = model.fit(sample.X[~judge], y[:, 0] if targets == 1 else y)
+        made.append((fitted.predict(sample.X[judge]).reshape(-1, targets) - sample.y[judge]) ** 2)
+    return (np.concatenate(made) / sample.y[sample.judging].var(axis=0)).mean(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("coding", "given"),
+    [
+        (Coding(1, 1), {}),
+        (Coding(5, 5), {}),
+        (Coding(4, 2), {"bounds": HALF}),
+        (Coding(5, 1), {"scales": ["log", KNOTS, "linear"]}),
+        (Coding(1, 1), {"bounds": HALF, "target_bounds": (0.0, 1.0), "scales": [KNOTS, "linear", "log"]}),
+        (Coding(2, 2), {"bounds": "unit", "target_bounds": (-3.0, 3.0)}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("targets", [1, 2])
+def test_a_trial_has_the_errors_of_the_model(table, coding, given, targets):
+    X, y, ids = table
+    y = np.column_stack([y, 10 * X[:, 2] ** 3])[:, :targets]
+    sample = draw_sample(X, y, ids, as_generator(0), most=1000)
+    given = {"bounds": None, "target_bounds": None, "scales": None} | given
+    ground = Ground.of(sample, **given)
+    features = Shape.first("gaussian", None, ground.columns).stretched(8.0).features(20, 3)
+    made = tried(ground, coding.applied(single(features, 7)), (1e-3, 1.0))
+    settings = {"shards": coding.shards, "rate": coding.rate, "features": features, "alpha": made.settings.alpha}
+    model = CodedRegressor(**settings, **given, clip=True, random_state=7)
+    expected = errors_of(model, sample)
+    assert made.errors == pytest.approx(expected, rel=1e-5, abs=1e-6 * expected.mean())
+    other = errors_of(model.set_params(alpha=1.0 if made.settings.alpha == 1e-3 else 1e-3), sample)
+    assert made.errors.mean() <= other.mean() * (1 + 1e-6)
+    assert ground.people.tolist() == sample.people[sample.judging].tolist()
+
+
+def test_the_table_tells_the_truth_about_the_best(table, planned):
+    X, y, ids = table
+    sample = draw_sample(X, y[:, None], ids, as_generator(0), most=1000)
+    assert planned.best.scales == proposed_scales(sample.X)
+    errors = errors_of(planned.best, sample)
+    assert planned.choice.error == pytest.approx(errors.mean(), rel=1e-6)
+    assert planned.choice.r2 == 1 - planned.choice.error
+    people = np.array([errors[sample.people[sample.judging] == k].sum() - 5 * errors.mean() for k in range(60)])
+    assert planned.choice.spread == pytest.approx(np.sqrt((people**2).sum()) / 300, rel=1e-5)
+
+
+def test_moments_in_floats_are_the_exact_ones_to_nine_digits(table):
+    X, y, _ = table
+    model = CodedRegressor(shards=1, rate=1, features=Shape.first("gaussian", None, 3).features(12, 0), random_state=0)
+    weights = model.fit(X, y).coef_, model.intercept_
+    sample = draw_sample(X, y[:, None], None, as_generator(0), most=1000)
+    encoder = Ground.of(sample, bounds=None, target_bounds=None, scales=None).folds[0].encoder
+    rng = np.random.default_rng(0)
+    rows = np.rint(2.0**encoder.bits * rng.uniform(-1, 1, (80, 9)))
+    parts = [FloatMoments.of(9, [rows[:30], rows[30:50]]), FloatMoments.of(9, [rows[50:]])]
+    exact = np.array([[sum(int(a) * int(b) for a, b in zip(p, q, strict=True)) for p in rows.T] for q in rows.T])
+    scaled = np.array(exact / 4**encoder.bits, dtype=float)
+    summed = parts[0] + parts[1]
+    assert np.tril(summed.matrix(encoder.bits)) == pytest.approx(np.tril(scaled), rel=1e-9, abs=1e-9)
+    found = ridge_weights(summed, bits=encoder.bits, targets=1, alpha=0.1, intercept=False)
+    wanted = np.linalg.solve(scaled[:8, :8] + 0.1 * np.eye(8), scaled[:8, 8:])
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+    assert weights
+
+
+def test_a_wide_table_of_which_few_inputs_matter_is_told_by_relevance(monkeypatch):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(size=(300, 24))
+    y = np.sin(8 * X[:, 0]) * np.cos(6 * X[:, 1])
+    scales = "linear"
+    with_it = plan(X, y, scales=scales, max_features=40, references=False, quick=True).choice.error
+    monkeypatch.setattr(Shape, "weighed", lambda shape, slopes: shape)
+    without = plan(X, y, scales=scales, max_features=40, references=False, quick=True).choice.error
+    assert with_it < 0.6 * without
