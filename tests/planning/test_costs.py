@@ -49,7 +49,7 @@ def test_a_code_cuts_the_products_by_its_rate(rate):
 
 
 def test_a_row_of_a_dense_code_feeds_every_learner():
-    dense, sparse = Code(np.ones((6, 3), dtype=np.int64)), Coding(6, 2)
+    dense, sparse = Code(1 - 2 * np.eye(6, 3, dtype=np.int64)), Coding(6, 2)
     solve = costs(Coding(1, 1), 400).forget_ms - costs(Coding(1, 1), 1).forget_ms
     assert costs(dense, 400).forget_ms - costs(sparse, 400).forget_ms == pytest.approx(2 * solve, rel=1e-3)
     assert costs(dense, 400, cosines=100).train_s > costs(sparse, 400, cosines=100).train_s
