@@ -138,7 +138,9 @@ def test_without_settings_train_makes_a_small_plan_and_says_so(shop, run, ok):
 def test_a_table_too_small_for_a_plan_gets_a_linear_learner_and_a_note(here, run, ok):
     code, out, err = run("train", "customers.parquet", *V, *TRAIN[:4])
     assert (code, out.startswith("learned 30 rows of 20 people; 1 learner")) == (0, True)
-    assert err.startswith("note: a plan needs at least 40 rows of 4 people, got 30 of 20; training one linear learner\n")
+    assert err.startswith(
+        "note: a plan needs at least 40 rows of 4 people, got 30 of 20; training one linear learner\n"
+    )
     assert status(ok)["features"] == "Identity()"
 
 

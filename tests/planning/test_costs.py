@@ -1,6 +1,7 @@
 """Costs: counts of operations, which rise with the width and fall with the rate."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def costs(coding, width, rows=10_000, cosines=0):
 def test_costs_rise_with_the_width_and_the_rows(coding):
     some = [costs(coding, width) for width in (10, 100, 300, 1000)]
     for name in ("forget_ms", "train_s", "mb"):
-        assert all(getattr(a, name) < getattr(b, name) for a, b in zip(some, some[1:], strict=False))
+        assert all(getattr(a, name) < getattr(b, name) for a, b in pairwise(some))
     more = costs(coding, 100, rows=20_000)
     assert (more.train_s > some[1].train_s, more.mb > some[1].mb) == (True, True)
     assert more.forget_ms == some[1].forget_ms

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from expunge.errors import InvalidSetting
 from expunge.planning.document import VERSION, Document, Score
 
-NAMES = ("a", 'qu"o\'te', "new\nline\r", "\x7f\x00\x1f", "\u20ac \U0001f600", "\U000e0001\u2028", "back\\slash", "", "#[=]")
+NAMES = (
+    "a",
+    "qu\"o'te",
+    "new\nline\r",
+    "\x7f\x00\x1f",
+    "\u20ac \U0001f600",
+    "\U000e0001\u2028",
+    "back\\slash",
+    "",
+    "#[=]",
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +87,9 @@ def test_another_version_is_refused(document):
 NO_PLAN = r"^plan is no plan: make one with expunge plan --out FILE$"
 
 
-@pytest.mark.parametrize("text", ["", "{", "version = 1", "version = 1\ninputs = []\nfeatures = 3", "a = " + "[" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "version = 1", "version = 1\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
+)
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidSetting, match=NO_PLAN):
         Document.parse(text)

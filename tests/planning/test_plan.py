@@ -148,7 +148,7 @@ def test_rows_to_train_on_count_in_the_costs(table, quickly):
         ({"quick": "yes"}, "quick must be"),
         ({"rows": 0}, "rows must be a whole number of at least 1, got 0"),
         ({"scales": ["cubic"] * 3}, "scale"),
-        ({"bounds": ([0.0], [1.0])}, "bounds"),
+        ({"bounds": ([0.0] * 2, [1.0] * 2)}, "bounds"),
     ],
     ids=str,
 )

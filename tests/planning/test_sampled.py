@@ -1,5 +1,7 @@
 """Rows sampled from a table on the disk: whole people, whoever comes first, and not too many at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -9,8 +11,6 @@ from expunge.errors import InvalidInput
 from expunge.vault.founding import wanted_schema
 from expunge.vault.tables import reading, sampled
 from expunge.vault.tables.sampled import sampled_rows
-from expunge.vault.tables.schema import Schema
-
 
 
 @pytest.fixture(scope="module")
@@ -85,5 +85,5 @@ def test_a_table_without_rows_is_refused(owners):
 
 def test_without_ids_each_row_is_somebody_elses(owners):
     made = rows(owners)
-    whose = Schema(**{**vars(schema(made)), "id": None})
+    whose = replace(schema(made), id=None)
     assert len(set(sampled_rows(made.drop(["who"]), whose, 2000).people)) == 900
