@@ -28,7 +28,7 @@ COMMANDS = dict(commands())
 OF_THE_PAPER = {("paper", name) for name in ("list", "run", "check", "report")}
 OF_THE_VAULT = {
     *((name,) for name in ("train", "predict", "unlearn", "rectify", "add", "readmit", "rebound", "find")),
-    *((name,) for name in ("status", "log", "verify", "schema", "key", "head", "receipts", "evaluate")),
+    *((name,) for name in ("status", "log", "verify", "schema", "key", "head", "receipts", "evaluate", "plan")),
     ("certificate", "show"),
     ("certificate", "check"),
     ("certificate", "page"),
@@ -69,7 +69,7 @@ def test_every_command_and_option_says_what_it_is_for():
 def test_every_command_of_the_vault_answers_programs_and_takes_a_vault():
     for words in OF_THE_VAULT:
         assert "--json" in options(words)
-        assert "--vault" in options(words) or words == ("schema",) or words[0] == "certificate"
+        assert "--vault" in options(words) or words in (("schema",), ("plan",)) or words[0] == "certificate"
 
 
 def rows(document):

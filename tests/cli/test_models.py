@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from expunge import CodedRegressor, RandomFourier
-from expunge.cli import models
+from expunge.cli import models, planning
 from expunge.learning.settings import Settings
 from expunge.vault import Vault
 
@@ -22,8 +22,9 @@ NAMES = ("--target", "spend", "--id-column", "customer_id")
 
 def asked(**given):
     """What the options of train come to."""
-    none = dict.fromkeys(("shards", "rate", "features", "alpha", "seed"))
-    return models.settings(Namespace(**none | {"clip": False, "outside": "clamp"} | given))
+    none = dict.fromkeys(("shards", "rate", "features", "alpha", "plan", "seed"))
+    made, _ = models.settings(Namespace(**none | {"clip": False, "outside": "clamp"} | given))
+    return made
 
 
 @pytest.mark.parametrize(
@@ -120,10 +121,12 @@ def test_with_one_option_the_others_are_the_defaults_of_python(option, value):
     assert vars(asked(features=models.features("identity"))) == vars(Settings.of(CodedRegressor()))
 
 
-def test_seed_clip_and_outside_are_no_shape_of_a_model():
+def test_seed_clip_and_outside_are_no_shape_of_a_model(monkeypatch):
+    monkeypatch.setattr(planning, "small_plan", lambda args: None)
     plain, other = vars(asked()), vars(asked(seed=5, clip=True, outside="extrapolate"))
     assert {name for name in plain if repr(plain[name]) != repr(other[name])} == {"random_state", "clip", "outside"}
     assert vars(asked(alpha=1.0, outside="extrapolate"))["outside"] == "extrapolate"
+    assert (plain["shards"], plain["rate"], plain["features"]) == (1, 1, None)  # of a table that is too small to plan
 
 
 # Outside the bounds

@@ -3,16 +3,15 @@
 import numpy as np
 import pytest
 
-from expunge.planning import search
 from expunge.planning.planner import plan
+
+from support.planning import short_search
 
 
 @pytest.fixture(scope="session", autouse=True)
-def short_search():
-    """Fewer cosines, rounds and sweeps: a plan of a small table takes a second or less."""
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in {"_COSINES": 40, "_FINE": 40, "_ROUNDS": 2, "_SWEEPS": 1, "_INPUTS": 2}.items():
-            patched.setattr(search, name, value)
+def quick_search():
+    """Plans in a second or less."""
+    with short_search():
         yield
 
 

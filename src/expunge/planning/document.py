@@ -14,6 +14,7 @@ import numpy as np
 
 from ..encoding.fourier import RandomFourierMap
 from ..encoding.randomness import as_generator
+from ..encoding.scales import Scales
 from ..errors import InvalidSetting
 from ..learning.settings import Settings
 
@@ -112,6 +113,7 @@ class Document:
         given = {name: found[name] for name in ("shards", "rate", "alpha")}
         settings = Settings(**given, features=features, scales=found.get("scales"), random_state=found["seed"])
         settings.check()
+        Scales.of(settings.scales, len(inputs))  # refuse what is none
         as_generator(settings.random_state), as_generator(features.random_state)  # refuse what is no seed
         return cls(tuple(inputs), settings, Score(**{one.name: _number(score[one.name]) for one in fields(Score)}))
 

@@ -161,7 +161,7 @@ def plan(
     base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "random_state": seed}
     ground = Ground.of(sample, bounds=bounds, target_bounds=target_bounds, scales=given)
     found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
-    size = Size(len(X) if rows is None else rows, X.shape[1], ground.columns, ground.targets)
+    size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
     finals = Finals(ground, size, seed, most, codes=not quick)
     tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
     others = compared(sample, ground.variance, seed) if flag("references", references) else []

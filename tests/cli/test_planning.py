@@ -1,0 +1,178 @@
+"""``expunge plan``, ``expunge train --plan``, and the small plan that train makes."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from expunge import CodedRegressor
+from expunge.planning.document import Document
+from expunge.vault import Vault
+
+from support.commands import TRAIN, V
+from support.planning import short_search
+
+pytestmark = pytest.mark.usefixtures("unsynced", "short")
+NAMES = ("--target", "spend", "--id-column", "who")
+PLAN = ("plan", "sales.parquet", *NAMES, "--max-features", "16")
+
+
+@pytest.fixture(scope="module")
+def short():
+    """Plans in a second or less."""
+    with short_search():
+        yield
+
+
+def sales(seed, scale=1.0):
+    """Rows of 60 people: two inputs, and a target that is no straight line."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((240, 2)) * scale
+    whose = [f"p{k % 60}" for k in range(240)]
+    return pa.table({"who": whose, "age": X[:, 0], "visits": X[:, 1], "spend": np.sin(6 * X[:, 0]) + X[:, 1]})
+
+
+@pytest.fixture
+def shop(here):
+    """A folder with a table that is large enough to plan on."""
+    pyarrow.parquet.write_table(sales(0), "sales.parquet")
+    return here
+
+
+@pytest.fixture
+def plan_file(shop, ok):
+    ok(*PLAN, "--out", "plan.toml")
+    return shop / "plan.toml"
+
+
+def document(path):
+    return Document.parse(path.read_text())
+
+
+def status(ok):
+    return json.loads(ok("status", *V, "--json"))
+
+
+def test_a_plan_is_a_table_advice_and_a_file(shop, ok):
+    out = ok(*PLAN, "--out", "plan.toml", "--html", "plan.html")
+    lines = out.splitlines()
+    assert [line for line in lines if line.startswith("*")]
+    assert any(line.startswith("Train ") for line in lines)
+    assert lines[-1] == "plan: plan.toml"
+    assert document(shop / "plan.toml").inputs == ("age", "visits")
+    assert "<svg" in (shop / "plan.html").read_text()
+
+
+def test_a_plan_for_programs(shop, ok):
+    said = json.loads(ok(*PLAN, "--json", "--seed", "3", "--forget-ms", "0.36", "--out", "plan.toml"))
+    assert said["choice"] in said["table"]
+    assert said["choice"]["cosines"] <= 16
+    assert len(said["references"]) == 3
+    assert (said["bits"] > 0, said["advice"].startswith("Train ")) == (True, True)
+    settings = document(shop / "plan.toml").settings
+    assert settings.random_state == settings.features.random_state == 3
+
+
+def test_a_limit_that_nothing_meets_is_told(shop, ok):
+    assert "No candidate forgets within 0.01 ms; this is the fastest." in ok(*PLAN, "--forget-ms", "0.01")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+def test_a_bad_limit_is_a_usage_error(shop, run, text):
+    code, out, err = run(*PLAN, "--forget-ms", text)
+    assert (code, out) == (2, "")
+    assert f"must be a number of milliseconds above 0, got {text!r}" in err
+
+
+def test_a_plan_on_other_rows_looks_at_those_only(plan_file, ok):
+    first = plan_file.read_bytes()
+    pyarrow.csv.write_csv(sales(9), "public.csv")
+    ok(*PLAN, "--on", "public.csv", "--out", "plan.toml")
+    assert plan_file.read_bytes() != first
+    other = plan_file.read_bytes()
+    pyarrow.parquet.write_table(sales(5, scale=3.0), "sales.parquet")
+    ok(*PLAN, "--on", "public.csv", "--out", "plan.toml")
+    assert plan_file.read_bytes() == other
+
+
+def test_a_schema_says_the_bounds_and_its_scales_stay(shop, ok):
+    proposed = ok("schema", "sales.parquet", *NAMES)
+    (shop / "schema.toml").write_text(proposed)
+    ok("plan", "sales.parquet", "--schema", "schema.toml", "--max-features", "16", "--out", "plan.toml")
+    made = document(shop / "plan.toml")
+    ok("train", "sales.parquet", *V, "--schema", "schema.toml", "--plan", "plan.toml")
+    assert status(ok)["learners"] == made.settings.shards // made.settings.rate
+
+
+def test_training_by_a_plan_is_training_with_its_settings(plan_file, ok):
+    ok("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
+    made = document(plan_file)
+    rows = sales(0)
+    X = np.column_stack([rows["age"], rows["visits"]])
+    names = ("shards", "rate", "alpha", "scales", "random_state")
+    model = CodedRegressor(**{name: getattr(made.settings, name) for name in names}, features=made.settings.features)
+    assert Vault.open("spend.vault").digest() == model.fit(X, rows["spend"].to_numpy()).digest()
+    assert str(made.score) in ok("status", *V)
+
+
+def test_explicit_options_win_over_a_plan_which_promises_nothing_then(plan_file, ok):
+    ok("train", "sales.parquet", *V, *NAMES, "--plan", plan_file, "--alpha", "0.5", "--seed", "8")
+    found = status(ok)
+    assert found["alpha"] == 0.5
+    assert "validation rows" not in ok("status", *V)
+
+
+def test_without_settings_train_makes_a_small_plan_and_says_so(shop, run, ok):
+    code, out, err = run("train", "sales.parquet", *V, *NAMES)
+    assert (code, out.startswith("learned 240 rows of 60 people")) == (0, True)
+    assert err.startswith("note: planned: one learner, fourier:")
+    assert " on validation rows of 240 that were looked at" in err
+    assert " on validation rows of 240 that were looked at" in ok("status", *V)
+
+
+def test_a_table_too_small_for_a_plan_gets_a_linear_learner_and_a_note(here, run, ok):
+    code, out, err = run("train", "customers.parquet", *V, *TRAIN[:4])
+    assert (code, out.startswith("learned 30 rows of 20 people; 1 learner")) == (0, True)
+    assert err.startswith(
+        "note: a plan needs at least 40 rows of 4 people, got 30 of 20; training one linear learner\n"
+    )
+    assert status(ok)["features"] == "Identity()"
+
+
+def test_a_table_too_small_is_refused_by_plan(here, run):
+    code, out, err = run("plan", "customers.parquet", *TRAIN[:4])
+    assert (code, out) == (3, "")
+    assert err == "error: a plan needs at least 40 rows of 4 people, got 30 of 20\n"
+
+
+def test_a_plan_of_another_table_is_refused(plan_file, run):
+    made = document(plan_file)
+    plan_file.write_text(replace(made, inputs=("age", "height")).to_toml())
+    code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
+    assert (code, out) == (2, "")
+    assert "another table or schema: 1 of its inputs are missing, 1 are new; plan again" in err
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 1", None])
+def test_a_file_that_is_no_plan_is_refused(shop, run, data):
+    if data is not None:
+        (shop / "bad.toml").write_bytes(data)
+    code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", "bad.toml")
+    assert (code, out) == (2, "")
+    assert "bad.toml cannot be read as a plan: " in err or "bad.toml is no plan: make one with expunge plan" in err
+
+
+def test_only_the_page_needs_matplotlib_and_misses_it_at_once(shop, run, ok, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = run(*PLAN, "--html", "plan.html", "--out", "plan.toml")
+    assert (code, out) == (1, "")
+    assert err == "error: this command needs matplotlib: pip install 'expunge[plan]'\n"
+    assert not (shop / "plan.toml").exists()
+    ok(*PLAN, "--out", "plan.toml")

@@ -1,0 +1,169 @@
+"""Plan files: what is written is read back, and what is wrong with one is said."""
+
+import re
+import tomllib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expunge.errors import InvalidSetting
+from expunge.planning.document import VERSION, Document, Score
+
+NAMES = (
+    "a",
+    "qu\"o'te",
+    "new\nline\r",
+    "\x7f\x00\x1f",
+    "\u20ac \U0001f600",
+    "\U000e0001\u2028",
+    "back\\slash",
+    "",
+    "#[=]",
+)
+
+
+@pytest.fixture(scope="module")
+def document(planned):
+    """The document of the plan, for inputs with odd names."""
+    return Document.of(planned, NAMES[:3], scales=True)
+
+
+def same(one, other):
+    """Whether two documents say the same."""
+    a, b = one.settings, other.settings
+    shape = all(getattr(a, name) == getattr(b, name) for name in ("shards", "rate", "alpha", "scales", "random_state"))
+    ours, theirs = a.features.get_params(), b.features.get_params()
+    scales = np.array_equal(ours.pop("scale"), theirs.pop("scale"))
+    return shape and scales and ours == theirs and (one.inputs, one.score) == (other.inputs, other.score)
+
+
+def test_a_document_is_the_plan(planned, document):
+    settings, best = document.settings, planned.best
+    assert (settings.shards, settings.rate, settings.alpha) == (best.shards, best.rate, best.alpha)
+    assert settings.scales == best.scales
+    assert settings.features.get_params() == best.features.get_params()
+    assert settings.random_state == best.random_state == 0
+    assert document.score.r2 == planned.choice.r2
+    assert Document.of(planned, NAMES[:3], scales=False).settings.scales is None
+
+
+def test_what_is_written_is_read_back(document):
+    read = Document.parse(document.to_toml())
+    assert same(read, document)
+    assert read.to_toml() == document.to_toml()
+    plain = replace(document, settings=replace(document.settings, scales=None))
+    assert same(Document.parse(plain.to_toml()), plain)
+    assert not same(plain, document)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_odd_names_are_read_back(document, name):
+    assert Document.parse(replace(document, inputs=(name,)).to_toml()).inputs == (name,)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_name_is_read_back_and_only_prints(document, name):
+    text = replace(document, inputs=(name,)).to_toml()
+    assert text.replace("\n", "").isprintable()
+    assert Document.parse(text).inputs == (name,)
+
+
+def test_numbers_of_numpy_are_numbers(document):
+    score = Score(*map(np.float64, (0.5, 0.5, 0.1, 1.0)), 7, np.float64(3.0))
+    settings = replace(document.settings, alpha=np.float64(0.25))
+    read = Document.parse(replace(document, score=score, settings=settings).to_toml())
+    assert (read.score, read.settings.alpha) == (score, 0.25)
+
+
+def test_another_version_is_refused(document):
+    text = document.to_toml().replace(f"version = {VERSION}", "version = 99")
+    with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 1: plan again$"):
+        Document.parse(text, name="my.toml")
+
+
+NO_PLAN = r"^plan is no plan: make one with expunge plan --out FILE$"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "version = 1", "version = 1\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
+)
+def test_what_is_no_plan_is_refused(text):
+    with pytest.raises(InvalidSetting, match=NO_PLAN):
+        Document.parse(text)
+
+
+def test_a_plan_with_a_line_less_is_refused(document):
+    lines = document.to_toml().splitlines()
+    optional = ("#", "scales", "linear", "order", "kernel")
+    for k, line in enumerate(lines):
+        if line and not line.startswith(optional):
+            with pytest.raises(InvalidSetting):
+                Document.parse("\n".join(lines[:k] + lines[k + 1 :]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("shards", "0", "shards must be"),
+        ("shards", '"5"', "shards must be"),
+        ("rate", "-1", "rate must be"),
+        ("alpha", "-1.0", "alpha must be"),
+        ("alpha", "nan", "alpha must be"),
+        ("inputs", '"abc"', "inputs must be a list of names"),
+        ("inputs", "[1]", "inputs must be a list of names"),
+        ("scales", '["cubic"]', "scale"),
+        ("cosines", "0", "n_features must be a whole number of at least 1"),
+        ("kernel", '"os.system"', "kernel must be one of"),
+        ("linear", "3", "linear must be"),
+        ("scale", "[nan, 1.0]", "scale must have numbers"),
+        ("scale", '["x"]', "is no plan"),
+        ("seed", '"x"', "random_state must be None"),
+        ("seed", "-1", "random_state must be None"),
+        ("r2", '"0.9"', "score must have numbers only"),
+        ("bits", "true", "score must have numbers only"),
+        ("sampled", "[1]", "score must have numbers only"),
+    ],
+)
+def test_what_a_plan_says_is_checked(document, name, value, reason):
+    text = re.sub(rf"(?m)^{name} = .*$", lambda found: f"{name} = {value}", document.to_toml())
+    assert text != document.to_toml()
+    with pytest.raises(InvalidSetting, match=reason):
+        Document.parse(text)
+
+
+@pytest.mark.parametrize("line", ["n_features = 3", "random_state = 3", "unknown = 1", '__class__ = "x"'])
+def test_features_have_nothing_else(document, line):
+    with pytest.raises(InvalidSetting, match=NO_PLAN):
+        Document.parse(document.to_toml().replace("[features]", f"[features]\n{line}"))
+
+
+def test_nothing_but_settings_comes_from_a_file(document):
+    text = 'learner = "os.system"\nclip = true\nkeep = "coded"\nbounds = "unit"\n' + document.to_toml()
+    assert tomllib.loads(text)["clip"] is True
+    read = Document.parse(text)
+    assert same(read, document)
+    for name in ("learner", "clip", "keep", "bounds", "code"):
+        assert getattr(read.settings, name) == getattr(document.settings, name)
+
+
+def test_other_inputs_are_refused(document):
+    document.check(NAMES[:3])
+    first, second, third = NAMES[:3]
+    for inputs, what in (
+        ((second, first, third), "its inputs are in another order"),
+        ((first, second), "1 of its inputs are missing, 0 are new"),
+        ((first, "x", "y"), "2 of its inputs are missing, 2 are new"),
+    ):
+        with pytest.raises(InvalidSetting, match=f"for another table or schema: {what}; plan again"):
+            document.check(inputs)
+
+
+def test_a_promise_is_kept_only_for_the_settings_that_were_planned(document):
+    settings = document.settings
+    assert document.promise(replace(settings, clip=True)) == str(document.score)
+    assert str(document.score).startswith(f"R2 {document.score.r2:.4f} on validation rows of 300 ")
+    for change in ({"alpha": 7.0}, {"shards": 3, "rate": 3}, {"features": None}, {"random_state": 9}):
+        assert document.promise(replace(settings, **change)) == ""

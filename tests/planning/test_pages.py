@@ -1,0 +1,109 @@
+"""Plans to look at: text, page, picture and frame say what the table says."""
+
+import re
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas
+import pytest
+
+from expunge.planning.planner import plan
+from expunge.planning.report import as_html
+from expunge.planning.text import cells
+
+
+def test_the_text_has_every_candidate_and_marks_the_choice(planned):
+    lines = str(planned).splitlines()
+    for one in planned.table:
+        (line, *_) = [line for line in lines if all(cell in line for cell in cells(one))]
+        assert line.startswith("*") == (one == planned.choice)
+    assert sum(line.startswith("*") for line in lines) == 1
+    for other in planned.references:
+        assert any(other.name in line and f"{other.r2:.4f}" in line for line in lines)
+    assert planned.advice in lines
+    assert lines[-1] == f"looked at 300 of 300 rows; the plan tells at most {planned.bits:,.0f} bits about them"
+
+
+class Cells(HTMLParser):
+    """The rows of the tables in a page, and its elements."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.rows, self.tags, self._cell = [], [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self._cell = tag == "td"
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_data(self, data):
+        if self._cell:
+            self.rows[-1].append(data)
+
+    def handle_endtag(self, tag):
+        self._cell = False
+
+
+def test_the_page_has_every_candidate_and_no_script(planned, tmp_path):
+    planned.report(tmp_path / "plan.html")
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    read = Cells(page)
+    assert [row for row in read.rows if len(row) == 10] == [list(cells(one)) for one in planned.table]
+    assert [row[0] for row in read.rows if len(row) == 4] == [other.name for other in planned.references]
+    assert page.count("<tr class=chosen>") == 1
+    assert "svg" in read.tags
+    assert not {"script", "link", "iframe"} & set(read.tags)
+    assert escape(planned.advice) in page
+    assert f"{planned.bits:,.0f} bits" in page
+
+
+def test_the_page_escapes_what_it_shows(planned):
+    odd = replace(planned.choice, code="<script>&\"'")
+    page = as_html(replace(planned, table=[odd, *planned.table[1:]], choice=odd))
+    assert "<script" not in page
+    assert "&lt;script&gt;&amp;" in page
+
+
+@pytest.mark.parametrize(("name", "start"), [("plan.png", b"\x89PNG\r\n"), ("plan.svg", b"<?xml")])
+def test_the_picture_is_a_file(planned, tmp_path, name, start):
+    planned.figure(tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_the_table_is_a_frame(planned):
+    frame = pandas.DataFrame(planned.table)
+    assert frame["error"].tolist() == [one.error for one in planned.table]
+    assert frame.loc[frame["error"].idxmin(), "r2"] == frame["r2"].max()
+    assert {"code", "features", "alpha", "forget_ms", "train_s", "mb"} <= set(frame)
+
+
+def test_the_table_has_one_learner_uncoded_and_codes_and_the_advice_says_what_they_buy(planned):
+    assert {(one.shards, one.rate) for one in planned.table} >= {(1, 1), (2, 2), (5, 5), (5, 1), (10, 10)}
+    assert planned.choice.code in planned.advice
+    assert f"R2 {planned.choice.r2:.4f}" in planned.advice
+    assert re.search(r"What .+ buys: ", planned.advice)
+    assert "reference" in planned.advice
+
+
+def test_a_limit_that_nothing_meets_is_told(planned):
+    assert "No candidate forgets within 0.01 ms; this is the fastest." in replace(planned, forget_ms=0.01).advice
+
+
+def test_a_constant_target_has_a_plan_a_page_and_a_picture(tmp_path):
+    X = np.random.default_rng(0).random((60, 2))
+    for constant in (0.0, 3.7):
+        made = plan(X, np.full(60, constant), max_features=16, references=False, quick=True)
+        assert made.choice.error < 1e-12
+        assert "Train one learner" in str(made)
+        as_html(replace(made, table=[*made.table, replace(made.choice, rate=2, shards=2, error=0.0)]))
+        assert made.best.fit(X, np.full(60, constant)).predict(X) == pytest.approx(constant)
+
+
+def test_no_error_at_all_has_advice_and_a_picture(planned):
+    none = [replace(one, error=0.0, spread=0.0) for one in planned.table]
+    page = as_html(replace(planned, table=none, choice=none[0], references=[replace(planned.references[0], error=0.0)]))
+    assert "<svg" in page
