@@ -66,4 +66,5 @@ def _numbered(ids: NDArray[np.generic]) -> NDArray[np.intp]:
     _, first, owners = np.unique(ids, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.intp)
     number[np.argsort(first)] = np.arange(len(first))
-    return number[owners.reshape(-1)]
+    numbered: NDArray[np.intp] = number[owners.reshape(-1)]
+    return numbered
