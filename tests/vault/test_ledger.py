@@ -179,7 +179,7 @@ def test_records_that_are_removed_or_changed_with_all_hashes_made_anew_are_refus
 
 HASH = "0123456789abcdef" * 2
 BODIES = {
-    "train": {"drawn": 4},
+    "train": {"drawn": 4, "planned": "R2 0.9"},
     "add": {"receipts": HASH, "drawn": 4},
     "unlearn": {"receipts": HASH, "erase": [1, 5], "bury": [HASH]},
     "rectify": {"receipts": HASH, "replace": [1], "replaced": [HASH]},

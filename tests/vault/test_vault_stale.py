@@ -21,8 +21,7 @@ import pytest
 
 from expunge.errors import Unfinished, VaultBusy
 from expunge.saving import files
-from expunge.vault import Vault
-from expunge.vault import vault as face
+from expunge.vault import Vault, predicting
 from expunge.vault.ledger.ledger import Ledger
 
 from support.disks import Interrupted, Unsynced, used
@@ -158,15 +157,15 @@ def test_whatever_a_reader_is_doing_a_request_that_comes_in_between_is_in_its_an
 
 @pytest.mark.parametrize("to", ["array", "file", "stream"])
 def test_a_request_that_is_carried_out_while_an_answer_is_computed_is_in_the_answer(scene, tmp_path, to, monkeypatch):
-    vault, other, computed = Vault.open(scene.path), Vault.open(scene.path), face._predicted
+    vault, other, computed = Vault.open(scene.path), Vault.open(scene.path), predicting._answers
 
-    def slow(model, block):
-        answer = computed(model, block)
-        if scene.accepted() < 3:
-            asked(scene.accepted()).ask(other)
-        return answer
+    def slow(model, blocks):
+        for answer in computed(model, blocks):
+            if scene.accepted() < 3:
+                asked(scene.accepted()).ask(other)
+            yield answer
 
-    monkeypatch.setattr(face, "_predicted", slow)
+    monkeypatch.setattr(predicting, "_answers", slow)
     if to == "array":
         answer = vault.predict(PROBE)
     else:
