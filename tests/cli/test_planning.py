@@ -17,7 +17,7 @@ from expunge.vault import Vault
 from support.commands import TRAIN, V
 from support.planning import short_search
 
-pytestmark = pytest.mark.usefixtures("unsynced", "short")
+pytestmark = pytest.mark.usefixtures("short")
 NAMES = ("--target", "spend", "--id-column", "who")
 PLAN = ("plan", "sales.parquet", *NAMES, "--max-features", "16")
 
