@@ -14,6 +14,7 @@ from ..encoding.randomness import as_generator
 from ..encoding.scales import Scales, ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidSetting
+from ..exact.threads import one_blas_thread
 from ..regressor import CodedRegressor
 from ..stores.ids import as_ids
 from .advice import advice
@@ -160,10 +161,11 @@ def plan(
     given = proposed_scales(sample.X) if scales is None and not isinstance(bounds, str) else scales
     base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "random_state": seed}
     ground = Ground.of(sample, bounds=bounds, target_bounds=target_bounds, scales=given)
-    found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
     size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
     finals = Finals(ground, size, seed, most, codes=not quick)
-    tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
+    with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
+        found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
+        tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
     others = compared(sample, ground.variance, seed) if flag("references", references) else []
     told(1.0)
     choice = chosen(tried, ground.people, limit)

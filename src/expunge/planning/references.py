@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from ..exact.arrays import Floats
 from .sample import Sample
@@ -19,7 +20,7 @@ from .sample import Sample
 class Reference:
     """A model of another kind, on the same split: ``error`` and ``r2`` as of a candidate, and what training took.
 
-    It forgets a row by training anew: ``train_s`` is of the sample, on all threads that it takes.
+    It forgets a row by training anew: ``train_s`` is of the sample, on one thread.
     """
 
     name: str
@@ -41,7 +42,8 @@ def _tried(name: str, model: BaseEstimator, sample: Sample, variance: Floats) ->
     for judge in sample.folds:
         y = sample.y[~judge]
         started = time.perf_counter()
-        model.fit(sample.X[~judge], y[:, 0] if y.shape[1] == 1 else y)
+        with threadpool_limits(1):  # more threads wait for each other for ages if the machine is busy
+            model.fit(sample.X[~judge], y[:, 0] if y.shape[1] == 1 else y)
         seconds += time.perf_counter() - started
         wrong = model.predict(sample.X[judge]).reshape(-1, y.shape[1]) - sample.y[judge]
         errors.append((wrong * wrong / variance).mean(axis=1))
