@@ -69,11 +69,11 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV): about a minute"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test,docs]'
 	@touch $(READY)
 
 $(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
 	@echo "setting up $(LOWEST): about a minute"
 	@$(PYTHON) -m venv $(LOWEST)
-	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt --editable '.[test,docs]'
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints-lowest.txt --editable '.[test,docs]'
 	@touch $@
