@@ -235,13 +235,18 @@ def test_a_scale_counts_the_scaled_columns_and_not_the_inputs(rng):
 
 
 @pytest.mark.parametrize(
-    "parameters",
-    [{"scale": [1.0, 0.0]}, {"order": 1}, {"scale": np.array([[1.0, 1.0], [0.0, 0.0]])}],
+    ("parameters", "others"),
+    [
+        ({"scale": [1.0, 0.0]}, {"scale": [0.0, 1.0]}),
+        ({"scale": np.array([[1.0, 1.0], [0.0, 0.0]])}, {"scale": [0.0, 1.0]}),
+        ({"order": 1}, {}),
+        ({"scale": [1.0, 0.0]}, {}),
+    ],
     ids=repr,
 )
-def test_a_projection_that_its_parameters_cannot_have_drawn_is_not_restored(parameters):
+def test_a_projection_that_its_parameters_cannot_have_drawn_is_not_restored(parameters, others):
     with pytest.raises(InvalidSetting, match="looks at inputs that scale or order leave out"):
-        RandomFourier(3, **parameters).restore(2, drawn(2, 3).arrays())
+        RandomFourier(3, **parameters).restore(2, drawn(2, 3, **others).arrays())
 
 
 def test_a_chi_square_of_nothing_is_no_frequency_without_end():

@@ -302,5 +302,9 @@ def test_every_difference_of_scales_is_in_the_digest(rng):
     specs = [None, "log", ["log", "linear"], ["linear", "log"], [[0, 1, 2], "log"], [[0, 1, 2.5], "log"]]
     digests = {CodedRegressor(scales=spec, random_state=0).fit(X, y).digest() for spec in specs}
     assert len(digests) == len(specs)
+    flags = rng.integers(0, 2, (60, 2)).astype(float)  # all on bounds and on knots: the moments are the same
+    on_knots = [CodedRegressor(scales=s, random_state=0).fit(flags, y) for s in (None, [[0, 1], "linear"], "log")]
+    assert len({model._state.ensemble.fingerprint(0) for model in on_knots}) == 1
+    assert len({model.digest() for model in on_knots}) == 3
     same = CodedRegressor(scales=[["linear"], "linear"], random_state=0).fit(X, y).digest()
     assert same == CodedRegressor(random_state=0).fit(X, y).digest()

@@ -42,4 +42,6 @@ def plain_value(name: str, value: object) -> Any:
         return [plain_value(name, item) for item in value]
     if isinstance(value, Real | Decimal):
         return float(value)
-    raise InvalidSetting(f"{name} must be a number, a text, True, False, None or a list of them, got {value!r}")
+    raise InvalidSetting(
+        f"{name} must be a number, a text, True, False, None, a list of them or an array of numbers, got {value!r}"
+    )

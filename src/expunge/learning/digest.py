@@ -35,8 +35,7 @@ def _public_values(encoder: Encoder) -> dict[str, Any]:
         "unit": [encoder.inputs.unit, encoder.targets.unit],
         "features": encoder.features.describe(),
         "scales": encoder.scales.spec(),
-        "outside": encoder.outside,
-        "limited": None if encoder.outside == "extrapolate" else np.isfinite(encoder.limits.low).tolist(),
+        "clamped": np.isfinite(encoder.limits.low).tolist() if encoder.outside == "clamp" else None,
     }
 
 
