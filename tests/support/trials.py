@@ -94,6 +94,7 @@ class World:
         self.looked: dict[object, State] = {}
         self.checked: set[object] = set()
         (self.place / "nothing").mkdir()
+        Trial.keys = count(1)  # none that a trial will make: a draft of a key that is known already is put in place
         self._make()
 
     def model(self, seed: int) -> CodedRegressor:
@@ -276,7 +277,7 @@ def repeatable() -> Iterator[None]:
 class Trial:
     """A command on a disk that may fail, and what must be true whatever happened."""
 
-    keys = count(1)  # that are made when nothing is drawn; each trial has its own
+    keys = count(1)  # that are made when nothing is drawn; each world and each trial begin anew
 
     def __init__(self, world: World, command: Command, root: Path | None = None) -> None:
         Trial.keys = count(1000)
