@@ -106,14 +106,14 @@ def test_unit_bounds_have_no_scales(table):
     X, y, _ = table
     made = quick(X, y / 4, bounds="unit", target_bounds="unit")
     assert made.best.scales is None
-    assert made.bits == pytest.approx(np.log2(5 * 32 * 9 * 8 * 6) + 3 * 4)
+    assert made.bits == pytest.approx(np.log2(5 * 9 * 8 * 6) + 3 * 6)
     made.best.fit(X, y / 4)
 
 
 def test_the_scales_of_the_caller_are_kept(table):
     made = quick(*table, scales="linear")
     assert made.best.scales == "linear"
-    assert made.bits == pytest.approx(np.log2(5 * 32 * 9 * 8 * 6) + 3 * 4)
+    assert made.bits == pytest.approx(np.log2(5 * 9 * 8 * 6) + 3 * 6)
 
 
 def test_a_table_of_forty_rows_has_a_plan_and_one_of_less_has_none(table):

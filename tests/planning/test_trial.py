@@ -89,5 +89,20 @@ def test_a_wide_table_of_which_few_inputs_matter_is_told_by_relevance(monkeypatc
     y = np.sin(4 * X[:, 0]) * X[:, 1]
     options = {"scales": "linear", "max_features": 40, "references": False, "quick": True}
     told = plan(X, y, **options).choice.error
-    monkeypatch.setattr(Shape, "weighed", lambda shape, slopes: shape)
+    for way in ("weighed", "moved"):
+        monkeypatch.setattr(Shape, way, lambda shape, found: shape)
     assert told < 0.05 * plan(X, y, **options).choice.error
+
+
+def test_of_penalties_that_are_as_good_the_largest_is_taken(table, monkeypatch):
+    X, y, ids = table
+    ground = Ground.of(
+        draw_sample(X, y[:, None], ids, as_generator(0), most=1000), bounds=None, target_bounds=None, scales=None
+    )
+    settings = single(Shape.first("gaussian", None, 3).stretched(4.0).features(20, 0), 0)
+    alphas = (1e-3, 1e-2, 1e-1, 10.0)
+    errors = [tried(ground, settings, [alpha]).error for alpha in alphas]
+    for close, room in ((0, 1.0), (1, max(errors) / min(errors))):
+        monkeypatch.setattr("expunge.planning.trial._AS_GOOD", room)
+        wanted = alphas[-1] if close else alphas[errors.index(min(errors))]
+        assert tried(ground, settings, alphas).settings.alpha == wanted

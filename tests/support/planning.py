@@ -6,7 +6,7 @@ import pytest
 
 from expunge.planning import search
 
-SHORT = {"_COSINES": 40, "_FINE": 40, "_ROUNDS": 2, "_SWEEPS": 1, "_INPUTS": 2}
+SHORT = {"_COSINES": 40, "_FINE": 40, "_ROUNDS": 2, "_SWEEPS": 1, "_INPUTS": 2, "_STEPS": 8}
 
 
 @contextmanager

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from .codes import CODINGS
 from .columns import GRID
 from .finals import STEPS
-from .shapes import KINDS, LEVELS
+from .shapes import KINDS, LARGEST
 from .trial import ALPHAS
 
-_REACHES = 32  # powers of two that a reach can be
-_STRESSED = 8  # a polished relevance may be this many powers of two above or below its level
+_SCALES = 2 * LARGEST + 2  # what the scale of an input can be
 
 
 def bits(columns: int, knots: Sequence[int]) -> float:
@@ -22,7 +21,7 @@ def bits(columns: int, knots: Sequence[int]) -> float:
     ``columns`` are the scaled ones, each with a relevance; ``knots`` are the numbers of knots of each input that the
     plan gave some to.
     """
-    settings = len(KINDS) * _REACHES * len(ALPHAS) * (len(STEPS) + 1) * len(CODINGS)
-    relevance = columns * math.log2(LEVELS + 1 + _STRESSED)
+    settings = len(KINDS) * len(ALPHAS) * (len(STEPS) + 1) * len(CODINGS)
+    relevance = columns * math.log2(_SCALES)
     chosen = sum(math.log2(math.comb(GRID + 1, count)) for count in knots)
     return math.log2(settings) + relevance + chosen

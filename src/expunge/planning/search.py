@@ -1,28 +1,45 @@
-"""The search: a shape for the features, round after round, while the validation error falls.
+"""The search: shapes for the features, by which the validation error is small.
 
-A first model says by its slopes which inputs matter (Radhakrishnan et al. 2024 do so with a kernel machine); the next
-one looks at these more closely. Every kind of shape gets such rounds, on a thinned sample and with few features. The
-best two are then polished with more of them: the reach, and the relevance of one input after the other, are doubled
-and halved.
+The scales of the inputs are found in two ways. Where a feature looks at all inputs, the slope of the validation error
+is followed (`descent`), from a slow and from a fast beginning. For other kinds a first model says by its slopes which
+inputs matter (Radhakrishnan et al. 2024 do so with a kernel machine), the next one looks at these more closely, round
+after round. The best two shapes are then polished with more features: the reach, and the scale of one input after the
+other, are doubled and halved.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from ..encoding.frequencies import Kernel
+from ..exact.threads import spread
+from .descent import descended
 from .ground import Ground
-from .shapes import KINDS, QUICK, Shape
+from .shapes import Shape
 from .trial import Trial, relevance, single, tried
 
-_COSINES = 384  # of a trial in the rounds
+_DESCENTS: tuple[tuple[Kernel, float], ...] = (  # kernels, and how far their features turn in the beginning
+    ("gaussian", 2.0),
+    ("laplacian", 2.0),
+    ("gaussian", 8.0),
+    ("laplacian", 8.0),
+)
+_WEIGHED: tuple[tuple[Kernel, int | None], ...] = (("exponential", None), ("gaussian", 2), ("gaussian", 4))
+_STEPS = 100  # of a descent
+_FEW = 1  # descents of a quick search, and rounds from the last kind
+_FEW_STEPS = 40
+_FEW_COSINES = 256
+
+_COSINES = 384  # of a trial in descents and rounds
 _ROWS = 6_000  # to learn from in a trial
 _ALPHAS = (1e-5, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 _ROUNDS = 6
 _LOSS = 1.02  # a round that loses more is the last
 _FIRST = (1.0, 4.0, 16.0)  # reaches of the first round
 _NEXT = (0.5, 1.0, 2.0, 4.0)  # factors of the reach in later rounds
+_AFTER = (1.0, 2.0)  # after a descent
 
 _POLISHED = 2  # shapes that are polished
 _FINE = 512  # cosines of a trial in polishing
@@ -43,24 +60,38 @@ class Found:
 def search(ground: Ground, seed: int, told: Callable[[float], None], *, quick: bool = False) -> list[Found]:
     """The best shapes, the best first; ``told`` hears how far the search is, from 0 to 1.
 
-    ``quick`` tries the two most useful kinds only, and polishes nothing.
+    ``quick`` tries the two most useful ways only, with less effort, and polishes nothing.
     """
-    kinds = [(kernel, order) for kernel, order in KINDS if order is None or order < ground.columns]
-    if quick:
-        kinds = [kind for kind in kinds if kind in QUICK]
-    thinned, steps = ground.thinned(_ROWS // 2 if quick else _ROWS, 2), len(kinds) + _POLISHED
-    found = list[Found]()
+    descents, kinds = (_DESCENTS[:_FEW], _WEIGHED[-_FEW:]) if quick else (_DESCENTS, _WEIGHED)
+    kinds = tuple((kernel, order) for kernel, order in kinds if order is None or order < ground.columns)
+    thinned, steps = ground.thinned(_ROWS // 2 if quick else _ROWS, 2), len(descents) + len(kinds) + _POLISHED
+    made = _descended(ground, descents, seed, *((_FEW_STEPS, _FEW_COSINES) if quick else (_STEPS, _COSINES)))
+    told(len(descents) / steps)
+    found = [_best(thinned, shape, _AFTER, seed) for shape in made]
     for k, (kernel, order) in enumerate(kinds):
         found.append(_rounds(thinned, Shape.first(kernel, order, ground.columns), seed))
-        told((k + 1) / steps)
+        told((len(descents) + k + 1) / steps)
     found.sort(key=lambda one: one.trial.error)
     if quick:
         return found
     polished = list[Found]()
     for k, one in enumerate(found[:_POLISHED]):
         polished.append(_polished(ground.thinned(_MORE_ROWS, 4), one.shape, seed))
-        told((len(kinds) + k + 1) / steps)
+        told((steps - _POLISHED + k + 1) / steps)
     return [*polished, *found[_POLISHED : _POLISHED + 1]]
+
+
+def _descended(
+    ground: Ground, descents: Sequence[tuple[Kernel, float]], seed: int, steps: int, cosines: int
+) -> list[Shape]:
+    """Where the descents end, as many at a time as there are threads."""
+
+    def some(k: int, n: int) -> list[Shape]:
+        firsts = [Shape.first(kernel, None, ground.columns).stretched(turns) for kernel, turns in descents[k::n]]
+        return [descended(ground, first, seed, steps=steps, cosines=cosines) for first in firsts]
+
+    made = spread(some, len(descents))
+    return [made[k % len(made)][k // len(made)] for k in range(len(descents))]
 
 
 def _rounds(ground: Ground, shape: Shape, seed: int) -> Found:

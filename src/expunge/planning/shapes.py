@@ -19,8 +19,9 @@ KINDS: tuple[tuple[Kernel, int | None], ...] = (
     ("gaussian", 2),
     ("gaussian", 4),
 )
-QUICK = (("gaussian", None), ("gaussian", 4))  # of these, the two that win most often
-LEVELS = 7  # powers of two of relevance, from 1 down; below that, none
+LEVELS = 7  # powers of two of relevance that slopes can give, from 1 down; below that, none
+LARGEST = 31  # scales are powers of two between 2^-31 and 2^31, or 0
+_LEAST = -8  # an input whose scale is less than this power of two is not turned at all
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +68,16 @@ class Shape:
         relevance = np.where(exponents > -LEVELS, np.exp2(exponents), 0.0)
         return replace(self, relevance=relevance).normalised(self.reach * self.spread)
 
+    def moved(self, powers: Floats) -> "Shape":
+        """The same with these scales, given as powers of two that are rounded."""
+        whole = np.rint(powers)
+        return replace(self, reach=1.0, relevance=np.where(whole < min(_LEAST, whole.max()), 0.0, np.exp2(whole)))
+
     @property
     def scale(self) -> Floats:
         """The scale of each input, a power of two or 0, (d',)."""
-        return self.reach * self.relevance
+        scale = self.reach * self.relevance
+        return np.where(scale > 0, np.clip(scale, 2.0**-LARGEST, 2.0**LARGEST), 0.0)
 
     def features(self, cosines: int, seed: int) -> RandomFourier:
         """Features of this shape, and the inputs themselves."""
