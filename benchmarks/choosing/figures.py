@@ -100,7 +100,6 @@ def relevance(lines: Lines, plan: Plan, path: Path) -> None:
     right.plot(found[order], [INPUTS[j] for j in order], "o", color=_COLOURS[0])
     right.set_xscale("log", base=2)
     right.set(title="Computer Activity", xlabel="scale of the input, as a plan chose it")
-    _ticks(right.xaxis, sorted(set(found.tolist())))
     figure.savefig(path, dpi=110)
 
 
