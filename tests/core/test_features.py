@@ -422,3 +422,9 @@ def test_floats_are_not_taken_for_what_was_drawn():
     drawn = RandomFourier(3, random_state=0).fit(np.zeros((1, 2))).arrays()
     with pytest.raises(InvalidSetting, match="kept as integers"):
         RandomFourier(3).restore(2, {name: array.astype(float) for name, array in drawn.items()})
+
+
+def test_an_order_may_be_any_whole_number():
+    X = np.random.default_rng(0).random((5, 3))
+    wide, huge = (RandomFourier(4, order=order, random_state=1).fit_transform(X) for order in (4, 2**80))
+    assert np.array_equal(wide, huge)

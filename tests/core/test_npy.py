@@ -47,3 +47,18 @@ def test_nothing_is_unpickled(save):
     save(stream)
     with pytest.raises(BadArray):
         array_from(stream.getvalue(), "|O", 2)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((3, 45), "<i8"), np.zeros(7), np.array(["ab"]), np.zeros((2, 1), bool)], ids=str
+)
+def test_no_bit_of_a_header_can_be_flipped(array):
+    """Not even one that says the same in other words: `=i8`, or a form feed for the last comma."""
+    whole = b"".join(array_parts(array))
+    kind = "<U" if array.dtype.kind == "U" else array.dtype.str
+    for position in range(len(whole) - array.nbytes):
+        for bit in range(8):
+            flipped = bytearray(whole)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(BadArray):
+                array_from(bytes(flipped), kind, *array.shape)

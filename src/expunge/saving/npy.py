@@ -31,13 +31,18 @@ def read_header(stream: Any, dtype: str, *shape: int | None) -> tuple[tuple[int,
     """
     try:
         version = np.lib.format.read_magic(stream)
-        have, fortran, kind = np.lib.format.read_array_header_1_0(stream)
+        length = stream.read(2)
+        text = stream.read(int.from_bytes(length, "little"))
+        have, _, kind = np.lib.format.read_array_header_1_0(io.BytesIO(length + text))
     except Exception as error:  # which ones NumPy raises at a header that is damaged is its own affair
         raise BadArray("is damaged, or not a plain array") from error
     fits = len(have) == len(shape) and all(want in (None, got) for want, got in zip(shape, have, strict=True))
     typed = kind.str == dtype or (dtype == "<U" and kind.str.startswith("<U"))
-    if version != (1, 0) or (fortran and len(have) > 1) or not fits or not typed:
+    if version != (1, 0) or not fits or not typed:
         raise BadArray("has the wrong shape or type")
+    said = f"{{'descr': {kind.str!r}, 'fortran_order': False, 'shape': {have}, }}"
+    if text != said.encode().ljust(len(text) - 1) + b"\n":  # NumPy would take other words for the same, too
+        raise BadArray("is damaged, or not a plain array")
     return have, kind
 
 
