@@ -15,14 +15,15 @@ from ..encoding.frequencies import Frequencies, Kernel
 from ..exact.arrays import Floats
 from ..exact.blas import scipy_linalg
 from .ground import Ground
-from .shapes import Shape
+from .shapes import LEAST, Shape
 
 _LEARNED, _JUDGING = 3_000, 2_000  # rows of a step
 _RATE, _LAST_RATE = 0.5, 0.05  # how far a step goes, in powers of two: at first, and in the end
 _MEMORY, _SQUARES = 0.8, 0.9  # what Adam keeps of the mean slope, and of its square
 _TAIL = 0.75  # the scales are those of the steps after this part of them, averaged
+_PULL = 0.5  # towards the scale of all, times inputs per row: where rows are few, slopes are mostly noise
 _ALPHA = -3.0  # the penalty to begin with, as a power of two
-_SCALES, _ALPHAS = (-12.0, 9.0), (-14.0, 7.0)  # the powers of two within which steps stay
+_SCALES, _ALPHAS = (LEAST, 9.0), (-14.0, 7.0)  # the powers of two within which steps stay
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,7 @@ def descended(ground: Ground, first: Shape, seed: int, *, steps: int, cosines: i
     """The shape where the steps end that begin at ``first``, which has no order."""
     place = np.append(np.log2(first.scale), _ALPHA)  # (d' + 1,)
     low, high = np.transpose([_SCALES] * ground.columns + [_ALPHAS])
+    pull = _PULL * ground.columns / ground.rows
     mean, square, tail = np.zeros_like(place), np.zeros_like(place), list[Floats]()
     for step in range(steps):
         theta, phases = _drawn(first.kernel, ground.columns, cosines, (seed, step))
@@ -59,6 +61,7 @@ def descended(ground: Ground, first: Shape, seed: int, *, steps: int, cosines: i
         square = _SQUARES * square + (1 - _SQUARES) * slope**2
         rate = _RATE + (_LAST_RATE - _RATE) * step / steps
         move = mean / (1 - _MEMORY ** (step + 1)) / (np.sqrt(square / (1 - _SQUARES ** (step + 1))) + 1e-12)
+        move[:-1] += pull * (place[:-1] - place[:-1].mean())
         place = np.clip(place - rate * move, low, high)
         if step >= _TAIL * steps:
             tail.append(place)

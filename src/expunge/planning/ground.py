@@ -72,6 +72,11 @@ class Ground:
         """Columns of y, t."""
         return int(self.folds[0].truth.shape[1])
 
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the sample."""
+        return len(self.folds[0].Z) + len(self.folds[0].truth)
+
     def thinned(self, rows: int, folds: int) -> "Ground":
         """The same with at most so many folds, and at most so many rows to learn from in all: for a first look."""
         some = self.folds[:folds]

@@ -21,7 +21,7 @@ KINDS: tuple[tuple[Kernel, int | None], ...] = (
 )
 LEVELS = 7  # powers of two of relevance that slopes can give, from 1 down; below that, none
 LARGEST = 31  # scales are powers of two between 2^-31 and 2^31, or 0
-_LEAST = -8  # an input whose scale is less than this power of two is not turned at all
+LEAST = -12  # an input whose scale is at most this power of two has none
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Shape:
     def moved(self, powers: Floats) -> "Shape":
         """The same with these scales, given as powers of two that are rounded."""
         whole = np.rint(powers)
-        return replace(self, reach=1.0, relevance=np.where(whole < min(_LEAST, whole.max()), 0.0, np.exp2(whole)))
+        return replace(self, reach=1.0, relevance=np.where(whole <= min(LEAST, whole.max() - 1), 0.0, np.exp2(whole)))
 
     @property
     def scale(self) -> Floats:
