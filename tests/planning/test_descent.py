@@ -78,11 +78,12 @@ def test_every_step_looks_at_other_rows_and_every_row_gets_its_turn(table, monke
 def test_scales_are_pulled_together_where_there_are_few_rows_for_the_inputs(table, monkeypatch):
     ground, spans = ground_of(table), []
     assert ground.rows == 300
-    for pull in (0.0, 30.0):  # times three inputs over 300 rows
+    for pull in (0.0, 30.0, 1e9):  # times three inputs over 300 rows
         monkeypatch.setattr(descent, "_PULL", pull)
         scale = descended(ground, Shape.first("gaussian", None, 3), 0, steps=40, cosines=40).scale
         spans.append(scale.max() / scale.min())
     assert spans[0] > 4 * spans[1]
+    assert spans[2] <= 2  # it does not swing back and forth
 
 
 def test_features_are_drawn_anew_at_each_step_and_the_same_for_a_seed(table, monkeypatch):

@@ -49,7 +49,7 @@ def descended(ground: Ground, first: Shape, seed: int, *, steps: int, cosines: i
     """The shape where the steps end that begin at ``first``, which has no order."""
     place = np.append(np.log2(first.scale), _ALPHA)  # (d' + 1,)
     low, high = np.transpose([_SCALES] * ground.columns + [_ALPHAS])
-    pull = _PULL * ground.columns / ground.rows
+    pull = min(1.0, _PULL * ground.columns / ground.rows)  # more would swing back and forth
     mean, square, tail = np.zeros_like(place), np.zeros_like(place), list[Floats]()
     for step in range(steps):
         theta, phases = _drawn(first.kernel, ground.columns, cosines, (seed, step))
