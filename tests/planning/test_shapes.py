@@ -9,7 +9,8 @@ from expunge.encoding.fourier import RandomFourierMap
 from expunge.encoding.frequencies import Frequencies
 from expunge.planning.ground import Ground
 from expunge.planning.sample import draw_sample
-from expunge.planning.shapes import KINDS, LEVELS, Shape
+from expunge.planning.search import KINDS
+from expunge.planning.shapes import LEVELS, Shape
 from expunge.planning.trial import relevance, single, tried
 
 

@@ -67,7 +67,7 @@ class Frequencies:
         most = int(np.count_nonzero(self.relevant))
         if self.order is None:
             return np.full(count, most)
-        return np.minimum(1 + np.arange(count) % min(self.order, max(1, count)), most)  # an order may be any integer
+        return np.minimum(1 + np.arange(count) % min(self.order, count), most)  # an order may be any integer
 
     def turns(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw frequencies in turns, (d, D): a feature is cos(2 pi x . turns + b)."""

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from .codes import CODINGS
 from .columns import GRID
 from .finals import STEPS
-from .shapes import KINDS, LARGEST
+from .search import KINDS
+from .shapes import LARGEST
 from .trial import ALPHAS
 
 _SCALES = 2 * LARGEST + 2  # what the scale of an input can be

@@ -27,9 +27,9 @@ _DESCENTS: tuple[tuple[Kernel, float], ...] = (  # kernels, and how far their fe
     ("laplacian", 8.0),
 )
 _WEIGHED: tuple[tuple[Kernel, int | None], ...] = (("exponential", None), ("gaussian", 2), ("gaussian", 4))
+KINDS = (*dict.fromkeys((kernel, None) for kernel, _ in _DESCENTS), *_WEIGHED)  # what a shape can be: kernel and order
 _STEPS = 100  # of a descent
-_FEW = 1  # descents of a quick search, and rounds from the last kind
-_FEW_STEPS = 40
+_FEW_STEPS = 40  # of a quick search
 _FEW_COSINES = 256
 
 _COSINES = 384  # of a trial in descents and rounds
@@ -62,7 +62,7 @@ def search(ground: Ground, seed: int, told: Callable[[float], None], *, quick: b
 
     ``quick`` tries the two most useful ways only, with less effort, and polishes nothing.
     """
-    descents, kinds = (_DESCENTS[:_FEW], _WEIGHED[-_FEW:]) if quick else (_DESCENTS, _WEIGHED)
+    descents, kinds = (_DESCENTS[:1], _WEIGHED[-1:]) if quick else (_DESCENTS, _WEIGHED)
     kinds = tuple((kernel, order) for kernel, order in kinds if order is None or order < ground.columns)
     thinned, steps = ground.thinned(_ROWS // 2 if quick else _ROWS, 2), len(descents) + len(kinds) + _POLISHED
     made = _descended(ground, descents, seed, *((_FEW_STEPS, _FEW_COSINES) if quick else (_STEPS, _COSINES)))

@@ -12,13 +12,6 @@ from ..encoding.frequencies import Kernel
 from ..exact.arrays import Floats
 from ..transformers import RandomFourier
 
-KINDS: tuple[tuple[Kernel, int | None], ...] = (
-    ("gaussian", None),
-    ("exponential", None),
-    ("laplacian", None),
-    ("gaussian", 2),
-    ("gaussian", 4),
-)
 LEVELS = 7  # powers of two of relevance that slopes can give, from 1 down; below that, none
 LARGEST = 31  # scales are powers of two between 2^-31 and 2^31, or 0
 LEAST = -12  # an input whose scale is at most this power of two has none
