@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from expunge.learning.settings import Settings
-from expunge.planning.candidates import Tried, chosen, standard_error
+from expunge.planning.candidates import Tried, chosen
 from expunge.planning.codes import SINGLE
 from expunge.planning.costs import Costs
+from expunge.planning.sample import standard_error
 
 ROWS = 400
 PEOPLE = np.arange(ROWS)

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.linear_model import Ridge
 
 from expunge.exact.threads import one_blas_thread
 from expunge.planning import descent, search
-from expunge.planning.descent import Batch, descended, sloped
+from expunge.planning.descent import Batch, Course, descended, mixed, sloped
 from expunge.planning.ground import Ground
 from expunge.planning.sample import draw_sample
-from expunge.planning.shapes import LARGEST, Shape
+from expunge.planning.shapes import FARTHEST, LARGEST, MIXED, Shape
+from expunge.planning.trial import single, tried
 
 
 def batch_of(rng, targets):
@@ -22,27 +24,32 @@ def batch_of(rng, targets):
 
 @pytest.mark.parametrize("targets", [1, 2])
 def test_the_error_is_that_of_a_ridge_model_of_scikit_learn(rng, targets):
-    batch, place = batch_of(rng, targets), np.array([1.0, -2.0, 0.5, -4.0])
-    theta, phases = rng.standard_normal((3, 20)), rng.uniform(0, 6, 20)
+    batch, metric = batch_of(rng, targets), rng.standard_normal((3, 3))
+    draw, phases = rng.standard_normal((3, 20)), rng.uniform(0, 6, 20)
 
     def features(Z):
-        return np.hstack([np.cos(Z * 2 ** place[:3] @ theta + phases), Z])
+        return np.hstack([np.cos(Z @ metric @ draw + phases), Z])
 
     model = Ridge(alpha=2.0**-4).fit(features(batch.Z), batch.targets)
     predicted = model.predict(features(batch.judging)).reshape(-1, targets)
-    assert sloped(batch, theta, phases, place)[0] == pytest.approx(((predicted - batch.truth) ** 2).mean())
+    assert sloped(batch, draw, phases, metric, 2.0**-4)[0] == pytest.approx(((predicted - batch.truth) ** 2).mean())
 
 
 @pytest.mark.parametrize("targets", [1, 2])
-def test_slopes_are_finite_differences(rng, targets):
-    batch, place = batch_of(rng, targets), np.array([1.0, -2.0, 0.5, -4.0])
-    theta, phases, step = rng.standard_normal((3, 20)), rng.uniform(0, 6, 20), 2.0**-17
-    moved = step * np.eye(4)
-    found = [
-        (sloped(batch, theta, phases, place + m)[0] - sloped(batch, theta, phases, place - m)[0]) / (2 * step)
-        for m in moved
-    ]
-    assert sloped(batch, theta, phases, place)[1] == pytest.approx(np.array(found), rel=1e-5, abs=1e-9)
+@pytest.mark.parametrize("axes", [[], [2, 0], [0, 1, 2]])
+def test_slopes_are_finite_differences(rng, targets, axes):
+    batch, course = batch_of(rng, targets), Course(3, np.array(axes, dtype=np.intp))
+    draw, phases, step = rng.standard_normal((3, 20)), rng.uniform(0, 6, 20), 2.0**-17
+    place = np.concatenate([0.3 * rng.standard_normal(len(axes) ** 2), [1.0, -2.0, 0.5, -4.0]])
+
+    def at(place):
+        mixing, powers, penalty = course.parts(place)
+        return sloped(batch, draw, phases, 2 ** powers[:, None] * mixing, 2.0**penalty)
+
+    moved = step * np.eye(len(place))
+    found = [(at(place + m)[0] - at(place - m)[0]) / (2 * step) for m in moved]
+    _, *slopes = at(place)
+    assert course.slope(place, *slopes) == pytest.approx(np.array(found), rel=1e-5, abs=1e-9)
 
 
 def ground_of(table, most=1000):
@@ -58,21 +65,67 @@ def test_a_descent_finds_the_input_that_matters(table, kernel):
     assert (found.kernel, found.order) == (kernel, None)
 
 
-def test_every_step_looks_at_other_rows_and_every_row_gets_its_turn(table, monkeypatch):
+_DIRECTIONS = np.array([[1, -1, 0], [1, 1, 0]])
+
+
+def test_mixing_finds_the_difference_that_matters(table):
+    X, _, ids = table
+    sample = draw_sample(X, np.sin(6 * (X[:, :1] - X[:, 1:2])), ids, np.random.default_rng(0), most=1000)
+    ground = Ground.of(sample, bounds=None, target_bounds=None, scales=None)
+    first = descended(ground, Shape.first("gaussian", None, 3), 0, steps=40, cosines=40)
+    found = mixed(ground, first, 0, steps=80, cosines=40)
+    across, along = (float((direction @ found.metric) @ (direction @ found.metric)) for direction in _DIRECTIONS)
+    assert across >= 4 * along  # how fast features turn
+    errors = [tried(ground, single(shape.features(20, 0), 0)).error for shape in (found, first)]
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_only_the_most_relevant_inputs_are_mixed(rng):
+    X = rng.random((200, MIXED + 4))
+    sample = draw_sample(X, X[:, :1] * X[:, 1:2], None, np.random.default_rng(0), most=1000)
+    ground = Ground.of(sample, bounds=None, target_bounds=None, scales=None)
+    first = Shape.first("gaussian", None, MIXED + 4).moved(np.arange(MIXED + 4.0) - 8).stressed(9, 0.0)
+    mixing = mixed(ground, first, 0, steps=4, cosines=20).mixing
+    changed = mixing != np.eye(MIXED + 4)
+    assert {*np.flatnonzero(changed.any(axis=0)), *np.flatnonzero(changed.any(axis=1))} <= {*range(3, 16)} - {9}
+    assert changed.any()
+
+
+def test_every_step_looks_at_other_rows_and_every_row_gets_its_turns(table, monkeypatch):
     monkeypatch.setattr(descent, "_LEARNED", 100)
-    monkeypatch.setattr(descent, "_JUDGING", 40)
-    ground, folds = ground_of(table), 4
-    assert len(ground.folds) == folds
-    learned = [Batch.of(ground, step) for step in range(0, 9 * folds, folds)]  # all of the first fold
-    for part, rows in (("Z", ground.folds[0].Z), ("judging", ground.folds[0].judging)):
-        seen = np.concatenate([getattr(one, part) for one in learned])
-        assert {row.tobytes() for row in seen} == {row.tobytes() for row in rows}
-        assert not np.array_equal(getattr(learned[0], part), getattr(learned[1], part))
-    for step in range(folds):
-        fold, one = ground.folds[step], Batch.of(ground, step)
-        assert np.array_equal(one.Z, fold.Z[:100])
-        assert one.truth * np.sqrt(ground.variance) == pytest.approx(fold.truth[:40])
-        assert one.targets * np.sqrt(ground.variance) == pytest.approx(fold.encoder.unscaled(fold.targets[:100]))
+    monkeypatch.setattr(descent, "_JUDGING", 30)
+    ground = ground_of(table)
+    folds, fold = len(ground.folds), ground.folds[0]
+    batches = [Batch.of(ground, step) for step in range(0, 16 * folds, folds)]  # all of the first fold
+    for part in ("Z", "judging"):
+        seen = np.concatenate([getattr(one, part) for one in batches])
+        assert {row.tobytes() for row in seen} == {row.tobytes() for row in fold.Z}
+        assert len({getattr(one, part).tobytes() for one in batches}) > 12
+    of_row = dict(zip(map(bytes, fold.Z), fold.encoder.unscaled(fold.targets)[:, 0], strict=True))
+    for one in batches:
+        for rows, targets in ((one.Z, one.targets), (one.judging, one.truth)):
+            assert targets[:, 0] * np.sqrt(ground.variance) == pytest.approx([of_row[bytes(row)] for row in rows])
+
+
+def test_who_judges_shapes_has_no_part_in_making_them_nor_judges_what_they_taught(table):
+    ground = ground_of(table)
+    for step in range(16):
+        fold, one = ground.folds[step % len(ground.folds)], Batch.of(ground, step)
+        owner = dict(zip(map(bytes, fold.Z), fold.owners, strict=True))
+        teachers, judges = ({owner[bytes(row)] for row in rows} for rows in (one.Z, one.judging))
+        assert teachers
+        assert judges
+        assert not teachers & judges
+        assert not (teachers | judges) & {*ground.people[: len(fold.truth)]} or step % len(ground.folds)
+
+
+@pytest.mark.parametrize("people", [4, 5, 9])
+def test_few_people_are_taught_and_judged_by_as_well(rng, people):
+    X = rng.random((80, 2))
+    sample = draw_sample(X, X[:, :1], np.arange(80) % people, np.random.default_rng(0), most=1000)
+    ground = Ground.of(sample, bounds=None, target_bounds=None, scales=None)
+    for step in range(16):
+        assert min(len(Batch.of(ground, step).Z), len(Batch.of(ground, step).judging)) > 0
 
 
 def test_scales_are_pulled_together_where_there_are_few_rows_for_the_inputs(table, monkeypatch):
@@ -83,21 +136,21 @@ def test_scales_are_pulled_together_where_there_are_few_rows_for_the_inputs(tabl
         scale = descended(ground, Shape.first("gaussian", None, 3), 0, steps=40, cosines=40).scale
         spans.append(scale.max() / scale.min())
     assert spans[0] > 4 * spans[1]
-    assert spans[2] <= 2  # it does not swing back and forth
+    assert spans[2] <= 4  # it does not swing back and forth
 
 
 def test_features_are_drawn_anew_at_each_step_and_the_same_for_a_seed(table, monkeypatch):
     drawn, ground = [], ground_of(table)
 
-    def seen(batch, theta, phases, place):
-        drawn.append(theta)
-        return sloped(batch, theta, phases, place)
+    def seen(batch, draw, *rest):
+        drawn.append(draw)
+        return sloped(batch, draw, *rest)
 
     monkeypatch.setattr(descent, "sloped", seen)
     first = Shape.first("gaussian", None, 3)
     one, two, _ = (descended(ground, first, seed, steps=4, cosines=9).scale.tolist() for seed in (5, 5, 6))
     assert one == two
-    assert len({theta.tobytes() for theta in drawn}) == 8  # of three times four
+    assert len({draw.tobytes() for draw in drawn}) == 8  # of three times four
 
 
 @given(st.lists(st.floats(-12, 9), min_size=1, max_size=6))
@@ -110,6 +163,18 @@ def test_where_steps_end_is_rounded_to_powers_of_two_and_zeros(powers):
         else:
             assert np.frexp(one)[0] == 0.5
             assert abs(np.log2(one) - power) <= 0.5
+
+
+@given(arrays(np.float64, (3, 3), elements=st.floats(-9, 9)), st.integers(-40, 40))
+def test_mixing_is_rounded_to_eighths_and_every_shape_can_be_drawn(mixing, power):
+    shape = Shape.first("gaussian", None, 3).moved(np.zeros(3), mixing).stretched(2.0**power)
+    apart = shape.mixing - np.eye(3)
+    assert np.array_equal(8 * apart, np.rint(8 * apart))
+    assert (np.abs(apart) < FARTHEST).all()
+    assert (np.abs(apart - np.clip(mixing - np.eye(3), -FARTHEST, FARTHEST)) <= 1 / 8).all()
+    assert np.array_equal(shape.metric, shape.scale[:, None] * shape.mixing)
+    if shape.metric.any():
+        assert shape.features(5, 0).fit(np.eye(3)).projection_.shape == (3, 5)
 
 
 def test_no_shape_leaves_the_range_that_bits_are_counted_for():
@@ -126,5 +191,7 @@ def test_descents_do_not_depend_on_the_number_of_threads(table, monkeypatch, thr
     )
     with one_blas_thread():
         made = search._descended(ground, search._DESCENTS, 0, 4, 20)
-        alone = [search._descended(ground, [one], 0, 4, 20)[0] for one in search._DESCENTS]
-    assert [(one.kernel, one.scale.tolist()) for one in made] == [(one.kernel, one.scale.tolist()) for one in alone]
+        alone = [search._descended(ground, [one], 0, 4, 20) for one in search._DESCENTS]
+    assert [one.kernel for one in made] == ["gaussian", "laplacian"] * 2 + ["gaussian"] * 2
+    plain, turned = [one[0] for one in alone], [one[1] for one in alone if len(one) == 2]
+    assert [one.metric.tolist() for one in made] == [one.metric.tolist() for one in plain + turned]

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 import expunge
 from expunge.errors import InvalidSetting
 from expunge.planning.document import Document
+from expunge.planning.knowledge import bits
 from expunge.testing import check_unlearning
 
 SMALL = {"max_features": 16, "references": False, "quick": True}
@@ -106,14 +107,14 @@ def test_unit_bounds_have_no_scales(table):
     X, y, _ = table
     made = quick(X, y / 4, bounds="unit", target_bounds="unit")
     assert made.best.scales is None
-    assert made.bits == pytest.approx(np.log2(5 * 9 * 8 * 6) + 3 * 6)
+    assert made.bits == pytest.approx(bits(3, []))
     made.best.fit(X, y / 4)
 
 
 def test_the_scales_of_the_caller_are_kept(table):
     made = quick(*table, scales="linear")
     assert made.best.scales == "linear"
-    assert made.bits == pytest.approx(np.log2(5 * 9 * 8 * 6) + 3 * 6)
+    assert made.bits == pytest.approx(bits(3, []))
 
 
 def test_a_table_of_forty_rows_has_a_plan_and_one_of_less_has_none(table):

@@ -7,6 +7,7 @@ from expunge import CodedRegressor
 from expunge.encoding.randomness import as_generator
 from expunge.exact.approximate import FloatMoments
 from expunge.exact.ridge import ridge_weights
+from expunge.planning import trial
 from expunge.planning.codes import Coding
 from expunge.planning.columns import proposed_scales
 from expunge.planning.ground import Ground
@@ -90,7 +91,7 @@ def test_a_wide_table_of_which_few_inputs_matter_is_told_by_relevance(monkeypatc
     options = {"scales": "linear", "max_features": 40, "references": False, "quick": True}
     told = plan(X, y, **options).choice.error
     for way in ("weighed", "moved"):
-        monkeypatch.setattr(Shape, way, lambda shape, found: shape)
+        monkeypatch.setattr(Shape, way, lambda shape, *found: shape)
     assert told < 0.05 * plan(X, y, **options).choice.error
 
 
@@ -102,7 +103,24 @@ def test_of_penalties_that_are_as_good_the_largest_is_taken(table, monkeypatch):
     settings = single(Shape.first("gaussian", None, 3).stretched(4.0).features(20, 0), 0)
     alphas = (1e-3, 1e-2, 1e-1, 10.0)
     errors = [tried(ground, settings, [alpha]).error for alpha in alphas]
-    for close, room in ((0, 1.0), (1, max(errors) / min(errors))):
-        monkeypatch.setattr("expunge.planning.trial._AS_GOOD", room)
+    for close, room in ((0, 0.0), (1, max(errors) / min(errors))):
+        monkeypatch.setattr(trial, "_AS_GOOD", room)
+        monkeypatch.setattr(trial, "_AT_MOST", room)
         wanted = alphas[-1] if close else alphas[errors.index(min(errors))]
         assert tried(ground, settings, alphas).settings.alpha == wanted
+
+
+@pytest.mark.parametrize(
+    ("worse", "noise", "taken"),
+    [
+        (0.002, 0.0, True),  # hardly worse
+        (0.01, 1.0, True),  # worse, but a standard error is 0.05
+        (0.01, 0.1, False),  # here it is 0.005
+        (0.04, 2.0, False),  # within a standard error, and too much to give up
+        (-0.04, 2.0, True),
+    ],
+)
+def test_a_larger_penalty_is_as_good_unless_it_is_surely_worse(rng, worse, noise, taken):
+    errors, swing = rng.exponential(size=400), noise * rng.standard_normal(400)
+    errors, swing = errors / errors.mean(), swing - swing.mean()
+    assert trial._as_good(np.column_stack([errors, errors + worse + swing]), np.arange(400)) == taken

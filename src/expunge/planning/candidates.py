@@ -11,6 +11,7 @@ from ..learning.settings import Settings
 from ..transformers import RandomFourier
 from .codes import Coding
 from .costs import Costs, predicted
+from .sample import standard_error
 from .trial import Trial
 
 GIVEN_UP = 0.01  # the largest part of the error that is given up for a cheaper model
@@ -125,12 +126,6 @@ def chosen(tried: Sequence[Tried], people: NDArray[np.intp], forget_ms: float | 
 def _close(worse: Floats, people: NDArray[np.intp]) -> bool:
     """Whether a mean difference is within one standard error."""
     return float(worse.mean()) <= standard_error(worse, people)
-
-
-def standard_error(values: Floats, people: NDArray[np.intp]) -> float:
-    """The standard error of a mean over rows of which one person may have several."""
-    residuals = np.bincount(people, weights=values - values.mean())  # what one person brings, others do not
-    return float(np.sqrt((residuals**2).sum())) / len(values)
 
 
 def described(features: RandomFourier) -> str:

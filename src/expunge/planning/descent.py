@@ -1,9 +1,12 @@
-"""Descent: the scales of all inputs at once, down the slope of the validation error.
+"""Descent: the scales of all inputs at once, down the slope of the validation error; then how inputs are mixed, too.
 
 The error that a ridge model makes on judging rows can be differentiated through its solve, at little more than the cost
 of the solve itself. Each step looks at other rows and at features that are drawn anew: where all steps had the same
 features the scales came to fit those very ones, and the error with others of the same scales was more than twice as
-high. The steps are Adam's (Kingma and Ba 2015); the scales are rounded to powers of two in the end.
+high. The steps are Adam's (Kingma and Ba 2015); what they find is rounded in the end, to powers of two and eighths.
+
+A feature turns along draws z . M theta, where M has one scale for each input; a mixing matrix makes features turn along
+sums and differences of inputs, which tables need where it is a ratio or a contrast that matters.
 """
 
 from dataclasses import dataclass
@@ -15,10 +18,11 @@ from ..encoding.frequencies import Frequencies, Kernel
 from ..exact.arrays import Floats
 from ..exact.blas import scipy_linalg
 from .ground import Ground
-from .shapes import LEAST, Shape
+from .shapes import FARTHEST, LEAST, MIXED, Shape
 
 _LEARNED, _JUDGING = 3_000, 2_000  # rows of a step
-_RATE, _LAST_RATE = 0.5, 0.05  # how far a step goes, in powers of two: at first, and in the end
+_RATE, _LAST = 0.5, 0.1  # how far a first step goes, in powers of two; the last goes this part of it
+_MIXING_RATES = 0.1, 0.2, 0.5  # of the entries of a mixing matrix, of scales and of the penalty, where inputs are mixed
 _MEMORY, _SQUARES = 0.8, 0.9  # what Adam keeps of the mean slope, and of its square
 _TAIL = 0.75  # the scales are those of the steps after this part of them, averaged
 _PULL = 0.5  # towards the scale of all, times inputs per row: where rows are few, slopes are mostly noise
@@ -37,44 +41,104 @@ class Batch:
 
     @classmethod
     def of(cls, ground: Ground, step: int) -> "Batch":
-        """The next rows of the next fold, from the beginning again after the last."""
+        """The next rows of the next fold, from the beginning again after the last.
+
+        All are rows that the fold learns from, a quarter of the people judging: those who judge the shapes in the end
+        have no part in making them.
+        """
         turn, k = divmod(step, len(ground.folds))
         fold, unit = ground.folds[k], np.sqrt(ground.variance)
-        learned, judging = _part(len(fold.Z), _LEARNED, turn), _part(len(fold.truth), _JUDGING, turn)
-        targets = fold.encoder.unscaled(fold.targets[learned])
-        return cls(fold.Z[learned], targets / unit, fold.judging[judging], fold.truth[judging] / unit)
+        again, quarter = divmod(turn, int(fold.quarters.max()) + 1)
+        judge = fold.quarters == quarter
+        learned, judging = _part(np.flatnonzero(~judge), _LEARNED, turn), _part(np.flatnonzero(judge), _JUDGING, again)
+        targets = fold.encoder.unscaled(fold.targets) / unit
+        return cls(fold.Z[learned], targets[learned], fold.Z[judging], targets[judging])
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What steps change, as one array of numbers: mixing, scales and penalty."""
+
+    columns: int  # d'
+    axes: NDArray[np.intp]  # (k,): the inputs that are mixed
+
+    def place(self, shape: Shape) -> Floats:
+        """Where steps begin that begin at a shape, (k k + d' + 1,)."""
+        scales = np.log2(np.maximum(shape.scale, 2.0**LEAST))
+        return np.concatenate([np.zeros(self.axes.size**2), scales, [_ALPHA]])
+
+    def parts(self, place: Floats) -> tuple[Floats, Floats, float]:
+        """The mixing matrix, (d', d'), the powers of two of the scales, (d',), and that of the penalty."""
+        k, mixing = self.axes.size, np.eye(self.columns)
+        mixing[np.ix_(self.axes, self.axes)] += place[: k * k].reshape(k, k)
+        return mixing, place[k * k : -1], float(place[-1])
+
+    def slope(self, place: Floats, by_metric: Floats, by_alpha: float) -> Floats:
+        """The slope by each number, from those by the entries of the metric and by the penalty."""
+        mixing, powers, power = self.parts(place)
+        by_scale = by_metric * np.exp2(powers)[:, None]
+        of_scales = np.log(2) * (by_scale * mixing).sum(axis=1)
+        return np.concatenate(
+            [by_scale[np.ix_(self.axes, self.axes)].ravel(), of_scales, [np.log(2) * 2.0**power * by_alpha]]
+        )
+
+    def each(self, of_mixing: float, of_scales: float, of_penalty: float) -> Floats:
+        """An array with these numbers at the places of each kind."""
+        return np.repeat([of_mixing, of_scales, of_penalty], [self.axes.size**2, self.columns, 1])
 
 
 def descended(ground: Ground, first: Shape, seed: int, *, steps: int, cosines: int) -> Shape:
-    """The shape where the steps end that begin at ``first``, which has no order."""
-    place = np.append(np.log2(first.scale), _ALPHA)  # (d' + 1,)
-    low, high = np.transpose([_SCALES] * ground.columns + [_ALPHAS])
+    """The shape where the steps end that begin at ``first``, which has no order and mixes nothing."""
+    course = Course(ground.columns, np.array([], dtype=np.intp))
+    _, powers, _ = course.parts(
+        _followed(ground, first, course, course.each(_RATE, _RATE, _RATE), (seed,), steps, cosines)
+    )
+    return first.moved(powers)
+
+
+def mixed(ground: Ground, first: Shape, seed: int, *, steps: int, cosines: int) -> Shape:
+    """The same for steps that also mix the most relevant inputs."""
+    most = np.argsort(-first.scale, kind="stable")[:MIXED]
+    course = Course(ground.columns, most[first.scale[most] > 0])
+    rates = course.each(*_MIXING_RATES)
+    mixing, powers, _ = course.parts(_followed(ground, first, course, rates, (seed, MIXED), steps, cosines))
+    return first.moved(powers, mixing)
+
+
+def _followed(
+    ground: Ground, first: Shape, course: Course, rates: Floats, seed: tuple[int, ...], steps: int, cosines: int
+) -> Floats:
+    """Where the steps end, as the mean of the last ones."""
+    place, low = course.place(first), course.each(-FARTHEST, _SCALES[0], _ALPHAS[0])
+    high, scales = course.each(FARTHEST, _SCALES[1], _ALPHAS[1]), course.each(0, 1, 0) > 0
     pull = min(1.0, _PULL * ground.columns / ground.rows)  # more would swing back and forth
     mean, square, tail = np.zeros_like(place), np.zeros_like(place), list[Floats]()
     for step in range(steps):
-        theta, phases = _drawn(first.kernel, ground.columns, cosines, (seed, step))
-        error, slope = sloped(Batch.of(ground, step), theta, phases, place)
+        draw, phases = _drawn(first.kernel, ground.columns, cosines, (*seed, step))
+        mixing, powers, penalty = course.parts(place)
+        batch, metric = Batch.of(ground, step), np.exp2(powers)[:, None] * mixing
+        error, by_metric, by_alpha = sloped(batch, draw, phases, metric, 2.0**penalty)
         if error == 0:
             break  # there is nothing to learn: the target is constant
-        slope /= error  # of the logarithm: a fall by a tenth counts alike everywhere
+        slope = course.slope(place, by_metric, by_alpha) / error  # of the logarithm: any fall by a tenth counts alike
         mean = _MEMORY * mean + (1 - _MEMORY) * slope
         square = _SQUARES * square + (1 - _SQUARES) * slope**2
-        rate = _RATE + (_LAST_RATE - _RATE) * step / steps
         move = mean / (1 - _MEMORY ** (step + 1)) / (np.sqrt(square / (1 - _SQUARES ** (step + 1))) + 1e-12)
-        move[:-1] += pull * (place[:-1] - place[:-1].mean())
-        place = np.clip(place - rate * move, low, high)
+        move[scales] += pull * (powers - powers.mean())
+        place = np.clip(place - rates * (1 + (_LAST - 1) * step / steps) * move, low, high)
         if step >= _TAIL * steps:
             tail.append(place)
-    return first.moved(np.mean(tail or [place], axis=0)[:-1])
+    last: Floats = np.mean(tail or [place], axis=0)
+    return last
 
 
-def sloped(batch: Batch, theta: Floats, phases: Floats, place: Floats) -> tuple[float, Floats]:
-    """The error of a model on the judging rows, and its slope: how it changes with each entry of ``place``.
+def sloped(batch: Batch, draw: Floats, phases: Floats, metric: Floats, alpha: float) -> tuple[float, Floats, float]:
+    """The error of a model on the judging rows, and how it changes with each entry of the metric and with alpha.
 
-    The model has the features cos(z . 2**place[:-1] theta + phases), the columns z themselves and an intercept, and the
-    penalty 2**place[-1]: (d', D), (D,), (d' + 1,) -> (d' + 1,).
+    The model has the features cos(z . metric draw + phases), the columns z themselves and an intercept, and the penalty
+    alpha: (d', D), (D,), (d', d') -> (d', d').
     """
-    theta, alpha, D = theta * np.exp2(place[:-1])[:, None], 2.0 ** place[-1], len(phases)
+    theta, D = metric @ draw, len(phases)
     angles, judged = batch.Z @ theta + phases, batch.judging @ theta + phases
     F = np.hstack([np.cos(angles), batch.Z])
     middle, level = F.mean(axis=0), batch.targets.mean(axis=0)
@@ -94,16 +158,16 @@ def sloped(batch: Batch, theta: Floats, phases: Floats, place: Floats) -> tuple[
     of_learned = rest @ v[:D].T - (F @ v + wrong.sum(axis=0) / len(F)) @ w[:D].T  # by each feature, (n, D)
     of_judging = wrong @ w[:D].T
     by_theta = -(batch.Z.T @ (of_learned * np.sin(angles)) + batch.judging.T @ (of_judging * np.sin(judged)))
-    return error, np.log(2) * np.append((theta * by_theta).sum(axis=1), -alpha * (v * w).sum())
+    return error, by_theta @ draw.T, -float((v * w).sum())
 
 
-def _drawn(kernel: Kernel, columns: int, cosines: int, seed: tuple[int, int]) -> tuple[Floats, Floats]:
+def _drawn(kernel: Kernel, columns: int, cosines: int, seed: tuple[int, ...]) -> tuple[Floats, Floats]:
     """Frequencies of unit scale and phases, in radians: (d', D) and (D,)."""
     rng = np.random.default_rng(seed)
     theta = 2 * np.pi * Frequencies.of(kernel, 1.0, None, columns).turns(cosines, rng)
     return theta, rng.uniform(0, 2 * np.pi, cosines)
 
 
-def _part(rows: int, count: int, turn: int) -> NDArray[np.intp]:
-    """So many rows, the next ones at each turn."""
-    return np.arange(turn * count, turn * count + min(rows, count)) % rows
+def _part(rows: NDArray[np.intp], count: int, turn: int) -> NDArray[np.intp]:
+    """So many of the rows, the next ones at each turn."""
+    return np.take(rows, np.arange(turn * count, turn * count + min(len(rows), count)), mode="wrap")

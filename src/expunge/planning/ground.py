@@ -4,7 +4,7 @@ Each trial then maps scaled columns that are taken as they are (bounds "unit"): 
 those that a model with the real bounds would have.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,17 +28,25 @@ class Fold:
     encoder: Encoder  # with the bounds of the rows that are learned from
     Z: Floats  # (n, d'), to learn from
     targets: Floats  # (n, t), scaled
+    owners: NDArray[np.intp]  # (n,), whose each of these rows is
     judging: Floats  # (m, d')
     truth: Floats  # (m, t), in the targets' own units
 
     @classmethod
-    def of(cls, blueprint: Blueprint, learn: tuple[Floats, Floats], judge: tuple[Floats, Floats]) -> "Fold":
-        """Scale rows as the model of this blueprint would that learned the first ones."""
-        X, y = blueprint.admit(*learn)
+    def of(cls, blueprint: Blueprint, sample: Sample, judge: NDArray[np.bool_]) -> "Fold":
+        """Scale rows of a sample as the model of this blueprint would that learned those which do not judge."""
+        X, y = blueprint.admit(sample.X[~judge], sample.y[~judge])
         rows = Rows(X, y, np.ones(len(X), dtype=np.bool_))
         encoder = blueprint.encoder(blueprint.measured(rows))
         scaled = encoder.scales.within(encoder.inputs)
-        return cls(encoder, scaled(X), encoder.targets.scale(y), scaled(encoder.nearest(judge[0])), judge[1])
+        judging = scaled(encoder.nearest(sample.X[judge]))
+        return cls(encoder, scaled(X), encoder.targets.scale(y), sample.people[~judge], judging, sample.y[judge])
+
+    @cached_property
+    def quarters(self) -> NDArray[np.intp]:
+        """The people who are learned from in four parts, or fewer if there are fewer people: (n,), from 0."""
+        people, number = np.unique(self.owners, return_inverse=True)
+        return number.reshape(-1) % min(4, len(people))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +64,9 @@ class Ground:
             code=Code.single(), bounds=bounds, target_bounds=target_bounds, scales=scales, clip=True, random_state=0
         )
         blueprint = draw_blueprint(settings, sample.X.shape[1], sample.y.shape[1])
-        X, y = sample.X, sample.y
-        folds = tuple(Fold.of(blueprint, (X[~judge], y[~judge]), (X[judge], y[judge])) for judge in sample.folds)
+        folds = tuple(Fold.of(blueprint, sample, judge) for judge in sample.folds)
         judging = sample.judging
-        variance = y[judging].var(axis=0)
+        variance = sample.y[judging].var(axis=0)
         return cls(folds, sample.people[judging], np.where(variance > 0, variance, 1.0))
 
     @cached_property
@@ -81,5 +88,5 @@ class Ground:
         """The same with at most so many folds, and at most so many rows to learn from in all: for a first look."""
         some = self.folds[:folds]
         part = slice(0, rows // len(some))
-        thin = tuple(Fold(one.encoder, one.Z[part], one.targets[part], one.judging, one.truth) for one in some)
+        thin = tuple(replace(one, Z=one.Z[part], targets=one.targets[part], owners=one.owners[part]) for one in some)
         return Ground(thin, self.people[: sum(len(one.truth) for one in some)], self.variance)

@@ -61,6 +61,12 @@ def draw_sample(
     return Sample(X[chosen], y[chosen], people, folds)
 
 
+def standard_error(values: Floats, people: NDArray[np.intp]) -> float:
+    """The standard error of a mean over rows of which one person may have several."""
+    residuals = np.bincount(people, weights=values - values.mean())  # what one person brings, others do not
+    return float(np.sqrt((residuals**2).sum())) / len(values)
+
+
 def _numbered(ids: NDArray[np.generic]) -> NDArray[np.intp]:
     """People as numbers from 0 by their first rows, so that 7 and "7" are drawn alike."""
     _, first, owners = np.unique(ids, return_index=True, return_inverse=True)

@@ -1,7 +1,8 @@
 """The search: shapes for the features, by which the validation error is small.
 
 The scales of the inputs are found in two ways. Where a feature looks at all inputs, the slope of the validation error
-is followed (`descent`), from a slow and from a fast beginning. For other kinds a first model says by its slopes which
+is followed (`descent`), from a slow and from a fast beginning; the Gaussian kernel is as good in every direction, so
+there the inputs are mixed, too. For other kinds a first model says by its slopes which
 inputs matter (Radhakrishnan et al. 2024 do so with a kernel machine), the next one looks at these more closely, round
 after round. The best two shapes are then polished with more features: the reach, and the scale of one input after the
 other, are doubled and halved.
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..encoding.frequencies import Kernel
 from ..exact.threads import spread
-from .descent import descended
+from .descent import descended, mixed
 from .ground import Ground
 from .shapes import Shape
 from .trial import Trial, relevance, single, tried
@@ -84,14 +85,16 @@ def search(ground: Ground, seed: int, told: Callable[[float], None], *, quick: b
 def _descended(
     ground: Ground, descents: Sequence[tuple[Kernel, float]], seed: int, steps: int, cosines: int
 ) -> list[Shape]:
-    """Where the descents end, as many at a time as there are threads."""
+    """Where the descents end, and from there on those that mix inputs; as many at a time as there are threads."""
+    firsts = [Shape.first(kernel, None, ground.columns).stretched(turns) for kernel, turns in descents]
+    ends = _each(partial(descended, ground, seed=seed, steps=steps, cosines=cosines), firsts)
+    gaussian = [shape for shape in ends if shape.kernel == "gaussian"]
+    return [*ends, *_each(partial(mixed, ground, seed=seed, steps=steps, cosines=cosines), gaussian)]
 
-    def some(k: int, n: int) -> list[Shape]:
-        firsts = [Shape.first(kernel, None, ground.columns).stretched(turns) for kernel, turns in descents[k::n]]
-        return [descended(ground, first, seed, steps=steps, cosines=cosines) for first in firsts]
 
-    made = spread(some, len(descents))
-    return [made[k % len(made)][k // len(made)] for k in range(len(descents))]
+def _each(task: Callable[[Shape], Shape], shapes: Sequence[Shape]) -> list[Shape]:
+    made = spread(lambda k, n: [task(shape) for shape in shapes[k::n]], len(shapes))
+    return [made[k % len(made)][k // len(made)] for k in range(len(shapes))]
 
 
 def _rounds(ground: Ground, shape: Shape, seed: int) -> Found:

@@ -1,6 +1,7 @@
 """Shapes: what the search varies about the features, on coarse grids: what a plan picks says little about anybody.
 
-A shape is a kernel, how many inputs a feature looks at, one power of two for all inputs and one for each.
+A shape is a kernel, how many inputs a feature looks at, one power of two for all inputs and one for each, and, of some
+shapes, how the most relevant inputs are mixed: a matrix of eighths.
 """
 
 import math
@@ -13,8 +14,11 @@ from ..exact.arrays import Floats
 from ..transformers import RandomFourier
 
 LEVELS = 7  # powers of two of relevance that slopes can give, from 1 down; below that, none
-LARGEST = 31  # scales are powers of two between 2^-31 and 2^31, or 0
+LARGEST = 26  # scales are powers of two between 2^-26 and 2^26, or 0: mixed ones are still numbers that features take
 LEAST = -12  # an input whose scale is at most this power of two has none
+MIXED = 12  # as many inputs are mixed at most
+EIGHTHS = 8  # entries of a mixing matrix are such parts of one,
+FARTHEST = 4  # and less than this from those of the identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +29,7 @@ class Shape:
     order: int | None
     reach: float  # a power of two, which the relevance of each input is multiplied by
     relevance: Floats  # (d',), powers of two, and 0
+    mixing: Floats | None = None  # (d', d'): what draws are multiplied by before the scales; None is the identity
 
     @classmethod
     def first(cls, kernel: Kernel, order: int | None, columns: int) -> "Shape":
@@ -61,10 +66,14 @@ class Shape:
         relevance = np.where(exponents > -LEVELS, np.exp2(exponents), 0.0)
         return replace(self, relevance=relevance).normalised(self.reach * self.spread)
 
-    def moved(self, powers: Floats) -> "Shape":
-        """The same with these scales, given as powers of two that are rounded."""
+    def moved(self, powers: Floats, mixing: Floats | None = None) -> "Shape":
+        """The same with these scales, given as powers of two that are rounded, and mixed by this matrix, rounded."""
         whole = np.rint(powers)
-        return replace(self, reach=1.0, relevance=np.where(whole <= min(LEAST, whole.max() - 1), 0.0, np.exp2(whole)))
+        relevance = np.where(whole <= min(LEAST, whole.max() - 1), 0.0, np.exp2(whole))
+        if mixing is not None:
+            one, farthest = np.eye(len(whole)), FARTHEST - 1 / EIGHTHS
+            mixing = one + np.clip(np.rint((mixing - one) * EIGHTHS) / EIGHTHS, -farthest, farthest)
+        return replace(self, reach=1.0, relevance=relevance, mixing=mixing)
 
     @property
     def scale(self) -> Floats:
@@ -72,8 +81,13 @@ class Shape:
         scale = self.reach * self.relevance
         return np.where(scale > 0, np.clip(scale, 2.0**-LARGEST, 2.0**LARGEST), 0.0)
 
+    @property
+    def metric(self) -> Floats:
+        """What draws are multiplied by: the scale of each input, (d',), or if inputs are mixed a matrix, (d', d')."""
+        return self.scale if self.mixing is None else self.scale[:, None] * self.mixing
+
     def features(self, cosines: int, seed: int) -> RandomFourier:
         """Features of this shape, and the inputs themselves."""
         return RandomFourier(
-            cosines, kernel=self.kernel, scale=self.scale, linear=True, order=self.order, random_state=seed
+            cosines, kernel=self.kernel, scale=self.metric, linear=True, order=self.order, random_state=seed
         )
