@@ -171,3 +171,20 @@ def test_bad_rows_are_refused(table):
     ):
         with pytest.raises(ValueError, match=reason):
             quick(*rows)
+
+
+@pytest.mark.parametrize("outside", ["X", "y"])
+def test_rows_outside_declared_bounds_are_refused_as_by_the_model_or_clipped(table, outside):
+    X, y, ids = table[0].copy(), table[1].copy(), table[2]
+    low, high = y.min(), y.max()
+    if outside == "X":
+        X[7, 1] = 1.5
+    else:
+        y[7] = high + 1
+    given = {"bounds": (0.0, 1.0), "target_bounds": (low, high)}
+    with pytest.raises(ValueError, match="rows outside the declared bounds: 1 in column") as refused:
+        quick(X, y, ids, **given)
+    with pytest.raises(ValueError, match="rows outside") as by_model:
+        expunge.CodedRegressor(**given).fit(X, y)
+    assert str(refused.value) == str(by_model.value)
+    quick(X, y, ids, **given, clip=True).best.fit(X, y)

@@ -131,6 +131,7 @@ def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: 
             bounds=schema.bounds(),
             target_bounds=schema.target_bounds(),
             scales=None if _free(schema) else schema.scales(),
+            clip=True,  # training says which rows are outside, and this may be another table
             rows=seen.total,
             progress=told,
             **options,

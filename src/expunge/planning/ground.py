@@ -90,3 +90,9 @@ class Ground:
         part = slice(0, rows // len(some))
         thin = tuple(replace(one, Z=one.Z[part], targets=one.targets[part], owners=one.owners[part]) for one in some)
         return Ground(thin, self.people[: sum(len(one.truth) for one in some)], self.variance)
+
+
+def refuse_outside(X: Floats, y: Floats, bounds: BoundsLike, target_bounds: BoundsLike) -> None:
+    """Refuse rows that a model with these bounds would refuse."""
+    settings = Settings(code=Code.single(), bounds=bounds, target_bounds=target_bounds, random_state=0)
+    draw_blueprint(settings, X.shape[1], y.shape[1]).admit(X, y)

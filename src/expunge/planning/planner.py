@@ -21,7 +21,7 @@ from .advice import advice
 from .candidates import Candidate, Size, Tried, chosen
 from .columns import proposed_scales
 from .finals import Finals
-from .ground import Ground
+from .ground import Ground, refuse_outside
 from .knowledge import bits
 from .references import Reference, compared
 from .sample import MOST_ROWS, QUICK_ROWS, draw_sample
@@ -99,6 +99,7 @@ def plan(
     bounds: BoundsLike = None,
     target_bounds: BoundsLike = None,
     scales: ScalesLike = None,
+    clip: bool = False,
     random_state: int = 0,
     forget_ms: float | None = None,
     max_features: int = 2000,
@@ -126,6 +127,8 @@ def plan(
     scales : optional
         As in `CodedRegressor`. None: inputs with many values are given twice, min-max and by knots that are rounded
         quantiles of the sample.
+    clip : bool
+        Whether rows outside declared bounds are clipped instead of refused; the model gets it, too.
     random_state : int
         The seed of sample, features and code, also of the model.
     forget_ms : float, optional
@@ -157,9 +160,11 @@ def plan(
     limit, told = _limit(forget_ms), progress or (lambda share: None)
     most, seed = whole_number("max_features", max_features), int(random_state)
     owners = None if ids is None else as_ids(ids, rows=len(X))
+    if not flag("clip", clip):
+        refuse_outside(X, y, bounds, target_bounds)
     sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
     given = proposed_scales(sample.X) if scales is None and not isinstance(bounds, str) else scales
-    base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "random_state": seed}
+    base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "clip": clip, "random_state": seed}
     ground = Ground.of(sample, bounds=bounds, target_bounds=target_bounds, scales=given)
     size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
     finals = Finals(ground, size, seed, most, codes=not quick)
