@@ -372,13 +372,18 @@ def test_a_larger_index_does_not_share_memory_with_the_smaller():
     assert small.find(as_ids([1])).slots.tolist() == [0]
 
 
-def test_an_index_that_is_mostly_gone_is_compacted_and_still_right():
-    index = index_of([(k, k) for k in range(100)])
-    for start in range(0, 90, 10):
-        index.erase(index.find(as_ids(range(start, start + 10))))
-    assert index.find(as_ids([95])).slots.tolist() == [95]
-    assert len(index._ids) < 60
-    assert index.entries()[0].tolist() == list(range(90, 100))
+@pytest.mark.parametrize("order", ["in order", "in reverse", "at random"])
+def test_an_erasure_is_as_small_beside_many_erased_ids(order, rng, monkeypatch):
+    monkeypatch.setattr("expunge.stores.ids._FEW", 20)
+    index, ids = index_of([(k, k) for k in range(2000)]), list(range(2000))
+    wanted = {"in order": ids[:-1], "in reverse": ids[:0:-1], "at random": rng.permutation(ids)[:-1].tolist()}[order]
+    for i in wanted:
+        found = index.find(as_ids([i]))
+        assert found.slots.tolist() == [i]
+        assert len(found.places) <= 23
+        index.erase(found)
+    assert len(index.entries()[0]) == 1
+    assert len(index._ids) <= 22
 
 
 def test_text_is_no_wider_than_the_longest_id_that_is_left():

@@ -1,6 +1,6 @@
 """Ids: whose row it is."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ from ..exact.arrays import Slots
 Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
 
 GONE = -1  # the slot of an erased row
+_FEW, _ONE_IN = 1_000, 512  # entries that are gone, before an index drops them
 
 _TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
 
@@ -63,8 +64,9 @@ class IdIndex:
     """Finds a person's slots, in the order in which the rows came.
 
     Two arrays, sorted by id. Erasing overwrites entries in place (the slot by `GONE`, the id by its right neighbour's,
-    which keeps the order), so its cost does not grow with the number of rows and the id is nowhere afterwards. Once
-    half of the entries are gone, the next search drops them.
+    which keeps the order), so the id is nowhere afterwards. Entries that are gone are looked at and overwritten along
+    with that neighbour: once there are a thousand, or one in 512, the next search drops them all. So the cost of a
+    request does not grow with the number of rows, nor with who was erased before.
     """
 
     def __init__(self, ids: Ids | None, slots: Slots) -> None:
@@ -94,9 +96,9 @@ class IdIndex:
 
     def find(self, wanted: Ids) -> "Found":
         """All rows of these ids; an id that has none is an error."""
-        if 2 * self._gone > len(self._ids):
-            self._ids, self._slots = self.entries()
-            self._gone = 0
+        if self._gone > max(_FEW, len(self._ids) // _ONE_IN):
+            live = self._slots != GONE
+            self._ids, self._slots, self._gone = self._ids[live], self._slots[live], 0
         low, high = self._ranges(wanted)
         spans = high - low
         owner, place = np.arange(len(wanted)), low
@@ -119,8 +121,11 @@ class IdIndex:
         places, ids = found.places, self._ids
         self._gone += int(np.count_nonzero(self._slots[places] != GONE))
         self._slots[places] = GONE
-        for first, last in _runs(places):
-            ids[first : last + 1] = ids[last + 1] if last + 1 < len(ids) else _last(ids.dtype)  # who comes next stays
+        lasts = np.flatnonzero(np.diff(places, append=-1) != 1)  # of each run of neighbours
+        after = places[lasts] + 1  # who comes next stays
+        heirs = ids.take(after, mode="clip")
+        heirs[after == len(ids)] = _last(ids.dtype)
+        ids[places] = heirs.repeat(np.diff(lasts, prepend=-1))
 
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Where the entries of these ids begin and end."""
@@ -169,13 +174,6 @@ def slots_of_mentions(
     ordered = np.empty_like(slots)
     ordered[np.argsort(group, kind="stable")] = slots
     return ordered
-
-
-def _runs(places: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
-    """The first and the last of each run of neighbours among sorted places."""
-    breaks = np.flatnonzero(places[1:] - places[:-1] != 1)
-    firsts, lasts = places[:1].tolist() + places[breaks + 1].tolist(), places[breaks].tolist() + places[-1:].tolist()
-    return zip(firsts, lasts, strict=True)
 
 
 def _same_kind(mine: Ids, theirs: Ids) -> None:
