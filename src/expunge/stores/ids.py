@@ -100,32 +100,35 @@ class IdIndex:
             live = self._slots != GONE
             self._ids, self._slots, self._gone = self._ids[live], self._slots[live], 0
         low, high = self._ranges(wanted)
-        spans = high - low
-        owner, place = np.arange(len(wanted)), low
-        if (spans != 1).any():  # an id with several rows, or none
-            owner = np.repeat(owner, spans)
-            place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
-        slots = self._slots[place]
-        live = slots != GONE
-        counts = np.bincount(owner[live], minlength=len(wanted))
+        if len(wanted) == 1:  # most requests: nothing is to be grouped
+            place = np.arange(low[0], high[0])
+            slots = self._slots[low[0] : high[0]]
+            slots = slots[slots != GONE]
+            counts = np.array([len(slots)])
+        else:
+            owner, place = _spread(low, high - low)
+            slots = self._slots[place]
+            live = slots != GONE
+            slots, counts = slots[live], np.bincount(owner[live], minlength=len(wanted))
+            place.sort()
         if counts.min(initial=1) == 0:
             unknown = np.flatnonzero(counts == 0)
             raise UnknownId(
                 f"ids that are not in the model (unknown, or unlearned before): {len(unknown):,} of {len(wanted):,}, "
                 f"{positions(unknown.tolist())}; nothing was changed"
             )
-        return Found(slots[live], counts, np.sort(place))
+        return Found(slots, counts, place)
 
     def erase(self, found: "Found") -> None:
         """Forget the ids that were found. Doing it again changes nothing."""
         places, ids = found.places, self._ids
         self._gone += int(np.count_nonzero(self._slots[places] != GONE))
         self._slots[places] = GONE
-        lasts = np.flatnonzero(np.diff(places, append=-1) != 1)  # of each run of neighbours
+        lasts = _last_of_runs(places)
         after = places[lasts] + 1  # who comes next stays
         heirs = ids.take(after, mode="clip")
         heirs[after == len(ids)] = _last(ids.dtype)
-        ids[places] = heirs.repeat(np.diff(lasts, prepend=-1))
+        ids[places] = heirs if len(heirs) == 1 else heirs.repeat(np.diff(lasts, prepend=-1))
 
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Where the entries of these ids begin and end."""
@@ -174,6 +177,19 @@ def slots_of_mentions(
     ordered = np.empty_like(slots)
     ordered[np.argsort(group, kind="stable")] = slots
     return ordered
+
+
+def _spread(first: NDArray[np.intp], counts: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """So many places from each first one on, and which of the ranges each place is of."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+
+
+def _last_of_runs(places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Where runs of neighbours end among sorted places."""
+    if len(places) and places[-1] - places[0] == len(places) - 1:
+        return np.array([len(places) - 1])
+    return np.flatnonzero(np.diff(places, append=-1) != 1)
 
 
 def _same_kind(mine: Ids, theirs: Ids) -> None:
