@@ -68,7 +68,7 @@ class Rows:
 
     def take(self, slots: Slots) -> tuple[Floats, Floats]:
         """The rows in slots that have one: (k,) -> (k, d), (k, t). Every row that is read is read here."""
-        return self.X[slots], self.y[slots]
+        return self.X.take(slots, axis=0), self.y.take(slots, axis=0)  # for few rows faster than indexing
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         return lambda: self.commit(change)
