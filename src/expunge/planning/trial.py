@@ -31,7 +31,7 @@ _DIGITS = 5  # to which errors are compared: what differs less may differ betwee
 # Of penalties that are as good the largest is taken, it does less harm where rows are rare: with the smallest, ten test
 # rows of ten thousand were nearly half of the error on one table. As good is what one standard error does not tell from
 # the best, but never what is worse by more than the second of these parts of its error, and always within the first.
-_AS_GOOD, _AT_MOST = 0.003, 0.015
+_AS_GOOD, _AT_MOST = 0.003, 0.03
 _SLOPES = 2_000  # rows at which slopes are looked at
 
 
