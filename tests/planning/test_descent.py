@@ -80,6 +80,15 @@ def test_mixing_finds_the_difference_that_matters(table):
     assert errors[0] < 0.7 * errors[1]
 
 
+def test_rounding_moves_a_mixed_metric_by_little(table, monkeypatch):
+    ends, followed = [], descent._followed
+    monkeypatch.setattr(descent, "_followed", lambda *given: ends.append(followed(*given)) or ends[-1])
+    found = mixed(ground_of(table), Shape.first("gaussian", None, 3), 0, steps=30, cosines=40)
+    mixing, powers, _ = Course(3, np.argsort(-np.ones(3), kind="stable")).parts(ends[0])
+    assert found.metric == pytest.approx(2 ** powers[:, None] * mixing, abs=2 ** powers.max() / 8)
+    assert found.metric != pytest.approx(2 ** np.rint(powers)[:, None] * mixing, abs=2 ** powers.max() / 8)
+
+
 def test_only_the_most_relevant_inputs_are_mixed(rng):
     X = rng.random((200, MIXED + 4))
     sample = draw_sample(X, X[:, :1] * X[:, 1:2], None, np.random.default_rng(0), most=1000)

@@ -102,7 +102,9 @@ def mixed(ground: Ground, first: Shape, seed: int, *, steps: int, cosines: int) 
     course = Course(ground.columns, most[first.scale[most] > 0])
     rates = course.each(*_MIXING_RATES)
     mixing, powers, _ = course.parts(_followed(ground, first, course, rates, (seed, MIXED), steps, cosines))
-    return first.moved(powers, mixing)
+    apart = np.zeros(ground.columns)
+    apart[course.axes] = (powers - np.rint(powers))[course.axes]
+    return first.moved(powers, mixing * np.exp2(apart)[:, None])  # eighths say what powers of two are too coarse for
 
 
 def _followed(
