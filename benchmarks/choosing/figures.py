@@ -104,10 +104,11 @@ def relevance(lines: Lines, plan: Plan, path: Path) -> None:
 
 
 def found_relevance(plan: Plan) -> Floats:
-    """The scale of each input; of one that is given twice, the larger."""
+    """The scale of each input, or the length of its row of a metric; of one that is given twice, the larger."""
     model = plan.best
     assert model.features is not None
     scale = np.asarray(model.features.get_params()["scale"])
+    scale = scale if scale.ndim == 1 else np.linalg.norm(scale, axis=1)
     source = Scales.of(model.scales, len(INPUTS)).source
     return np.array([scale[source == j].max() for j in range(len(INPUTS))])
 
