@@ -5,8 +5,9 @@ of the solve itself. Each step looks at other rows and at features that are draw
 features the scales came to fit those very ones, and the error with others of the same scales was more than twice as
 high. The steps are Adam's (Kingma and Ba 2015); what they find is rounded in the end, to powers of two and eighths.
 
-A feature turns along draws z . M theta, where M has one scale for each input; a mixing matrix makes features turn along
-sums and differences of inputs, which tables need where it is a ratio or a contrast that matters.
+The angle of a feature is z . M theta, where z is a row and theta a draw. At first the metric M is diagonal, one scale
+for each input. A full one, a mixing matrix with its rows times the scales, lets features follow sums and differences of
+inputs.
 """
 
 from dataclasses import dataclass

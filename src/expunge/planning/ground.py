@@ -45,8 +45,8 @@ class Fold:
     @cached_property
     def quarters(self) -> NDArray[np.intp]:
         """The people who are learned from in four parts, or fewer if there are fewer people: (n,), from 0."""
-        people, number = np.unique(self.owners, return_inverse=True)
-        return number.reshape(-1) % min(4, len(people))
+        _, number = np.unique(self.owners, return_inverse=True)
+        return number.reshape(-1) % 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,10 @@
 """The search: shapes for the features, by which the validation error is small.
 
 The scales of the inputs are found in two ways. Where a feature looks at all inputs, the slope of the validation error
-is followed (`descent`), from a slow and from a fast beginning; the Gaussian kernel is as good in every direction, so
-there the inputs are mixed, too. For other kinds a first model says by its slopes which
-inputs matter (Radhakrishnan et al. 2024 do so with a kernel machine), the next one looks at these more closely, round
-after round. The best two shapes are then polished with more features: the reach, and the scale of one input after the
-other, are doubled and halved.
+is followed (`descent`), from a slow and from a fast beginning; with the Gaussian kernel the inputs are then mixed, too.
+For other kinds a first model says by its slopes which inputs matter (Radhakrishnan et al. 2024 do so with a kernel
+machine), the next one looks at these more closely, round after round. The best two shapes are then polished with more
+features: the reach, and the scale of one input after the other, are doubled and halved.
 """
 
 from collections.abc import Callable, Iterator, Sequence

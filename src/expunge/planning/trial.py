@@ -28,9 +28,10 @@ from .sample import standard_error
 
 ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 _DIGITS = 5  # to which errors are compared: what differs less may differ between machines
-# Of penalties that are as good the largest is taken, it does less harm where rows are rare: with the smallest, ten test
-# rows of ten thousand were nearly half of the error on one table. As good is what one standard error does not tell from
-# the best, but never what is worse by more than the second of these parts of its error, and always within the first.
+# Of penalties that are as good the largest is taken, because it does less harm where rows are rare: with the smallest,
+# ten test rows of ten thousand were nearly half of the error on one table. A penalty is as good if its error is at most
+# one standard error above the least. Less than the first part of the least error above it always is, more than the
+# second never.
 _AS_GOOD, _AT_MOST = 0.003, 0.03
 _SLOPES = 2_000  # rows at which slopes are looked at
 
