@@ -20,7 +20,6 @@ def table(rng):
     return rng.uniform(-1, 1, (80, 3)), rng.uniform(-1, 1, 80)
 
 
-@pytest.mark.filterwarnings("ignore:Objective did not converge")  # a lasso on a few rows
 @settings(max_examples=80)
 @given(regressors(), tables(), st.integers(0, 2**20), st.sampled_from([1.0, 1.5, 1e3, 1e150]))
 def test_a_prediction_is_that_of_the_nearest_row_inside(estimator, table, seed, factor):
@@ -34,7 +33,6 @@ def test_a_prediction_is_that_of_the_nearest_row_inside(estimator, table, seed, 
     assert not model.outside_rows(X).any()
 
 
-@pytest.mark.filterwarnings("ignore:Objective did not converge")  # a lasso on a few rows
 @settings(max_examples=40)
 @given(regressors(), tables())
 def test_inside_the_bounds_nothing_is_changed(estimator, table):

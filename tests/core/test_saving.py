@@ -37,7 +37,6 @@ def own(model):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Objective did not converge")  # a lasso on a few rows
 @examples(60)
 @given(regressors(own_features=True), tables(), st.sampled_from(["numbers", "text"]))
 def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_factory, estimator, table, kind):
@@ -381,7 +380,6 @@ def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
             CodedRegressor.load(path)
 
 
-@pytest.mark.filterwarnings("ignore:Objective did not converge")  # a lasso on a few rows
 @examples(60)
 @given(regressors(), tables())
 def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, table):
