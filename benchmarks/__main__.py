@@ -18,6 +18,7 @@ SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
     "batch": [forgetting.batches],
     "features": [forgetting.features],
     "rows": [forgetting.rows],
+    "streams": [forgetting.streams],
     "shapes": [forgetting.shapes],
     "insert": [forgetting.inserting],
     "sustained": [forgetting.sustained],

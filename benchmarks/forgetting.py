@@ -135,6 +135,26 @@ def rows(*, quick: bool = False) -> Iterator[Result]:
         yield compared("rows", what, mine, times[0], against="1 row of 10,000", kind="of", goal=goal, why=why)
 
 
+def streams(*, quick: bool = False) -> Iterator[Result]:
+    """A third of the ids is gone, and the next go on in the same order: who was erased before must not matter."""
+    n = 60_000 if quick else 600_000
+    task, whole = synthetic(n, 25), np.arange(n)
+    orders = {"in order": whole, "in reverse": whole[::-1], "at random": np.random.default_rng(3).permutation(n)}
+
+    def going_on(order: Rows) -> Callable[[], object]:
+        model = Ours(task, shards=20, rate=5).model
+        model.unlearn(order[: n // 3])
+        following = iter(order[n // 3 :].tolist())
+        return lambda: model.unlearn(next(following))
+
+    fresh, *times = in_turns(
+        forgetting(Ours(task, shards=20, rate=5)), *map(going_on, orders.values()), rounds=5 if quick else 9, calls=400
+    )
+    for order, mine in zip(orders, times, strict=True):
+        what = f"forget 1 row {order}, a third of {n:,} gone, D=25, s=20"
+        yield compared("streams", what, mine, fresh, against="1 row, none gone", kind="of", goal=1.2)
+
+
 def shapes(*, quick: bool = False) -> Iterator[Result]:
     """Learners from 1 to 100, keep="rows" against keep="coded", and a row that holds an observed bound."""
     task = protein()
