@@ -1,6 +1,7 @@
 """What every fitted model has: a lock, what it holds, the checks of rows that come, and what can be read of it."""
 
 import copy
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -166,6 +167,22 @@ class Holder(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         if not reset and y.shape[1] != (t := self._state.ensemble.encoder.n_targets):
             raise InvalidInput(f"y must have {t} columns as in fit, got {y.shape[1]}")
         return X, y, flat
+
+    def _inputs(self, X: TableLike) -> Floats:
+        """Check rows without targets; rows that need no conversion are only looked at."""
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous and self._fits(X.shape):
+            with np.errstate(all="ignore"):
+                finite = math.isfinite(X.sum())  # of large numbers it need not be: then they are looked at again
+            if finite:
+                return X
+        # In C order, because BLAS rounds other orders otherwise.
+        checked: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return checked
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether rows without names of columns may have this shape."""
+        named = "feature_names_in_" in self.__dict__
+        return not named and len(shape) == 2 and shape[0] > 0 and shape[1] == self.n_features_in_
 
     def _rows(self, X: TableLike, y: ColumnLike) -> tuple[Floats, Floats]:
         """Check rows for a model that is fitted; return them as they will be kept."""

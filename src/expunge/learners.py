@@ -56,13 +56,16 @@ class EstimatorRule:
     def model(self, state: Any, encoder: Encoder) -> Any:
         return state
 
-    def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+    def aggregated(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
+        return models
+
+    def predictor(self, aggregated: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
         reduce = np.mean if aggregate == "mean" else np.median
 
         def predict(phi: Floats) -> Floats:
             if intercept:
                 phi = np.column_stack([phi, np.ones(len(phi))])
-            return reduce([np.reshape(model.predict(phi), (len(phi), -1)) for model in models], axis=0)
+            return reduce([np.reshape(model.predict(phi), (len(phi), -1)) for model in aggregated], axis=0)
 
         return predict
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
 
 from .encoding.bounds import BoundsLike
 from .encoding.codes import Code
@@ -261,9 +260,8 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
     def predict(self, X: TableLike) -> Floats:
         """Predict the target of rows: (n, d) -> (n,) or (n, t); for rows outside the bounds see ``outside``."""
         held = self._fitted()
-        X = validate_data(self, X, dtype=np.float64, order="C", reset=False)  # BLAS rounds other orders otherwise
         try:
-            predicted = held.state.ensemble.predict(X)
+            predicted = held.state.ensemble.predict(self._inputs(X))
         except NothingLearned as error:
             raise NothingToPredictFrom(str(error)) from None
         return predicted[:, 0] if held.flat else predicted
@@ -271,8 +269,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
     def outside_rows(self, X: TableLike) -> NDArray[np.bool_]:
         """Which rows have an input outside the bounds in force, (n,): ``outside`` says what is predicted for them."""
         held = self._fitted()
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return held.state.ensemble.encoder.inputs.outside_rows(X)
+        return held.state.ensemble.encoder.inputs.outside_rows(self._inputs(X))
 
     @exclusive
     def digest(self) -> str:

@@ -6,12 +6,15 @@ import hashlib
 import sys
 import threading
 import tracemalloc
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Lasso, LassoCV, LinearRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils.validation import validate_data
 
 import expunge.exact.moments
 from expunge import Code, CodedRegressor, ExpungeError, Powers, RandomFourier
@@ -157,6 +160,47 @@ def test_prediction_never_refuses_a_row_for_being_outside(table):
         for bounds in ((-1, 1), "unit", None):
             model = CodedRegressor(bounds=bounds, features=features, random_state=0).fit(X, y)
             assert np.isfinite(model.predict(X * 1e6)).all()
+
+
+ODD = {
+    "plain": lambda X: X,
+    "one row": lambda X: X[:1],
+    "no row": lambda X: X[:0],
+    "other order": np.asfortranarray,
+    "every second row": lambda X: X[::2],
+    "single precision": lambda X: X.astype(np.float32),
+    "other byte order": lambda X: X.astype(">f8"),
+    "a list": lambda X: X.tolist(),
+    "one-dimensional": lambda X: X[0],
+    "too few columns": lambda X: X[:, :-1].copy(),
+    "NaN": lambda X: np.where(X > 0.9, np.nan, X),
+    "infinite": lambda X: np.where(X > 0.9, np.inf, X),
+    "large": lambda X: np.where(X > 0.5, 1e308, X),
+    "large and infinite": lambda X: np.where(X > 0.5, 1e308, np.where(X < 0.1, -np.inf, X)),
+    "a frame": pd.DataFrame,
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_to_predict_are_checked_as_scikit_learn_checks_them(table, odd, named):
+    X, y = table
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]) if named else X
+    model = CodedRegressor(shards=1, rate=1, features=RandomFourier(5), random_state=0).fit(frame, y)
+
+    def outcome(check):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                rows = check(ODD[odd](X))
+            except ValueError as error:
+                return str(error)
+        return rows.tobytes(), rows.shape, rows.flags.c_contiguous, [str(one.message) for one in caught]
+
+    def validated(rows):
+        return validate_data(model, rows, dtype=np.float64, order="C", reset=False)
+
+    assert outcome(model._inputs) == outcome(validated)
 
 
 def test_a_sorted_table_is_learned_as_well_as_a_shuffled_one():

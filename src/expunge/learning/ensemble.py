@@ -6,6 +6,7 @@ the new ensemble first and commits the change afterwards, so a failure in betwee
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,8 @@ class Ensemble:
 
     def predict(self, X: Floats) -> Floats:
         """Predict rows in their own units: (n, d) -> (n, t)."""
-        models = [model for model in self.models if model is not None]
-        if not models:
-            raise NothingLearned("every row was unlearned: there is nothing to predict from; add rows first")
         encoder, out = self.encoder, np.empty((len(X), self.encoder.n_targets))
-        predict = self.rule.predictor(models, self.aggregate, encoder.intercept)
+        predict = self.rule.predictor(self._aggregated, self.aggregate, encoder.intercept)
 
         def part(k: int, n: int) -> None:
             for block in cut(len(X), encoder.n_weights, part=(k, n)):
@@ -74,6 +72,14 @@ class Ensemble:
         with one_blas_thread():
             spread(part, len(X) // SPREAD_ROWS)
         return encoder.unscaled(out)
+
+    @cached_property
+    def _aggregated(self) -> list[Any]:
+        """What predicts."""
+        models = [model for model in self.models if model is not None]
+        if not models:
+            raise NothingLearned("every row was unlearned: there is nothing to predict from; add rows first")
+        return self.rule.aggregated(models, self.aggregate)
 
     def digest(self) -> str:
         """SHA-256 over the public parameters, the slots in use and each learner's integers: 64 hex characters."""

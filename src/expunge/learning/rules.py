@@ -39,7 +39,10 @@ class Rule(Protocol):
     def model(self, state: Any, encoder: Encoder) -> Any:
         """What predicts, or None if there is no row left to learn from."""
 
-    def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+    def aggregated(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
+        """What `predictor` takes, kept for as long as the models are: one model instead of many, where that is one."""
+
+    def predictor(self, aggregated: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
         """A function from features to aggregated predictions: (b, D) -> (b, t)."""
 
     def fingerprint(self, state: Any, encoder: Encoder, store: Store, learner: int) -> bytes:
@@ -90,10 +93,12 @@ class RidgeRule:
             state, bits=encoder.bits, targets=encoder.n_targets, alpha=self.alpha, intercept=encoder.intercept
         )
 
-    def predictor(self, models: list[Floats], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
-        if aggregate == "mean":  # the mean of linear models is the linear model of mean weights (Algorithm 1, line 16)
-            models = [mean_weights(models)]
-        parts = [(W[:-1], W[-1]) if intercept else (W, 0.0) for W in models]
+    def aggregated(self, models: list[Floats], aggregate: Aggregate) -> list[Floats]:
+        # The mean of linear models is the linear model of mean weights (Algorithm 1, line 16).
+        return [mean_weights(models)] if aggregate == "mean" else models
+
+    def predictor(self, aggregated: list[Floats], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+        parts = [(W[:-1], W[-1]) if intercept else (W, 0.0) for W in aggregated]
         if len(parts) == 1:
             return lambda phi: phi @ parts[0][0] + parts[0][1]
         return lambda phi: np.median([phi @ coef + constant for coef, constant in parts], axis=0)
