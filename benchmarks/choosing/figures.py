@@ -104,11 +104,12 @@ def relevance(lines: Lines, plan: Plan, path: Path) -> None:
 
 
 def found_relevance(plan: Plan) -> Floats:
-    """The scale of each input, or the length of its row of a metric; of one that is given twice, the larger."""
+    """The scale of each input, or the length of its row of a metric; of several (given twice, a blend) the largest."""
     model = plan.best
     assert model.features is not None
-    scale = np.asarray(model.features.get_params()["scale"])
-    scale = scale if scale.ndim == 1 else np.linalg.norm(scale, axis=1)
+    known = model.features.get_params()
+    parts = known["scale"] if "+" in known["kernel"] else [known["scale"]]
+    scale = np.max([part if part.ndim == 1 else np.linalg.norm(part, axis=1) for part in parts], axis=0)
     source = Scales.of(model.scales, len(INPUTS)).source
     return np.array([scale[source == j].max() for j in range(len(INPUTS))])
 

@@ -67,7 +67,8 @@ def described(model: CodedRegressor) -> str:
     if order := known.get("order"):
         parts.append(f"order {order}")
     if (scale := known.get("scale")) is not None:
-        parts.append({0: f"scale {scale}", 1: "relevance", 2: "metric"}[np.ndim(scale)])
+        of_each = np.ndim(scale) - ("+" in known["kernel"] and np.ndim(scale) > 0)  # kernel, if they are several
+        parts.append({0: f"scale {scale}", 1: "relevance", 2: "metric"}[of_each])
     return ", ".join([*parts, f"alpha {model.alpha:g}", shape])
 
 

@@ -74,11 +74,13 @@ class RandomFourier(_Transformer, RandomFourierMap, name="RandomFourier"):
         How theta is distributed, and so which kernel the features approximate. "gaussian": normal entries, as in the
         paper. "laplacian": Cauchy entries, exp(-|x - x'|_1); often better on tables with sharp edges. The others are
         Matern kernels of smoothness 1/2 (exp(-|x - x'|_2)), 3/2 and 5/2: normal vectors over the root of a chi-square
-        per degree of freedom, of which there are 1, 3 and 5.
+        per degree of freedom, of which there are 1, 3 and 5. Several with + in between ("gaussian+laplacian") take
+        turns: of k kernels, feature j has the one with number j % k.
     scale : float, or array of shape (d,) or (d, d), optional
         What theta is multiplied by, an inverse length: a number; or one >= 0 per input, its relevance (0: it has no
         influence on the cosines); or a matrix, theta = scale @ draw. None is 1 / sqrt(2 d), the paper's choice, where
-        d counts the inputs that a feature looks at.
+        d counts the inputs that a feature looks at. With k kernels an array has one such entry for each of them,
+        (k, d) or (k, d, d).
     linear : bool
         Whether the inputs themselves are features, too, after the cosines.
     order : int, optional

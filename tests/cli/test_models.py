@@ -33,6 +33,7 @@ def asked(**given):
         ("fourier:7", RandomFourier(7)),
         ("fourier:7,linear", RandomFourier(7, linear=True)),
         ("fourier:7,scale=0.5,kernel=laplacian", RandomFourier(7, scale=0.5, kernel="laplacian")),
+        ("fourier:7,kernel=gaussian+laplacian", RandomFourier(7, kernel="gaussian+laplacian")),
         ("fourier:1000,kernel=matern32,scale=2,linear,order=3",)
         + (RandomFourier(1000, kernel="matern32", scale=2.0, linear=True, order=3),),
     ],

@@ -28,6 +28,7 @@ MAPS = [
     RandomFourier(7, random_state=0),
     RandomFourier(5, kernel="laplacian", random_state=1),
     RandomFourier(6, kernel="matern32", linear=True, order=2, random_state=2),
+    RandomFourier(7, kernel="gaussian+laplacian", random_state=3),
 ]
 unit_floats = st.floats(-1, 1)
 
@@ -115,8 +116,10 @@ def test_rounding_hardly_moves_a_projection():
 
 
 @pytest.mark.parametrize("model", MAPS, ids=repr)
-def test_neither_the_block_size_nor_the_company_shows_in_a_feature(model, monkeypatch):
+@pytest.mark.parametrize("reach", [1, 40, 1e30])
+def test_neither_the_block_size_nor_the_company_shows_in_a_feature(model, reach, monkeypatch):
     x = np.random.default_rng(0).uniform(-1, 1, (203, 6))
+    x[::3] *= reach  # beyond 1 phases are rounded, but always alike
     model = clone(model).fit(x)
     whole = model.transform(x)
     for block in (1, 64, 1000, 2**20):

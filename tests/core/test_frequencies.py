@@ -76,6 +76,30 @@ def test_a_matrix_turns_and_stretches_the_inputs(points, kernel):
         assert np.abs(approximated(drawn(3, kernel=kernel, scale=form), x, y) - expected).max() < SPREAD
 
 
+@pytest.mark.parametrize("scales", [None, 2.0, [[0.5, 4.0, 0.0], [2.0, 0.0, 1.0]], [np.eye(3), 3.0 * np.eye(3)[::-1]]])
+def test_features_of_several_kernels_approximate_their_mean(points, scales):
+    x, y = points
+    given = scales if isinstance(scales, list) else [scales] * 2
+    kernels = ["laplacian", "gaussian"]
+    expected = np.mean(
+        [approximated(drawn(3, kernel=k, scale=s), x, y) for k, s in zip(kernels, given, strict=True)], axis=0
+    )
+    model = drawn(3, kernel="laplacian+gaussian", scale=np.array(scales) if isinstance(scales, list) else scales)
+    assert np.abs(approximated(model, x, y) - expected).max() < 2 * SPREAD
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_kernels_take_turns(count):
+    model = drawn(2, count, kernel="gaussian+matern52+gaussian", scale=[[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    looks = (model.projection_ != 0).T.tolist()
+    assert looks == [[[True, False], [True, True], [False, True]][j % 3] for j in range(count)]
+
+
+def test_several_kernels_with_an_order_each_follow_it():
+    model = drawn(4, 12, kernel="gaussian+laplacian", order=2)
+    assert np.count_nonzero(model.projection_, axis=0).tolist() == [1, 1, 2, 2] * 3
+
+
 def test_a_number_an_array_and_a_diagonal_matrix_are_one_draw():
     number, array, matrix = (drawn(4, 50, seed=3, scale=scale) for scale in (2.0, np.full(4, 2.0), 2.0 * np.eye(4)))
     np.testing.assert_array_equal(number.projection_, array.projection_)
@@ -190,6 +214,12 @@ def test_a_straight_line_is_learned_with_linear_features(rng):
     [
         ({"kernel": "matern"}, "kernel must be one of 'gaussian', 'laplacian', 'exponential', 'matern32', 'matern52'"),
         ({"kernel": ["gaussian"]}, "kernel must be one of"),
+        ({"kernel": "gaussian+"}, r"or some of them with \+ in between, got 'gaussian\+'"),
+        ({"kernel": "gaussian+gaussian", "scale": [1.0]}, "an entry for each of 2 kernels"),
+        ({"kernel": "gaussian+gaussian", "scale": np.array(1.0)}, "an entry for each of 2 kernels"),
+        ({"kernel": "gaussian+gaussian", "scale": [[1.0], np.ones((3, 3))]}, r"got shape \(1,\)"),
+        ({"kernel": "gaussian+gaussian", "scale": [[1.0, 1.0], [0.0, 0.0]]}, "not all 0"),
+        ({"kernel": "gaussian+gaussian", "scale": np.ones((2, 3))}, r"of 2 scaled inputs here, got shape \(3,\)"),
         ({"linear": 1}, "linear must be True or False, got 1"),
         ({"order": 0}, "order must be a whole number of at least 1, got 0"),
         ({"order": 1.5}, "order must be a whole number"),
@@ -241,6 +271,8 @@ def test_a_scale_counts_the_scaled_columns_and_not_the_inputs(rng):
         ({"scale": np.array([[1.0, 1.0], [0.0, 0.0]])}, {"scale": [0.0, 1.0]}),
         ({"order": 1}, {}),
         ({"scale": [1.0, 0.0]}, {}),
+        ({"kernel": "gaussian+gaussian", "scale": [[1.0, 0.0], [1.0, 1.0]]},)
+        + ({"kernel": "gaussian+gaussian", "scale": [[1.0, 1.0], [1.0, 0.0]]},),
     ],
     ids=repr,
 )

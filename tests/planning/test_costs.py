@@ -58,16 +58,16 @@ def test_a_row_of_a_dense_code_feeds_every_learner():
 
 def test_a_plan_counts_the_rows_that_will_be_trained_on(planned):
     for line in planned.table:
-        width = line.cosines + len(planned.best.features.scale) + 2
+        width = line.cosines + planned.best.features.scale.shape[-1] + 2
         assert line.forget_ms == costs(Coding(line.shards, line.rate), width).forget_ms
 
 
 def test_the_bits_of_a_plan_by_hand():
-    settings = 5 * 9 * 8 * 6  # kinds, penalties, numbers of cosines, codes
-    scales, mixing = 3 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
+    settings = 6**3 * 9 * 8 * 6 * 3  # up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
+    scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
     assert bits(3, []) == pytest.approx(math.log2(settings) + scales + mixing)
     which = math.log2(20 * 19 * 18 * 17 * 16 * 15 * 14 * 13 / math.factorial(8))  # twelve of twenty are mixed
-    assert bits(20, []) == pytest.approx(math.log2(settings) + 20 * math.log2(54) + 144 * math.log2(63) + which)
+    assert bits(20, []) == pytest.approx(math.log2(settings) + 60 * math.log2(54) + 144 * math.log2(63) + which)
     assert bits(3, [2, 1]) - bits(3, []) == pytest.approx(math.log2(257 * 256 / 2) + math.log2(257))
 
 

@@ -46,6 +46,14 @@ def test_of_many_rows_one_quarter_judges(monkeypatch):
     assert fold.sum() == 75
 
 
+@pytest.mark.parametrize(("rows", "judging"), [(101, 51), (180, 90), (181, 46)])
+def test_of_some_rows_two_quarters_judge_in_turn(rows, judging, monkeypatch):
+    monkeypatch.setattr(room, "_FEW_ROWS", 100)
+    made = drawn(np.arange(rows), 300)
+    assert len(made.judging) == len(set(made.judging)) == judging
+    assert len(made.folds) == (2 if rows < 181 else 1)
+
+
 def test_a_sorted_table_is_not_sampled_in_its_order():
     made = drawn(np.arange(300), 1000)
     assert abs(np.corrcoef(made.X[:, 0], np.arange(300))[0, 1]) < 0.2

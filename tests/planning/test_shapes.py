@@ -10,7 +10,7 @@ from expunge.encoding.frequencies import Frequencies
 from expunge.planning.ground import Ground
 from expunge.planning.sample import draw_sample
 from expunge.planning.search import KINDS
-from expunge.planning.shapes import LEVELS, Shape
+from expunge.planning.shapes import LEVELS, Blend, Shape, blends
 from expunge.planning.trial import relevance, single, tried
 
 
@@ -66,6 +66,24 @@ def test_a_shape_is_the_features_that_it_makes():
     made = Shape("exponential", 3, 4.0, np.array([1.0, 0.5, 0.0])).features(11, 5).get_params()
     assert made.pop("scale").tolist() == [4.0, 2.0, 0.0]
     assert made == {"n_features": 11, "kernel": "exponential", "linear": True, "order": 3, "random_state": 5}
+
+
+def test_a_blend_is_features_of_its_shapes_in_turn():
+    one = Shape("laplacian", None, 4.0, np.array([1.0, 0.5]))
+    two = Shape("gaussian", None, 1.0, np.array([1.0, 2.0]), np.array([[1.0, 0.5], [0.0, 1.0]]))
+    made = Blend((one, two)).stretched(2.0).features(11, 5).get_params()
+    assert made.pop("scale").tolist() == [[[8.0, 0.0], [0.0, 4.0]], [[2.0, 1.0], [0.0, 4.0]]]
+    assert made == {"n_features": 11, "kernel": "laplacian+gaussian", "linear": True, "order": None, "random_state": 5}
+    assert Blend((one, one)).features(3, 0).scale.tolist() == [[4.0, 2.0]] * 2
+
+
+def test_shapes_of_different_kinds_are_blended_the_best_first():
+    plain, mixed = (Shape("gaussian", None, 1.0, np.ones(2), mixing) for mixing in (None, np.eye(2)))
+    slow, few = Shape("gaussian", None, 0.5, np.ones(2)), Shape("gaussian", 1, 1.0, np.ones(2))
+    others = [Shape(kernel, None, 1.0, np.ones(2)) for kernel in ("laplacian", "exponential")]
+    made = blends([plain, few, slow, mixed, *others])
+    assert [one.shapes for one in made] == [(plain, mixed), (plain, mixed, others[0])]
+    assert blends([plain, few, slow]) == []
 
 
 def test_with_an_order_relevant_inputs_are_drawn_more_often_and_turn_faster():

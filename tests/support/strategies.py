@@ -64,11 +64,12 @@ OBSERVED = [None, ([-1, None, np.nan], [1, None, np.nan]), ([None, -2, -1], [Non
 
 
 def of_width(columns):
-    """Features with a scale for so many scaled columns: one per column, and a matrix."""
+    """Features with a scale for so many scaled columns: one per column, a matrix, and one for each of two kernels."""
     rng = np.random.default_rng(columns)
     return [
         RandomFourier(6, kernel="matern52", scale=np.arange(columns) / 2, linear=True),
         RandomFourier(5, kernel="exponential", scale=rng.normal(size=(columns, columns)).tolist(), order=2),
+        RandomFourier(7, kernel="gaussian+laplacian", scale=rng.normal(size=(2, columns, columns)), linear=True),
     ]
 
 

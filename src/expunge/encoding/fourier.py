@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
 from .features import FeatureMap
-from .frequencies import Frequencies, Kernel, ScaleLike, check_frequencies
+from .frequencies import Mixture, ScaleLike, check_frequencies
 from .randomness import Seed
 from .values import flag, whole_number
 
@@ -40,11 +40,13 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         How theta is distributed, and so which kernel the features approximate. "gaussian": normal entries, as in the
         paper. "laplacian": Cauchy entries, exp(-|x - x'|_1); often better on tables with sharp edges. The others are
         Matern kernels of smoothness 1/2 (exp(-|x - x'|_2)), 3/2 and 5/2: normal vectors over the root of a chi-square
-        per degree of freedom, of which there are 1, 3 and 5.
+        per degree of freedom, of which there are 1, 3 and 5. Several with + in between ("gaussian+laplacian") take
+        turns: of k kernels, feature j has the one with number j % k.
     scale : float, or array of shape (d,) or (d, d), optional
         What theta is multiplied by, an inverse length: a number; or one >= 0 per input, its relevance (0: it has no
         influence on the cosines); or a matrix, theta = scale @ draw. None is 1 / sqrt(2 d), the paper's choice, where
-        d counts the inputs that a feature looks at.
+        d counts the inputs that a feature looks at. With k kernels an array has one such entry for each of them,
+        (k, d) or (k, d, d).
     linear : bool
         Whether the inputs themselves are features, too, after the cosines.
     order : int, optional
@@ -72,7 +74,7 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         self,
         n_features: int = 100,
         *,
-        kernel: Kernel = "gaussian",
+        kernel: str = "gaussian",
         scale: ScaleLike = None,
         linear: bool = False,
         order: int | None = None,
@@ -104,7 +106,8 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
 
         With x on a grid of 2^-32, ``x . theta + b`` is an integer times 2^-k, and `_rounded` keeps the sum of the
         sizes of its terms below 2^53 of them. Every partial sum is then exact, whatever order or fused operation the
-        BLAS uses, and so are the fraction of a turn and its distance from a quarter turn.
+        BLAS uses, and so are the fraction of a turn and its distance from a quarter turn. Beyond [-1, 1] sums are
+        rounded, and BLAS has another order for one row than for many: those phases are summed in one fixed order.
         """
         inputs = np.ones((len(scaled), self.n_features_in_ + 1))  # the last column brings b in
         grid = inputs[:, :-1]
@@ -113,6 +116,9 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         grid *= 2.0**INPUT_BITS
         np.rint(grid, out=grid)
         turns = inputs @ self._turns
+        far = np.abs(grid).max(axis=1, initial=0.0) > 2.0**INPUT_BITS
+        if far.any():
+            turns[far] = _summed(inputs[far], self._turns)
         if not self.linear:
             return _cosine_of_turns(turns, unit)
         features = np.empty((len(scaled), self.n_out))
@@ -142,7 +148,7 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         theta, b, k = arrays["projection"], arrays["phases"], arrays["exponents"]
         if ((k < -200) | (k > 53)).any() or not _is_exact(theta.astype(np.float64), b.astype(np.float64)).all():
             raise InvalidSetting("RandomFourier: projection or phases exceed the exact range")
-        if theta[~asked.relevant].any() or (np.count_nonzero(theta, axis=0) > asked.looks_at(D)).any():
+        if not asked.could_draw(theta):
             raise InvalidSetting("RandomFourier: the projection looks at inputs that scale or order leave out")
         self.n_features_in_ = n_inputs
         self._keep(theta, b, k)
@@ -158,8 +164,8 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         b = rng.uniform(-0.5, 0.5, self.n_features)
         self._keep(*_rounded(theta, b))
 
-    def _frequencies(self, n_inputs: int) -> Frequencies:
-        return Frequencies.of(self.kernel, self.scale, self.order, n_inputs)
+    def _frequencies(self, n_inputs: int) -> Mixture:
+        return Mixture.of(self.kernel, self.scale, self.order, n_inputs)
 
     def _keep(self, theta: NDArray[np.int64], b: NDArray[np.int64], k: NDArray[np.int64]) -> None:
         self.projection_, self.phases_, self.exponents_ = theta, b, k
@@ -181,6 +187,14 @@ def _is_exact(theta: Floats, b: Floats) -> NDArray[np.bool_]:
     """Whether every partial sum of a phase stays below 2^53, for any inputs of absolute values up to 2^32."""
     bounded: NDArray[np.bool_] = np.abs(theta).sum(axis=0) * 2.0**INPUT_BITS + np.abs(b) < 2.0**53
     return bounded
+
+
+def _summed(inputs: Floats, turns: Floats) -> Floats:
+    """The product of two matrices, each entry summed in order."""
+    total: Floats = inputs[:, :1] * turns[0]
+    for column, row in zip(inputs.T[1:], turns[1:], strict=True):
+        total += column[:, None] * row
+    return total
 
 
 def _cosine_of_turns(turns: Floats, unit: float, out: Floats | None = None) -> Floats:

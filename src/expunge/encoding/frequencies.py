@@ -2,13 +2,14 @@
 
 The kernel that cosines of random frequencies approximate is the characteristic function of the frequencies (Rahimi and
 Recht 2007): normal vectors have the Gaussian kernel, independent Cauchy entries the Laplacian, and a multivariate t
-with 2 nu degrees of freedom the Matern kernel of smoothness nu.
+with 2 nu degrees of freedom the Matern kernel of smoothness nu. Features of several kernels side by side approximate
+the mean of these kernels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,9 @@ from ..exact.arrays import Floats
 from .values import as_float, whole_number
 
 Kernel: TypeAlias = Literal["gaussian", "laplacian", "exponential", "matern32", "matern52"]
-ScaleLike: TypeAlias = Any  # None, a number, an array of one per input or a matrix
+ScaleLike: TypeAlias = Any  # None, a number, one per input or a matrix; of several kernels an array of such
+
+T = TypeVar("T", bound=np.generic)
 
 # The degrees of freedom of a kernel whose frequencies are a multivariate t.
 _FREEDOM: Mapping[str, int | None] = {
@@ -35,7 +38,7 @@ _LEAST_CHI = 2.0**-100  # less is drawn once in 10^15 draws, and would be beyond
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
-    """The distribution of the frequencies for a number of inputs."""
+    """The distribution of the frequencies of one kernel for a number of inputs."""
 
     kernel: Kernel
     scale: float | Floats | None  # (d,) or (d, d) if it is an array
@@ -44,7 +47,7 @@ class Frequencies:
 
     @classmethod
     def of(cls, kernel: Kernel, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
-        """Read parameters that `check_frequencies` lets pass."""
+        """Read parameters that `check_frequencies` lets pass, of one kernel."""
         read = _read(scale)
         if isinstance(read, np.ndarray) and read.shape not in ((n_inputs,), (n_inputs, n_inputs)):
             raise InvalidSetting(
@@ -106,13 +109,56 @@ class Frequencies:
         return chosen
 
 
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The frequencies of several kernels in turn, or of one: feature j has those of part j % k of k."""
+
+    parts: tuple[Frequencies, ...]
+
+    @classmethod
+    def of(cls, kernel: str, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
+        """Read parameters that `check_frequencies` lets pass."""
+        return cls(tuple(Frequencies.of(name, one, order, n_inputs) for name, one in _parts(kernel, scale)))
+
+    def turns(self, count: int, rng: np.random.Generator) -> Floats:
+        """Draw frequencies in turns, (d, D): a feature is cos(2 pi x . turns + b)."""
+        turns = np.empty((self.parts[0].n_inputs, count))
+        for part, mine in self._shared_out(turns):
+            mine[:] = part.turns(mine.shape[1], rng)
+        return turns
+
+    def could_draw(self, turns: NDArray[Any]) -> bool:
+        """Whether frequencies, (d, D), look only at inputs that scale and order let them look at."""
+        return not any(
+            mine[~part.relevant].any() or (np.count_nonzero(mine, axis=0) > part.looks_at(mine.shape[1])).any()
+            for part, mine in self._shared_out(turns)
+        )
+
+    def _shared_out(self, turns: NDArray[T]) -> Iterator[tuple[Frequencies, NDArray[T]]]:
+        """Each part and the columns that are its own, a view."""
+        yield from ((part, turns[:, k :: len(self.parts)]) for k, part in enumerate(self.parts))
+
+
 def check_frequencies(kernel: object, scale: ScaleLike, order: object) -> None:
     """Refuse parameters that no number of inputs could make right."""
-    if not isinstance(kernel, str) or kernel not in _FREEDOM:
-        raise InvalidSetting(f"kernel must be one of {', '.join(map(repr, _FREEDOM))}, got {kernel!r}")
-    _read(scale)
+    if not isinstance(kernel, str) or not set(kernel.split("+")) <= set(_FREEDOM):
+        raise InvalidSetting(
+            f"kernel must be one of {', '.join(map(repr, _FREEDOM))}, or some of them with + in between, got {kernel!r}"
+        )
+    for _, one in _parts(kernel, scale):
+        _read(one)
     if order is not None:
         whole_number("order", order)
+
+
+def _parts(kernel: str, scale: ScaleLike) -> list[tuple[Kernel, ScaleLike]]:
+    """Each of the kernels with its scale: a number is that of all, of an array or list each has an entry."""
+    names = cast("list[Kernel]", kernel.split("+"))
+    if len(names) == 1 or not isinstance(scale, list | tuple | np.ndarray):
+        return [(name, scale) for name in names]
+    if getattr(scale, "ndim", 1) and len(scale) == len(names):
+        return list(zip(names, scale, strict=True))
+    raise InvalidSetting(f"scale must be None, a number, or an array with an entry for each of {len(names)} kernels")
 
 
 def _read(scale: ScaleLike) -> float | Floats | None:

@@ -4,8 +4,9 @@ The numbers of features go in steps of the time to forget, so that a limit of 2 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -19,14 +20,16 @@ from .codes import CODINGS, SINGLE, Coding
 from .costs import widest
 from .ground import Ground
 from .search import Found
-from .shapes import Shape
+from .shapes import Blend, Shape, blends
 from .trial import tried, unit
 
 STEPS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # milliseconds to forget a row
 _FEWEST = 16  # cosines
 _COMPARED = 10.0  # ms: with what this allows the shapes are compared
+_SHAPES = 3  # so many are, and blends of them
+_BLENDED = 50.0  # ms: with more features than this allows the largest blend is tried once more
 _CODED = 5.0  # ms: codes are tried with what this allows, and with the best
-_GAIN = 0.99  # above that step, a step that gains less is the last
+_FAVOUR = 0.98  # what the error of a blend is multiplied by: with other draws and more rows blends did better
 _FORGETS = 3  # times that forgetting is measured
 
 
@@ -43,24 +46,31 @@ class Finals:
     def run(self, found: list[Found], limit: float | None, told: Callable[[float], None]) -> list[Tried]:
         """Try the best shapes with every number of cosines, and the codes with two; ``limit`` is a step, too."""
         steps = self._steps([*STEPS, *([] if limit is None else [limit])])
-        shape, made = self._compared(found), list[Tried]()
+        shapes, made = [one.shape for one in found], list[Tried]()
+        best, blended = self._compared(shapes), blends(shapes)[-1:]
+        few, many = self._cosines(_COMPARED), self._cosines(_BLENDED)
         for k, cosines in enumerate(steps):
-            slower = [shape.stretched(0.5)] if cosines < self._cosines(_COMPARED) else []
-            made.append(min((self._tried(one, cosines, SINGLE) for one in [shape, *slower]), key=_error))
+            others = [best.stretched(0.5), *shapes[:1]] if cosines < few else blended if cosines > many else []
+            made.append(min((self._tried(one, cosines, SINGLE) for one in [best, *others]), key=_error))
             told((k + 1) / (len(steps) + len(CODINGS)))
-            if k and cosines > self._cosines(_COMPARED) and _error(made[-1]) > _GAIN * _error(made[-2]):
-                break  # more features would cost much and gain little
         allowed = [one for one in made if limit is None or one.costs.forget_ms <= limit] or made[:1]
         for settings in {id(one): one.settings for one in (min(allowed, key=_error), self._nearest(made))}.values():
             made += [self._coded(settings, coding) for coding in CODINGS[1:] if self.codes and self._fits(coding)]
         told(1.0)
         return made
 
-    def _compared(self, found: Iterable[Found]) -> Shape:
-        """The shape that does best with more features than the search had, and its reach with those."""
+    def _compared(self, shapes: Sequence[Shape]) -> Shape | Blend:
+        """The shape or blend that does best with more features than the search had, and its reach with those."""
         cosines = self._steps([_COMPARED])[-1]
-        shapes = [one.shape.stretched(factor) for one in found for factor in (1.0, 2.0)]
-        return min(shapes, key=lambda shape: _error(self._tried(shape, cosines, SINGLE)))
+
+        @cache
+        def judged(one: Shape | Blend) -> float:
+            error = _error(self._tried(one, cosines, SINGLE))
+            return _FAVOUR * error if isinstance(one, Blend) else error
+
+        compared: list[Shape | Blend] = [*shapes[:_SHAPES], *blends(shapes)]
+        best = min(compared, key=judged)
+        return min(best, best.stretched(2.0), key=judged)
 
     def _steps(self, times: Iterable[float]) -> list[int]:
         """Numbers of cosines that forget within these times, rising."""
@@ -77,7 +87,7 @@ class Finals:
         """Whether every learner has enough coded rows."""
         return all(len(fold.Z) >= 20 * coding.shards for fold in self.ground.folds)
 
-    def _tried(self, shape: Shape, cosines: int, coding: Coding) -> Tried:
+    def _tried(self, shape: Shape | Blend, cosines: int, coding: Coding) -> Tried:
         settings = Settings(features=shape.features(cosines, self.seed), random_state=self.seed)
         return self._coded(settings, coding)
 

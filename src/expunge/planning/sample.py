@@ -13,6 +13,7 @@ QUICK_ROWS = 6_000  # rows that a quick plan looks at
 LEAST_ROWS = 40  # fewer say nothing about which model is better
 _FOLDS = 4  # a quarter of the people judges
 _FEW_ROWS = 5_000  # up to here each quarter judges in turn: one quarter alone would be too few
+_SOME_ROWS = 0.6  # of as many as are looked at: up to here two quarters judge in turn: a search came to fit one
 
 
 class TooFewRows(InvalidInput):
@@ -56,7 +57,7 @@ def draw_sample(
     if len(chosen) < LEAST_ROWS or min(count, taken) < _FOLDS:
         raise TooFewRows(f"a plan needs at least {LEAST_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}")
     people = rank[owners[chosen]]
-    turns = _FOLDS if len(chosen) <= _FEW_ROWS else 1
+    turns = _FOLDS if len(chosen) <= _FEW_ROWS else 2 if len(chosen) <= _SOME_ROWS * most else 1
     folds = tuple(people % _FOLDS == fold for fold in range(turns))
     return Sample(X[chosen], y[chosen], people, folds)
 

@@ -78,7 +78,7 @@ def search(ground: Ground, seed: int, told: Callable[[float], None], *, quick: b
     for k, one in enumerate(found[:_POLISHED]):
         polished.append(_polished(ground.thinned(_MORE_ROWS, 4), one.shape, seed))
         told((steps - _POLISHED + k + 1) / steps)
-    return [*polished, *found[_POLISHED : _POLISHED + 1]]
+    return [*polished, *found[_POLISHED:]]
 
 
 def _descended(

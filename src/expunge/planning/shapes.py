@@ -1,10 +1,12 @@
 """Shapes: what the search varies about the features, on coarse grids: what a plan picks says little about anybody.
 
 A shape is a kernel, how many inputs a feature looks at, one power of two for all inputs and one for each, and, of some
-shapes, how the most relevant inputs are mixed: a matrix of eighths.
+shapes, how the most relevant inputs are mixed: a matrix of eighths. A blend is several shapes whose features take
+turns: what one of them cannot follow, another may.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +21,7 @@ LEAST = -12  # an input whose scale is at most this power of two has none
 MIXED = 12  # as many inputs are mixed at most
 EIGHTHS = 8  # entries of a mixing matrix are such parts of one,
 FARTHEST = 4  # and less than this from those of the identity
+BLENDED = 3  # as many shapes are blended at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,11 @@ class Shape:
     reach: float  # a power of two, which the relevance of each input is multiplied by
     relevance: Floats  # (d',), powers of two, and 0
     mixing: Floats | None = None  # (d', d'): what draws are multiplied by before the scales; None is the identity
+
+    @property
+    def kind(self) -> tuple[Kernel, int | None, bool]:
+        """Kernel, order, and whether inputs are mixed."""
+        return self.kernel, self.order, self.mixing is not None
 
     @classmethod
     def first(cls, kernel: Kernel, order: int | None, columns: int) -> "Shape":
@@ -91,3 +99,32 @@ class Shape:
         return RandomFourier(
             cosines, kernel=self.kernel, scale=self.metric, linear=True, order=self.order, random_state=seed
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Shapes without an order, whose features take turns."""
+
+    shapes: tuple[Shape, ...]
+
+    def stretched(self, factor: float) -> "Blend":
+        """The same with higher frequencies."""
+        return Blend(tuple(shape.stretched(factor) for shape in self.shapes))
+
+    def features(self, cosines: int, seed: int) -> RandomFourier:
+        """Features of these shapes, and the inputs themselves."""
+        metrics = [shape.metric for shape in self.shapes]
+        if len({metric.ndim for metric in metrics}) > 1:
+            metrics = [metric if metric.ndim == 2 else np.diag(metric) for metric in metrics]
+        kernel = "+".join(shape.kernel for shape in self.shapes)
+        return RandomFourier(cosines, kernel=kernel, scale=np.stack(metrics), linear=True, random_state=seed)
+
+
+def blends(shapes: Sequence[Shape]) -> list[Blend]:
+    """Blends of the first two and the first three shapes, the best first, that are of different kinds."""
+    kinds = dict[object, Shape]()
+    for shape in shapes:
+        if shape.order is None:
+            kinds.setdefault(shape.kind, shape)
+    different = tuple(kinds.values())
+    return [Blend(different[:count]) for count in range(2, min(BLENDED, len(different)) + 1)]
