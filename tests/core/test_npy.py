@@ -49,6 +49,20 @@ def test_nothing_is_unpickled(save):
         array_from(stream.getvalue(), "|O", 2)
 
 
+def test_a_header_is_read_without_pythons_parser(monkeypatch):
+    """In CPython 3.11 it fails at random while another thread parses, and a sound file would be called damaged."""
+    whole = b"".join(array_parts(np.arange(6.0).reshape(2, 3)))
+    monkeypatch.setattr("ast.literal_eval", None)
+    assert array_from(whole, "<f8", 2, 3).sum() == 15
+
+
+@pytest.mark.parametrize("shape", [b"()", b"(2)", b"(2, )", b"(2, 3,)", b"(02, 3)", b"(-2, 3)", b"(2,3)", b"(1e0,)"])
+def test_what_numpy_would_not_write_is_not_read(shape):
+    whole = b"".join(array_parts(np.zeros((2, 3))))
+    with pytest.raises(BadArray):
+        array_from(whole.replace(b"(2, 3)", shape.ljust(6)), "<f8", None, None)
+
+
 @pytest.mark.parametrize(
     "array", [np.zeros((3, 45), "<i8"), np.zeros(7), np.array(["ab"]), np.zeros((2, 1), bool)], ids=str
 )
