@@ -13,7 +13,7 @@ _MAGIC = np.lib.format.magic(1, 0)
 # What NumPy writes, to the letter: it would read other words for the same, too. And it reads them by Python's parser,
 # which fails in one thread while another parses (CPython 3.11): a sound file would be called damaged.
 _HEADER = re.compile(
-    rb"\{'descr': '(?P<kind>[<|][bfiuU](?:0|[1-9]\d{0,8}))', 'fortran_order': False, "
+    rb"\{'descr': '(?P<kind>[<|][bfiuU](?:0|[1-9]\d{0,7}))', 'fortran_order': False, "
     rb"'shape': \((?P<shape>|(?:LENGTH),|(?:LENGTH)(?:, (?:LENGTH))+)\), \} *\n".replace(b"LENGTH", rb"0|[1-9]\d{0,18}")
 )
 
