@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from expunge.exact.native import about
+
 collect_ignore_glob = ["conftest.py", "*/conftest.py", "support/*"]  # no doctests there, and two share a name
 
 settings.register_profile(
@@ -9,6 +11,10 @@ settings.register_profile(
 )
 settings.register_profile("torture", settings.get_profile("expunge"), derandomize=False, max_examples=2000)
 settings.load_profile("expunge")  # `--hypothesis-profile torture` loads the other one later
+
+
+def pytest_report_header():
+    return f"native kernels: {about()}"
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .planning.planner import plan
     from .regressor import CodedRegressor
     from .transformers import Powers, RandomFourier
+    from .versions import show_versions
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "Report",
     "plan",
     "random_code",
+    "show_versions",
 ]
 
 _HOMES = {
@@ -44,6 +46,7 @@ _HOMES = {
     "Report": "fitted",
     "plan": "planning.planner",
     "random_code": "encoding.drawing",
+    "show_versions": "versions",
 }
 
 __getattr__, __dir__ = door(__name__, _HOMES)

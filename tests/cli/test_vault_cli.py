@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from expunge import __version__, errors
+from expunge.exact.native import about
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
 
@@ -400,7 +401,7 @@ def test_every_exit_code_is_another_and_documented():
 
 def test_the_version_is_told(run):
     code, out, _ = run("--version")
-    assert (code, out) == (0, f"expunge {__version__}\n")
+    assert (code, out) == (0, f"expunge {__version__} (native kernels: {about()})\n")
 
 
 def test_a_file_that_is_not_there_is_named_without_a_number_of_the_system(spend, run):

@@ -1,6 +1,6 @@
 """The parser of the whole command line; every room of commands adds its own."""
 
-from .. import __version__
+from ..versions import version_line
 from . import certificates, handing, looking, paper, planning, requests
 from .arguments import Parser, below
 
@@ -8,7 +8,7 @@ from .arguments import Parser, below
 def parser() -> Parser:
     """All commands and options."""
     made = Parser(prog="expunge", description="Regression models that can forget.")
-    made.add_argument("--version", action="version", version=f"expunge {__version__}", help="Print the version.")
+    made.add_argument("--version", action="version", version=version_line(), help="Print the version.")
     commands = below(made)
     for room in (requests, planning, looking, handing, certificates, paper):
         room.register(commands)

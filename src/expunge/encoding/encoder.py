@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats, cut
@@ -53,10 +54,28 @@ class Encoder:
 
     def integers(self, X: Floats, y: Floats) -> Floats:
         """Rows as integers in floats, (n, d) and (n, t) -> (n, width). No entry exceeds 2^F."""
+        if self.native is not None:
+            one_each: Floats = self.coded(X, y, np.arange(len(X)), np.ones((1, len(X))), len(X))[0]
+            return one_each
         Z = np.empty((len(X), self.width))
         for block in cut(len(X), self.width):
             self._fill(Z[block], X[block], y[block])
         return Z
+
+    def coded(self, X: Floats, y: Floats, owner: NDArray[np.int64], weights: Floats, count: int) -> Floats:
+        """Sum rows as integers into ``count`` coded rows, in one pass; only if there is a `native` one.
+
+        Row k is added to coded row ``owner[k]`` of each set with ``weights[set, k]``: (n, d), (n, t), (n,), (sets, n)
+        -> (sets, count, width).
+        """
+        arrays = (np.ascontiguousarray(array) for array in (self._scaled(X), self.targets.scale(y), owner, weights))
+        coded: Floats = self.native.coded(*arrays, count, self.intercept)
+        return coded
+
+    @property
+    def native(self) -> Any:
+        """What computes integers and coded rows natively; None if nothing can."""
+        return None if self.features.is_own else self.features.native(2.0**self.bits)
 
     def features_of(self, X: Floats, unit: float = 1.0) -> Floats:
         """The features of a few rows in their own units, times ``unit``: (b, d) -> (b, D)."""

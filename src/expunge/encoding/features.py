@@ -9,6 +9,7 @@ import copy
 import hashlib
 import inspect
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
+from ..exact.native import kernels, remade
 from .randomness import as_generator
 from .values import plain_value, whole_number
 
@@ -45,6 +47,10 @@ class FeatureMap(ABC):
     @abstractmethod
     def map_block(self, scaled: Floats, unit: float = 1.0) -> Floats:
         """Features of a few rows times ``unit``, a power of two: (b, d) -> (b, D), a new array."""
+
+    def native(self, unit: float) -> Any:
+        """The `Map` of the native extension that computes the same features times ``unit``; None if there is none."""
+        return None
 
     def check(self) -> None:  # noqa: B027 - most maps have nothing to refuse
         """Refuse parameters that cannot work."""
@@ -120,6 +126,12 @@ class FeatureMap(ABC):
         return f"{self.map_name}({', '.join(changed)})"
 
 
+@cache
+def _linear(inputs: int, unit: float) -> Any:
+    """Features that are the inputs, natively."""
+    return remade(np.empty((inputs + 1, 0)), np.empty(8), True, unit)
+
+
 def _shown(value: Any) -> str:
     """A parameter on one line; of many numbers the first."""
     text = " ".join(repr(value).split())
@@ -147,6 +159,9 @@ class IdentityMap(FeatureMap, name="Identity"):
 
     def map_block(self, scaled: Floats, unit: float = 1.0) -> Floats:
         return scaled * unit
+
+    def native(self, unit: float) -> Any:
+        return None if kernels() is None else _linear(self.n_features_in_, unit)
 
 
 class PowersMap(FeatureMap, name="Powers"):

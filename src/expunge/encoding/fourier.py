@@ -1,13 +1,14 @@
 """Random Fourier features with exact phases: the same bits on every machine."""
 
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
+from ..exact.native import kernels, remade
 from .features import FeatureMap
 from .frequencies import Mixture, ScaleLike, check_frequencies
 from .randomness import Seed
@@ -109,6 +110,9 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         BLAS uses, and so are the fraction of a turn and its distance from a quarter turn. Beyond [-1, 1] sums are
         rounded, and BLAS has another order for one row than for many: those phases are summed in one fixed order.
         """
+        if (kernel := self.native(unit)) is not None:
+            features: Floats = kernel.features(np.ascontiguousarray(scaled))
+            return features
         inputs = np.ones((len(scaled), self.n_features_in_ + 1))  # the last column brings b in
         grid = inputs[:, :-1]
         np.minimum(scaled, 2.0**64, out=grid)  # so that any finite input has a finite phase
@@ -125,6 +129,13 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         _cosine_of_turns(turns, unit, out=features[:, : self.n_features])
         np.multiply(scaled, unit, out=features[:, self.n_features :])
         return features
+
+    def native(self, unit: float) -> Any:
+        if kernels() is None:
+            return None
+        if self._kernels.get(unit) is None:
+            self._kernels[unit] = remade(self._turns, np.array(_coefficients(unit)), bool(self.linear), unit)
+        return self._kernels[unit]
 
     def slopes(self, scaled: Floats, weights: Floats) -> Floats:
         """The gradients of the prediction with these weights of the features, at some rows: (b, d), (D,) -> (b, d)."""
@@ -169,6 +180,7 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
 
     def _keep(self, theta: NDArray[np.int64], b: NDArray[np.int64], k: NDArray[np.int64]) -> None:
         self.projection_, self.phases_, self.exponents_ = theta, b, k
+        self._kernels = dict[float, Any]()  # by unit
         self._turns = np.ldexp(np.vstack([theta, b]).astype(np.float64), -k)  # (d + 1, D)
 
 

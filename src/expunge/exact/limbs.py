@@ -17,12 +17,15 @@ float64 those of up to 2^17: while they are no more, the limbs are integers in f
 there and back.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Floats
+from .native import kernels
 
 SLICE_BITS = 18
 CODED_BITS = 2 * SLICE_BITS  # |q| <= 2^36
@@ -45,6 +48,20 @@ def slices(q: Floats) -> tuple[Floats, Floats]:
     low = high * -(2.0**SLICE_BITS)
     low += q
     return high, low
+
+
+def thirds(q: Floats) -> Sequence[Floats]:
+    """The slices h, h + l and l: what is multiplied by itself."""
+    if (native := kernels()) is not None:
+        return tuple(native.slices(q))
+    high, low = slices(q)
+    return high, high + low, low
+
+
+@cache
+def limb_scales(bits: int) -> Floats:
+    """What the limbs are multiplied by, (3,), to be summed to Q'Q / 2^(2 bits): powers of two."""
+    return np.array([2.0 ** (SLICE_BITS * k - 2 * bits) for k in (2, 1, 0)])
 
 
 def limb_type(coded_rows: int) -> type[np.generic]:

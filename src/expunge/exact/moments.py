@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from ..errors import CapacityExceeded
 from .arrays import Floats, cut
 from .blas import unpack
-from .limbs import INT_ROWS, SLICE_BITS, Limbs, limb_type
+from .limbs import INT_ROWS, Limbs, limb_scales, limb_type
+from .native import kernels
 from .tally import Tally
 
 
@@ -60,7 +61,10 @@ class Moments:
 
         Each limb is rounded once and each sum once: the same bits on every machine.
         """
-        scales = [2.0 ** (SLICE_BITS * k - 2 * bits) for k in (2, 1, 0)]
+        scales = limb_scales(bits)
+        if (native := kernels()) is not None:
+            square: Floats = native.matrix(self.limbs, scales, self.width)
+            return square.T
         packed = np.empty(self.limbs.shape[1])
         for some in cut(len(packed), 1):
             high, middle, low = (limb[some] * scale for limb, scale in zip(self.limbs, scales, strict=True))
@@ -73,8 +77,9 @@ class Moments:
     def after(self, *changes: Tally) -> "Moments":
         """The moments with coded rows added and subtracted; what is subtracted is in them, or is added as well."""
         # No partial sum has more products in it than rows that there were and rows that come or go.
-        limbs = self.limbs.astype(limb_type(self.coded_rows + sum(change.seen for change in changes)))  # a copy
-        for change in changes:
+        kind = limb_type(self.coded_rows + sum(change.seen for change in changes))
+        limbs = changes[0].added_to(self.limbs, kind)
+        for change in changes[1:]:
             change.add_to(limbs)
         rows, coded_rows = _counts(*changes)
         return Moments(limbs, self.rows + rows, _held(self.coded_rows + coded_rows))

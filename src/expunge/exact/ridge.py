@@ -10,6 +10,9 @@ import numpy as np
 
 from .arrays import Floats
 from .blas import factorise, solve_transposed
+from .limbs import limb_scales
+from .moments import Moments
+from .native import kernels
 from .threads import alone
 
 _LARGE = 2.0**500  # no sum of squares of ours comes near
@@ -30,6 +33,10 @@ def ridge_weights(moments: Summed, *, bits: int, targets: int, alpha: float, int
     """
 
     def solve() -> Floats:
+        if (native := kernels()) is not None and isinstance(moments, Moments):
+            scales, w = limb_scales(bits), moments.width
+            W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE)
+            return _singular() if W is None else W
         M = moments.matrix(bits)  # (w, w) in Fortran order: the lower triangle of [[A, B], [B', C]]
         w = len(M)
         p = w - targets
@@ -45,7 +52,12 @@ def ridge_weights(moments: Summed, *, bits: int, targets: int, alpha: float, int
             V = np.zeros((w, targets), order="F")
             V[:p] = factor[p:, :p].T
             return solve_transposed(factor, V)[:p].copy()  # L' W = V; below it 0 = 0
+        return _singular()
+
+    def _singular() -> Floats:
         M = moments.matrix(bits)
+        w = len(M)
+        p = w - targets
         M.T.reshape(-1)[:: w + 1][: p - intercept] += alpha
         return _minimum_norm(np.tril(M[:p, :p]) + np.tril(M[:p, :p], -1).T, M[p:, :p].T, intercept=intercept)
 

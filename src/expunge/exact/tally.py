@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from .arrays import Floats
 from .blas import add_gram, add_outer, add_outer_pair, pack
-from .limbs import FLOAT_ROWS, Limbs, slices
+from .limbs import FLOAT_ROWS, Limbs, slices, thirds
+from .native import kernels
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
 _BUFFER_ROWS = 192  # rows per product, at least: fewer waste memory traffic
@@ -34,6 +35,19 @@ class Tally:
             self._waiting[sign].append(coded)
         if sum(map(len, self._waiting[sign])) >= _BUFFER_ROWS:
             self._flush(sign)
+
+    def added_to(self, limbs: Limbs, kind: type[np.generic]) -> Limbs:
+        """Return limbs of this type, which must hold them: these and the products of all rows so far."""
+        few = self.seen <= _FEW_ROWS and self._sums is None and self._folded is None
+        if few and (native := kernels()) is not None:
+            signs = [float(sign) for sign, waiting in self._waiting.items() for coded in waiting for _ in coded]
+            coded = [coded for waiting in self._waiting.values() for coded in waiting]
+            rows = np.concatenate(coded) if coded else np.empty((0, self._width))
+            after: Limbs = native.updated(limbs, rows, np.array(signs), kind)
+            return after
+        limbs = limbs.astype(kind)  # a copy
+        self.add_to(limbs)
+        return limbs
 
     def add_to(self, limbs: Limbs) -> None:
         """Add the products of all rows so far to limbs, in place."""
@@ -68,10 +82,9 @@ class Tally:
         if self._sums is not None and self._summed + len(q) > FLOAT_ROWS:
             self._fold()
         self._summed += len(q)
-        high, low = slices(np.ascontiguousarray(q))
         if self._sums is None:
             self._sums = np.zeros((3, self._width, self._width))
-        for piece, total in zip((high, high + low, low), self._sums, strict=True):
+        for piece, total in zip(thirds(np.ascontiguousarray(q)), self._sums, strict=True):
             add_gram(total, piece, sign)
 
     def _fold(self) -> None:
@@ -82,6 +95,9 @@ class Tally:
 
     def _packed(self) -> Floats:
         """The sums in floats as limbs: H'H, H'L + L'H, L'L."""
+        if self._sums is not None and (native := kernels()) is not None:
+            packed: Floats = native.packed(self._sums)
+            return packed
         limbs = np.zeros((3, self._width * (self._width + 1) // 2))
         if self._sums is not None:
             for total, limb in zip(self._sums, limbs, strict=True):

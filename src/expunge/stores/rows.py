@@ -1,11 +1,12 @@
 """Rows: a store that keeps the rows themselves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..encoding.codes import Column
 from ..encoding.encoder import Encoder
 from ..exact.arrays import WHOLE, Floats, Part, Slots, cut, unsigned_zeros
 from .change import Change, Touch
@@ -28,10 +29,9 @@ class Rows:
             slots = stripes[:, None] * encoder.code.shards + column.lanes
             live, here = self.live[slots], touch.within(block)
             live[here.at] = False  # a row that goes is not read: where a bound moved, it may be far outside
-            Z = self.integers(encoder, slots, live)
-            if change is not None:
-                _replace(encoder, Z, live, change, here)
-            yield CodedBlock.of(stripes, column.sum(Z), live)
+            coded = self._coded(encoder, column, slots, live[None], change, here)[-1]
+            live[here.at] = change is not None and not change.erases
+            yield CodedBlock.of(stripes, coded, live)
 
     def touched(
         self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
@@ -41,11 +41,40 @@ class Rows:
         for block in cut(len(stripes), len(column.lanes) * encoder.width, part):
             some = stripes[block]
             slots = some[:, None] * encoder.code.shards + column.lanes
-            live = self.live[slots]
-            Z = self.integers(encoder, slots, live)
-            before = CodedBlock.of(some, column.sum(Z).copy(), live)  # a copy: with one lane the sum is Z itself
-            _replace(encoder, Z, live, change, touch.within(block))
-            yield before, CodedBlock.of(some, column.sum(Z), live)
+            here, live = touch.within(block), self.live[slots]
+            kept = live.copy()
+            kept[here.at] = False
+            before, after = self._coded(encoder, column, slots, np.stack([live, kept]), change, here)
+            kept[here.at] = not change.erases
+            yield CodedBlock.of(some, before, live), CodedBlock.of(some, after, kept)
+
+    def _coded(
+        self,
+        encoder: Encoder,
+        column: Column,
+        slots: Slots,
+        taken: NDArray[np.bool_],
+        change: Change | None,
+        here: Touch,
+    ) -> Sequence[Floats]:
+        """Coded rows, (m, width) for each set of ``taken`` rows, (sets, m, L): the first has all that any has; the new
+        rows of a change are in the last.
+        """
+        first = taken[0]
+        if encoder.native is not None:
+            owner, lane = first.nonzero()
+            weights = taken[:, first] * column.weights[lane].astype(np.float64)
+            sums = encoder.coded(*self.take(slots[first]), owner, weights, len(slots))
+            if change is not None and change.X is not None and change.y is not None:
+                X, y, weights = change.X[here.which], change.y[here.which], column.weights[here.lane].astype(np.float64)
+                sums[-1] += encoder.coded(X, y, here.stripe, weights[None], len(slots))[0]
+            return tuple(sums)
+        Z = self.integers(encoder, slots, first)
+        if change is None:
+            return [column.sum(Z)]
+        before = [column.sum(Z).copy()] if len(taken) > 1 else []  # a copy: with one lane the sum is Z itself
+        Z[here.at] = change.integers(encoder, here.which)
+        return [*before, column.sum(Z)]
 
     def integers(self, encoder: Encoder, slots: Slots, live: NDArray[np.bool_]) -> Floats:
         """The rows in these slots as integers, zero where none is live: (m, L), (m, L) -> (m, L, width)."""
@@ -98,9 +127,3 @@ class Rows:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"X": self.X, "y": self.y, "live": self.live}
-
-
-def _replace(encoder: Encoder, Z: Floats, live: NDArray[np.bool_], change: Change, touch: Touch) -> None:
-    """Put new rows, or none, into a block of stripes."""
-    Z[touch.at] = 0.0 if change.erases else change.integers(encoder, touch.which)
-    live[touch.at] = not change.erases

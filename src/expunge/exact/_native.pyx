@@ -1,0 +1,258 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The loops of ``kernels.c`` on NumPy's arrays. Callers are inside the package, see `native`: shapes are checked, no more."""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from scipy.linalg.cython_lapack cimport dpotrf, dtrtrs
+
+import numpy as np
+
+from .native import remade
+
+
+cdef extern from "kernels.h" nogil:
+    ctypedef struct expunge_map:
+        Py_ssize_t inputs
+        Py_ssize_t cosines
+        const double *turns
+        const double *terms
+        int linear
+        double unit
+
+    enum:
+        EXPUNGE_TILE
+        EXPUNGE_BLOCK
+        EXPUNGE_TERMS
+
+    void expunge_features(const expunge_map *, const double *, Py_ssize_t, double *, double *, Py_ssize_t)
+    void expunge_coded(
+        const expunge_map *, const double *, Py_ssize_t, const int64_t *, const double *, Py_ssize_t, double *,
+        double *, Py_ssize_t, Py_ssize_t,
+    )
+    void expunge_targets(
+        const double *, Py_ssize_t, Py_ssize_t, double, int, const int64_t *, const double *, Py_ssize_t, double *,
+        Py_ssize_t, Py_ssize_t,
+    )
+    void expunge_slices(const double *, Py_ssize_t, double *, double *, double *)
+    void expunge_updated(const double *, const double *, const double *, Py_ssize_t, Py_ssize_t, double *)
+    void expunge_updated_integers(const int64_t *, const double *, const double *, Py_ssize_t, Py_ssize_t, int64_t *)
+    void expunge_packed(const double *, Py_ssize_t, double *)
+    void expunge_matrix(const double *, Py_ssize_t, const double *, double *)
+    void expunge_matrix_of_integers(const int64_t *, Py_ssize_t, const double *, double *)
+    void expunge_wipe(double *, Py_ssize_t)
+
+
+cdef class Scratch:
+    """Memory for a call, wiped when it ends: it holds what may be asked to be forgotten."""
+
+    cdef double *numbers
+    cdef Py_ssize_t size
+
+    def __cinit__(self, Py_ssize_t size):
+        self.size = size
+        self.numbers = <double *> malloc(max(1, size) * sizeof(double))
+        if self.numbers is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.numbers is not NULL:
+            expunge_wipe(self.numbers, self.size)
+            free(self.numbers)
+
+
+cdef class Map:
+    """Random cosine features times a unit, and, if asked for, the inputs themselves after them."""
+
+    cdef expunge_map it
+    cdef const double[:, :, ::1] turns
+    cdef const double[::1] terms
+    cdef tuple made_of
+
+    def __init__(self, const double[:, :] turns, const double[::1] terms, bint linear, double unit):
+        """``turns`` are phases per unit of the grid and, in the last row, b: (d + 1, D); ``terms`` a polynomial, (8,)."""
+        cdef Py_ssize_t d = turns.shape[0] - 1, D = turns.shape[1], tiles = (D + EXPUNGE_TILE - 1) // EXPUNGE_TILE
+        if d < 0 or terms.shape[0] != EXPUNGE_TERMS:
+            raise ValueError("turns must have a row for b, and terms must be 8")
+        padded = np.zeros((d + 1, tiles * EXPUNGE_TILE))
+        padded[:, :D] = turns
+        self.turns = np.ascontiguousarray(padded.reshape(d + 1, tiles, EXPUNGE_TILE).swapaxes(0, 1))
+        self.terms = terms
+        self.it.inputs, self.it.cosines = d, D
+        self.it.turns = &self.turns[0, 0, 0] if tiles else NULL
+        self.it.terms = &self.terms[0]
+        self.it.linear, self.it.unit = linear, unit
+        self.made_of = np.array(turns), np.array(terms), linear, unit
+
+    def __reduce__(self):
+        return remade, self.made_of
+
+    @property
+    def n_out(self):
+        """The number of features."""
+        return self.it.cosines + (self.it.inputs if self.it.linear else 0)
+
+    def features(self, const double[:, ::1] scaled):
+        """Return the features of rows: (n, d) -> (n, D)."""
+        cdef Py_ssize_t n = scaled.shape[0], width = self.n_out
+        _check(scaled.shape[1] == self.it.inputs)
+        made = np.empty((n, width))
+        cdef double[:, ::1] out = made
+        cdef Scratch scratch = Scratch(EXPUNGE_BLOCK * self.it.inputs)
+        if n and width:
+            with nogil:
+                expunge_features(&self.it, _rows(scaled), n, scratch.numbers, &out[0, 0], width)
+        return made
+
+    def coded(
+        self,
+        const double[:, ::1] scaled,
+        const double[:, ::1] targets,
+        const int64_t[::1] owner,
+        const double[:, ::1] weights,
+        Py_ssize_t m,
+        bint ones,
+    ):
+        """Sum rows as integers into coded rows.
+
+        Row k, (n, d) with targets (n, t), both scaled, is added to coded row ``owner[k]`` of each set, with
+        ``weights[set, k]``: (sets, m, D [+ 1] + t), the ones before the targets.
+        """
+        cdef Py_ssize_t n = scaled.shape[0], t = targets.shape[1], sets = weights.shape[0], D = self.n_out
+        cdef Py_ssize_t width = D + ones + t, k
+        _check(scaled.shape[1] == self.it.inputs and targets.shape[0] == owner.shape[0] == weights.shape[1] == n)
+        for k in range(n):
+            _check(0 <= owner[k] < m)
+        made = np.zeros((sets, m, width))
+        cdef double[:, :, ::1] out = made
+        cdef Scratch scratch = Scratch(EXPUNGE_BLOCK * self.it.inputs)
+        if n and sets:
+            with nogil:
+                expunge_coded(
+                    &self.it, _rows(scaled), n, &owner[0], &weights[0, 0], sets, scratch.numbers, &out[0, 0, 0], m, width
+                )
+                expunge_targets(
+                    _rows(targets), n, t, self.it.unit, ones, &owner[0], &weights[0, 0], sets, &out[0, 0, D], m, width
+                )
+        return made
+
+
+def slices(const double[:, ::1] q):
+    """Return the slices h, h + l and l of integers q = h * 2^18 + l: (m, w) -> (3, m, w)."""
+    made = np.empty((3, q.shape[0], q.shape[1]))
+    cdef double[:, :, ::1] out = made
+    cdef Py_ssize_t n = q.shape[0] * q.shape[1]
+    if n:
+        with nogil:
+            expunge_slices(&q[0, 0], n, &out[0, 0, 0], &out[1, 0, 0], &out[2, 0, 0])
+    return made
+
+
+def updated(limbs, const double[:, ::1] coded, const double[::1] signs, kind):
+    """Return limbs, (3, P), after the products of a few coded rows, (m, w), with their signs: new, of this type."""
+    cdef Py_ssize_t m = coded.shape[0], w = coded.shape[1], P = w * (w + 1) // 2, r
+    _check(limbs.shape == (3, P) and signs.shape[0] == m and P > 0)
+    if m == 0:
+        return limbs.astype(kind)
+    cdef Scratch cut = Scratch(3 * w * m)
+    cdef double *sliced = cut.numbers
+    for r in range(m):  # h and l of each row side by side; h + l is not needed
+        expunge_slices(&coded[r, 0], w, sliced + 2 * r * w, sliced + 2 * m * w + r * w, sliced + (2 * r + 1) * w)
+    made = np.empty((3, P), dtype=kind)
+    cdef const double[:, ::1] floats
+    cdef const int64_t[:, ::1] integers
+    cdef double[:, ::1] out
+    cdef int64_t[:, ::1] whole
+    if made.dtype == np.float64:
+        floats, out = limbs.astype(np.float64, copy=False), made
+        with nogil:
+            expunge_updated(&floats[0, 0], sliced, &signs[0], m, w, &out[0, 0])
+    else:
+        integers, whole = limbs.astype(np.int64, copy=False), made
+        with nogil:
+            expunge_updated_integers(&integers[0, 0], sliced, &signs[0], m, w, &whole[0, 0])
+    return made
+
+
+def packed(const double[:, :, ::1] sums):
+    """Return the limbs H'H, H'L + L'H, L'L, (3, P), from the upper triangles of H'H, (H + L)'(H + L), L'L, (3, w, w)."""
+    cdef Py_ssize_t w = sums.shape[1]
+    _check(sums.shape[0] == 3 and sums.shape[2] == w and w > 0)
+    made = np.empty((3, w * (w + 1) // 2))
+    cdef double[:, ::1] out = made
+    with nogil:
+        expunge_packed(&sums[0, 0, 0], w, &out[0, 0])
+    return made
+
+
+def matrix(limbs, const double[::1] scales, Py_ssize_t w):
+    """Return the upper triangle of sum of limb * scale, (w, w); what is below it means nothing."""
+    made = np.empty((w, w))
+    cdef double[:, ::1] out = made
+    _fill(limbs, scales, w, &out[0, 0])
+    return made
+
+
+def ridge(limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large):
+    """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision."""
+    cdef Py_ssize_t p = w - targets, i, j
+    _check(p > 0 and targets > 0)
+    cdef Scratch room = Scratch(w * w + p + w * targets)
+    cdef double *M = room.numbers
+    cdef double *floor = M + w * w
+    cdef double *V = floor + p
+    cdef int n = <int> w, t = <int> targets, failed = 0
+    cdef bint sound = True
+    _fill(limbs, scales, w, M)
+    made = np.empty((p, targets))
+    cdef double[:, ::1] out = made
+    with nogil:
+        for i in range(p - intercept):
+            M[i * (w + 1)] += alpha
+        for i in range(p):
+            floor[i] = M[i * (w + 1)] * (w * 2.0**-52)
+        for i in range(p, w):  # what stands for the targets' own products
+            for j in range(i + 1, w):
+                M[i * w + j] = 0.0
+            M[i * (w + 1)] = large
+        dpotrf(b"L", &n, M, &n, &failed)
+        if failed == 0:
+            for i in range(p):
+                sound = sound and M[i * (w + 1)] * M[i * (w + 1)] > floor[i]
+        if failed == 0 and sound:
+            for j in range(targets):
+                for i in range(p):
+                    V[j * w + i] = M[i * w + p + j]
+                for i in range(p, w):
+                    V[j * w + i] = 0.0
+            dtrtrs(b"L", b"T", b"N", &n, &t, M, &n, V, &n, &failed)
+            for i in range(p):
+                for j in range(targets):
+                    out[i, j] = V[j * w + i]
+    return made if failed == 0 and sound else None
+
+
+cdef int _fill(limbs, const double[::1] scales, Py_ssize_t w, double *square) except -1:
+    """The matrix that limbs stand for."""
+    _check(w > 0 and limbs.shape == (3, w * (w + 1) // 2) and scales.shape[0] == 3)
+    cdef const double[:, ::1] floats
+    cdef const int64_t[:, ::1] integers
+    if limbs.dtype == np.float64:
+        floats = limbs
+        with nogil:
+            expunge_matrix(&floats[0, 0], w, &scales[0], square)
+    else:
+        integers = limbs.astype(np.int64, copy=False)
+        with nogil:
+            expunge_matrix_of_integers(&integers[0, 0], w, &scales[0], square)
+    return 0
+
+
+cdef const double *_rows(const double[:, ::1] table) noexcept nogil:
+    return &table[0, 0] if table.shape[0] and table.shape[1] else NULL
+
+
+cdef int _check(bint fits) except -1:
+    if not fits:
+        raise ValueError("arrays do not fit each other")
+    return 0

@@ -1,0 +1,257 @@
+#include "kernels.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#if !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0
+#error "float64 must be computed in float64: in wider registers results would have other bits"
+#endif
+#ifdef __FAST_MATH__
+#error "-ffast-math would give other bits"
+#endif
+
+/* Where the C library can choose at run time, the compiler makes a loop for each width of registers. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(EXPUNGE_NO_CLONES)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CLONES
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+enum { TILE = EXPUNGE_TILE, BLOCK = EXPUNGE_BLOCK, ROWS = 2 };
+
+static const double GRID = 4294967296.0;         /* 2^32: inputs are whole multiples of its inverse */
+static const double FARTHEST = 18446744073709551616.0; /* 2^64: so that any finite input has a finite phase */
+
+INLINE double on_grid(double x)
+{
+    x = x < FARTHEST ? x : FARTHEST;
+    x = x > -FARTHEST ? x : -FARTHEST;
+    return rint(x * GRID);
+}
+
+/* unit * cos of a few rows' phases in one tile of columns. The phase is summed in the order of the inputs, b last:
+   within [-1, 1] every partial sum is exact, beyond it the order fixes the rounding. */
+INLINE void cosines(const double *grid, ptrdiff_t d, const double *turns, const double *terms, int rows,
+                    double value[ROWS][TILE])
+{
+    double t[ROWS][TILE];
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < TILE; j++)
+            t[r][j] = grid[r * d] * turns[j];
+    for (ptrdiff_t i = 1; i < d; i++)
+        for (int r = 0; r < rows; r++)
+            for (int j = 0; j < TILE; j++)
+                t[r][j] += grid[r * d + i] * turns[i * TILE + j];
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < TILE; j++) {
+            double turn = t[r][j] + turns[d * TILE + j];
+            turn = fabs(turn - rint(turn)) - 0.25; /* exact; cos(2 pi t) = -sin(2 pi (|t| - 1/4)) */
+            double square = turn * turn, sum = square * terms[EXPUNGE_TERMS - 1];
+            for (int k = EXPUNGE_TERMS - 2; k > 0; k--)
+                sum = (sum + terms[k]) * square;
+            value[r][j] = (sum + terms[0]) * turn;
+        }
+}
+
+INLINE void store(const double *value, ptrdiff_t columns, double *out)
+{
+    if (columns >= TILE)
+        for (int j = 0; j < TILE; j++)
+            out[j] = value[j];
+    else
+        for (int j = 0; j < columns; j++)
+            out[j] = value[j];
+}
+
+INLINE void add_rounded(const double *value, ptrdiff_t columns, double weight, double *out)
+{
+    if (columns >= TILE)
+        for (int j = 0; j < TILE; j++)
+            out[j] += weight * rint(value[j]);
+    else
+        for (int j = 0; j < columns; j++)
+            out[j] += weight * rint(value[j]);
+}
+
+INLINE void put_on_grid(const double *scaled, ptrdiff_t n, double *grid)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        grid[i] = on_grid(scaled[i]);
+}
+
+INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
+{
+    return a < b ? a : b;
+}
+
+CLONES void expunge_features(const expunge_map *map, const double *scaled, ptrdiff_t n, double *scratch, double *out,
+                             ptrdiff_t stride)
+{
+    const ptrdiff_t d = map->inputs, D = map->cosines;
+    double value[ROWS][TILE];
+    for (ptrdiff_t first = 0; first < n; first += BLOCK) {
+        const ptrdiff_t rows = least(BLOCK, n - first);
+        const double *turns = map->turns;
+        put_on_grid(scaled + first * d, rows * d, scratch);
+        for (ptrdiff_t j = 0; j < D; j += TILE, turns += (d + 1) * TILE) {
+            ptrdiff_t r = 0;
+            for (; r + ROWS <= rows; r += ROWS) {
+                cosines(scratch + r * d, d, turns, map->terms, ROWS, value);
+                for (int k = 0; k < ROWS; k++)
+                    store(value[k], D - j, out + (first + r + k) * stride + j);
+            }
+            for (; r < rows; r++) {
+                cosines(scratch + r * d, d, turns, map->terms, 1, value);
+                store(value[0], D - j, out + (first + r) * stride + j);
+            }
+        }
+        if (map->linear)
+            for (ptrdiff_t r = first; r < first + rows; r++)
+                for (ptrdiff_t i = 0; i < d; i++)
+                    out[r * stride + D + i] = scaled[r * d + i] * map->unit;
+    }
+}
+
+/* Add a row's tile to the coded rows of all sets in which it has a weight. */
+INLINE void spread(const double *value, ptrdiff_t columns, const int64_t *owner, const double *weights,
+                   ptrdiff_t sets, ptrdiff_t n, double *coded, ptrdiff_t m, ptrdiff_t width)
+{
+    for (ptrdiff_t set = 0; set < sets; set++)
+        if (weights[set * n] != 0.0)
+            add_rounded(value, columns, weights[set * n], coded + (set * m + *owner) * width);
+}
+
+CLONES void expunge_coded(const expunge_map *map, const double *scaled, ptrdiff_t n, const int64_t *owner,
+                          const double *weights, ptrdiff_t sets, double *scratch, double *coded, ptrdiff_t m,
+                          ptrdiff_t width)
+{
+    const ptrdiff_t d = map->inputs, D = map->cosines;
+    double value[ROWS][TILE];
+    for (ptrdiff_t first = 0; first < n; first += BLOCK) {
+        const ptrdiff_t rows = least(BLOCK, n - first);
+        const double *turns = map->turns;
+        put_on_grid(scaled + first * d, rows * d, scratch);
+        for (ptrdiff_t j = 0; j < D; j += TILE, turns += (d + 1) * TILE) {
+            ptrdiff_t r = 0;
+            for (; r + ROWS <= rows; r += ROWS) {
+                cosines(scratch + r * d, d, turns, map->terms, ROWS, value);
+                for (int k = 0; k < ROWS; k++)
+                    spread(value[k], D - j, owner + first + r + k, weights + first + r + k, sets, n, coded + j, m,
+                           width);
+            }
+            for (; r < rows; r++) {
+                cosines(scratch + r * d, d, turns, map->terms, 1, value);
+                spread(value[0], D - j, owner + first + r, weights + first + r, sets, n, coded + j, m, width);
+            }
+        }
+        if (map->linear)
+            for (ptrdiff_t r = first; r < first + rows; r++)
+                for (ptrdiff_t set = 0; set < sets; set++)
+                    for (ptrdiff_t i = 0; i < d; i++)
+                        coded[(set * m + owner[r]) * width + D + i] +=
+                            weights[set * n + r] * rint(scaled[r * d + i] * map->unit);
+    }
+}
+
+void expunge_targets(const double *targets, ptrdiff_t n, ptrdiff_t t, double unit, int ones, const int64_t *owner,
+                     const double *weights, ptrdiff_t sets, double *coded, ptrdiff_t m, ptrdiff_t width)
+{
+    for (ptrdiff_t set = 0; set < sets; set++)
+        for (ptrdiff_t r = 0; r < n; r++) {
+            const double weight = weights[set * n + r];
+            double *out = coded + (set * m + owner[r]) * width;
+            if (ones)
+                out[0] += weight * unit;
+            for (ptrdiff_t k = 0; k < t; k++)
+                out[ones + k] += weight * rint(targets[r * t + k] * unit);
+        }
+}
+
+CLONES void expunge_slices(const double *q, ptrdiff_t n, double *high, double *both, double *low)
+{
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double h = rint(q[i] * 0x1p-18), l = q[i] - h * 0x1p18;
+        high[i] = h;
+        both[i] = h + l;
+        low[i] = l;
+    }
+}
+
+CLONES void expunge_updated(const double *limbs, const double *slices, const double *signs, ptrdiff_t rows,
+                            ptrdiff_t w, double *out)
+{
+    const ptrdiff_t P = w * (w + 1) / 2;
+    for (ptrdiff_t j = 0, start = 0; j < w; start += w - j, j++) {
+        const ptrdiff_t n = w - j;
+        const double *a = limbs + start, *b = a + P, *c = b + P;
+        double *A = out + start, *B = A + P, *C = B + P;
+        for (ptrdiff_t r = 0; r < rows; r++) {
+            const double *high = slices + 2 * r * w + j, *low = high + w;
+            const double h = signs[r] * high[0], l = signs[r] * low[0];
+            for (ptrdiff_t i = 0; i < n; i++) {
+                A[i] = a[i] + h * high[i];
+                B[i] = b[i] + (h * low[i] + l * high[i]);
+                C[i] = c[i] + l * low[i];
+            }
+            a = A, b = B, c = C;
+        }
+    }
+}
+
+CLONES void expunge_updated_integers(const int64_t *limbs, const double *slices, const double *signs, ptrdiff_t rows,
+                                     ptrdiff_t w, int64_t *out)
+{
+    const ptrdiff_t P = w * (w + 1) / 2;
+    for (ptrdiff_t j = 0, start = 0; j < w; start += w - j, j++) {
+        const ptrdiff_t n = w - j;
+        const int64_t *a = limbs + start, *b = a + P, *c = b + P;
+        int64_t *A = out + start, *B = A + P, *C = B + P;
+        for (ptrdiff_t r = 0; r < rows; r++) {
+            const double *high = slices + 2 * r * w + j, *low = high + w;
+            const double h = signs[r] * high[0], l = signs[r] * low[0];
+            for (ptrdiff_t i = 0; i < n; i++) {
+                A[i] = a[i] + (int64_t)(h * high[i]);
+                B[i] = b[i] + (int64_t)(h * low[i] + l * high[i]);
+                C[i] = c[i] + (int64_t)(l * low[i]);
+            }
+            a = A, b = B, c = C;
+        }
+    }
+}
+
+CLONES void expunge_packed(const double *sums, ptrdiff_t w, double *limbs)
+{
+    const ptrdiff_t P = w * (w + 1) / 2;
+    for (ptrdiff_t j = 0, start = 0; j < w; start += w - j, j++) {
+        const double *high = sums + j * (w + 1), *both = high + w * w, *low = both + w * w;
+        double *A = limbs + start, *B = A + P, *C = B + P;
+        for (ptrdiff_t i = 0; i < w - j; i++) {
+            A[i] = high[i];
+            B[i] = both[i] - high[i] - low[i];
+            C[i] = low[i];
+        }
+    }
+}
+
+#define MATRIX(NAME, KIND)                                                                                           \
+    CLONES void NAME(const KIND *limbs, ptrdiff_t w, const double *scales, double *square)                           \
+    {                                                                                                                \
+        const ptrdiff_t P = w * (w + 1) / 2;                                                                         \
+        for (ptrdiff_t j = 0, start = 0; j < w; start += w - j, j++) {                                               \
+            const KIND *a = limbs + start, *b = a + P, *c = b + P;                                                   \
+            double *row = square + j * (w + 1);                                                                      \
+            for (ptrdiff_t i = 0; i < w - j; i++)                                                                    \
+                row[i] = (double)a[i] * scales[0] + ((double)b[i] * scales[1] + (double)c[i] * scales[2]);           \
+        }                                                                                                            \
+    }
+
+MATRIX(expunge_matrix, double)
+MATRIX(expunge_matrix_of_integers, int64_t)
+
+void expunge_wipe(double *numbers, ptrdiff_t n)
+{
+    memset(numbers, 0, (size_t)n * sizeof *numbers);
+    __asm__ __volatile__("" : : "r"(numbers) : "memory"); /* as far as the compiler knows, somebody reads them */
+}

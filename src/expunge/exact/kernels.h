@@ -1,0 +1,59 @@
+/* Hot loops of the exact core, with the same bits as the passes of NumPy that they replace.
+
+   Only +, -, * and rint of float64, each rounded by itself: the build forbids contraction to fused operations, and no
+   sum that is rounded is summed in another order than NumPy's. So neither the compiler nor the processor shows. */
+
+#ifndef EXPUNGE_KERNELS_H
+#define EXPUNGE_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EXPUNGE_TILE = 32, EXPUNGE_BLOCK = 32, EXPUNGE_TERMS = 8 };
+
+/* Random cosine features, and how they become columns of a row. */
+typedef struct {
+    ptrdiff_t inputs;        /* d */
+    ptrdiff_t cosines;       /* D */
+    const double *turns;     /* (ceil(D / 32), d + 1, 32): phases per unit of the grid, tile by tile; the last row is b */
+    const double *terms;     /* (8,): the polynomial of unit * cos */
+    int linear;              /* whether the inputs themselves follow */
+    double unit;             /* 2^F */
+} expunge_map;
+
+/* Features of n rows, (n, d) -> (n, D [+ d]), `stride` numbers from row to row. `scratch` has room for 32 d numbers. */
+void expunge_features(const expunge_map *map, const double *scaled, ptrdiff_t n, double *scratch, double *out,
+                      ptrdiff_t stride);
+
+/* The features of n rows as integers, times their weights, added to coded rows: row k to row `owner[k]` of each of
+   `sets` arrays, (sets, m, width), with `weights`, (sets, n). */
+void expunge_coded(const expunge_map *map, const double *scaled, ptrdiff_t n, const int64_t *owner,
+                   const double *weights, ptrdiff_t sets, double *scratch, double *coded, ptrdiff_t m,
+                   ptrdiff_t width);
+
+/* The columns of n rows after their features: `ones` (0 or 1) times the unit, and t targets, as integers; `coded` is at
+   the first of these columns. */
+void expunge_targets(const double *targets, ptrdiff_t n, ptrdiff_t t, double unit, int ones, const int64_t *owner,
+                     const double *weights, ptrdiff_t sets, double *coded, ptrdiff_t m, ptrdiff_t width);
+
+/* The slices h, h + l and l of n integers: q = h * 2^18 + l. */
+void expunge_slices(const double *q, ptrdiff_t n, double *high, double *both, double *low);
+
+/* Limbs after the outer products of `rows` coded rows with their signs are added: (3, P) -> (3, P), w columns; each
+   row comes as its slices, (rows, 2, w). The result may be in the place of what there was. */
+void expunge_updated(const double *limbs, const double *slices, const double *signs, ptrdiff_t rows, ptrdiff_t w,
+                     double *out);
+void expunge_updated_integers(const int64_t *limbs, const double *slices, const double *signs, ptrdiff_t rows,
+                              ptrdiff_t w, int64_t *out);
+
+/* Limbs from H'H, (H + L)'(H + L) and L'L, upper triangles of (3, w, w): the triangles packed row by row, (3, P). */
+void expunge_packed(const double *sums, ptrdiff_t w, double *limbs);
+
+/* The matrix that limbs stand for, times 2^-2F: the upper triangle of (w, w); what is below it stays. */
+void expunge_matrix(const double *limbs, ptrdiff_t w, const double *scales, double *square);
+void expunge_matrix_of_integers(const int64_t *limbs, ptrdiff_t w, const double *scales, double *square);
+
+/* Zeros that no compiler leaves out. */
+void expunge_wipe(double *numbers, ptrdiff_t n);
+
+#endif

@@ -1,0 +1,40 @@
+"""Native kernels, where they were built: the same bits as the passes of NumPy that they replace, several times faster.
+
+The extension is optional. It is not there if no compiler was when the package was installed, and it is left alone if
+``EXPUNGE_NATIVE`` is 0. Everything works without it.
+"""
+
+import os
+import warnings
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+_SWITCH = "EXPUNGE_NATIVE"
+
+
+def about() -> str:
+    """Say whether the kernels are used, and if not, why; nothing is loaded for it."""
+    if os.environ.get(_SWITCH) == "0":
+        return f"not used, because {_SWITCH}=0"
+    return "used" if find_spec("expunge.exact._native") else "not built, NumPy is used instead"
+
+
+@cache
+def kernels() -> ModuleType | None:
+    """The extension, or None."""
+    if about() != "used":
+        return None
+    try:
+        from . import _native  # not at import: it loads SciPy's BLAS, which what only reads files does without
+    except (ImportError, TypeError) as error:  # built for another machine, or for another SciPy
+        warnings.warn(f"expunge's native kernels cannot be loaded, NumPy is used instead: {error}", stacklevel=2)
+        return None
+    return _native
+
+
+def remade(*arguments: Any) -> Any:
+    """A `Map` of the extension from its arguments; None where there is no extension. Copies and pickles come here."""
+    native = kernels()
+    return None if native is None else native.Map(*arguments)

@@ -1,0 +1,34 @@
+"""Versions: what this installation consists of, to be put into a report of a problem."""
+
+import platform
+import sys
+from importlib import metadata
+
+from .exact.native import about
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "threadpoolctl", "pyarrow", "cryptography", "pyjwt", "pandas")
+
+
+def version_line() -> str:
+    """The version, and whether the native kernels are in use."""
+    from . import __version__
+
+    return f"expunge {__version__} (native kernels: {about()})"
+
+
+def show_versions() -> None:
+    """Print the versions of expunge, Python and the packages it stands on, and whether native kernels are in use.
+
+    Examples
+    --------
+    >>> show_versions()  # doctest: +ELLIPSIS
+    expunge ... (native kernels: ...)
+    python ...
+    """
+    lines = [version_line(), f"python {sys.version.split()[0]}, {platform.platform()}"]
+    for name in _PACKAGES:
+        try:
+            lines.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            lines.append(f"{name} is not installed")
+    sys.stdout.write("\n".join(lines) + "\n")

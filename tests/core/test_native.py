@@ -1,0 +1,198 @@
+"""Native kernels: the same bits as NumPy's passes, whatever is computed and however it is asked for."""
+
+import copy
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import expunge
+from expunge import Code, CodedRegressor, RandomFourier
+from expunge.exact import limbs, native
+from expunge.transformers import Identity
+
+from support.paths import NATIVE, computing
+from support.sampling import examples
+from support.strategies import regressors, tables
+
+needs_kernels = pytest.mark.skipif(not NATIVE, reason="this run is the one without the kernels")
+
+
+@pytest.mark.skipif(not native.about().startswith(("used", "not built")), reason="EXPUNGE_NATIVE=0")
+def test_the_kernels_were_built_where_there_is_a_compiler():
+    """An optional extension hides what the compiler says: then everything would go on, only slower."""
+    assert NATIVE or shutil.which("cc") is None
+
+
+def both(compute):
+    """What is computed with the kernels and without."""
+    for natively in (True, False):
+        with computing(natively=natively):
+            yield compute()
+
+
+MAPS = [
+    lambda D: Identity(),
+    lambda D: RandomFourier(D, random_state=0),
+    lambda D: RandomFourier(D, kernel="laplacian", scale=50.0, random_state=1),
+    lambda D: RandomFourier(D, kernel="gaussian+exponential", linear=True, order=2, random_state=2),
+]
+
+
+@needs_kernels
+@examples(150)
+@given(
+    st.sampled_from(MAPS),
+    st.integers(1, 70),
+    st.integers(1, 9),
+    st.integers(1, 70),
+    st.sampled_from([1.0, 2.0**20, 2.0**36]),
+    st.sampled_from([1.0, 1.5, 1e6, 1e200]),
+    st.integers(0, 2**20),
+)
+def test_features_have_the_same_bits(made, D, d, rows, unit, reach, seed):
+    """Also far outside, where phases are rounded. With fused operations one in twelve cosines has others."""
+    rng = np.random.default_rng(seed)
+    features = made(D).drawn(d, rng)
+    X = rng.uniform(-1, 1, (rows, d)) * reach
+    natively, plainly = both(lambda: features.map_block(X, unit))
+    assert natively.tobytes() == plainly.tobytes()
+
+
+@needs_kernels
+@examples(80)
+@given(regressors(), tables(), st.sampled_from([0, 3, limbs.LIMB_ROWS]), st.integers(0, 2**20))
+def test_a_model_learns_and_unlearns_the_same_bits(estimator, table, limb_rows, seed):
+    """Limbs in floats and in int64; rows that go, come and are corrected; all rows or only their sums kept."""
+    X, y = table
+    gone = np.random.default_rng(seed).permutation(len(X))[: len(X) // 3]
+
+    def history():
+        model, seen = copy.deepcopy(estimator).fit(X, y), []
+        for ids in (gone[:1], gone[1:]):
+            seen.append((model.digest(), _weights(model)))
+            if len(ids):
+                model.unlearn(ids, *((X[ids], y[ids]) if model.keep == "coded" else ()))
+        return [*seen, (model.digest(), _weights(model))]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limbs, "LIMB_ROWS", limb_rows)
+        natively, plainly = both(history)
+    assert natively == plainly
+
+
+def _weights(model):
+    return [None if W is None else np.asarray(getattr(W, "coef_", W)).tobytes() for W in model._state.ensemble.models]
+
+
+@needs_kernels
+@pytest.mark.parametrize("limb_rows", [1, limbs.LIMB_ROWS])
+@pytest.mark.parametrize("weights", [[[1], [1], [1]], [[2], [-1], [3]], [[1]]])
+def test_rows_that_come_and_are_corrected_have_the_same_bits(rng, weights, limb_rows, monkeypatch):
+    X, y = rng.random((40, 3)), rng.random((40, 2))
+    monkeypatch.setattr(limbs, "LIMB_ROWS", limb_rows)
+
+    def history():
+        features = RandomFourier(40, linear=True)
+        model = CodedRegressor(
+            code=Code(weights), features=features, bounds=(0, 1), target_bounds=(0, 1), random_state=0
+        )
+        model.fit(X[:30], y[:30]).partial_fit(X[30:35], y[30:35])
+        model.rectify([3], X[36:37], y[36:37])
+        model.rectify(range(10, 20), X[25:35], y[25:35])
+        model.unlearn(34)
+        model.unlearn(range(5, 20))
+        assert model.digest() == model.retrained().digest()
+        assert _weights(model) == _weights(model.retrained())
+        return model.digest(), _weights(model)
+
+    natively, plainly = both(history)
+    assert natively == plainly
+
+
+@needs_kernels
+def test_a_singular_system_has_the_same_solution(rng):
+    X = np.repeat(rng.random((20, 1)), 3, axis=1)
+    model = CodedRegressor(shards=1, rate=1, alpha=0.0, random_state=0)
+    natively, plainly = both(lambda: _weights(copy.deepcopy(model).fit(X, X[:, 0])))
+    assert natively == plainly
+
+
+@needs_kernels
+def test_a_drawn_map_is_copied_and_pickled_with_its_kernels(rng):
+    features = RandomFourier(5, random_state=0).drawn(3, rng)
+    X = rng.random((4, 3))
+    expected = features.map_block(X)
+    for twin in (copy.deepcopy(features), pickle.loads(pickle.dumps(features))):
+        np.testing.assert_array_equal(twin.map_block(X), expected)
+    with computing(natively=False):
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(features)).map_block(X), expected)
+
+
+@needs_kernels
+def test_a_map_that_somebody_derived_from_ours_computes_for_itself(rng):
+    class Half(RandomFourier):
+        def map_block(self, scaled, unit=1.0):
+            return super().map_block(scaled, unit) * 0.5
+
+    X, y = rng.random((30, 2)), rng.random(30)
+    ours, theirs = (
+        CodedRegressor(shards=1, rate=1, features=kind(5, random_state=0), random_state=0).fit(X, y)
+        for kind in (RandomFourier, Half)
+    )
+    assert not np.array_equal(ours.coded_shard(0)[0], theirs.coded_shard(0)[0])
+
+
+@needs_kernels
+def test_arrays_that_do_not_fit_are_refused(rng):
+    kernels = native.kernels()
+    features = RandomFourier(5, random_state=0).drawn(3, rng).native(1.0)
+    one, owner, weights = np.zeros((2, 1)), np.zeros(2, dtype=np.int64), np.ones((1, 2))
+    refused = [
+        lambda: features.features(np.zeros((2, 4))),
+        lambda: features.coded(np.zeros((2, 3)), one[:1], owner, weights, 1, True),
+        lambda: features.coded(np.zeros((2, 3)), one, owner + 1, weights, 1, True),
+        lambda: features.coded(np.zeros((2, 3)), one, owner - 1, weights, 1, True),
+        lambda: features.coded(np.zeros((2, 3)), one, owner, weights[:, :1], 1, True),
+        lambda: kernels.Map(np.zeros((3, 2)), np.zeros(7), False, 1.0),
+        lambda: kernels.updated(np.zeros((3, 5)), np.zeros((1, 3)), np.ones(1), np.float64),
+        lambda: kernels.packed(np.zeros((3, 2, 3))),
+        lambda: kernels.matrix(np.zeros((3, 3)), np.ones(2), 2),
+        lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 2, 1.0, True, 1e100),
+    ]
+    for ask in refused:
+        with pytest.raises(ValueError, match="fit each other|must"):
+            ask()
+
+
+@needs_kernels
+def test_what_no_row_is_in_is_empty(rng):
+    features = RandomFourier(5, random_state=0).drawn(3, rng).native(1.0)
+    assert features.features(np.empty((0, 3))).shape == (0, 5)
+    none = np.empty(0, dtype=np.int64)
+    assert not features.coded(np.empty((0, 3)), np.empty((0, 1)), none, np.empty((1, 0)), 2, True).any()
+    assert native.kernels().slices(np.empty((0, 4))).shape == (3, 0, 4)
+    empty = np.ones((3, 3))
+    assert native.kernels().updated(empty, np.empty((0, 2)), np.empty(0), np.int64).dtype == np.int64
+
+
+def test_versions_tell_which_path_it_is(capsys):
+    expunge.show_versions()
+    told = capsys.readouterr().out
+    assert f"native kernels: {native.about()}" in told
+    assert f"numpy {np.__version__}" in told
+
+
+def test_an_extension_that_cannot_be_loaded_is_told_and_done_without(monkeypatch):
+    monkeypatch.setattr(native, "about", lambda: "used")
+    monkeypatch.setitem(__import__("sys").modules, "expunge.exact._native", None)
+    monkeypatch.delattr("expunge.exact._native", raising=False)
+    native.kernels.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="cannot be loaded, NumPy is used instead"):
+            assert native.kernels() is None
+    finally:
+        native.kernels.cache_clear()
