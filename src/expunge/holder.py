@@ -5,7 +5,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -147,7 +146,7 @@ class Holder(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """Make an outcome what the model holds."""
 
         def overwrite() -> None:
-            after = replace(held, state=outcome.commit())
+            after = Fitted(outcome.commit(), held.index, held.default_ids, held.flat)
             if forget is not None:
                 held.index.erase(forget)
             self._held = after

@@ -158,7 +158,9 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         lambda: features.coded(np.zeros((2, 3)), one, owner - 1, weights, 1, True),
         lambda: features.coded(np.zeros((2, 3)), one, owner, weights[:, :1], 1, True),
         lambda: kernels.Map(np.zeros((3, 2)), np.zeros(7), False, 1.0),
-        lambda: kernels.updated(np.zeros((3, 5)), np.zeros((1, 3)), np.ones(1), np.float64),
+        lambda: kernels.exchanged(np.zeros((3, 5)), np.zeros((1, 3)), np.zeros((1, 3)), np.float64),
+        lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((2, 3)), np.zeros((1, 3)), np.float64),
+        lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((1, 3)), np.zeros((1, 2)), np.float64),
         lambda: kernels.packed(np.zeros((3, 2, 3))),
         lambda: kernels.matrix(np.zeros((3, 3)), np.ones(2), 2),
         lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 2, 1.0, True, 1e100),
@@ -175,8 +177,8 @@ def test_what_no_row_is_in_is_empty(rng):
     none = np.empty(0, dtype=np.int64)
     assert not features.coded(np.empty((0, 3)), np.empty((0, 1)), none, np.empty((1, 0)), 2, True).any()
     assert native.kernels().slices(np.empty((0, 4))).shape == (3, 0, 4)
-    empty = np.ones((3, 3))
-    assert native.kernels().updated(empty, np.empty((0, 2)), np.empty(0), np.int64).dtype == np.int64
+    none = np.empty((0, 2))
+    assert (native.kernels().exchanged(np.ones((3, 3)), none, none, np.int64) == 1).all()
 
 
 def test_versions_tell_which_path_it_is(capsys):

@@ -31,6 +31,7 @@ class Column:
     weights: NDArray[np.int64]  # (L,)
     place: NDArray[np.intp]  # (s,): where among its lanes a lane is; -1 if it does not feed this learner
     plain: bool  # whether all weights are 1
+    floats: NDArray[np.float64]  # (L,), the weights
 
     @classmethod
     def of(cls, g: NDArray[np.int64]) -> "Column":
@@ -38,7 +39,7 @@ class Column:
         lanes = np.flatnonzero(g)
         place = np.full(len(g), -1)
         place[lanes] = np.arange(len(lanes))
-        return cls(lanes, g[lanes], place, bool((g[lanes] == 1).all()))
+        return cls(lanes, g[lanes], place, bool((g[lanes] == 1).all()), g[lanes].astype(np.float64))
 
     def sum(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The learner's coded rows, from the rows of its lanes, exactly: (m, L, D) -> (m, D), maybe a view."""
@@ -77,6 +78,8 @@ class Code:
     """Whether every coded row is a row as it is (each column of G a unit vector)."""
     columns: tuple["Column", ...] = field(init=False)
     """What feeds each learner: the nonzero entries of each column of G."""
+    feeds: tuple[tuple[int, ...], ...] = field(init=False)
+    """The learners that each lane feeds."""
 
     def __init__(self, G: ArrayLike) -> None:
         G = _checked(G)
@@ -86,6 +89,7 @@ class Code:
             "heaviest": int(np.abs(G).sum(axis=0).max()),
             "is_selection": bool(one_lane.all()),
             "columns": tuple(Column.of(column) for column in G.T),
+            "feeds": tuple(tuple(np.flatnonzero(row).tolist()) for row in G),
         }
         for name, value in derived.items():  # at once, not when asked for: a parameter must not change by being used
             object.__setattr__(self, name, value)
@@ -122,6 +126,8 @@ class Code:
 
     def learners_of(self, slots: Slots) -> list[int]:
         """Learners that the rows in these slots feed: those that learn anew when one changes (Algorithm 3, line 17)."""
+        if len(slots) == 1:
+            return list(self.feeds[slots[0] % len(self.G)])
         learners: list[int] = np.flatnonzero(self.G[slots % len(self.G)].any(axis=0)).tolist()
         return learners
 

@@ -35,8 +35,8 @@ cdef extern from "kernels.h" nogil:
         Py_ssize_t, Py_ssize_t,
     )
     void expunge_slices(const double *, Py_ssize_t, double *, double *, double *)
-    void expunge_updated(const double *, const double *, const double *, Py_ssize_t, Py_ssize_t, double *)
-    void expunge_updated_integers(const int64_t *, const double *, const double *, Py_ssize_t, Py_ssize_t, int64_t *)
+    void expunge_exchanged(const double *, const double *, const double *, Py_ssize_t, double *)
+    void expunge_exchanged_integers(const int64_t *, const double *, const double *, Py_ssize_t, int64_t *)
     void expunge_packed(const double *, Py_ssize_t, double *)
     void expunge_matrix(const double *, Py_ssize_t, const double *, double *)
     void expunge_matrix_of_integers(const int64_t *, Py_ssize_t, const double *, double *)
@@ -148,16 +148,15 @@ def slices(const double[:, ::1] q):
     return made
 
 
-def updated(limbs, const double[:, ::1] coded, const double[::1] signs, kind):
-    """Return limbs, (3, P), after the products of a few coded rows, (m, w), with their signs: new, of this type."""
-    cdef Py_ssize_t m = coded.shape[0], w = coded.shape[1], P = w * (w + 1) // 2, r
-    _check(limbs.shape == (3, P) and signs.shape[0] == m and P > 0)
-    if m == 0:
-        return limbs.astype(kind)
-    cdef Scratch cut = Scratch(3 * w * m)
-    cdef double *sliced = cut.numbers
-    for r in range(m):  # h and l of each row side by side; h + l is not needed
-        expunge_slices(&coded[r, 0], w, sliced + 2 * r * w, sliced + 2 * m * w + r * w, sliced + (2 * r + 1) * w)
+def exchanged(limbs, const double[:, ::1] before, const double[:, ::1] after, kind):
+    """Return limbs, (3, P), with one coded row in the place of another, each (1, w) or none: new, of this type."""
+    cdef Py_ssize_t w = before.shape[1], P = w * (w + 1) // 2
+    _check(limbs.shape == (3, P) and P > 0 and after.shape[1] == w and before.shape[0] <= 1 and after.shape[0] <= 1)
+    cdef Scratch room = Scratch(5 * w)
+    cdef double *q = room.numbers
+    cdef double *p = q + 2 * w
+    _cut(before, q, p + 2 * w)
+    _cut(after, p, p + 2 * w)
     made = np.empty((3, P), dtype=kind)
     cdef const double[:, ::1] floats
     cdef const int64_t[:, ::1] integers
@@ -166,12 +165,21 @@ def updated(limbs, const double[:, ::1] coded, const double[::1] signs, kind):
     if made.dtype == np.float64:
         floats, out = limbs.astype(np.float64, copy=False), made
         with nogil:
-            expunge_updated(&floats[0, 0], sliced, &signs[0], m, w, &out[0, 0])
+            expunge_exchanged(&floats[0, 0], q, p, w, &out[0, 0])
     else:
         integers, whole = limbs.astype(np.int64, copy=False), made
         with nogil:
-            expunge_updated_integers(&integers[0, 0], sliced, &signs[0], m, w, &whole[0, 0])
+            expunge_exchanged_integers(&integers[0, 0], q, p, w, &whole[0, 0])
     return made
+
+
+cdef void _cut(const double[:, ::1] row, double *sliced, double *spare) noexcept:
+    """The slices h and l of a row, or zeros if there is none."""
+    cdef Py_ssize_t w = row.shape[1]
+    if row.shape[0]:
+        expunge_slices(&row[0, 0], w, sliced, spare, sliced + w)
+    else:
+        expunge_wipe(sliced, 2 * w)
 
 
 def packed(const double[:, :, ::1] sums):
@@ -197,9 +205,11 @@ def ridge(limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, dou
     """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision."""
     cdef Py_ssize_t p = w - targets, i, j
     _check(p > 0 and targets > 0)
-    cdef Scratch room = Scratch(w * w + p + w * targets)
-    cdef double *M = room.numbers
-    cdef double *floor = M + w * w
+    square = np.empty((w, w))  # NumPy's memory is fresh faster, and what it will hold is of the rows that are there
+    cdef double[:, ::1] whole = square
+    cdef double *M = &whole[0, 0]
+    cdef Scratch room = Scratch(p + w * targets)
+    cdef double *floor = room.numbers
     cdef double *V = floor + p
     cdef int n = <int> w, t = <int> targets, failed = 0
     cdef bint sound = True

@@ -179,47 +179,31 @@ CLONES void expunge_slices(const double *q, ptrdiff_t n, double *high, double *b
     }
 }
 
-CLONES void expunge_updated(const double *limbs, const double *slices, const double *signs, ptrdiff_t rows,
-                            ptrdiff_t w, double *out)
-{
-    const ptrdiff_t P = w * (w + 1) / 2;
-    for (ptrdiff_t j = 0, start = 0; j < w; start += w - j, j++) {
-        const ptrdiff_t n = w - j;
-        const double *a = limbs + start, *b = a + P, *c = b + P;
-        double *A = out + start, *B = A + P, *C = B + P;
-        for (ptrdiff_t r = 0; r < rows; r++) {
-            const double *high = slices + 2 * r * w + j, *low = high + w;
-            const double h = signs[r] * high[0], l = signs[r] * low[0];
-            for (ptrdiff_t i = 0; i < n; i++) {
-                A[i] = a[i] + h * high[i];
-                B[i] = b[i] + (h * low[i] + l * high[i]);
-                C[i] = c[i] + l * low[i];
-            }
-            a = A, b = B, c = C;
-        }
+/* A row of the triangle of each limb: less the products of one entry of q, plus those of the same entry of p, with the
+   entries from there on. */
+#define EXCHANGED(NAME, KIND)                                                                                        \
+    INLINE void row_of_##NAME(const KIND *restrict a, const KIND *restrict b, const KIND *restrict c,                \
+                              const double *restrict qh, const double *restrict ql, const double *restrict ph,       \
+                              const double *restrict pl, ptrdiff_t n, KIND *restrict A, KIND *restrict B,            \
+                              KIND *restrict C)                                                                      \
+    {                                                                                                                \
+        const double gone = qh[0], gone_low = ql[0], came = ph[0], came_low = pl[0];                                 \
+        for (ptrdiff_t i = 0; i < n; i++) {                                                                          \
+            A[i] = a[i] + (KIND)(came * ph[i] - gone * qh[i]);                                                       \
+            B[i] = b[i] + (KIND)((came * pl[i] + came_low * ph[i]) - (gone * ql[i] + gone_low * qh[i]));             \
+            C[i] = c[i] + (KIND)(came_low * pl[i] - gone_low * ql[i]);                                               \
+        }                                                                                                            \
+    }                                                                                                                \
+    CLONES void NAME(const KIND *limbs, const double *q, const double *p, ptrdiff_t w, KIND *out)                    \
+    {                                                                                                                \
+        const ptrdiff_t P = w * (w + 1) / 2;                                                                         \
+        for (ptrdiff_t j = 0, at = 0; j < w; at += w - j, j++)                                                       \
+            row_of_##NAME(limbs + at, limbs + P + at, limbs + 2 * P + at, q + j, q + w + j, p + j, p + w + j, w - j, \
+                          out + at, out + P + at, out + 2 * P + at);                                                 \
     }
-}
 
-CLONES void expunge_updated_integers(const int64_t *limbs, const double *slices, const double *signs, ptrdiff_t rows,
-                                     ptrdiff_t w, int64_t *out)
-{
-    const ptrdiff_t P = w * (w + 1) / 2;
-    for (ptrdiff_t j = 0, start = 0; j < w; start += w - j, j++) {
-        const ptrdiff_t n = w - j;
-        const int64_t *a = limbs + start, *b = a + P, *c = b + P;
-        int64_t *A = out + start, *B = A + P, *C = B + P;
-        for (ptrdiff_t r = 0; r < rows; r++) {
-            const double *high = slices + 2 * r * w + j, *low = high + w;
-            const double h = signs[r] * high[0], l = signs[r] * low[0];
-            for (ptrdiff_t i = 0; i < n; i++) {
-                A[i] = a[i] + (int64_t)(h * high[i]);
-                B[i] = b[i] + (int64_t)(h * low[i] + l * high[i]);
-                C[i] = c[i] + (int64_t)(l * low[i]);
-            }
-            a = A, b = B, c = C;
-        }
-    }
-}
+EXCHANGED(expunge_exchanged, double)
+EXCHANGED(expunge_exchanged_integers, int64_t)
 
 CLONES void expunge_packed(const double *sums, ptrdiff_t w, double *limbs)
 {

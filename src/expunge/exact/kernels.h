@@ -39,12 +39,10 @@ void expunge_targets(const double *targets, ptrdiff_t n, ptrdiff_t t, double uni
 /* The slices h, h + l and l of n integers: q = h * 2^18 + l. */
 void expunge_slices(const double *q, ptrdiff_t n, double *high, double *both, double *low);
 
-/* Limbs after the outer products of `rows` coded rows with their signs are added: (3, P) -> (3, P), w columns; each
-   row comes as its slices, (rows, 2, w). The result may be in the place of what there was. */
-void expunge_updated(const double *limbs, const double *slices, const double *signs, ptrdiff_t rows, ptrdiff_t w,
-                     double *out);
-void expunge_updated_integers(const int64_t *limbs, const double *slices, const double *signs, ptrdiff_t rows,
-                              ptrdiff_t w, int64_t *out);
+/* Limbs with coded row p in the place of q: (3, P) -> (3, P), w columns. Each comes as its slices h and l, (2, w), zeros
+   if there is none. Every sum is an integer that float64 holds. */
+void expunge_exchanged(const double *limbs, const double *q, const double *p, ptrdiff_t w, double *out);
+void expunge_exchanged_integers(const int64_t *limbs, const double *q, const double *p, ptrdiff_t w, int64_t *out);
 
 /* Limbs from H'H, (H + L)'(H + L) and L'L, upper triangles of (3, w, w): the triangles packed row by row, (3, P). */
 void expunge_packed(const double *sums, ptrdiff_t w, double *limbs);

@@ -77,12 +77,24 @@ class Moments:
     def after(self, *changes: Tally) -> "Moments":
         """The moments with coded rows added and subtracted; what is subtracted is in them, or is added as well."""
         # No partial sum has more products in it than rows that there were and rows that come or go.
-        kind = limb_type(self.coded_rows + sum(change.seen for change in changes))
-        limbs = changes[0].added_to(self.limbs, kind)
-        for change in changes[1:]:
+        limbs = self.limbs.astype(limb_type(self.coded_rows + sum(change.seen for change in changes)))  # a copy
+        for change in changes:
             change.add_to(limbs)
         rows, coded_rows = _counts(*changes)
         return Moments(limbs, self.rows + rows, _held(self.coded_rows + coded_rows))
+
+
+    def exchanged(self, before: Floats, after: Floats, rows: int) -> "Moments":
+        """The moments with one coded row in the place of another, (1, w) or none each, and so many rows more."""
+        native = kernels()
+        if native is None:
+            tally = Tally(self.width)
+            tally.add(before, 0, sign=-1)
+            tally.add(after, rows)
+            return self.after(tally)
+        kind = limb_type(self.coded_rows + len(before) + len(after))
+        limbs = native.exchanged(self.limbs, before, after, kind)
+        return Moments(limbs, self.rows + rows, _held(self.coded_rows + len(after) - len(before)))
 
 
 def _counts(*tallies: Tally) -> tuple[int, int]:

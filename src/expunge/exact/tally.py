@@ -36,19 +36,6 @@ class Tally:
         if sum(map(len, self._waiting[sign])) >= _BUFFER_ROWS:
             self._flush(sign)
 
-    def added_to(self, limbs: Limbs, kind: type[np.generic]) -> Limbs:
-        """Return limbs of this type, which must hold them: these and the products of all rows so far."""
-        few = self.seen <= _FEW_ROWS and self._sums is None and self._folded is None
-        if few and (native := kernels()) is not None:
-            signs = [float(sign) for sign, waiting in self._waiting.items() for coded in waiting for _ in coded]
-            coded = [coded for waiting in self._waiting.values() for coded in waiting]
-            rows = np.concatenate(coded) if coded else np.empty((0, self._width))
-            after: Limbs = native.updated(limbs, rows, np.array(signs), kind)
-            return after
-        limbs = limbs.astype(kind)  # a copy
-        self.add_to(limbs)
-        return limbs
-
     def add_to(self, limbs: Limbs) -> None:
         """Add the products of all rows so far to limbs, in place."""
         if self.seen <= _FEW_ROWS and self._sums is None and self._folded is None:  # a deletion: spare the matrices

@@ -5,7 +5,8 @@ correct rows is to replace the coded rows of the stripes that they are in. Neith
 the new ensemble first and commits the change afterwards, so a failure in between changes nothing.
 """
 
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -53,12 +54,13 @@ class Ensemble:
         """The ensemble after a change that its store has yet to carry out, and the learners that it touches."""
         touched = self.encoder.code.learners_of(change.slots)
         states, models, prints = self.states.copy(), self.models.copy(), self._prints.copy()
-        with one_blas_thread():
+        # Of one row nothing is summed by BLAS, and who solves holds it to one thread.
+        with one_blas_thread() if len(change.slots) > 1 else nullcontext():
             for j in touched:
                 states[j] = self.rule.relearn(states[j], self.encoder, self.store, j, change)
                 models[j] = self.rule.model(states[j], self.encoder)
                 prints[j] = None
-        return replace(self, states=states, models=models, _prints=prints), touched
+        return Ensemble(self.encoder, self.store, self.rule, self.aggregate, states, models, prints), touched
 
     def predict(self, X: Floats) -> Floats:
         """Predict rows in their own units: (n, d) -> (n, t)."""

@@ -74,6 +74,9 @@ class RidgeRule:
         return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
 
     def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
+        if len(change.slots) == 1:
+            ((before, after),) = store.touched(encoder, learner, change)
+            return state.exchanged(before.rows, after.rows, after.members - before.members)
         if _touches_most(store, change, encoder.code.shards, state.coded_rows):
             return self.learn(encoder, store, learner, change)
 

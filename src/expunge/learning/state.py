@@ -55,12 +55,12 @@ class State:
         store = self.ensemble.store
         extents = self.extents_after(change)
         if extents is None:
-            after = self.learn(self.blueprint, store.as_rows(), self.drawn, change)
+            after = State.learn(self.blueprint, store.as_rows(), self.drawn, change)
             learners = len(after.ensemble.states)
         else:
             ensemble, touched = self.ensemble.changed(change)
             count = self.rows + _gain(store, change)
-            after, learners = replace(self, ensemble=ensemble, extents=extents, rows=count), len(touched)
+            after, learners = State(self.blueprint, ensemble, extents, self.drawn, count), len(touched)
         overwrite = store.prepare(after.ensemble.encoder, change)
         return Outcome(after, len(change.slots), learners, extents is None, overwrite)
 

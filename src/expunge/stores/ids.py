@@ -15,6 +15,8 @@ Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
 GONE = -1  # the slot of an erased row
 _FEW, _ONE_IN = 1_000, 512  # entries that are gone, before an index drops them
 
+_LAST = 2**63 - 1  # sorts after every id that is a number
+
 _TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
 
 
@@ -122,6 +124,12 @@ class IdIndex:
     def erase(self, found: "Found") -> None:
         """Forget the ids that were found. Doing it again changes nothing."""
         places, ids = found.places, self._ids
+        if len(places) == 1:  # most requests: nothing is to be grouped
+            k = int(places[0])
+            self._gone += int(self._slots[k] != GONE)
+            self._slots[k] = GONE
+            ids[k] = ids[k + 1] if k + 1 < len(ids) else _last(ids.dtype)
+            return
         self._gone += int(np.count_nonzero(self._slots[places] != GONE))
         self._slots[places] = GONE
         lasts = _last_of_runs(places)
@@ -200,4 +208,4 @@ def _same_kind(mine: Ids, theirs: Ids) -> None:
 
 def _last(dtype: np.dtype[Any]) -> Any:
     """A value that sorts after every id."""
-    return np.iinfo(np.int64).max if dtype.kind == "i" else "\U0010ffff" * (dtype.itemsize // 4)
+    return _LAST if dtype.kind == "i" else "\U0010ffff" * (dtype.itemsize // 4)

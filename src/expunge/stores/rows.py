@@ -37,6 +37,9 @@ class Rows:
         self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
     ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
         column = encoder.code.columns[learner]
+        if len(change.slots) == 1 and encoder.native is not None:
+            yield self._touched_by_one(encoder, column, change)
+            return
         stripes, touch = Touch.of(encoder.code, learner, change).by_stripe()
         for block in cut(len(stripes), len(column.lanes) * encoder.width, part):
             some = stripes[block]
@@ -47,6 +50,24 @@ class Rows:
             before, after = self._coded(encoder, column, slots, np.stack([live, kept]), change, here)
             kept[here.at] = not change.erases
             yield CodedBlock.of(some, before, live), CodedBlock.of(some, after, kept)
+
+    def _touched_by_one(self, encoder: Encoder, column: Column, change: Change) -> tuple[CodedBlock, CodedBlock]:
+        """As `touched`, of one row and so of one stripe: most requests are such."""
+        stripe, lane = divmod(int(change.slots[0]), encoder.code.shards)
+        slots, place = stripe * encoder.code.shards + column.lanes, column.place[lane]
+        live = self.live[slots]
+        X, y = self.take(slots[live])
+        weights = np.empty((2, len(X)))  # before and after
+        weights[:] = column.floats[live]
+        goes, comes = bool(live[place]), not change.erases
+        if goes:
+            weights[1, np.count_nonzero(live[:place])] = 0.0
+        coded = encoder.coded(X, y, np.zeros(len(X), dtype=np.int64), weights, 1)
+        if change.X is not None and change.y is not None:
+            more = encoder.coded(change.X, change.y, np.zeros(1, dtype=np.int64), column.floats[place].reshape(1, 1), 1)
+            coded[1] += more[0]
+        here, before, after = np.array([stripe]), len(X), len(X) - goes + comes
+        return CodedBlock(here[:before], coded[0, :before], before), CodedBlock(here[:after], coded[1, :after], after)
 
     def _coded(
         self,
@@ -63,11 +84,11 @@ class Rows:
         first = taken[0]
         if encoder.native is not None:
             owner, lane = first.nonzero()
-            weights = taken[:, first] * column.weights[lane].astype(np.float64)
+            weights = taken[:, first] * column.floats[lane]
             sums = encoder.coded(*self.take(slots[first]), owner, weights, len(slots))
             if change is not None and change.X is not None and change.y is not None:
-                X, y, weights = change.X[here.which], change.y[here.which], column.weights[here.lane].astype(np.float64)
-                sums[-1] += encoder.coded(X, y, here.stripe, weights[None], len(slots))[0]
+                X, y, weights = change.X[here.which], change.y[here.which], column.floats[None, here.lane]
+                sums[-1] += encoder.coded(X, y, here.stripe, weights, len(slots))[0]
             return tuple(sums)
         Z = self.integers(encoder, slots, first)
         if change is None:
