@@ -17,6 +17,7 @@ from .encoding.codes import Code
 from .encoding.features import FeatureMap
 from .errors import InvalidInput, InvalidSetting
 from .exact.arrays import Floats, unsigned_zeros
+from .exact.native import kernels
 from .fitted import Fitted, Report, row_ids
 from .learning.rules import RidgeRule, mean_weights
 from .learning.state import Outcome, State
@@ -169,11 +170,14 @@ class Holder(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     def _inputs(self, X: TableLike) -> Floats:
         """Check rows without targets; rows that need no conversion are only looked at."""
-        if type(X) is np.ndarray and X.dtype == np.float64 and X.flags.c_contiguous and self._fits(X.shape):
-            with np.errstate(all="ignore"):
-                finite = math.isfinite(X.sum())  # of large numbers it need not be: then they are looked at again
-            if finite:
-                return X
+        if (
+            type(X) is np.ndarray
+            and X.dtype == np.float64
+            and X.flags.c_contiguous
+            and self._fits(X.shape)
+            and _finite(X)
+        ):
+            return X
         # In C order, because BLAS rounds other orders otherwise.
         checked: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return checked
@@ -219,3 +223,11 @@ class Holder(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def _column_names(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
+
+
+def _finite(X: Floats) -> bool:
+    """Whether all values are finite; without native kernels, large ones may be taken for others."""
+    if (native := kernels()) is not None:
+        return bool(native.finite(X))
+    with np.errstate(all="ignore"):
+        return math.isfinite(X.sum())

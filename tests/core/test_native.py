@@ -122,6 +122,38 @@ def test_a_singular_system_has_the_same_solution(rng):
 
 
 @needs_kernels
+@examples(100)
+@given(regressors(), tables(), st.sampled_from([1.0, 1.5, 1e3]), st.integers(1, 40))
+def test_predictions_are_those_of_numpy_and_a_row_alone_is_predicted_as_among_others(estimator, table, reach, rows):
+    X, y = table
+    model = copy.deepcopy(estimator).fit(X, y)
+    asked = np.random.default_rng(rows).uniform(-reach, reach, (rows, X.shape[1]))
+    encoder = model._state.ensemble.encoder
+    scaled, plainly_scaled = both(lambda: encoder.scaled_nearest(asked))
+    assert (scaled == plainly_scaled).all()  # bit by bit, but for the sign of 0
+    twin = pickle.loads(pickle.dumps(model))
+    natively = model.predict(asked)
+    with computing(natively=False):
+        plainly = twin.predict(asked)
+    size = np.abs(plainly).max() + sum(np.abs(W).sum() for W in _plain_weights(model))
+    np.testing.assert_allclose(natively, plainly, rtol=0, atol=1e-12 * size * reach)
+    if model._state.ensemble._native is not None:
+        assert natively.tobytes() == b"".join(model.predict(asked[k : k + 1]).tobytes() for k in range(rows))
+
+
+def _plain_weights(model):
+    return [W for W in model._state.ensemble.models if isinstance(W, np.ndarray)]
+
+
+@needs_kernels
+def test_threads_share_out_rows_to_predict_and_each_has_the_same_bits(rng):
+    X, y = rng.random((3000, 3)), rng.random((3000, 2))
+    model = CodedRegressor(shards=2, rate=2, features=RandomFourier(40), random_state=0).fit(X, y)
+    whole = model.predict(X)
+    assert whole.tobytes() == b"".join(model.predict(X[k : k + 100]).tobytes() for k in range(0, 3000, 100))
+
+
+@needs_kernels
 def test_a_drawn_map_is_copied_and_pickled_with_its_kernels(rng):
     features = RandomFourier(5, random_state=0).drawn(3, rng)
     X = rng.random((4, 3))
@@ -161,6 +193,10 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         lambda: kernels.exchanged(np.zeros((3, 5)), np.zeros((1, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((2, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((1, 3)), np.zeros((1, 2)), np.float64),
+        lambda: kernels.Predictor(features, np.zeros((7, 1)), True),
+        lambda: kernels.Predictor(features, np.zeros((6, 1)), True).predict(np.zeros((1, 2))),
+        lambda: kernels.scaled(np.zeros((1, 2)), np.zeros(1), np.ones(2), True),
+        lambda: kernels.unscale(np.zeros((1, 2)), *np.zeros((3, 2)), np.zeros(1)),
         lambda: kernels.packed(np.zeros((3, 2, 3))),
         lambda: kernels.matrix(np.zeros((3, 3)), np.ones(2), 2),
         lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 2, 1.0, True, 1e100),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats, cut
 from ..exact.limbs import feature_bits
+from ..exact.native import kernels
 from .bounds import Bounds
 from .codes import Code
 from .features import FeatureMap
@@ -89,10 +90,28 @@ class Encoder:
         """The rows that are predicted for these: with outside="clamp", the nearest ones inside the bounds."""
         return self.inputs.clamped(X) if self.outside == "clamp" else X
 
+    def scaled_nearest(self, X: Floats) -> Floats:
+        """The scaled columns of the rows that are predicted for these: (b, d) -> (b, d')."""
+        native = kernels()
+        if native is None or self.inputs.unit or not self.scales.plain:
+            return np.ascontiguousarray(self._scaled(self.nearest(X)))
+        scaled: Floats = native.scaled(X, self.inputs.low, self.inputs.high, self.outside == "clamp")
+        return scaled
+
     def unscaled(self, predicted: Floats) -> Floats:
-        """Predictions in the targets' own units; with outside="clamp", inside of what is declared."""
+        """Predictions, which may be overwritten, in the targets' own units; with outside="clamp" inside of what is
+        declared.
+        """
+        if (native := kernels()) is not None and not self.targets.unit:
+            limits = self.limits if self.outside == "clamp" else self._no_limits
+            native.unscale(predicted, self.targets.low, self.targets.high, limits.low, limits.high)
+            return predicted
         predicted = self.targets.unscale(predicted)
         return self.limits.clamped(predicted) if self.outside == "clamp" else predicted
+
+    @cached_property
+    def _no_limits(self) -> Bounds:
+        return Bounds(np.full(self.n_targets, np.nan), np.full(self.n_targets, np.nan))
 
     @cached_property
     def _scaled(self) -> Callable[[Floats], Floats]:

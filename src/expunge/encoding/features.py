@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
-from ..exact.native import kernels, remade
+from ..exact.native import kernels, native_map
 from .randomness import as_generator
 from .values import plain_value, whole_number
 
@@ -129,7 +129,7 @@ class FeatureMap(ABC):
 @cache
 def _linear(inputs: int, unit: float) -> Any:
     """Features that are the inputs, natively."""
-    return remade(np.empty((inputs + 1, 0)), np.empty(8), True, unit)
+    return native_map(np.empty((inputs + 1, 0)), np.empty(8), True, unit)
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
-from ..exact.native import kernels, remade
+from ..exact.native import kernels, native_map
 from .features import FeatureMap
 from .frequencies import Mixture, ScaleLike, check_frequencies
 from .randomness import Seed
@@ -134,7 +134,7 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         if kernels() is None:
             return None
         if self._kernels.get(unit) is None:
-            self._kernels[unit] = remade(self._turns, np.array(_coefficients(unit)), bool(self.linear), unit)
+            self._kernels[unit] = native_map(self._turns, np.array(_coefficients(unit)), bool(self.linear), unit)
         return self._kernels[unit]
 
     def slopes(self, scaled: Floats, weights: Floats) -> Floats:

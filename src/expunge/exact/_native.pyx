@@ -8,7 +8,7 @@ from scipy.linalg.cython_lapack cimport dpotrf, dtrtrs
 
 import numpy as np
 
-from .native import remade
+from .native import native_map, native_predictor
 
 
 cdef extern from "kernels.h" nogil:
@@ -34,6 +34,16 @@ cdef extern from "kernels.h" nogil:
         const double *, Py_ssize_t, Py_ssize_t, double, int, const int64_t *, const double *, Py_ssize_t, double *,
         Py_ssize_t, Py_ssize_t,
     )
+    void expunge_predicted(
+        const expunge_map *, const double *, Py_ssize_t, const double *, Py_ssize_t, double *, double *
+    )
+    void expunge_scaled(
+        const double *, Py_ssize_t, Py_ssize_t, const double *, const double *, int, double *
+    )
+    void expunge_unscale(
+        double *, Py_ssize_t, Py_ssize_t, const double *, const double *, const double *, const double *
+    )
+    int expunge_finite(const double *, Py_ssize_t)
     void expunge_slices(const double *, Py_ssize_t, double *, double *, double *)
     void expunge_exchanged(const double *, const double *, const double *, Py_ssize_t, double *)
     void expunge_exchanged_integers(const int64_t *, const double *, const double *, Py_ssize_t, int64_t *)
@@ -85,7 +95,7 @@ cdef class Map:
         self.made_of = np.array(turns), np.array(terms), linear, unit
 
     def __reduce__(self):
-        return remade, self.made_of
+        return native_map, self.made_of
 
     @property
     def n_out(self):
@@ -135,6 +145,77 @@ cdef class Map:
                     _rows(targets), n, t, self.it.unit, ones, &owner[0], &weights[0, 0], sets, &out[0, 0, D], m, width
                 )
         return made
+
+
+cdef class Predictor:
+    """Linear models of the features of a `Map`, (D [+ 1], t) weights, the intercept last."""
+
+    cdef Map map
+    cdef const double[:, ::1] weights
+    cdef Py_ssize_t targets
+    cdef tuple made_of
+
+    def __init__(self, Map features, const double[:, :] weights, bint intercept):
+        cdef Py_ssize_t d = features.it.inputs, D = features.it.cosines, whole = len(features.turns) * EXPUNGE_TILE
+        _check(weights.shape[0] == features.n_out + intercept)
+        given = np.asarray(weights).T
+        padded = np.zeros((weights.shape[1], whole + d + 1))
+        padded[:, :D] = given[:, :D]
+        if features.it.linear:
+            padded[:, whole : whole + d] = given[:, D : D + d]
+        if intercept:
+            padded[:, whole + d] = given[:, features.n_out]
+        self.map, self.weights, self.targets = features, padded, weights.shape[1]
+        self.made_of = features, np.array(weights), intercept
+
+    def __reduce__(self):
+        return native_predictor, self.made_of
+
+    def predict(self, const double[:, ::1] scaled):
+        """Return predictions for scaled rows: (n, d) -> (n, t)."""
+        cdef Py_ssize_t n = scaled.shape[0], t = self.targets, d = self.map.it.inputs
+        _check(scaled.shape[1] == d)
+        made = np.empty((n, t))
+        cdef double[:, ::1] out = made
+        cdef Scratch scratch = Scratch(EXPUNGE_BLOCK * d + 2 * EXPUNGE_TILE * t)
+        if n and t:
+            with nogil:
+                expunge_predicted(
+                    &self.map.it, &self.weights[0, 0], t, _rows(scaled), n, scratch.numbers, &out[0, 0]
+                )
+        return made
+
+
+def scaled(const double[:, ::1] values, const double[::1] low, const double[::1] high, bint clamp):
+    """Return where values lie between bounds, or where the nearest inside do; 0 where the bounds are equal."""
+    cdef Py_ssize_t n = values.shape[0], d = values.shape[1]
+    _check(low.shape[0] == high.shape[0] == d)
+    made = np.empty((n, d))
+    cdef double[:, ::1] out = made
+    if n and d:
+        with nogil:
+            expunge_scaled(&values[0, 0], n, d, &low[0], &high[0], clamp, &out[0, 0])
+    return made
+
+
+def unscale(
+    double[:, ::1] values,
+    const double[::1] low,
+    const double[::1] high,
+    const double[::1] least,
+    const double[::1] most,
+):
+    """The way back, in place: between bounds, and then inside of limits where these are not NaN."""
+    cdef Py_ssize_t n = values.shape[0], t = values.shape[1]
+    _check(low.shape[0] == high.shape[0] == least.shape[0] == most.shape[0] == t)
+    if n and t:
+        with nogil:
+            expunge_unscale(&values[0, 0], n, t, &low[0], &high[0], &least[0], &most[0])
+
+
+def finite(const double[:, ::1] values):
+    """Return whether all values are finite."""
+    return not values.shape[0] or not values.shape[1] or expunge_finite(&values[0, 0], values.shape[0] * values.shape[1])
 
 
 def slices(const double[:, ::1] q):

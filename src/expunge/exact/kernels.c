@@ -155,6 +155,88 @@ CLONES void expunge_coded(const expunge_map *map, const double *scaled, ptrdiff_
     }
 }
 
+INLINE void weigh(const double *value, const double *weights, ptrdiff_t t, ptrdiff_t stride, double *sums)
+{
+    for (ptrdiff_t k = 0; k < t; k++)
+        for (int j = 0; j < TILE; j++)
+            sums[k * TILE + j] += value[j] * weights[k * stride + j];
+}
+
+/* The sum of a tile, by halves. */
+INLINE double total(double *sums)
+{
+    for (int half = TILE / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            sums[j] += sums[j + half];
+    return sums[0];
+}
+
+CLONES void expunge_predicted(const expunge_map *map, const double *weights, ptrdiff_t t, const double *scaled,
+                              ptrdiff_t n, double *scratch, double *out)
+{
+    const ptrdiff_t d = map->inputs, tiles = (map->cosines + TILE - 1) / TILE, stride = tiles * TILE + d + 1;
+    double value[ROWS][TILE], *sums = scratch + BLOCK * d;
+    for (ptrdiff_t first = 0; first < n; first += ROWS) {
+        const int rows = (int)least(ROWS, n - first);
+        put_on_grid(scaled + first * d, rows * d, scratch);
+        for (ptrdiff_t i = 0; i < ROWS * t * TILE; i++)
+            sums[i] = 0.0;
+        for (ptrdiff_t tile = 0; tile < tiles; tile++) {
+            const double *turns = map->turns + tile * (d + 1) * TILE, *mine = weights + tile * TILE;
+            if (rows == ROWS) {
+                cosines(scratch, d, turns, map->terms, ROWS, value);
+                for (int r = 0; r < ROWS; r++)
+                    weigh(value[r], mine, t, stride, sums + r * t * TILE);
+            } else {
+                cosines(scratch, d, turns, map->terms, 1, value);
+                weigh(value[0], mine, t, stride, sums);
+            }
+        }
+        for (int r = 0; r < rows; r++)
+            for (ptrdiff_t k = 0; k < t; k++) {
+                const double *rest = weights + k * stride + tiles * TILE;
+                double sum = total(sums + (r * t + k) * TILE);
+                if (map->linear)
+                    for (ptrdiff_t i = 0; i < d; i++)
+                        sum += scaled[(first + r) * d + i] * map->unit * rest[i];
+                out[(first + r) * t + k] = sum + rest[d];
+            }
+    }
+}
+
+void expunge_scaled(const double *values, ptrdiff_t n, ptrdiff_t d, const double *low, const double *high, int clamp,
+                    double *out)
+{
+    for (ptrdiff_t r = 0; r < n; r++)
+        for (ptrdiff_t i = 0; i < d; i++) {
+            double x = values[r * d + i];
+            if (clamp) {
+                x = x < low[i] ? low[i] : x;
+                x = x > high[i] ? high[i] : x;
+            }
+            out[r * d + i] = high[i] == low[i] ? 0.0 : (x - low[i]) / (high[i] - low[i]);
+        }
+}
+
+void expunge_unscale(double *values, ptrdiff_t n, ptrdiff_t t, const double *low, const double *high,
+                     const double *least, const double *most)
+{
+    for (ptrdiff_t r = 0; r < n; r++)
+        for (ptrdiff_t k = 0; k < t; k++) {
+            double value = values[r * t + k] * (high[k] - low[k]) + low[k];
+            value = value < least[k] ? least[k] : value; /* not if it is NaN */
+            values[r * t + k] = value > most[k] ? most[k] : value;
+        }
+}
+
+int expunge_finite(const double *numbers, ptrdiff_t n)
+{
+    double zero = 0.0;
+    for (ptrdiff_t i = 0; i < n; i++)
+        zero += numbers[i] * 0.0; /* NaN for NaN and infinities */
+    return zero == 0.0;
+}
+
 void expunge_targets(const double *targets, ptrdiff_t n, ptrdiff_t t, double unit, int ones, const int64_t *owner,
                      const double *weights, ptrdiff_t sets, double *coded, ptrdiff_t m, ptrdiff_t width)
 {

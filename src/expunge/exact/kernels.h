@@ -36,6 +36,24 @@ void expunge_coded(const expunge_map *map, const double *scaled, ptrdiff_t n, co
 void expunge_targets(const double *targets, ptrdiff_t n, ptrdiff_t t, double unit, int ones, const int64_t *owner,
                      const double *weights, ptrdiff_t sets, double *coded, ptrdiff_t m, ptrdiff_t width);
 
+/* What t linear models of the features predict for n rows: (n, d) -> (n, t). `weights` is (t, ceil(D / 32) * 32 + d + 1):
+   of the cosines, with zeros up to a whole tile, of the inputs and of 1. Each sum has one order, whatever n is.
+   `scratch` has room for 32 d + 64 t numbers. */
+void expunge_predicted(const expunge_map *map, const double *weights, ptrdiff_t t, const double *scaled, ptrdiff_t n,
+                       double *scratch, double *out);
+
+/* Where values lie between bounds, (n, d) -> (n, d): moved to the nearest inside first, if asked for; 0 in a column that
+   has width 0. */
+void expunge_scaled(const double *values, ptrdiff_t n, ptrdiff_t d, const double *low, const double *high, int clamp,
+                    double *out);
+
+/* The way back, in place: to between `low` and `high`, and then inside of limits, where these are numbers. */
+void expunge_unscale(double *values, ptrdiff_t n, ptrdiff_t t, const double *low, const double *high,
+                     const double *least, const double *most);
+
+/* Whether all of n numbers are finite. */
+int expunge_finite(const double *numbers, ptrdiff_t n);
+
 /* The slices h, h + l and l of n integers: q = h * 2^18 + l. */
 void expunge_slices(const double *q, ptrdiff_t n, double *high, double *both, double *low);
 

@@ -83,7 +83,6 @@ class Moments:
         rows, coded_rows = _counts(*changes)
         return Moments(limbs, self.rows + rows, _held(self.coded_rows + coded_rows))
 
-
     def exchanged(self, before: Floats, after: Floats, rows: int) -> "Moments":
         """The moments with one coded row in the place of another, (1, w) or none each, and so many rows more."""
         native = kernels()

@@ -34,7 +34,13 @@ def kernels() -> ModuleType | None:
     return _native
 
 
-def remade(*arguments: Any) -> Any:
-    """A `Map` of the extension from its arguments; None where there is no extension. Copies and pickles come here."""
+def native_map(*arguments: Any) -> Any:
+    """A `Map` of the extension; None where there is no extension. Copies and pickles come here, too."""
     native = kernels()
     return None if native is None else native.Map(*arguments)
+
+
+def native_predictor(features: Any, *arguments: Any) -> Any:
+    """A `Predictor` of the extension from features that are a `Map`; None if these are None."""
+    native = kernels()
+    return None if native is None or features is None else native.Predictor(features, *arguments)

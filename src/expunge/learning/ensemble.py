@@ -15,11 +15,12 @@ import numpy as np
 from ..encoding.encoder import Encoder
 from ..errors import NothingLearned
 from ..exact.arrays import Floats, cut
+from ..exact.native import native_predictor
 from ..exact.threads import one_blas_thread, spread
 from ..stores.change import Change
 from ..stores.store import Store
 from .digest import digest
-from .rules import SPREAD_ROWS, Rule
+from .rules import SPREAD_ROWS, RidgeRule, Rule
 from .settings import Aggregate
 
 
@@ -64,7 +65,10 @@ class Ensemble:
 
     def predict(self, X: Floats) -> Floats:
         """Predict rows in their own units: (n, d) -> (n, t)."""
-        encoder, out = self.encoder, np.empty((len(X), self.encoder.n_targets))
+        encoder = self.encoder
+        if self._native is not None:
+            return encoder.unscaled(self._predicted(X))
+        out = np.empty((len(X), encoder.n_targets))
         predict = self.rule.predictor(self._aggregated, self.aggregate, encoder.intercept)
 
         def part(k: int, n: int) -> None:
@@ -74,6 +78,29 @@ class Ensemble:
         with one_blas_thread():
             spread(part, len(X) // SPREAD_ROWS)
         return encoder.unscaled(out)
+
+    def _predicted(self, X: Floats) -> Floats:
+        """Predict rows natively, in scaled targets; a row alone has the same bits as among others."""
+        if len(X) < SPREAD_ROWS:
+            few: Floats = self._native.predict(self.encoder.scaled_nearest(X))
+            return few
+        out = np.empty((len(X), self.encoder.n_targets))
+
+        def part(k: int, n: int) -> None:
+            for block in cut(len(X), X.shape[1], part=(k, n)):
+                out[block] = self._native.predict(self.encoder.scaled_nearest(X[block]))
+
+        spread(part, len(X) // SPREAD_ROWS)
+        return out
+
+    @cached_property
+    def _native(self) -> Any:
+        """What predicts natively; None if nothing can."""
+        encoder, features = self.encoder, self.encoder.features
+        if self.aggregate != "mean" or not isinstance(self.rule, RidgeRule) or features.is_own:
+            return None
+        (weights,) = self._aggregated
+        return native_predictor(features.native(1.0), weights, encoder.intercept)
 
     @cached_property
     def _aggregated(self) -> list[Any]:
