@@ -46,8 +46,15 @@ def test_a_document_is_the_plan(planned, document):
     assert settings.scales == best.scales
     assert settings.features.get_params() == best.features.get_params()
     assert settings.random_state == best.random_state == 0
-    assert document.score.r2 == planned.choice.r2
+    assert document.score.r2 == pytest.approx(planned.choice.r2, abs=1e-4)
     assert Document.of(planned, NAMES[:3], scales=False).settings.scales is None
+
+
+def test_the_score_has_no_more_digits_than_are_counted(planned, document):
+    score, choice = document.score, planned.choice
+    assert score.error == float(f"{choice.error:.4g}") != choice.error
+    assert score.spread == float(f"{choice.spread:.4g}") != choice.spread
+    assert score.r2 == round(1 - score.error, 4)
 
 
 def test_what_is_written_is_read_back(document):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .planner import Plan
 
 VERSION = 1
+DIGITS = 4  # of the error in a score, and of its spread: these are read from rows, too
 
 _HEADER = """\
 # A plan for a model, made by expunge plan; expunge train --plan takes it.
@@ -68,7 +69,8 @@ class Document:
             scales=best.scales if scales else None,
             random_state=best.random_state,
         )
-        score = Score(choice.r2, choice.error, choice.spread, choice.forget_ms, plan.sampled, plan.bits)
+        error, spread = (float(f"{value:.{DIGITS}g}") for value in (choice.error, choice.spread))
+        score = Score(round(1 - error, DIGITS), error, spread, choice.forget_ms, plan.sampled, plan.bits)
         return cls(tuple(inputs), settings, score)
 
     def to_toml(self) -> str:

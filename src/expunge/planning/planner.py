@@ -175,7 +175,7 @@ def plan(
     told(1.0)
     choice = chosen(tried, ground.people, limit)
     table = [one.shown(ground.people) for one in tried]
-    knots = _knots(given, X.shape[1]) if scales is None else []
+    knots = _knots(given, X.shape[1]) if given is not scales else []
     return Plan(
         best=_model(choice, base),
         table=table,
@@ -199,10 +199,10 @@ def _limit(forget_ms: float | None) -> float | None:
     return as_float(forget_ms)
 
 
-def _knots(given: ScalesLike, inputs: int) -> list[int]:
-    """The numbers of knots that were proposed."""
-    every = (scale for of_input in Scales.of(given, inputs).given for scale in of_input)
-    return [len(scale) for scale in every if not isinstance(scale, str)]
+def _knots(given: ScalesLike, inputs: int) -> list[list[float]]:
+    """The knots that were proposed for each input."""
+    every = Scales.of(given, inputs).given
+    return [[knot for scale in of_input if not isinstance(scale, str) for knot in scale] for of_input in every]
 
 
 def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:
