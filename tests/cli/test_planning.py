@@ -158,7 +158,7 @@ def test_a_plan_of_another_table_is_refused(plan_file, run):
     assert "another table or schema: 1 of its inputs are missing, 1 are new; plan again" in err
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 1", None])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 2", None])
 def test_a_file_that_is_no_plan_is_refused(shop, run, data):
     if data is not None:
         (shop / "bad.toml").write_bytes(data)

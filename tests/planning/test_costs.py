@@ -14,7 +14,7 @@ from expunge.planning.columns import knot_bits
 from expunge.planning.costs import predicted, widest
 from expunge.planning.finals import Finals
 from expunge.planning.ground import Ground
-from expunge.planning.knowledge import bits
+from expunge.planning.knowledge import bits, line_bits
 from expunge.planning.sample import draw_sample
 from expunge.planning.shapes import Shape
 
@@ -58,18 +58,22 @@ def test_a_row_of_a_dense_code_feeds_every_learner():
 
 def test_a_plan_counts_the_rows_that_will_be_trained_on(planned):
     for line in planned.table:
-        width = line.cosines + planned.best.features.scale.shape[-1] + 2
+        columns = planned.best.features.scale.shape[-1] if line.cosines else 3
+        width = line.cosines + columns + 2
         assert line.forget_ms == costs(Coding(line.shards, line.rate), width).forget_ms
 
 
 def test_the_bits_of_a_plan_by_hand():
-    settings = 6**3 * 9 * 8 * 6 * 3  # up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
+    settings = (
+        2 * 6**3 * 9 * 8 * 6 * 3
+    )  # linear or not, up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
     score = 2 * math.log2(660 * 10**4)  # four digits of the error, and of its spread
     scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
     assert bits(3, []) == pytest.approx(math.log2(settings) + score + scales + mixing)
     which = math.log2(20 * 19 * 18 * 17 * 16 * 15 * 14 * 13 / math.factorial(8))  # twelve of twenty are mixed
     rest = math.log2(settings) + score
     assert bits(20, []) == pytest.approx(rest + 60 * math.log2(54) + 144 * math.log2(63) + which)
+    assert line_bits() == pytest.approx(score + math.log2(2 * 12 * 2))  # linear or not, penalties, outside
     assert bits(3, [[], [1.0, 2.0, 4.0]]) - bits(3, []) == pytest.approx(1 + knot_bits([1.0, 2.0, 4.0]))
 
 
@@ -88,6 +92,6 @@ def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypat
         scales=None,
     )
     made = Finals(ground, Size(300, 3, 300, 1), 0, 40, codes=False)
-    monkeypatch.setattr(Finals, "_forgets", lambda self, settings: 0.0)
+    monkeypatch.setattr(finals, "forgets", lambda ground, settings: 0.0)
     monkeypatch.setattr(Finals, "_compared", lambda self, found: Shape.first("gaussian", None, 3))
     assert [one.settings.features.n_features for one in made.run([], None, lambda share: None)] == [16]

@@ -34,7 +34,8 @@ def document(planned):
 def same(one, other):
     """Whether two documents say the same."""
     a, b = one.settings, other.settings
-    shape = all(getattr(a, name) == getattr(b, name) for name in ("shards", "rate", "alpha", "scales", "random_state"))
+    names = ("shards", "rate", "alpha", "scales", "outside", "random_state")
+    shape = all(getattr(a, name) == getattr(b, name) for name in names)
     ours, theirs = a.features.get_params(), b.features.get_params()
     scales = np.array_equal(ours.pop("scale"), theirs.pop("scale"))
     return shape and scales and ours == theirs and (one.inputs, one.score) == (other.inputs, other.score)
@@ -66,6 +67,14 @@ def test_what_is_written_is_read_back(document):
     assert not same(plain, document)
 
 
+def test_a_linear_model_is_read_back(document):
+    settings = replace(document.settings, features=None, scales=None, outside="extrapolate")
+    read = Document.parse(replace(document, settings=settings).to_toml())
+    assert (read.settings.features, read.settings.outside) == (None, "extrapolate")
+    assert read.promise(settings) == str(document.score)
+    assert read.promise(replace(settings, outside="clamp")) == ""
+
+
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_odd_names_are_read_back(document, name):
     assert Document.parse(replace(document, inputs=(name, "b", "c")).to_toml()).inputs == (name, "b", "c")
@@ -87,7 +96,7 @@ def test_numbers_of_numpy_are_numbers(document):
 
 def test_another_version_is_refused(document):
     text = document.to_toml().replace(f"version = {VERSION}", "version = 99")
-    with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 1: plan again$"):
+    with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 2: plan again$"):
         Document.parse(text, name="my.toml")
 
 
@@ -95,7 +104,7 @@ NO_PLAN = r"^plan is no plan: make one with expunge plan --out FILE$"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "version = 1", "version = 1\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
+    "text", ["", "{", "version = 2", "version = 2\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidSetting, match=NO_PLAN):
@@ -119,6 +128,7 @@ def test_a_plan_with_a_line_less_is_refused(document):
         ("rate", "-1", "rate must be"),
         ("alpha", "-1.0", "alpha must be"),
         ("alpha", "nan", "alpha must be"),
+        ("outside", '"anything"', "outside must be"),
         ("inputs", '"abc"', "inputs must be a list of names"),
         ("inputs", "[1]", "inputs must be a list of names"),
         ("scales", '["cubic"]', "scale"),

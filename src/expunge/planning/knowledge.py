@@ -14,11 +14,14 @@ from .document import DIGITS
 from .finals import STEPS
 from .search import KINDS
 from .shapes import BLENDED, EIGHTHS, FARTHEST, LARGEST, MIXED
+from .straight import OUTSIDE, STRAIGHT_ALPHAS
 from .trial import ALPHAS
 
 _SCALES = 2 * LARGEST + 2  # what the scale of an input can be
 _MAGNITUDES = 660  # orders of magnitude of a float, and 0
 _MIXINGS = 2 * FARTHEST * EIGHTHS - 1  # and an entry of a mixing matrix
+_SCORE = 2 * math.log2(10**DIGITS * _MAGNITUDES)  # the error and its spread; R2 follows from the error
+_LINE = 1.0  # whether it is a linear model
 
 
 def bits(columns: int, knots: Sequence[Sequence[float]]) -> float:
@@ -32,5 +35,9 @@ def bits(columns: int, knots: Sequence[Sequence[float]]) -> float:
     relevance = BLENDED * columns * math.log2(_SCALES)
     mixed = min(MIXED, columns)
     mixing = math.log2(math.comb(columns, mixed)) + mixed**2 * math.log2(_MIXINGS)
-    score = 2 * math.log2(10**DIGITS * _MAGNITUDES)  # the error and its spread; R2 follows from the error
-    return math.log2(settings) + relevance + mixing + sum(map(knot_bits, knots)) + score
+    return _SCORE + _LINE + math.log2(settings) + relevance + mixing + sum(map(knot_bits, knots))
+
+
+def line_bits() -> float:
+    """The same for a plan that picked a linear model."""
+    return _SCORE + _LINE + math.log2(len(STRAIGHT_ALPHAS) * len(OUTSIDE))
