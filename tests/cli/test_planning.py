@@ -75,7 +75,7 @@ def test_a_plan_for_programs(shop, ok):
     assert len(said["references"]) == 3
     assert (said["bits"] > 0, said["advice"].startswith("Train ")) == (True, True)
     settings = document(shop / "plan.toml").settings
-    assert settings.random_state == settings.features.random_state == 3
+    assert settings.random_state == 3
 
 
 def test_a_limit_that_nothing_meets_is_told(shop, ok):
@@ -156,6 +156,22 @@ def test_a_plan_of_another_table_is_refused(plan_file, run):
     code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
     assert (code, out) == (2, "")
     assert "another table or schema: 1 of its inputs are missing, 1 are new; plan again" in err
+
+
+def test_a_plan_for_another_target_is_refused(plan_file, run):
+    plan_file.write_text(replace(document(plan_file), targets=("income",)).to_toml())
+    code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
+    assert (code, out) == (2, "")
+    assert "the plan was made for another target" in err
+
+
+def test_a_plan_for_another_schema_is_refused(plan_file, run):
+    columns = '[columns.age]\nkind = "number"\nscale = "log"\n[columns.visits]\nkind = "number"\n'
+    about = 'id = "who"\ntarget = "spend"\n[columns.spend]\nkind = "number"\n'
+    (plan_file.parent / "schema.toml").write_text(about + columns)
+    code, out, err = run("train", "sales.parquet", *V, "--schema", "schema.toml", "--plan", plan_file)
+    assert (code, out) == (2, "")
+    assert "the plan was made for other scales of the inputs" in err
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 2", None])

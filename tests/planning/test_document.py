@@ -28,7 +28,7 @@ NAMES = (
 @pytest.fixture(scope="module")
 def document(planned):
     """The document of the plan, for inputs with odd names."""
-    return Document.of(planned, NAMES[:3], scales=True)
+    return Document.of(planned, NAMES[:3], scales=True, targets=["y"])
 
 
 def same(one, other):
@@ -38,7 +38,8 @@ def same(one, other):
     shape = all(getattr(a, name) == getattr(b, name) for name in names)
     ours, theirs = a.features.get_params(), b.features.get_params()
     scales = np.array_equal(ours.pop("scale"), theirs.pop("scale"))
-    return shape and scales and ours == theirs and (one.inputs, one.score) == (other.inputs, other.score)
+    about = ("inputs", "targets", "declared", "score")
+    return shape and scales and ours == theirs and all(getattr(one, name) == getattr(other, name) for name in about)
 
 
 def test_a_document_is_the_plan(planned, document):
@@ -131,6 +132,7 @@ def test_a_plan_with_a_line_less_is_refused(document):
         ("outside", '"anything"', "outside must be"),
         ("inputs", '"abc"', "inputs must be a list of names"),
         ("inputs", "[1]", "inputs must be a list of names"),
+        ("targets", "[1]", "targets must be a list of names"),
         ("scales", '["cubic"]', "scale"),
         ("cosines", "0", "n_features must be a whole number of at least 1"),
         ("kernel", '"os.system"', "kernel must be one of"),
@@ -167,7 +169,15 @@ def test_nothing_but_settings_comes_from_a_file(document):
 
 
 def test_other_inputs_are_refused(document):
-    document.check(NAMES[:3])
+    document.check(NAMES[:3], ["y"])
+    for targets, declared, what in (
+        (["z"], None, "another target"),
+        (["y"], ["log"] * 3, "other scales of the inputs"),
+    ):
+        with pytest.raises(InvalidSetting, match=f"the plan was made for {what}, so its score says nothing"):
+            document.check(NAMES[:3], targets, declared)
+    scaled = replace(document, declared=["log", ["linear", [0.0, 1.0, 5.0]], "linear"])
+    Document.parse(scaled.to_toml()).check(NAMES[:3], ["y"], scaled.declared)
     first, second, third = NAMES[:3]
     for inputs, what in (
         ((second, first, third), "its inputs are in another order"),

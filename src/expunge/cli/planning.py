@@ -44,7 +44,6 @@ def _add_planning(added: Parser) -> None:
 
 def plan(args: Namespace) -> None:
     """Choose a model for a table: try settings on a sample, and say what each costs."""
-    from ..planning.document import Document
     from ..planning.sample import MOST_ROWS
 
     if args.html is not None:
@@ -59,7 +58,7 @@ def plan(args: Namespace) -> None:
         max_features=args.max_features,
         random_state=args.seed,
     )
-    document = Document.of(made, schema.inputs, scales=_free(schema))
+    document = _document(made, schema)
     if args.out is not None:
         args.out.write_text(document.to_toml(), encoding="utf-8")
     if args.html is not None:
@@ -77,7 +76,6 @@ def plan(args: Namespace) -> None:
 
 def small_plan(args: Namespace) -> "Document | None":
     """A small plan for a table to train on, and what it chose, in a note; None if the table is too small for one."""
-    from ..planning.document import Document
     from ..planning.sample import QUICK_ROWS, TooFewRows
 
     schema = _schema(args)
@@ -86,7 +84,7 @@ def small_plan(args: Namespace) -> "Document | None":
     except TooFewRows as error:
         terminal.note(f"{error}; training one linear learner")
         return None
-    document = Document.of(made, schema.inputs, scales=_free(schema))
+    document = _document(made, schema)
     terminal.note(f"planned: {made.choice.code}, {made.choice.features}, alpha={made.choice.alpha:g}: {document.score}")
     return document
 
@@ -103,8 +101,21 @@ def read_plan(args: Namespace) -> "Document":
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidSetting(f"{path} cannot be read as a plan: {reason}") from None
     document = Document.parse(text, name=str(path))
-    document.check(_schema(args).inputs)
+    schema = _schema(args)
+    document.check(schema.inputs, schema.targets, _declared(schema))
     return document
+
+
+def _document(made: "Plan", schema: "Schema") -> "Document":
+    from ..planning.document import Document
+
+    about = {"targets": schema.targets, "declared": _declared(schema)}
+    return Document.of(made, schema.inputs, scales=_free(schema), **about)
+
+
+def _declared(schema: "Schema") -> Any:
+    """The scales that the schema declares, None if it leaves them to the plan."""
+    return None if _free(schema) else schema.scales()
 
 
 def _schema(args: Namespace) -> "Schema":
@@ -130,7 +141,7 @@ def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: 
             seen.people.view("i8"),
             bounds=schema.bounds(),
             target_bounds=schema.target_bounds(),
-            scales=None if _free(schema) else schema.scales(),
+            scales=_declared(schema),
             clip=True,  # training says which rows are outside, and this may be another table
             rows=seen.total,
             progress=told,
