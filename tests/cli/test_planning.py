@@ -82,6 +82,30 @@ def test_a_limit_that_nothing_meets_is_told(shop, ok):
     assert "No candidate forgets within 0.01 ms; this is the fastest." in ok(*PLAN, "--forget-ms", "0.01")
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["--out", "nowhere/plan.toml"], "--out: there is no folder nowhere"),
+        (["--html", "nowhere/plan.html"], "--html: there is no folder nowhere"),
+        (["--out", "."], "--out: . is a folder"),
+        (["--out", "sales.parquet"], "--out would overwrite a file that is read, sales.parquet"),
+        (["--html", "link.parquet"], "--html would overwrite a file that is read, link.parquet"),
+        (["--out", "public.csv", "--on", "public.csv"], "--out would overwrite a file that is read, public.csv"),
+        (["--out", "one", "--html", "one"], "--out and --html are the same file, one"),
+    ],
+    ids=str,
+)
+def test_places_are_checked_before_the_planning(shop, run, monkeypatch, given, reason):
+    monkeypatch.setattr("expunge.cli.planning._made", lambda *given, **named: pytest.fail("it was planned"))
+    (shop / "public.csv").write_text("age\n")
+    (shop / "link.parquet").symlink_to("sales.parquet")
+    table = (shop / "sales.parquet").read_bytes()
+    code, out, err = run(*PLAN, *given)
+    assert (code, out) == (2, "")
+    assert reason in err
+    assert (shop / "sales.parquet").read_bytes() == table
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
 def test_a_bad_limit_is_a_usage_error(shop, run, text):
     code, out, err = run(*PLAN, "--forget-ms", text)

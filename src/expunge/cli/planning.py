@@ -1,5 +1,6 @@
 """``expunge plan``, and the small plan that ``expunge train`` makes if nothing is said about the model."""
 
+import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import Parser, add_data, add_id_column, add_json, add_targets, command, id_column, whole
+from .arguments import Parser, UsageError, add_data, add_id_column, add_json, add_targets, command, id_column, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,7 @@ def plan(args: Namespace) -> None:
     """Choose a model for a table: try settings on a sample, and say what each costs."""
     from ..planning.sample import MOST_ROWS
 
+    _check_places(args)
     if args.html is not None:
         import_module("matplotlib")  # after all the planning is too late to miss it
     schema = _schema(args)
@@ -72,6 +74,24 @@ def plan(args: Namespace) -> None:
         terminal.say(str(made))
         if args.out is not None:
             terminal.say(f"plan: {terminal.escaped(str(args.out))}")
+
+
+def _check_places(args: Namespace) -> None:
+    """Refuse files that could not be written, or are read, or are one: after all the planning is too late."""
+    read = [path for path in (args.data, args.on, args.schema) if path is not None and path.exists()]
+    for name, path in (("--out", args.out), ("--html", args.html)):
+        if path is None:
+            continue
+        if not path.parent.is_dir():
+            raise UsageError(f"{name}: there is no folder {path.parent}")
+        if path.is_dir():
+            raise UsageError(f"{name}: {path} is a folder")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"{name}: {path} cannot be written")
+        if path.exists() and any(path.samefile(other) for other in read):
+            raise UsageError(f"{name} would overwrite a file that is read, {path}")
+    if args.out is not None and args.html is not None and args.out.resolve() == args.html.resolve():
+        raise UsageError(f"--out and --html are the same file, {args.out}")
 
 
 def small_plan(args: Namespace) -> "Document | None":
