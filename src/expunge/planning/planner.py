@@ -13,7 +13,7 @@ from ..encoding.bounds import BoundsLike
 from ..encoding.randomness import as_generator
 from ..encoding.scales import Scales, ScalesLike
 from ..encoding.values import as_float, flag, whole_number
-from ..errors import InvalidSetting
+from ..errors import InvalidInput, InvalidSetting
 from ..exact.arrays import Floats
 from ..exact.threads import one_blas_thread
 from ..regressor import CodedRegressor
@@ -200,7 +200,13 @@ def plan(
 
 def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
     """The rows as arrays, (n, d) and (n, t)."""
-    X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+    try:
+        X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        shows = any(part in said for part in ("could not convert", "array=", "must be a string or a real number"))
+        raise InvalidInput("X and y must be tables of numbers" if shows else said) from None  # no cell is shown
     return X, y.reshape(len(y), -1)
 
 
