@@ -2,8 +2,8 @@
 
 Giving an input twice, min-max and by knots, is the most robust choice: the first keeps what is linear, the second tells
 apart what lies close together. Knots are quantiles, rounded, because they are read from people's rows: all of them are
-whole multiples of a step, a power of two, so that none is anybody's value to the last digit, and what they tell can be
-counted.
+whole multiples of a step, a power of two, so that a value is told no more exactly than that (one that is round already
+can be a knot), and what they tell can be counted.
 """
 
 import math
