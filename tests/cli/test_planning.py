@@ -75,11 +75,35 @@ def test_a_plan_for_programs(shop, ok):
     assert len(said["references"]) == 3
     assert (said["bits"] > 0, said["advice"].startswith("Train ")) == (True, True)
     settings = document(shop / "plan.toml").settings
-    assert settings.random_state == settings.features.random_state == 3
+    assert settings.random_state == 3
 
 
 def test_a_limit_that_nothing_meets_is_told(shop, ok):
     assert "No candidate forgets within 0.01 ms; this is the fastest." in ok(*PLAN, "--forget-ms", "0.01")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["--out", "nowhere/plan.toml"], "--out: there is no folder nowhere"),
+        (["--html", "nowhere/plan.html"], "--html: there is no folder nowhere"),
+        (["--out", "."], "--out: . is a folder"),
+        (["--out", "sales.parquet"], "--out would overwrite a file that is read, sales.parquet"),
+        (["--html", "link.parquet"], "--html would overwrite a file that is read, link.parquet"),
+        (["--out", "public.csv", "--on", "public.csv"], "--out would overwrite a file that is read, public.csv"),
+        (["--out", "one", "--html", "one"], "--out and --html are the same file, one"),
+    ],
+    ids=str,
+)
+def test_places_are_checked_before_the_planning(shop, run, monkeypatch, given, reason):
+    monkeypatch.setattr("expunge.cli.planning._made", lambda *given, **named: pytest.fail("it was planned"))
+    (shop / "public.csv").write_text("age\n")
+    (shop / "link.parquet").symlink_to("sales.parquet")
+    table = (shop / "sales.parquet").read_bytes()
+    code, out, err = run(*PLAN, *given)
+    assert (code, out) == (2, "")
+    assert reason in err
+    assert (shop / "sales.parquet").read_bytes() == table
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
@@ -158,7 +182,23 @@ def test_a_plan_of_another_table_is_refused(plan_file, run):
     assert "another table or schema: 1 of its inputs are missing, 1 are new; plan again" in err
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 1", None])
+def test_a_plan_for_another_target_is_refused(plan_file, run):
+    plan_file.write_text(replace(document(plan_file), targets=("income",)).to_toml())
+    code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
+    assert (code, out) == (2, "")
+    assert "the plan was made for another target" in err
+
+
+def test_a_plan_for_another_schema_is_refused(plan_file, run):
+    columns = '[columns.age]\nkind = "number"\nscale = "log"\n[columns.visits]\nkind = "number"\n'
+    about = 'id = "who"\ntarget = "spend"\n[columns.spend]\nkind = "number"\n'
+    (plan_file.parent / "schema.toml").write_text(about + columns)
+    code, out, err = run("train", "sales.parquet", *V, "--schema", "schema.toml", "--plan", plan_file)
+    assert (code, out) == (2, "")
+    assert "the plan was made for other scales of the inputs" in err
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 2", None])
 def test_a_file_that_is_no_plan_is_refused(shop, run, data):
     if data is not None:
         (shop / "bad.toml").write_bytes(data)

@@ -10,11 +10,11 @@ from expunge.encoding.codes import Code
 from expunge.planning import finals
 from expunge.planning.candidates import Size
 from expunge.planning.codes import CODINGS, Coding
-from expunge.planning.columns import GRID, proposed_scales
+from expunge.planning.columns import knot_bits
 from expunge.planning.costs import predicted, widest
 from expunge.planning.finals import Finals
 from expunge.planning.ground import Ground
-from expunge.planning.knowledge import bits
+from expunge.planning.knowledge import bits, line_bits
 from expunge.planning.sample import draw_sample
 from expunge.planning.shapes import Shape
 
@@ -58,43 +58,28 @@ def test_a_row_of_a_dense_code_feeds_every_learner():
 
 def test_a_plan_counts_the_rows_that_will_be_trained_on(planned):
     for line in planned.table:
-        width = line.cosines + planned.best.features.scale.shape[-1] + 2
+        columns = planned.best.features.scale.shape[-1] if line.cosines else 3
+        width = line.cosines + columns + 2
         assert line.forget_ms == costs(Coding(line.shards, line.rate), width).forget_ms
 
 
 def test_the_bits_of_a_plan_by_hand():
-    settings = 6**3 * 9 * 8 * 6 * 3  # up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
+    settings = (
+        2 * 6**3 * 9 * 8 * 6 * 3
+    )  # linear or not, up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
+    score = 2 * math.log2(660 * 10**4)  # four digits of the error, and of its spread
     scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
-    assert bits(3, []) == pytest.approx(math.log2(settings) + scales + mixing)
+    assert bits(3, []) == pytest.approx(math.log2(settings) + score + scales + mixing)
     which = math.log2(20 * 19 * 18 * 17 * 16 * 15 * 14 * 13 / math.factorial(8))  # twelve of twenty are mixed
-    assert bits(20, []) == pytest.approx(math.log2(settings) + 60 * math.log2(54) + 144 * math.log2(63) + which)
-    assert bits(3, [2, 1]) - bits(3, []) == pytest.approx(math.log2(257 * 256 / 2) + math.log2(257))
+    rest = math.log2(settings) + score
+    assert bits(20, []) == pytest.approx(rest + 60 * math.log2(54) + 144 * math.log2(63) + which)
+    assert line_bits() == pytest.approx(score + math.log2(2 * 12 * 2))  # linear or not, penalties, outside
+    assert bits(3, [[], [1.0, 2.0, 4.0]]) - bits(3, []) == pytest.approx(1 + knot_bits([1.0, 2.0, 4.0]))
 
 
 def test_a_plan_tells_as_many_bits_as_its_knots_have(planned):
-    knots = [len(scale[1]) for scale in planned.best.scales]
+    knots = [scale[1] for scale in planned.best.scales]
     assert planned.bits == pytest.approx(bits(6, knots))
-
-
-def test_knots_are_on_their_grid(rng):
-    column = rng.lognormal(size=(500, 1))
-    ((linear, knots),) = proposed_scales(column)
-    low, high = np.quantile(column, (0.05, 0.95))
-    places = (np.array(knots) - low) / (high - low) * GRID / 2
-    assert linear == "linear"
-    assert np.rint(places) == pytest.approx(places, abs=1e-6)
-    assert -GRID / 4 <= places.min() < places.max() <= GRID * 3 / 4
-    assert 10 < len(knots) <= 17
-
-
-def test_knots_that_floats_cannot_tell_apart_are_one():
-    ((_, knots),) = proposed_scales(2.0**60 + 256 * np.arange(40.0)[:, None])
-    assert np.all(np.diff(knots) > 0)
-
-
-@pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], np.arange(10.0)])
-def test_a_column_of_few_values_needs_no_knots(values):
-    assert proposed_scales(np.resize(values, (100, 1))) == ["linear"]
 
 
 def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypatch):
@@ -107,6 +92,6 @@ def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypat
         scales=None,
     )
     made = Finals(ground, Size(300, 3, 300, 1), 0, 40, codes=False)
-    monkeypatch.setattr(Finals, "_forgets", lambda self, settings: 0.0)
+    monkeypatch.setattr(finals, "forgets", lambda ground, settings: 0.0)
     monkeypatch.setattr(Finals, "_compared", lambda self, found: Shape.first("gaussian", None, 3))
     assert [one.settings.features.n_features for one in made.run([], None, lambda share: None)] == [16]

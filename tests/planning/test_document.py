@@ -28,16 +28,18 @@ NAMES = (
 @pytest.fixture(scope="module")
 def document(planned):
     """The document of the plan, for inputs with odd names."""
-    return Document.of(planned, NAMES[:3], scales=True)
+    return Document.of(planned, NAMES[:3], scales=True, targets=["y"])
 
 
 def same(one, other):
     """Whether two documents say the same."""
     a, b = one.settings, other.settings
-    shape = all(getattr(a, name) == getattr(b, name) for name in ("shards", "rate", "alpha", "scales", "random_state"))
+    names = ("shards", "rate", "alpha", "scales", "outside", "random_state")
+    shape = all(getattr(a, name) == getattr(b, name) for name in names)
     ours, theirs = a.features.get_params(), b.features.get_params()
     scales = np.array_equal(ours.pop("scale"), theirs.pop("scale"))
-    return shape and scales and ours == theirs and (one.inputs, one.score) == (other.inputs, other.score)
+    about = ("inputs", "targets", "declared", "score")
+    return shape and scales and ours == theirs and all(getattr(one, name) == getattr(other, name) for name in about)
 
 
 def test_a_document_is_the_plan(planned, document):
@@ -46,8 +48,15 @@ def test_a_document_is_the_plan(planned, document):
     assert settings.scales == best.scales
     assert settings.features.get_params() == best.features.get_params()
     assert settings.random_state == best.random_state == 0
-    assert document.score.r2 == planned.choice.r2
+    assert document.score.r2 == pytest.approx(planned.choice.r2, abs=1e-4)
     assert Document.of(planned, NAMES[:3], scales=False).settings.scales is None
+
+
+def test_the_score_has_no_more_digits_than_are_counted(planned, document):
+    score, choice = document.score, planned.choice
+    assert score.error == float(f"{choice.error:.4g}") != choice.error
+    assert score.spread == float(f"{choice.spread:.4g}") != choice.spread
+    assert score.r2 == round(1 - score.error, 4)
 
 
 def test_what_is_written_is_read_back(document):
@@ -57,6 +66,14 @@ def test_what_is_written_is_read_back(document):
     plain = replace(document, settings=replace(document.settings, scales=None))
     assert same(Document.parse(plain.to_toml()), plain)
     assert not same(plain, document)
+
+
+def test_a_linear_model_is_read_back(document):
+    settings = replace(document.settings, features=None, scales=None, outside="extrapolate")
+    read = Document.parse(replace(document, settings=settings).to_toml())
+    assert (read.settings.features, read.settings.outside) == (None, "extrapolate")
+    assert read.promise(settings) == str(document.score)
+    assert read.promise(replace(settings, outside="clamp")) == ""
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
@@ -80,7 +97,7 @@ def test_numbers_of_numpy_are_numbers(document):
 
 def test_another_version_is_refused(document):
     text = document.to_toml().replace(f"version = {VERSION}", "version = 99")
-    with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 1: plan again$"):
+    with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 2: plan again$"):
         Document.parse(text, name="my.toml")
 
 
@@ -88,7 +105,7 @@ NO_PLAN = r"^plan is no plan: make one with expunge plan --out FILE$"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "version = 1", "version = 1\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
+    "text", ["", "{", "version = 2", "version = 2\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidSetting, match=NO_PLAN):
@@ -112,8 +129,10 @@ def test_a_plan_with_a_line_less_is_refused(document):
         ("rate", "-1", "rate must be"),
         ("alpha", "-1.0", "alpha must be"),
         ("alpha", "nan", "alpha must be"),
+        ("outside", '"anything"', "outside must be"),
         ("inputs", '"abc"', "inputs must be a list of names"),
         ("inputs", "[1]", "inputs must be a list of names"),
+        ("targets", "[1]", "targets must be a list of names"),
         ("scales", '["cubic"]', "scale"),
         ("cosines", "0", "n_features must be a whole number of at least 1"),
         ("kernel", '"os.system"', "kernel must be one of"),
@@ -150,7 +169,15 @@ def test_nothing_but_settings_comes_from_a_file(document):
 
 
 def test_other_inputs_are_refused(document):
-    document.check(NAMES[:3])
+    document.check(NAMES[:3], ["y"])
+    for targets, declared, what in (
+        (["z"], None, "another target"),
+        (["y"], ["log"] * 3, "other scales of the inputs"),
+    ):
+        with pytest.raises(InvalidSetting, match=f"the plan was made for {what}, so its score says nothing"):
+            document.check(NAMES[:3], targets, declared)
+    scaled = replace(document, declared=["log", ["linear", [0.0, 1.0, 5.0]], "linear"])
+    Document.parse(scaled.to_toml()).check(NAMES[:3], ["y"], scaled.declared)
     first, second, third = NAMES[:3]
     for inputs, what in (
         ((second, first, third), "its inputs are in another order"),

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import expunge
-from expunge.errors import InvalidSetting
+from expunge.errors import InvalidInput, InvalidSetting
 from expunge.planning.document import Document
 from expunge.planning.knowledge import bits
 from expunge.testing import check_unlearning
@@ -171,6 +171,22 @@ def test_bad_rows_are_refused(table):
     ):
         with pytest.raises(ValueError, match=reason):
             quick(*rows)
+
+
+def test_odd_rows_are_refused_without_a_word_of_them(table):
+    X, y, _ = table
+    words = np.full(X.shape, "secret")
+    for rows in (
+        (words, y),
+        (words.astype(object), y),
+        (X, words[:, 0]),
+        (np.empty((0, 3)), []),
+        (X[:, :0], y),
+        (X, None),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            quick(*rows)
+        assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("outside", ["X", "y"])

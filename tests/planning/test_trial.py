@@ -104,10 +104,9 @@ def test_of_penalties_that_are_as_good_the_largest_is_taken(table, monkeypatch):
     alphas = (1e-3, 1e-2, 1e-1, 10.0)
     errors = [tried(ground, settings, [alpha]).error for alpha in alphas]
     for close, room in ((0, 0.0), (1, max(errors) / min(errors))):
-        monkeypatch.setattr(trial, "_AS_GOOD", room)
-        monkeypatch.setattr(trial, "_AT_MOST", room)
+        monkeypatch.setattr(trial, "AS_GOOD", room)
         wanted = alphas[-1] if close else alphas[errors.index(min(errors))]
-        assert tried(ground, settings, alphas).settings.alpha == wanted
+        assert tried(ground, settings, alphas, at_most=room).settings.alpha == wanted
 
 
 @pytest.mark.parametrize(

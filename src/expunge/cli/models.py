@@ -56,9 +56,8 @@ def add_model(added: Parser) -> None:
     added.add_argument(
         "--outside",
         choices=("clamp", "extrapolate"),
-        default="clamp",
         help="What is predicted for rows outside the bounds: as for the nearest point inside (clamp), or what the "
-        "formula gives there (default: clamp).",
+        "formula gives there (default: what the plan says, else clamp).",
     )
     added.add_argument(
         "--seed", metavar="NUMBER", type=whole(0), help="The seed of the code, the features and the slots."
@@ -84,7 +83,8 @@ def settings(args: Namespace) -> "tuple[Settings, str]":
     if document is not None:
         chosen = document.settings
     seed = {} if args.seed is None else {"random_state": args.seed}
-    made = replace(chosen, **given, **seed, clip=args.clip, outside=args.outside)
+    outside = {} if args.outside is None else {"outside": args.outside}
+    made = replace(chosen, **given, **seed, **outside, clip=args.clip)
     return made, "" if document is None else document.promise(made)
 
 

@@ -1,5 +1,6 @@
 """``expunge plan``, and the small plan that ``expunge train`` makes if nothing is said about the model."""
 
+import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import Parser, add_data, add_id_column, add_json, add_targets, command, id_column, whole
+from .arguments import Parser, UsageError, add_data, add_id_column, add_json, add_targets, command, id_column, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +45,9 @@ def _add_planning(added: Parser) -> None:
 
 def plan(args: Namespace) -> None:
     """Choose a model for a table: try settings on a sample, and say what each costs."""
-    from ..planning.document import Document
     from ..planning.sample import MOST_ROWS
 
+    _check_places(args)
     if args.html is not None:
         import_module("matplotlib")  # after all the planning is too late to miss it
     schema = _schema(args)
@@ -59,7 +60,7 @@ def plan(args: Namespace) -> None:
         max_features=args.max_features,
         random_state=args.seed,
     )
-    document = Document.of(made, schema.inputs, scales=_free(schema))
+    document = _document(made, schema)
     if args.out is not None:
         args.out.write_text(document.to_toml(), encoding="utf-8")
     if args.html is not None:
@@ -75,9 +76,26 @@ def plan(args: Namespace) -> None:
             terminal.say(f"plan: {terminal.escaped(str(args.out))}")
 
 
+def _check_places(args: Namespace) -> None:
+    """Refuse files that could not be written, or are read, or are one: after all the planning is too late."""
+    read = [path for path in (args.data, args.on, args.schema) if path is not None and path.exists()]
+    for name, path in (("--out", args.out), ("--html", args.html)):
+        if path is None:
+            continue
+        if not path.parent.is_dir():
+            raise UsageError(f"{name}: there is no folder {path.parent}")
+        if path.is_dir():
+            raise UsageError(f"{name}: {path} is a folder")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"{name}: {path} cannot be written")
+        if path.exists() and any(path.samefile(other) for other in read):
+            raise UsageError(f"{name} would overwrite a file that is read, {path}")
+    if args.out is not None and args.html is not None and args.out.resolve() == args.html.resolve():
+        raise UsageError(f"--out and --html are the same file, {args.out}")
+
+
 def small_plan(args: Namespace) -> "Document | None":
     """A small plan for a table to train on, and what it chose, in a note; None if the table is too small for one."""
-    from ..planning.document import Document
     from ..planning.sample import QUICK_ROWS, TooFewRows
 
     schema = _schema(args)
@@ -86,7 +104,7 @@ def small_plan(args: Namespace) -> "Document | None":
     except TooFewRows as error:
         terminal.note(f"{error}; training one linear learner")
         return None
-    document = Document.of(made, schema.inputs, scales=_free(schema))
+    document = _document(made, schema)
     terminal.note(f"planned: {made.choice.code}, {made.choice.features}, alpha={made.choice.alpha:g}: {document.score}")
     return document
 
@@ -103,8 +121,21 @@ def read_plan(args: Namespace) -> "Document":
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidSetting(f"{path} cannot be read as a plan: {reason}") from None
     document = Document.parse(text, name=str(path))
-    document.check(_schema(args).inputs)
+    schema = _schema(args)
+    document.check(schema.inputs, schema.targets, _declared(schema))
     return document
+
+
+def _document(made: "Plan", schema: "Schema") -> "Document":
+    from ..planning.document import Document
+
+    about = {"targets": schema.targets, "declared": _declared(schema)}
+    return Document.of(made, schema.inputs, scales=_free(schema), **about)
+
+
+def _declared(schema: "Schema") -> Any:
+    """The scales that the schema declares, None if it leaves them to the plan."""
+    return None if _free(schema) else schema.scales()
 
 
 def _schema(args: Namespace) -> "Schema":
@@ -130,7 +161,7 @@ def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: 
             seen.people.view("i8"),
             bounds=schema.bounds(),
             target_bounds=schema.target_bounds(),
-            scales=None if _free(schema) else schema.scales(),
+            scales=_declared(schema),
             clip=True,  # training says which rows are outside, and this may be another table
             rows=seen.total,
             progress=told,

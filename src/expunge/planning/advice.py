@@ -8,12 +8,26 @@ from .references import Reference
 
 
 def advice(
-    choice: Candidate, table: Sequence[Candidate], references: Sequence[Reference], forget_ms: float | None
+    choice: Candidate,
+    table: Sequence[Candidate],
+    references: Sequence[Reference],
+    forget_ms: float | None,
+    doubt: float | None = None,
 ) -> str:
-    """A few sentences about a choice."""
+    """A few sentences about a choice; ``doubt`` is by how much cosines did worse than a line on new rows, if known."""
     what = f"{choice.code} with {choice.features} and alpha={choice.alpha:g}"
     said = [f"Train {what}: R2 {choice.r2:.4f} on validation rows, about {_ms(choice.forget_ms)} to forget a row."]
-    said += _given_up(choice, table, forget_ms)
+    if choice.features == "identity":
+        said.append("It is a linear model: the inputs themselves, no cosines.")
+    if choice.outside == "extrapolate":
+        said.append("Rows outside the bounds are extrapolated: rows that judged were predicted better so.")
+    if doubt is not None and doubt >= 0:
+        said.append(
+            f"Cosines whose shape was found without the rows that judge them had {doubt:.1%} more error than the line: "
+            "the smaller errors of candidates in the table come from fitting those very rows."
+        )
+    else:
+        said += _given_up(choice, table, forget_ms)
     said += _against(choice, references)
     said.append(f"What {choice.code} buys: {Coding(choice.shards, choice.rate).buys()}.")
     coded = min((one for one in table if one.rate > 1), key=lambda one: one.error, default=None)
@@ -52,7 +66,8 @@ def _against(choice: Candidate, references: Sequence[Reference]) -> list[str]:
     if choice.error <= best.error:
         return [f"Its error is {-_more(choice.error, best.error):.0%} below that of the best reference ({best.name})."]
     less = -_more(best.error, choice.error)
-    return [f"The best reference ({best.name}) has {less:.0%} less error: that is what exact forgetting costs here."]
+    reason = "another kind of model, which follows this table more closely; exact forgetting itself costs no accuracy"
+    return [f"The best reference ({best.name}) has {less:.0%} less error: it is {reason}."]
 
 
 def _ms(time: float) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..encoding.features import FeatureMap
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
 from ..transformers import RandomFourier
@@ -26,7 +27,9 @@ class Candidate:
     code, shards, rate
         How rows are shared out among learners.
     features, cosines
-        The features, and how many of them are cosines.
+        The features, and how many of them are cosines; "identity" is a linear model.
+    outside : str
+        What is predicted for rows outside the bounds: "clamp" or "extrapolate".
     alpha : float
         The ridge penalty.
     error : float
@@ -46,6 +49,7 @@ class Candidate:
     rate: int
     features: str
     cosines: int
+    outside: str
     alpha: float
     error: float
     spread: float
@@ -70,23 +74,21 @@ class Tried:
     @classmethod
     def of(cls, coding: Coding, trial: Trial, size: "Size", measured: tuple[float, float]) -> "Tried":
         """A trial with its costs for a table of this size."""
-        features = trial.settings.features
-        assert isinstance(features, RandomFourier)
-        width = int(features.n_features) + size.columns + 1 + size.targets
-        costs = predicted(coding.drawn(), rows=size.rows, inputs=size.inputs, cosines=features.n_features, width=width)
+        cosines = _cosines(trial.settings)
+        width = cosines + size.columns + 1 + size.targets
+        costs = predicted(coding.drawn(), rows=size.rows, inputs=size.inputs, cosines=cosines, width=width)
         return cls(coding, trial.settings, trial.errors, costs, measured)
 
     def shown(self, people: NDArray[np.intp]) -> Candidate:
         """The candidate as a line of a table."""
-        features = self.settings.features
-        assert isinstance(features, RandomFourier)
         error = float(self.errors.mean())
         return Candidate(
             code=str(self.coding),
             shards=self.coding.shards,
             rate=self.coding.rate,
-            features=described(features),
-            cosines=int(features.n_features),
+            features=described(self.settings.features),
+            cosines=_cosines(self.settings),
+            outside=self.settings.outside,
             alpha=float(self.settings.alpha),
             error=error,
             spread=standard_error(self.errors, people),
@@ -128,7 +130,13 @@ def _close(worse: Floats, people: NDArray[np.intp]) -> bool:
     return float(worse.mean()) <= standard_error(worse, people)
 
 
-def described(features: RandomFourier) -> str:
+def _cosines(settings: Settings) -> int:
+    return int(settings.features.n_features) if isinstance(settings.features, RandomFourier) else 0
+
+
+def described(features: FeatureMap | None) -> str:
     """The features as the command line writes them, but for the relevance of single inputs."""
+    if not isinstance(features, RandomFourier):
+        return "identity"
     order = "" if features.order is None else f",order={features.order}"
     return f"fourier:{features.n_features},kernel={features.kernel},linear{order}"

@@ -14,14 +14,18 @@ import numpy as np
 
 from ..encoding.fourier import RandomFourierMap
 from ..encoding.randomness import as_generator
-from ..encoding.scales import Scales
+from ..encoding.scales import Scales, ScalesLike
 from ..errors import InvalidSetting
 from ..learning.settings import Settings
 
 if TYPE_CHECKING:
     from .planner import Plan
 
-VERSION = 1
+VERSION = 2
+DIGITS = 4  # of the error in a score, and of its spread: these are read from rows, too
+
+_SHAPE = ("shards", "rate", "alpha", "outside")
+_IDENTITY = "identity"
 
 _HEADER = """\
 # A plan for a model, made by expunge plan; expunge train --plan takes it.
@@ -53,23 +57,37 @@ class Document:
     inputs: tuple[str, ...]
     settings: Settings  # with scales only if the plan proposes them
     score: Score
+    targets: tuple[str, ...] = ()
+    declared: ScalesLike = None  # the scales of the schema that it was made for, one entry per input
 
     @classmethod
-    def of(cls, plan: "Plan", inputs: Sequence[str], *, scales: bool) -> "Document":
-        """The document of a plan for these inputs; ``scales`` says whether the plan chose the scales."""
+    def of(
+        cls,
+        plan: "Plan",
+        inputs: Sequence[str],
+        *,
+        scales: bool,
+        targets: Sequence[str] = (),
+        declared: ScalesLike = None,
+    ) -> "Document":
+        """The document of a plan for these inputs and targets, and the scales that a schema declares.
+
+        ``scales`` says whether the plan chose the scales.
+        """
         choice, best = plan.choice, plan.best
-        assert best.features is not None
-        features = RandomFourierMap(**best.features.get_params())
+        features = None if best.features is None else RandomFourierMap(**best.features.get_params())
         settings = Settings(
             shards=best.shards,
             rate=best.rate,
             features=features,
             alpha=best.alpha,
             scales=best.scales if scales else None,
+            outside=best.outside,
             random_state=best.random_state,
         )
-        score = Score(choice.r2, choice.error, choice.spread, choice.forget_ms, plan.sampled, plan.bits)
-        return cls(tuple(inputs), settings, score)
+        error, spread = (float(f"{value:.{DIGITS}g}") for value in (choice.error, choice.spread))
+        score = Score(round(1 - error, DIGITS), error, spread, choice.forget_ms, plan.sampled, plan.bits)
+        return cls(tuple(inputs), settings, score, tuple(targets), declared)
 
     def to_toml(self) -> str:
         """The file's text."""
@@ -77,16 +95,18 @@ class Document:
 
     def _lines(self) -> Iterator[str]:
         settings, features = self.settings, self.settings.features
-        assert isinstance(features, RandomFourierMap)
-        yield from _entries({"version": VERSION, "inputs": list(self.inputs)})
+        yield from _entries({"version": VERSION, "inputs": list(self.inputs), "targets": list(self.targets)})
+        yield from _entries({} if self.declared is None else {"declared": self.declared})
         if settings.scales is not None:
             yield from _entries({"scales": settings.scales})
-        shape = ("shards", "rate", "alpha")
-        yield from _entries({name: getattr(settings, name) for name in shape} | {"seed": settings.random_state})
-        yield "\n[features]"
-        given = {"cosines": features.n_features, "kernel": features.kernel, "linear": features.linear}
-        order = {} if features.order is None else {"order": features.order}
-        yield from _entries(given | order | {"scale": features.scale, "seed": features.random_state})
+        yield from _entries({name: getattr(settings, name) for name in _SHAPE} | {"seed": settings.random_state})
+        if isinstance(features, RandomFourierMap):
+            yield "\n[features]"
+            given = {"cosines": features.n_features, "kernel": features.kernel, "linear": features.linear}
+            order = {} if features.order is None else {"order": features.order}
+            yield from _entries(given | order | {"scale": features.scale, "seed": features.random_state})
+        else:
+            yield from _entries({"features": _IDENTITY})
         yield "\n[score]"
         yield from _entries(vars(self.score))
 
@@ -104,34 +124,46 @@ class Document:
     def _read(cls, found: dict[str, Any]) -> "Document":
         if found["version"] != VERSION:
             raise InvalidSetting(f"a plan of version {found['version']!r}, this is version {VERSION}: plan again")
-        inputs, drawn, score = found["inputs"], dict(found["features"]), found["score"]
-        if not isinstance(inputs, list) or not all(isinstance(one, str) for one in inputs):
-            raise InvalidSetting("inputs must be a list of names")
-        scale = np.array(drawn.pop("scale"), dtype=np.float64)
-        features = RandomFourierMap(drawn.pop("cosines"), scale=scale, random_state=drawn.pop("seed"), **drawn)
-        features.check()
-        given = {name: found[name] for name in ("shards", "rate", "alpha")}
+        inputs, targets, score = found["inputs"], found["targets"], found["score"]
+        for name in ("inputs", "targets"):
+            if not isinstance(found[name], list) or not all(isinstance(one, str) for one in found[name]):
+                raise InvalidSetting(f"{name} must be a list of names")
+        features = None if found["features"] == _IDENTITY else _drawn(dict(found["features"]))
+        given = {name: found[name] for name in _SHAPE}
         settings = Settings(**given, features=features, scales=found.get("scales"), random_state=found["seed"])
         settings.check()
         Scales.of(settings.scales, len(inputs))  # refuse what is none
-        as_generator(settings.random_state), as_generator(features.random_state)  # refuse what is no seed
-        return cls(tuple(inputs), settings, Score(**{one.name: _number(score[one.name]) for one in fields(Score)}))
+        as_generator(settings.random_state)  # refuse what is no seed
+        told = Score(**{one.name: _number(score[one.name]) for one in fields(Score)})
+        return cls(tuple(inputs), settings, told, tuple(targets), found.get("declared"))
 
     def promise(self, settings: Settings) -> str:
         """The score, in words, if these settings are those that were planned."""
-        shape = ("shards", "rate", "features", "alpha", "random_state")
+        shape = (*_SHAPE, "features", "random_state")
         same = all(getattr(settings, name) == getattr(self.settings, name) for name in shape)
         return str(self.score) if same else ""
 
-    def check(self, inputs: Sequence[str]) -> None:
-        """Refuse a table with other inputs than those that were planned for."""
+    def check(self, inputs: Sequence[str], targets: Sequence[str] = (), declared: ScalesLike = None) -> None:
+        """Refuse a table with other inputs, targets or declared scales than those that were planned for."""
         if tuple(inputs) == self.inputs:
+            what = "target" if tuple(targets) != self.targets else "scales" if declared != self.declared else ""
+            if what:
+                other = "another target" if what == "target" else "other scales of the inputs"
+                raise InvalidSetting(f"the plan was made for {other}, so its score says nothing of this: plan again")
             return
         theirs, ours = set(inputs), set(self.inputs)
         what = f"{len(ours - theirs)} of its inputs are missing, {len(theirs - ours)} are new"
         if ours == theirs:
             what = "its inputs are in another order"
         raise InvalidSetting(f"the plan was made for another table or schema: {what}; plan again")
+
+
+def _drawn(given: dict[str, Any]) -> RandomFourierMap:
+    scale = np.array(given.pop("scale"), dtype=np.float64)
+    features = RandomFourierMap(given.pop("cosines"), scale=scale, random_state=given.pop("seed"), **given)
+    features.check()
+    as_generator(features.random_state)  # refuse what is no seed
+    return features
 
 
 def _number(value: object) -> Any:

@@ -8,20 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
-from ..fitted import placed
-from ..learning.blueprint import draw_blueprint
 from ..learning.settings import Settings
-from ..learning.state import State
-from ..stores.change import Change
 from .candidates import Size, Tried
 from .codes import CODINGS, SINGLE, Coding
 from .costs import widest
 from .ground import Ground
+from .measuring import forgets
 from .search import Found
 from .shapes import Blend, Shape, blends
-from .trial import tried, unit
+from .trial import tried
 
 STEPS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # milliseconds to forget a row
 _FEWEST = 16  # cosines
@@ -30,7 +25,6 @@ _SHAPES = 3  # so many are, and blends of them
 _BLENDED = 50.0  # ms: with more features than this allows the largest blend is tried once more
 _CODED = 5.0  # ms: codes are tried with what this allows, and with the best
 _FAVOUR = 0.98  # what the error of a blend is multiplied by: with other draws and more rows blends did better
-_FORGETS = 3  # times that forgetting is measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,21 +90,7 @@ class Finals:
         started = time.perf_counter()
         trial = tried(self.ground, settings)
         seconds = (time.perf_counter() - started) / len(self.ground.folds)
-        return Tried.of(coding, trial, self.size, (self._forgets(trial.settings), seconds))
-
-    def _forgets(self, settings: Settings) -> float:
-        """Milliseconds that it takes here to forget a row of the sample, without the ids; nothing is committed."""
-        fold = self.ground.folds[0]
-        some = slice(0, 50 * settings.shards)
-        blueprint = draw_blueprint(unit(settings), fold.Z.shape[1], fold.targets.shape[1])
-        rows, slots = placed(blueprint, fold.Z[some], fold.targets[some])
-        state = State.learn(blueprint, rows, len(slots))
-        times = []
-        for slot in slots[:_FORGETS]:
-            started = time.perf_counter()
-            state.after(Change(np.array([slot])))
-            times.append(time.perf_counter() - started)
-        return min(times) * 1e3
+        return Tried.of(coding, trial, self.size, (forgets(self.ground, trial.settings), seconds))
 
 
 def _error(one: Tried) -> float:

@@ -6,13 +6,14 @@ those that a model with the real bounds would have.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..encoding.bounds import BoundsLike
 from ..encoding.codes import Code
-from ..encoding.encoder import Encoder
+from ..encoding.encoder import Encoder, Outside
 from ..encoding.scales import ScalesLike
 from ..exact.arrays import Floats
 from ..learning.blueprint import Blueprint, draw_blueprint
@@ -56,18 +57,29 @@ class Ground:
     folds: tuple[Fold, ...]
     people: NDArray[np.intp]  # (m,), whose each judging row is
     variance: Floats  # (t,)
+    bounds: BoundsLike  # of the models that are tried on it, and the other settings that scale rows
+    target_bounds: BoundsLike
+    scales: ScalesLike
+    outside: Outside
 
     @classmethod
-    def of(cls, sample: Sample, *, bounds: BoundsLike, target_bounds: BoundsLike, scales: ScalesLike) -> "Ground":
-        """Scale a sample."""
-        settings = Settings(
-            code=Code.single(), bounds=bounds, target_bounds=target_bounds, scales=scales, clip=True, random_state=0
-        )
+    def of(
+        cls,
+        sample: Sample,
+        *,
+        bounds: BoundsLike,
+        target_bounds: BoundsLike,
+        scales: ScalesLike,
+        outside: Outside = "clamp",
+    ) -> "Ground":
+        """Scale a sample; rows that judge are treated as `predict` treats rows, ``outside`` the bounds, too."""
+        declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds, "scales": scales}
+        settings = Settings(code=Code.single(), clip=True, outside=outside, random_state=0, **declared)
         blueprint = draw_blueprint(settings, sample.X.shape[1], sample.y.shape[1])
         folds = tuple(Fold.of(blueprint, sample, judge) for judge in sample.folds)
         judging = sample.judging
         variance = sample.y[judging].var(axis=0)
-        return cls(folds, sample.people[judging], np.where(variance > 0, variance, 1.0))
+        return cls(folds, sample.people[judging], np.where(variance > 0, variance, 1.0), **declared, outside=outside)
 
     @cached_property
     def columns(self) -> int:
@@ -89,7 +101,7 @@ class Ground:
         some = self.folds[:folds]
         part = slice(0, rows // len(some))
         thin = tuple(replace(one, Z=one.Z[part], targets=one.targets[part], owners=one.owners[part]) for one in some)
-        return Ground(thin, self.people[: sum(len(one.truth) for one in some)], self.variance)
+        return replace(self, folds=thin, people=self.people[: sum(len(one.truth) for one in some)])
 
 
 def refuse_outside(X: Floats, y: Floats, bounds: BoundsLike, target_bounds: BoundsLike) -> None:

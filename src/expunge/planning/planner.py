@@ -13,19 +13,22 @@ from ..encoding.bounds import BoundsLike
 from ..encoding.randomness import as_generator
 from ..encoding.scales import Scales, ScalesLike
 from ..encoding.values import as_float, flag, whole_number
-from ..errors import InvalidSetting
+from ..errors import InvalidInput, InvalidSetting
+from ..exact.arrays import Floats
 from ..exact.threads import one_blas_thread
 from ..regressor import CodedRegressor
 from ..stores.ids import as_ids
 from .advice import advice
 from .candidates import Candidate, Size, Tried, chosen
 from .columns import proposed_scales
+from .doubt import doubted
 from .finals import Finals
 from .ground import Ground, refuse_outside
-from .knowledge import bits
+from .knowledge import bits, line_bits
 from .references import Reference, compared
 from .sample import MOST_ROWS, QUICK_ROWS, draw_sample
 from .search import search
+from .straight import straight
 
 _SEARCH, _FINALS = 0.5, 0.4  # about their parts of the time
 
@@ -59,19 +62,20 @@ class Plan:
     rows: int
     sampled: int
     forget_ms: float | None
-    _tried: list[Tried]
+    _doubt: float | None
+    _eligible: list[Tried]
     _people: NDArray[np.intp]
     _base: dict[str, Any]
 
     def within(self, forget_ms: float | None) -> CodedRegressor:
         """The model to train if a row must be forgotten within so many milliseconds, without planning again."""
         limit = _limit(forget_ms)
-        return _model(chosen(self._tried, self._people, limit), self._base)
+        return _model(chosen(self._eligible, self._people, limit), self._base)
 
     @property
     def advice(self) -> str:
         """What was chosen, why, and what was given up, in words."""
-        return advice(self.choice, self.table, self.references, self.forget_ms)
+        return advice(self.choice, self.table, self.references, self.forget_ms, self._doubt)
 
     def __str__(self) -> str:
         from .text import as_text
@@ -153,42 +157,63 @@ def plan(
     True
     >>> model = result.best.fit(X, np.sin(9 * X[:, 0]))
     """
-    X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-    y = y.reshape(len(y), -1)
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise InvalidSetting(f"random_state must be a whole number >= 0, so that plans repeat, got {random_state!r}")
+    X, y = _checked(X, y)
     limit, told = _limit(forget_ms), progress or (lambda share: None)
-    most, seed = whole_number("max_features", max_features), int(random_state)
+    most, seed = whole_number("max_features", max_features), _seed(random_state)
     owners = None if ids is None else as_ids(ids, rows=len(X))
     if not flag("clip", clip):
         refuse_outside(X, y, bounds, target_bounds)
     sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
     given = proposed_scales(sample.X) if scales is None and not isinstance(bounds, str) else scales
-    base = {"bounds": bounds, "target_bounds": target_bounds, "scales": given, "clip": clip, "random_state": seed}
-    ground = Ground.of(sample, bounds=bounds, target_bounds=target_bounds, scales=given)
+    declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
+    base = {**declared, "clip": clip, "random_state": seed}
+    ground = Ground.of(sample, **declared, scales=given)
     size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
     finals = Finals(ground, size, seed, most, codes=not quick)
     with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
         found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
         tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
+        line = straight(sample, declared | {"scales": scales}, size.rows, seed)
+        doubt = doubted(ground, sample, line, tried, limit, seed)
     others = compared(sample, ground.variance, seed) if flag("references", references) else []
     told(1.0)
-    choice = chosen(tried, ground.people, limit)
+    eligible = [line] if doubt is not None and doubt >= 0 else [*tried, line]
+    tried.append(line)
+    choice = chosen(eligible, ground.people, limit)
     table = [one.shown(ground.people) for one in tried]
-    knots = _knots(given, X.shape[1]) if scales is None else []
+    knots = _knots(given, X.shape[1]) if given is not scales else []
     return Plan(
         best=_model(choice, base),
         table=table,
         references=others,
         choice=table[tried.index(choice)],
-        bits=bits(ground.columns, knots),
+        bits=line_bits() if choice is line else bits(ground.columns, knots),
         rows=size.rows,
         sampled=len(sample.X),
         forget_ms=limit,
-        _tried=tried,
+        _doubt=doubt,
+        _eligible=eligible,
         _people=ground.people,
         _base=base,
     )
+
+
+def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
+    """The rows as arrays, (n, d) and (n, t)."""
+    try:
+        X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        shows = any(part in said for part in ("could not convert", "array=", "must be a string or a real number"))
+        raise InvalidInput("X and y must be tables of numbers" if shows else said) from None  # no cell is shown
+    return X, y.reshape(len(y), -1)
+
+
+def _seed(random_state: object) -> int:
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InvalidSetting(f"random_state must be a whole number >= 0, so that plans repeat, got {random_state!r}")
+    return int(random_state)
 
 
 def _limit(forget_ms: float | None) -> float | None:
@@ -199,14 +224,12 @@ def _limit(forget_ms: float | None) -> float | None:
     return as_float(forget_ms)
 
 
-def _knots(given: ScalesLike, inputs: int) -> list[int]:
-    """The numbers of knots that were proposed."""
-    every = (scale for of_input in Scales.of(given, inputs).given for scale in of_input)
-    return [len(scale) for scale in every if not isinstance(scale, str)]
+def _knots(given: ScalesLike, inputs: int) -> list[list[float]]:
+    """The knots that were proposed for each input."""
+    every = Scales.of(given, inputs).given
+    return [[knot for scale in of_input if not isinstance(scale, str) for knot in scale] for of_input in every]
 
 
 def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:
-    settings = one.settings
-    return CodedRegressor(
-        shards=settings.shards, rate=settings.rate, features=settings.features, alpha=settings.alpha, **base
-    )
+    names = ("shards", "rate", "features", "alpha", "scales", "outside")
+    return CodedRegressor(**{name: getattr(one.settings, name) for name in names}, **base)

@@ -32,8 +32,9 @@ of operations, so that they decide alike on every machine; measured ones, of the
 {codes}
 <h2>What this plan may know</h2>
 <p>It was chosen by looking at {sampled:,} of {rows:,} rows, some of which may be erased later, and it stays as it is
-then. It is one of finitely many settings, so it tells at most {bits:,.0f} bits about all these people together. Plan on
-rows that are not personal if that is too much.</p>
+then. The model and the plan file are one of finitely many, so they tell at most {bits:,.0f} bits about all these people
+together. Plan on rows that are not personal if that is too much. This page tells more, the errors of all candidates: do
+not keep it longer than you need it.</p>
 </body></html>
 """
 

@@ -38,6 +38,12 @@ class Sample:
         """The rows that judge, fold after fold."""
         return np.concatenate([np.flatnonzero(fold) for fold in self.folds])
 
+    def without(self, gone: NDArray[np.bool_]) -> "Sample":
+        """The same without some people's rows: of the others, each quarter judges in turn."""
+        _, number = np.unique(self.people[~gone], return_inverse=True)
+        folds = tuple(number.reshape(-1) % _FOLDS == fold for fold in range(_FOLDS))
+        return Sample(self.X[~gone], self.y[~gone], self.people[~gone], tuple(fold for fold in folds if fold.any()))
+
 
 def draw_sample(
     X: Floats, y: Floats, ids: NDArray[np.generic] | None, rng: np.random.Generator, *, most: int

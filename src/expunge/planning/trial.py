@@ -32,7 +32,7 @@ _DIGITS = 5  # to which errors are compared: what differs less may differ betwee
 # ten test rows of ten thousand were nearly half of the error on one table. A penalty is as good if its error is at most
 # one standard error above the least. Less than the first part of the least error above it always is, more than the
 # second never.
-_AS_GOOD, _AT_MOST = 0.003, 0.03
+AS_GOOD, _AT_MOST = 0.003, 0.03
 _SLOPES = 2_000  # rows at which slopes are looked at
 
 
@@ -50,19 +50,24 @@ class Trial:
         return float(f"{self.errors.mean():.{_DIGITS}g}")
 
 
-def tried(ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS) -> Trial:
-    """Try a setting with every penalty, in rising order; the one with the least error counts, or the last as good."""
+def tried(ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS, *, at_most: float = _AT_MOST) -> Trial:
+    """Try a setting with every penalty, in rising order; the one with the least error counts, or the last as good.
+
+    ``at_most`` is the part of the least error that a penalty which is as good may lose. The settings that come back
+    have the scales of the ground, and what is done outside the bounds there.
+    """
     made = [_judged(fold, settings, alphas, ground.variance) for fold in ground.folds]
     errors = np.concatenate([errors for errors, _ in made])  # (m, A)
-    best = _as_good(errors, ground.people)
-    return Trial(replace(settings, alpha=alphas[best]), errors[:, best], made[0][1][best])
+    best = _as_good(errors, ground.people, at_most)
+    settings = replace(settings, alpha=alphas[best], scales=ground.scales, outside=ground.outside)
+    return Trial(settings, errors[:, best], made[0][1][best])
 
 
-def _as_good(errors: Floats, people: NDArray[np.intp]) -> int:
+def _as_good(errors: Floats, people: NDArray[np.intp], at_most: float = _AT_MOST) -> int:
     """The last column that is as good as the best: not worse by more than one standard error, paired."""
     means = errors.mean(axis=0)
     worse, least = errors - errors[:, [means.argmin()]], means.min()
-    doubt = np.clip([standard_error(one, people) for one in worse.T], _AS_GOOD * least, _AT_MOST * least)
+    doubt = np.clip([standard_error(one, people) for one in worse.T], AS_GOOD * least, at_most * least)
     good = worse.mean(axis=0) - doubt <= 10.0**-_DIGITS * least
     return int(np.flatnonzero(good).max())
 
