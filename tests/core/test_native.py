@@ -197,6 +197,7 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         lambda: kernels.Predictor(features, np.zeros((6, 1)), True).predict(np.zeros((1, 2))),
         lambda: kernels.scaled(np.zeros((1, 2)), np.zeros(1), np.ones(2), True),
         lambda: kernels.unscale(np.zeros((1, 2)), *np.zeros((3, 2)), np.zeros(1)),
+        lambda: kernels.slices(np.zeros((2, 2)), np.zeros((3, 1, 2))),
         lambda: kernels.packed(np.zeros((3, 2, 3))),
         lambda: kernels.matrix(np.zeros((3, 3)), np.ones(2), 2),
         lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 2, 1.0, True, 1e100),
@@ -212,7 +213,7 @@ def test_what_no_row_is_in_is_empty(rng):
     assert features.features(np.empty((0, 3))).shape == (0, 5)
     none = np.empty(0, dtype=np.int64)
     assert not features.coded(np.empty((0, 3)), np.empty((0, 1)), none, np.empty((1, 0)), 2, True).any()
-    assert native.kernels().slices(np.empty((0, 4))).shape == (3, 0, 4)
+    native.kernels().slices(np.empty((0, 4)), np.empty((3, 1, 4)))
     none = np.empty((0, 2))
     assert (native.kernels().exchanged(np.ones((3, 3)), none, none, np.int64) == 1).all()
 

@@ -218,15 +218,13 @@ def finite(const double[:, ::1] values):
     return not values.shape[0] or not values.shape[1] or expunge_finite(&values[0, 0], values.shape[0] * values.shape[1])
 
 
-def slices(const double[:, ::1] q):
-    """Return the slices h, h + l and l of integers q = h * 2^18 + l: (m, w) -> (3, m, w)."""
-    made = np.empty((3, q.shape[0], q.shape[1]))
-    cdef double[:, :, ::1] out = made
-    cdef Py_ssize_t n = q.shape[0] * q.shape[1]
-    if n:
+def slices(const double[:, ::1] q, double[:, :, ::1] out):
+    """Write the slices h, h + l and l of integers q = h * 2^18 + l, (m, w), into the first m rows of (3, most, w)."""
+    cdef Py_ssize_t m = q.shape[0], w = q.shape[1]
+    _check(out.shape[0] == 3 and out.shape[1] >= m and out.shape[2] == w)
+    if m and w:
         with nogil:
-            expunge_slices(&q[0, 0], n, &out[0, 0, 0], &out[1, 0, 0], &out[2, 0, 0])
-    return made
+            expunge_slices(&q[0, 0], m * w, &out[0, 0, 0], &out[1, 0, 0], &out[2, 0, 0])
 
 
 def exchanged(limbs, const double[:, ::1] before, const double[:, ::1] after, kind):

@@ -17,7 +17,6 @@ float64 those of up to 2^17: while they are no more, the limbs are integers in f
 there and back.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -25,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Floats
-from .native import kernels
 
 SLICE_BITS = 18
 CODED_BITS = 2 * SLICE_BITS  # |q| <= 2^36
@@ -48,14 +46,6 @@ def slices(q: Floats) -> tuple[Floats, Floats]:
     low = high * -(2.0**SLICE_BITS)
     low += q
     return high, low
-
-
-def thirds(q: Floats) -> Sequence[Floats]:
-    """The slices h, h + l and l: what is multiplied by itself."""
-    if (native := kernels()) is not None:
-        return tuple(native.slices(q))
-    high, low = slices(q)
-    return high, high + low, low
 
 
 @cache

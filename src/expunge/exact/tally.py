@@ -1,5 +1,6 @@
 """Tally: the sum of q'q over coded rows that come and go, in blocks, without a rounding."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ from numpy.typing import NDArray
 
 from .arrays import Floats
 from .blas import add_gram, add_outer, add_outer_pair, pack
-from .limbs import FLOAT_ROWS, Limbs, slices, thirds
+from .limbs import FLOAT_ROWS, Limbs, slices
 from .native import kernels
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
@@ -25,6 +26,7 @@ class Tally:
         self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet, (3, w, w)
         self._summed = 0
         self._folded: NDArray[np.int64] | None = None
+        self._room: Floats | None = None  # for slices: fresh memory for each block would cost more than they do
 
     def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
         """Take coded rows, (m, w) integers in floats, none beyond 2^36, in which there are ``rows`` rows."""
@@ -71,8 +73,18 @@ class Tally:
         self._summed += len(q)
         if self._sums is None:
             self._sums = np.zeros((3, self._width, self._width))
-        for piece, total in zip(thirds(np.ascontiguousarray(q)), self._sums, strict=True):
+        for piece, total in zip(self._pieces(np.ascontiguousarray(q)), self._sums, strict=True):
             add_gram(total, piece, sign)
+
+    def _pieces(self, q: Floats) -> Sequence[Floats]:
+        """The slices h, h + l and l: what is multiplied by itself."""
+        if (native := kernels()) is None:
+            high, low = slices(q)
+            return high, high + low, low
+        if self._room is None or self._room.shape[1] < len(q):
+            self._room = np.empty((3, len(q), self._width))
+        native.slices(q, self._room)
+        return [piece[: len(q)] for piece in self._room]
 
     def _fold(self) -> None:
         """Take the sums in floats over into integers, before they could be rounded."""
