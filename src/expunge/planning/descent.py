@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..encoding.fourier import cosines
 from ..encoding.frequencies import Frequencies, Kernel
 from ..exact.arrays import Floats
 from ..exact.blas import scipy_linalg
@@ -141,12 +142,14 @@ def sloped(batch: Batch, draw: Floats, phases: Floats, metric: Floats, alpha: fl
     The model has the features cos(z . metric draw + phases), the columns z themselves and an intercept, and the penalty
     alpha: (d', D), (D,), (d', d') -> (d', d').
     """
-    theta, D = metric @ draw, len(phases)
-    angles, judged = batch.Z @ theta + phases, batch.judging @ theta + phases
-    F = np.hstack([np.cos(angles), batch.Z])
+    theta, D = metric @ draw / (2 * np.pi), len(phases)
+    turns, judged = _turns(batch.Z, theta, phases), _turns(batch.judging, theta, phases)
+    sines, judged_sines = cosines(turns - 0.25), cosines(judged - 0.25)
+    F = np.hstack([cosines(turns), batch.Z])
     middle, level = F.mean(axis=0), batch.targets.mean(axis=0)
     F -= middle
-    J = np.hstack([np.cos(judged), batch.judging]) - middle
+    J = np.hstack([cosines(judged), batch.judging])
+    J -= middle
     gram = F.T @ F
     gram.flat[:: len(gram) + 1] += alpha
     linalg = scipy_linalg()
@@ -158,9 +161,9 @@ def sloped(batch: Batch, draw: Floats, phases: Floats, metric: Floats, alpha: fl
     # The weights change by A^-1 (dF' rest - F' dF w - d alpha w), so with v = A^-1 J' wrong the error changes by this:
     v = linalg.cho_solve(solver, J.T @ wrong, check_finite=False)
     rest = batch.targets - level - F @ w
-    of_learned = rest @ v[:D].T - (F @ v + wrong.sum(axis=0) / len(F)) @ w[:D].T  # by each feature, (n, D)
-    of_judging = wrong @ w[:D].T
-    by_theta = -(batch.Z.T @ (of_learned * np.sin(angles)) + batch.judging.T @ (of_judging * np.sin(judged)))
+    sines *= np.hstack([rest, F @ v + wrong.sum(axis=0) / len(F)]) @ np.hstack([v[:D], -w[:D]]).T  # by each, (n, D)
+    judged_sines *= wrong @ w[:D].T
+    by_theta = -(batch.Z.T @ sines + batch.judging.T @ judged_sines)
     return error, by_theta @ draw.T, -float((v * w).sum())
 
 
@@ -169,6 +172,13 @@ def _drawn(kernel: Kernel, columns: int, cosines: int, seed: tuple[int, ...]) ->
     rng = np.random.default_rng(seed)
     theta = 2 * np.pi * Frequencies.of(kernel, 1.0, None, columns).turns(cosines, rng)
     return theta, rng.uniform(0, 2 * np.pi, cosines)
+
+
+def _turns(rows: Floats, theta: Floats, phases: Floats) -> Floats:
+    """The angles of features in turns, (n, D); theta is in turns, phases are in radians."""
+    turns: Floats = rows @ theta
+    turns += phases / (2 * np.pi)
+    return turns
 
 
 def _part(rows: NDArray[np.intp], count: int, turn: int) -> NDArray[np.intp]:
