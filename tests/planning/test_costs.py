@@ -63,7 +63,7 @@ def test_a_plan_counts_the_rows_that_will_be_trained_on(planned):
 
 
 def test_the_bits_of_a_plan_by_hand():
-    settings = 6**3 * 9 * 8 * 6 * 3  # up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
+    settings = 6**3 * 14 * 8 * 6 * 3  # up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
     scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
     assert bits(3, []) == pytest.approx(math.log2(settings) + scales + mixing)
     which = math.log2(20 * 19 * 18 * 17 * 16 * 15 * 14 * 13 / math.factorial(8))  # twelve of twenty are mixed

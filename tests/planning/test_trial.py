@@ -124,3 +124,10 @@ def test_a_larger_penalty_is_as_good_unless_it_is_surely_worse(rng, worse, noise
     errors, swing = rng.exponential(size=400), noise * rng.standard_normal(400)
     errors, swing = errors / errors.mean(), swing - swing.mean()
     assert trial._as_good(np.column_stack([errors, errors + worse + swing]), np.arange(400)) == taken
+
+
+@pytest.mark.parametrize(("before", "taken"), [(1.0, True), (1.015, True), (1.03, False), (None, False)])
+def test_for_more_rows_the_next_smaller_penalty_is_taken_if_it_is_hardly_worse(before, taken):
+    errors = np.array([*([] if before is None else [before]), 1.0, 1.5]) * np.ones((10, 1))
+    column = errors.shape[1] - 2
+    assert trial._smaller(errors, column) == column - taken

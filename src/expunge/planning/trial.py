@@ -26,13 +26,16 @@ from ..learning.settings import Settings
 from .ground import Fold, Ground
 from .sample import standard_error
 
-ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _DIGITS = 5  # to which errors are compared: what differs less may differ between machines
 # Of penalties that are as good the largest is taken, because it does less harm where rows are rare: with the smallest,
 # ten test rows of ten thousand were nearly half of the error on one table. A penalty is as good if its error is at most
 # one standard error above the least. Less than the first part of the least error above it always is, more than the
 # second never.
 _AS_GOOD, _AT_MOST = 0.003, 0.03
+# The model learns from more rows than a trial does, and so wants less of a penalty: the next smaller one is taken in the
+# end, unless its error is above the least by more than this part.
+_SMALLER = 0.02
 _SLOPES = 2_000  # rows at which slopes are looked at
 
 
@@ -50,11 +53,18 @@ class Trial:
         return float(f"{self.errors.mean():.{_DIGITS}g}")
 
 
-def tried(ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS) -> Trial:
-    """Try a setting with every penalty, in rising order; the one with the least error counts, or the last as good."""
+def tried(
+    ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS, *, for_more_rows: bool = False
+) -> Trial:
+    """Try a setting with every penalty, in rising order; the one with the least error counts, or the last as good.
+
+    ``for_more_rows`` takes the penalty below that, if it is hardly worse: for a model that learns from more rows.
+    """
     made = [_judged(fold, settings, alphas, ground.variance) for fold in ground.folds]
     errors = np.concatenate([errors for errors, _ in made])  # (m, A)
     best = _as_good(errors, ground.people)
+    if for_more_rows:
+        best = _smaller(errors, best)
     return Trial(replace(settings, alpha=alphas[best]), errors[:, best], made[0][1][best])
 
 
@@ -65,6 +75,12 @@ def _as_good(errors: Floats, people: NDArray[np.intp]) -> int:
     doubt = np.clip([standard_error(one, people) for one in worse.T], _AS_GOOD * least, _AT_MOST * least)
     good = worse.mean(axis=0) - doubt <= 10.0**-_DIGITS * least
     return int(np.flatnonzero(good).max())
+
+
+def _smaller(errors: Floats, column: int) -> int:
+    """The column before this one, unless that is worse than the best by too much."""
+    means = errors.mean(axis=0)
+    return column - (column > 0 and bool(means[column - 1] <= (1 + _SMALLER) * means.min()))
 
 
 def relevance(ground: Ground, trial: Trial) -> Floats:
