@@ -29,6 +29,7 @@ _MEMORY, _SQUARES = 0.8, 0.9  # what Adam keeps of the mean slope, and of its sq
 _TAIL = 0.75  # the scales are those of the steps after this part of them, averaged
 _PULL = 0.5  # towards the scale of all, times inputs per row: where rows are few, slopes are mostly noise
 _ALPHA = -3.0  # the penalty to begin with, as a power of two
+_GRID = 2.0**-10  # places are multiples of it: what machines compute differently would else grow tenfold at each step
 _SCALES, _ALPHAS = (LEAST, 9.0), (-14.0, 7.0)  # the powers of two within which steps stay
 
 
@@ -130,6 +131,7 @@ def _followed(
         move = mean / (1 - _MEMORY ** (step + 1)) / (np.sqrt(square / (1 - _SQUARES ** (step + 1))) + 1e-12)
         move[scales] += pull * (powers - powers.mean())
         place = np.clip(place - rates * (1 + (_LAST - 1) * step / steps) * move, low, high)
+        place = np.rint(place / _GRID) * _GRID
         if step >= _TAIL * steps:
             tail.append(place)
     last: Floats = np.mean(tail or [place], axis=0)
