@@ -200,12 +200,13 @@ def _summed(inputs: Floats, turns: Floats) -> Floats:
 
 
 def cosines(turns: Floats, unit: float = 1.0) -> Floats:
-    """unit * cos(2 pi t), in place of t, which is in C order; some at a time, so that what lies between stays in cache.
+    """Compute unit * cos(2 pi t), in place of t, in C order; some at a time, so that what lies between stays in cache.
 
     Around a quarter turn cos is odd: one polynomial does for all.
     """
     *rest, last = _coefficients(unit)
-    flat = turns.reshape(-1)
+    assert turns.flags.c_contiguous
+    flat = turns.reshape(-1)  # a view
     room = np.empty((2, min(flat.size, _AT_ONCE)))
     for start in range(0, flat.size, _AT_ONCE):
         t = flat[start : start + _AT_ONCE]

@@ -33,8 +33,8 @@ _DIGITS = 5  # to which errors are compared: what differs less may differ betwee
 # one standard error above the least. Less than the first part of the least error above it always is, more than the
 # second never.
 _AS_GOOD, _AT_MOST = 0.003, 0.03
-# The model learns from more rows than a trial does, and so wants less of a penalty: the next smaller one is taken in the
-# end, unless its error is above the least by more than this part.
+# The model learns from more rows than a trial does, and so wants less of a penalty: the next smaller one is taken in
+# the end, unless its error is above the least by more than this part.
 _SMALLER = 0.02
 _SLOPES = 2_000  # rows at which slopes are looked at
 
