@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo compare test quick lint lowest torture jose softhsm bench quality choosing paper docs pictures clean
+.PHONY: demo compare test quick lint lowest torture sanitize jose softhsm bench quality choosing paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -39,6 +39,17 @@ torture: $(READY)  ## a vault killed 10,000 times, every fault at every file ope
 	$(BIN)/python -m pytest -n auto -m "torture or not torture" tests/vault/torture_faults.py
 	$(BIN)/python -m pytest -n auto -m torture
 	$(BIN)/python -m pytest -n auto -m "hypothesis and not torture" --hypothesis-profile torture
+
+sanitize: $(READY)  ## the kernels' tests with the address and undefined behaviour sanitizers of gcc, one deletion in valgrind if it is there
+	@rm -rf build/sanitized
+	CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=undefined -DEXPUNGE_NO_CLONES" $(BIN)/python $(INSTALL) \
+		--no-build-isolation --no-deps --target build/sanitized .
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		PYTHONPATH=build/sanitized $(BIN)/python -m pytest -q -p no:cacheprovider tests/core/test_native.py
+	@if command -v valgrind > /dev/null; then \
+		PYTHONMALLOC=malloc valgrind --quiet --error-exitcode=9 \
+			$(BIN)/python tests/support/one_deletion.py; \
+	else echo "valgrind is not there: one deletion was not looked at"; fi
 
 jose: $(READY)  ## Node judges what Python signed: its library jose, and the script of the page that checks receipts; needs npm
 	@mkdir -p build/jose && cp tests/node/*.js* build/jose/

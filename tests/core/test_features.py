@@ -86,7 +86,7 @@ def test_a_phase_is_exact(d, seed, kernel, scale, data):
     model = drawn(d, 5, seed, kernel=kernel, scale=scale)
     x = data.draw(arrays(np.float64, (3, d), elements=unit_floats))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fourier, "_cosine_of_turns", lambda turns, unit: turns)
+        patch.setattr(fourier, "cosines", lambda turns, unit: turns)
         patch.setattr(model, "native", lambda unit: None)
         turns = model.transform(x)
     for row, got in zip(x, turns, strict=True):
@@ -151,7 +151,7 @@ def corner_turns():
 
 def test_the_cosine_is_within_its_bound():
     turns = corner_turns()
-    got = fourier._cosine_of_turns(np.array([float(t) for t in turns]), 1.0)
+    got = fourier.cosines(np.array([float(t) for t in turns]), 1.0)
     worst = max(abs(Fraction(g) - exact_cosine(t)) for g, t in zip(got.tolist(), turns, strict=True))
     assert float(worst) <= 5e-16
 
@@ -163,15 +163,15 @@ def test_the_reference_cosine_is_a_cosine():
 
 def test_the_cosine_has_its_symmetries_to_the_last_bit():
     turns = np.array([float(t) for t in corner_turns()])
-    cosine = fourier._cosine_of_turns(turns.copy(), 1.0)
-    assert fourier._cosine_of_turns(-turns, 1.0).tobytes() == cosine.tobytes()
-    assert fourier._cosine_of_turns(turns + 1, 1.0).tobytes() == cosine.tobytes()
-    assert fourier._cosine_of_turns(np.array([0.25, 0.75, -0.25]), 1.0).tolist() == [0.0, 0.0, 0.0]
+    cosine = fourier.cosines(turns.copy(), 1.0)
+    assert fourier.cosines(-turns, 1.0).tobytes() == cosine.tobytes()
+    assert fourier.cosines(turns + 1, 1.0).tobytes() == cosine.tobytes()
+    assert fourier.cosines(np.array([0.25, 0.75, -0.25]), 1.0).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_no_cosine_exceeds_one():
     ends = np.concatenate([np.arange(2**16) * 2.0**-k for k in (16, 30, 40, 52)])
-    phi = fourier._cosine_of_turns(np.concatenate([ends, 0.5 - ends]), 1.0)
+    phi = fourier.cosines(np.concatenate([ends, 0.5 - ends]), 1.0)
     assert np.abs(phi).max() == 1.0
 
 
@@ -226,7 +226,7 @@ GOLDEN = [
 
 def test_the_cosines_bits_never_change():
     turns = np.arange(-(2**14), 2**14) * 2.0**-14  # ends and middle included
-    bits = fourier._cosine_of_turns(turns, 1.0).astype("<f8").tobytes()
+    bits = fourier.cosines(turns, 1.0).astype("<f8").tobytes()
     assert hashlib.sha256(bits).hexdigest() == "8210c9082404ef2c6dca2a15041acbce3e6579f155e994bc3da56e8677ad8c67"
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import expunge
 from expunge import Code, CodedRegressor, RandomFourier
+from expunge.encoding.fourier import cosines
 from expunge.exact import limbs, native
 from expunge.transformers import Identity
 
@@ -59,6 +60,13 @@ def test_features_have_the_same_bits(made, D, d, rows, unit, reach, seed):
     features = made(D).drawn(d, rng)
     X = rng.uniform(-1, 1, (rows, d)) * reach
     natively, plainly = both(lambda: features.map_block(X, unit))
+    assert natively.tobytes() == plainly.tobytes()
+
+
+@needs_kernels
+def test_cosines_of_phases_have_the_same_bits(rng):
+    turns = rng.normal(size=(7, 50)) * 2.0 ** rng.integers(-60, 60, (7, 50))
+    natively, plainly = both(lambda: cosines(turns.copy(), 2.0**20))
     assert natively.tobytes() == plainly.tobytes()
 
 
@@ -197,6 +205,7 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         lambda: kernels.Predictor(features, np.zeros((6, 1)), True).predict(np.zeros((1, 2))),
         lambda: kernels.scaled(np.zeros((1, 2)), np.zeros(1), np.ones(2), True),
         lambda: kernels.unscale(np.zeros((1, 2)), *np.zeros((3, 2)), np.zeros(1)),
+        lambda: kernels.cosines(np.zeros((2, 2)), np.zeros(3)),
         lambda: kernels.slices(np.zeros((2, 2)), np.zeros((3, 1, 2))),
         lambda: kernels.packed(np.zeros((3, 2, 3))),
         lambda: kernels.matrix(np.zeros((3, 3)), np.ones(2), 2),

@@ -64,9 +64,8 @@ def test_a_plan_counts_the_rows_that_will_be_trained_on(planned):
 
 
 def test_the_bits_of_a_plan_by_hand():
-    settings = (
-        2 * 6**3 * 9 * 8 * 6 * 3
-    )  # linear or not, up to three kinds, penalties, numbers of cosines, codes, in which it is mixed
+    # Linear or not, up to three kinds, penalties, numbers of cosines, codes, in which of the kinds inputs are mixed.
+    settings = 2 * 6**3 * 14 * 8 * 6 * 3
     score = 2 * math.log2(660 * 10**4)  # four digits of the error, and of its spread
     scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
     assert bits(3, []) == pytest.approx(math.log2(settings) + score + scales + mixing)

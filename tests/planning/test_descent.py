@@ -204,3 +204,19 @@ def test_descents_do_not_depend_on_the_number_of_threads(table, monkeypatch, thr
     assert [one.kernel for one in made] == ["gaussian", "laplacian"] * 2 + ["gaussian"] * 2
     plain, turned = [one[0] for one in alone], [one[1] for one in alone if len(one) == 2]
     assert [one.metric.tolist() for one in made] == [one.metric.tolist() for one in plain + turned]
+
+
+def test_what_machines_round_differently_does_not_change_where_steps_end(rng, monkeypatch):
+    X = rng.random((400, 6))
+    y = np.sin(6 * X[:, 0]) + X[:, 1] * X[:, 2] + rng.normal(0, 0.3, 400)
+    ground, first = ground_of((X, y, None)), Shape.first("laplacian", None, 6).stretched(8.0)
+
+    def ends():
+        with one_blas_thread():
+            return descended(ground, first, 0, steps=60, cosines=60).scale.tolist()
+
+    here = ends()
+    monkeypatch.setattr(descent, "cosines", lambda turns: np.cos(2 * np.pi * turns))  # as of another library
+    assert ends() == here
+    monkeypatch.setattr(descent, "_GRID", 2.0**-45)  # without the grid the last bits decide
+    assert ends() != here

@@ -17,6 +17,8 @@ from .values import flag, whole_number
 # Inputs are put on a grid of 2^-32: with 22 bits predictions on real data move by 2e-5, with 32 by less than 1e-6.
 INPUT_BITS = 32
 
+_AT_ONCE = 2**13  # cosines that are computed at once
+
 # sin(pi/2 v) = v * P(v^2) on [-1, 1], minimax by Remez' algorithm: within 9e-17, and within 2.5e-15 in float64.
 _SINE = (
     1.570796326794895,
@@ -124,9 +126,9 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         if far.any():
             turns[far] = _summed(inputs[far], self._turns)
         if not self.linear:
-            return _cosine_of_turns(turns, unit)
+            return cosines(turns, unit)
         features = np.empty((len(scaled), self.n_out))
-        _cosine_of_turns(turns, unit, out=features[:, : self.n_features])
+        features[:, : self.n_features] = cosines(turns, unit)
         np.multiply(scaled, unit, out=features[:, self.n_features :])
         return features
 
@@ -209,21 +211,32 @@ def _summed(inputs: Floats, turns: Floats) -> Floats:
     return total
 
 
-def _cosine_of_turns(turns: Floats, unit: float, out: Floats | None = None) -> Floats:
-    """Return unit * cos(2 pi t), overwriting t. Around a quarter turn, cos is odd: one polynomial does for all."""
-    nearest = np.rint(turns)
-    turns -= nearest  # exact, in [-1/2, 1/2]
-    np.abs(turns, out=turns)
-    turns -= 0.25  # exact, in [-1/4, 1/4]: cos(2 pi t) = -sin(2 pi (|t| - 1/4))
-    square = np.multiply(turns, turns, out=nearest)
+def cosines(turns: Floats, unit: float = 1.0) -> Floats:
+    """Compute unit * cos(2 pi t), in place of t, in C order; some at a time, so that what lies between stays in cache.
+
+    Around a quarter turn cos is odd: one polynomial does for all.
+    """
+    if (native := kernels()) is not None:
+        native.cosines(turns, np.array(_coefficients(unit)))
+        return turns
     *rest, last = _coefficients(unit)
-    value: Floats = np.multiply(square, last, out=out)
-    for coefficient in rest[:0:-1]:
-        value += coefficient
-        value *= square
-    value += rest[0]
-    value *= turns
-    return value
+    assert turns.flags.c_contiguous
+    flat = turns.reshape(-1)  # a view
+    room = np.empty((2, min(flat.size, _AT_ONCE)))
+    for start in range(0, flat.size, _AT_ONCE):
+        t = flat[start : start + _AT_ONCE]
+        square, value = room[:, : t.size]
+        t -= np.rint(t, out=square)  # exact, in [-1/2, 1/2]
+        np.abs(t, out=t)
+        t -= 0.25  # exact, in [-1/4, 1/4]: cos(2 pi t) = -sin(2 pi (|t| - 1/4))
+        np.multiply(t, t, out=square)
+        np.multiply(square, last, out=value)
+        for coefficient in rest[:0:-1]:
+            value += coefficient
+            value *= square
+        value += rest[0]
+        t *= value
+    return turns
 
 
 @cache

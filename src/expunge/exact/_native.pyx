@@ -25,6 +25,7 @@ cdef extern from "kernels.h" nogil:
         EXPUNGE_BLOCK
         EXPUNGE_TERMS
 
+    void expunge_cosines(double *, Py_ssize_t, const double *)
     void expunge_features(const expunge_map *, const double *, Py_ssize_t, double *, double *, Py_ssize_t)
     void expunge_coded(
         const expunge_map *, const double *, Py_ssize_t, const int64_t *, const double *, Py_ssize_t, double *,
@@ -145,6 +146,14 @@ cdef class Map:
                     _rows(targets), n, t, self.it.unit, ones, &owner[0], &weights[0, 0], sets, &out[0, 0, D], m, width
                 )
         return made
+
+
+def cosines(double[:, ::1] turns, const double[::1] terms):
+    """Compute unit * cos(2 pi t) in place of phases t in turns."""
+    _check(terms.shape[0] == EXPUNGE_TERMS)
+    if turns.shape[0] and turns.shape[1]:
+        with nogil:
+            expunge_cosines(&turns[0, 0], turns.shape[0] * turns.shape[1], &terms[0])
 
 
 cdef class Predictor:

@@ -31,6 +31,16 @@ INLINE double on_grid(double x)
     return rint(x * GRID);
 }
 
+/* unit * cos(2 pi t): around a quarter turn cos is odd, so one polynomial does for all. */
+INLINE double cosine(double turn, const double *terms)
+{
+    turn = fabs(turn - rint(turn)) - 0.25; /* exact; cos(2 pi t) = -sin(2 pi (|t| - 1/4)) */
+    double square = turn * turn, sum = square * terms[EXPUNGE_TERMS - 1];
+    for (int k = EXPUNGE_TERMS - 2; k > 0; k--)
+        sum = (sum + terms[k]) * square;
+    return (sum + terms[0]) * turn;
+}
+
 /* unit * cos of a few rows' phases in one tile of columns. The phase is summed in the order of the inputs, b last:
    within [-1, 1] every partial sum is exact, beyond it the order fixes the rounding. */
 INLINE void cosines(const double *grid, ptrdiff_t d, const double *turns, const double *terms, int rows,
@@ -45,14 +55,8 @@ INLINE void cosines(const double *grid, ptrdiff_t d, const double *turns, const 
             for (int j = 0; j < TILE; j++)
                 t[r][j] += grid[r * d + i] * turns[i * TILE + j];
     for (int r = 0; r < rows; r++)
-        for (int j = 0; j < TILE; j++) {
-            double turn = t[r][j] + turns[d * TILE + j];
-            turn = fabs(turn - rint(turn)) - 0.25; /* exact; cos(2 pi t) = -sin(2 pi (|t| - 1/4)) */
-            double square = turn * turn, sum = square * terms[EXPUNGE_TERMS - 1];
-            for (int k = EXPUNGE_TERMS - 2; k > 0; k--)
-                sum = (sum + terms[k]) * square;
-            value[r][j] = (sum + terms[0]) * turn;
-        }
+        for (int j = 0; j < TILE; j++)
+            value[r][j] = cosine(t[r][j] + turns[d * TILE + j], terms);
 }
 
 INLINE void store(const double *value, ptrdiff_t columns, double *out)
@@ -84,6 +88,15 @@ INLINE void put_on_grid(const double *scaled, ptrdiff_t n, double *grid)
 INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b)
 {
     return a < b ? a : b;
+}
+
+CLONES void expunge_cosines(double *turns, ptrdiff_t n, const double *terms)
+{
+    double copied[EXPUNGE_TERMS];
+    for (int k = 0; k < EXPUNGE_TERMS; k++)
+        copied[k] = terms[k];
+    for (ptrdiff_t i = 0; i < n; i++)
+        turns[i] = cosine(turns[i], copied);
 }
 
 CLONES void expunge_features(const expunge_map *map, const double *scaled, ptrdiff_t n, double *scratch, double *out,

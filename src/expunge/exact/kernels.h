@@ -21,6 +21,9 @@ typedef struct {
     double unit;             /* 2^F */
 } expunge_map;
 
+/* unit * cos of n phases, in place of them; `terms` as above. */
+void expunge_cosines(double *turns, ptrdiff_t n, const double *terms);
+
 /* Features of n rows, (n, d) -> (n, D [+ d]), `stride` numbers from row to row. `scratch` has room for 32 d numbers. */
 void expunge_features(const expunge_map *map, const double *scaled, ptrdiff_t n, double *scratch, double *out,
                       ptrdiff_t stride);

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..encoding.fourier import cosines
 from ..encoding.frequencies import Frequencies, Kernel
 from ..exact.arrays import Floats
 from ..exact.blas import scipy_linalg
@@ -28,6 +29,7 @@ _MEMORY, _SQUARES = 0.8, 0.9  # what Adam keeps of the mean slope, and of its sq
 _TAIL = 0.75  # the scales are those of the steps after this part of them, averaged
 _PULL = 0.5  # towards the scale of all, times inputs per row: where rows are few, slopes are mostly noise
 _ALPHA = -3.0  # the penalty to begin with, as a power of two
+_GRID = 2.0**-10  # places are multiples of it: what machines compute differently would else grow tenfold at each step
 _SCALES, _ALPHAS = (LEAST, 9.0), (-14.0, 7.0)  # the powers of two within which steps stay
 
 
@@ -129,6 +131,7 @@ def _followed(
         move = mean / (1 - _MEMORY ** (step + 1)) / (np.sqrt(square / (1 - _SQUARES ** (step + 1))) + 1e-12)
         move[scales] += pull * (powers - powers.mean())
         place = np.clip(place - rates * (1 + (_LAST - 1) * step / steps) * move, low, high)
+        place = np.rint(place / _GRID) * _GRID
         if step >= _TAIL * steps:
             tail.append(place)
     last: Floats = np.mean(tail or [place], axis=0)
@@ -141,12 +144,14 @@ def sloped(batch: Batch, draw: Floats, phases: Floats, metric: Floats, alpha: fl
     The model has the features cos(z . metric draw + phases), the columns z themselves and an intercept, and the penalty
     alpha: (d', D), (D,), (d', d') -> (d', d').
     """
-    theta, D = metric @ draw, len(phases)
-    angles, judged = batch.Z @ theta + phases, batch.judging @ theta + phases
-    F = np.hstack([np.cos(angles), batch.Z])
+    theta, D = metric @ draw / (2 * np.pi), len(phases)
+    turns, judged = _turns(batch.Z, theta, phases), _turns(batch.judging, theta, phases)
+    sines, judged_sines = cosines(turns - 0.25), cosines(judged - 0.25)
+    F = np.hstack([cosines(turns), batch.Z])
     middle, level = F.mean(axis=0), batch.targets.mean(axis=0)
     F -= middle
-    J = np.hstack([np.cos(judged), batch.judging]) - middle
+    J = np.hstack([cosines(judged), batch.judging])
+    J -= middle
     gram = F.T @ F
     gram.flat[:: len(gram) + 1] += alpha
     linalg = scipy_linalg()
@@ -158,9 +163,9 @@ def sloped(batch: Batch, draw: Floats, phases: Floats, metric: Floats, alpha: fl
     # The weights change by A^-1 (dF' rest - F' dF w - d alpha w), so with v = A^-1 J' wrong the error changes by this:
     v = linalg.cho_solve(solver, J.T @ wrong, check_finite=False)
     rest = batch.targets - level - F @ w
-    of_learned = rest @ v[:D].T - (F @ v + wrong.sum(axis=0) / len(F)) @ w[:D].T  # by each feature, (n, D)
-    of_judging = wrong @ w[:D].T
-    by_theta = -(batch.Z.T @ (of_learned * np.sin(angles)) + batch.judging.T @ (of_judging * np.sin(judged)))
+    sines *= np.hstack([rest, F @ v + wrong.sum(axis=0) / len(F)]) @ np.hstack([v[:D], -w[:D]]).T  # by each, (n, D)
+    judged_sines *= wrong @ w[:D].T
+    by_theta = -(batch.Z.T @ sines + batch.judging.T @ judged_sines)
     return error, by_theta @ draw.T, -float((v * w).sum())
 
 
@@ -169,6 +174,13 @@ def _drawn(kernel: Kernel, columns: int, cosines: int, seed: tuple[int, ...]) ->
     rng = np.random.default_rng(seed)
     theta = 2 * np.pi * Frequencies.of(kernel, 1.0, None, columns).turns(cosines, rng)
     return theta, rng.uniform(0, 2 * np.pi, cosines)
+
+
+def _turns(rows: Floats, theta: Floats, phases: Floats) -> Floats:
+    """The angles of features in turns, (n, D); theta is in turns, phases are in radians."""
+    turns: Floats = rows @ theta
+    turns += phases / (2 * np.pi)
+    return turns
 
 
 def _part(rows: NDArray[np.intp], count: int, turn: int) -> NDArray[np.intp]:

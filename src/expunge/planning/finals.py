@@ -22,7 +22,7 @@ STEPS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # milliseconds to forget a row
 _FEWEST = 16  # cosines
 _COMPARED = 10.0  # ms: with what this allows the shapes are compared
 _SHAPES = 3  # so many are, and blends of them
-_BLENDED = 50.0  # ms: with more features than this allows the largest blend is tried once more
+_BLENDED = 50.0  # ms: with as many features as this allows, and more, the largest blend is tried once more
 _CODED = 5.0  # ms: codes are tried with what this allows, and with the best
 _FAVOUR = 0.98  # what the error of a blend is multiplied by: with other draws and more rows blends did better
 
@@ -44,7 +44,7 @@ class Finals:
         best, blended = self._compared(shapes), blends(shapes)[-1:]
         few, many = self._cosines(_COMPARED), self._cosines(_BLENDED)
         for k, cosines in enumerate(steps):
-            others = [best.stretched(0.5), *shapes[:1]] if cosines < few else blended if cosines > many else []
+            others = [best.stretched(0.5), *shapes[:1]] if cosines < few else blended if cosines >= many else []
             made.append(min((self._tried(one, cosines, SINGLE) for one in [best, *others]), key=_error))
             told((k + 1) / (len(steps) + len(CODINGS)))
         allowed = [one for one in made if limit is None or one.costs.forget_ms <= limit] or made[:1]

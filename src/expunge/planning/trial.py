@@ -26,7 +26,7 @@ from ..learning.settings import Settings
 from .ground import Fold, Ground
 from .sample import standard_error
 
-ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _DIGITS = 5  # to which errors are compared: what differs less may differ between machines
 # Of penalties that are as good the largest is taken, because it does less harm where rows are rare: with the smallest,
 # ten test rows of ten thousand were nearly half of the error on one table. A penalty is as good if its error is at most
