@@ -72,7 +72,7 @@ def test_the_bits_of_a_plan_by_hand():
     which = math.log2(20 * 19 * 18 * 17 * 16 * 15 * 14 * 13 / math.factorial(8))  # twelve of twenty are mixed
     rest = math.log2(settings) + score
     assert bits(20, []) == pytest.approx(rest + 60 * math.log2(54) + 144 * math.log2(63) + which)
-    assert line_bits() == pytest.approx(score + math.log2(2 * 12 * 2))  # linear or not, penalties, outside
+    assert line_bits() == pytest.approx(score + math.log2(2 * 17 * 2))  # linear or not, penalties, outside
     assert bits(3, [[], [1.0, 2.0, 4.0]]) - bits(3, []) == pytest.approx(1 + knot_bits([1.0, 2.0, 4.0]))
 
 

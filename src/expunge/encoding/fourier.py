@@ -216,11 +216,11 @@ def cosines(turns: Floats, unit: float = 1.0) -> Floats:
 
     Around a quarter turn cos is odd: one polynomial does for all.
     """
+    assert turns.flags.c_contiguous  # or what is reshaped would be a copy
     if (native := kernels()) is not None:
-        native.cosines(turns, np.array(_coefficients(unit)))
+        native.cosines(turns.reshape(1, -1), np.array(_coefficients(unit)))
         return turns
     *rest, last = _coefficients(unit)
-    assert turns.flags.c_contiguous
     flat = turns.reshape(-1)  # a view
     room = np.empty((2, min(flat.size, _AT_ONCE)))
     for start in range(0, flat.size, _AT_ONCE):
