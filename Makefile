@@ -47,8 +47,9 @@ sanitize: $(READY)  ## the kernels' tests with the address and undefined behavio
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 		PYTHONPATH=build/sanitized $(BIN)/python -m pytest -q -p no:cacheprovider tests/core/test_native.py
 	@if command -v valgrind > /dev/null; then \
-		PYTHONMALLOC=malloc valgrind --quiet --error-exitcode=9 \
-			$(BIN)/python tests/support/one_deletion.py; \
+		PYTHONMALLOC=malloc valgrind --log-file=build/valgrind.log $(BIN)/python tests/support/one_deletion.py \
+			&& ! grep -n "expunge_\|_native" build/valgrind.log \
+			&& echo "valgrind: nothing to say about the kernels in one deletion"; \
 	else echo "valgrind is not there: one deletion was not looked at"; fi
 
 jose: $(READY)  ## Node judges what Python signed: its library jose, and the script of the page that checks receipts; needs npm

@@ -12,8 +12,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def _required():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for text in chain(project["dependencies"], *project["optional-dependencies"].values()):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, build = settings["project"], settings["build-system"]["requires"]
+    for text in chain(build, project["dependencies"], *project["optional-dependencies"].values()):
         if (requirement := Requirement(text)).name != project["name"]:
             yield requirement
 
