@@ -28,10 +28,10 @@ SHARDS = 20
 CODES = ((5, 1, None), (20, 2, None), (20, 20, None), (100, 5, None), (20, 5, 0.5))  # shards, rate, density
 
 OVERHEAD = (
-    "a deletion copies and updates three exact limbs where floats have one matrix, and it is a hundred or so calls of "
-    "NumPy, a third of a millisecond in all; the larger the factorisation, the less of it they are"
+    "a deletion writes three exact limbs anew where floats have one matrix, and some fifty microseconds of it are "
+    "Python; the larger the factorisation, the less of it they are"
 )
-PER_LEARNER = "with a dense code a row feeds many learners, and each costs its own calls of NumPy and its own solution"
+PER_LEARNER = "with a dense code a row feeds many learners, and each costs its own calls and its own solution"
 COSINES = "beside its products a batch computes the cosines of all rows that share a coded row with one that leaves"
 COPY = "the new moments are a copy: at D=4,000 that is 190 MB of memory touched for the first time"
 
@@ -52,11 +52,12 @@ def one_row(*, quick: bool = False) -> Iterator[Result]:
             mine, times = in_turns(forget, forgetting(boosted), rounds=3, calls=(15, 1))
             yield compared("forget", what, mine, times, against=boosted.name, goal=1.0)
             mine, bare, down, update, factor = in_turns(forget, *fast, cholesky(task.D + 1), rounds=rounds, calls=15)
-            yield compared("forget", what, mine, bare, against=floats[0].name)
+            few = 0.7 if task.D <= 25 and shape.get("shards") == SHARDS else None
+            yield compared("forget", what, mine, bare, against=floats[0].name, kind="of", goal=few, why=OVERHEAD)
             near = 2.5 if task.D >= 300 else None
             yield compared("forget", what, mine, down, against=floats[1].name, kind="of", goal=near, why=OVERHEAD)
             yield compared("forget", what, mine, update, against=floats[2].name, kind="of")
-            limit = 2.0 if task.D == 300 else None
+            limit = 1.4 if task.D == 300 else None
             yield compared("forget", what, mine, factor, against="one Cholesky", kind="of", goal=limit, why=OVERHEAD)
 
 
@@ -87,7 +88,7 @@ def batches(*, quick: bool = False) -> Iterator[Result]:
         yield compared("batch", what, times[0], times[1], against=methods[1].name)
         yield compared("batch", what, times[0], times[2], against=methods[2].name)
         if size < 10_000:  # of which there are so few that each batch has other products
-            goal, limit = 1.5 if size == 1_000 else None, times[3] + times[4]
+            goal, limit = 1.55 if size == 1_000 else None, times[3] + times[4]
             against = "own products and Cholesky"
             yield compared("batch", what, times[0], limit, against=against, kind="of", goal=goal, why=COSINES)
 
@@ -101,7 +102,7 @@ def _coded_rows(ours: Ours, size: int, n: int) -> int:
 
 def features(*, quick: bool = False) -> Iterator[Result]:
     """Growth with D."""
-    goals = {300: 2.0, 2_000: 1.5}
+    goals = {300: 1.4, 1_000: 1.1, 2_000: 1.1}
     for D in (25, 100, 300, 1_000, 2_000) if quick else (25, 100, 300, 1_000, 2_000, 4_000):
         task = synthetic(20_000, D)
         mine, factor, down, update, pass_ = in_turns(
