@@ -101,7 +101,7 @@ def test_only_the_most_relevant_inputs_are_mixed(rng):
 
 
 def test_every_step_looks_at_other_rows_and_every_row_gets_its_turns(table, monkeypatch):
-    monkeypatch.setattr(descent, "_LEARNED", 100)
+    monkeypatch.setattr(descent, "LEARNED", 100)
     monkeypatch.setattr(descent, "_JUDGING", 30)
     ground = ground_of(table)
     folds, fold = len(ground.folds), ground.folds[0]

@@ -12,10 +12,12 @@
 #endif
 
 /* Where the C library can choose at run time, the compiler makes a loop for each width of registers. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(EXPUNGE_NO_CLONES)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
 #define CLONES
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute) && !defined(EXPUNGE_NO_CLONES)
+#if __has_attribute(target_clones)
+#undef CLONES
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 #endif
 #define INLINE static inline __attribute__((always_inline))
 

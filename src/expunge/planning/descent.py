@@ -22,7 +22,7 @@ from ..exact.blas import scipy_linalg
 from .ground import Ground
 from .shapes import FARTHEST, LEAST, MIXED, Shape
 
-_LEARNED, _JUDGING = 3_000, 2_000  # rows of a step
+LEARNED, _JUDGING = 2_000, 2_000  # rows of a step
 _RATE, _LAST = 0.5, 0.1  # how far a first step goes, in powers of two; the last goes this part of it
 _MIXING_RATES = 0.1, 0.2, 0.5  # of the entries of a mixing matrix, of scales and of the penalty, where inputs are mixed
 _MEMORY, _SQUARES = 0.8, 0.9  # what Adam keeps of the mean slope, and of its square
@@ -53,7 +53,7 @@ class Batch:
         fold, unit = ground.folds[k], np.sqrt(ground.variance)
         again, quarter = divmod(turn, int(fold.quarters.max()) + 1)
         judge = fold.quarters == quarter
-        learned, judging = _part(np.flatnonzero(~judge), _LEARNED, turn), _part(np.flatnonzero(judge), _JUDGING, again)
+        learned, judging = _part(np.flatnonzero(~judge), LEARNED, turn), _part(np.flatnonzero(judge), _JUDGING, again)
         targets = fold.encoder.unscaled(fold.targets) / unit
         return cls(fold.Z[learned], targets[learned], fold.Z[judging], targets[judging])
 
