@@ -99,11 +99,10 @@ class Encoder:
         return scaled
 
     def unscaled(self, predicted: Floats) -> Floats:
-        """Predictions, which may be overwritten, in the targets' own units; with outside="clamp" inside of what is
-        declared.
-        """
+        """Predictions in the targets' own units; with outside="clamp" inside of what is declared."""
         if (native := kernels()) is not None and not self.targets.unit:
             limits = self.limits if self.outside == "clamp" else self._no_limits
+            predicted = np.array(predicted, order="C")  # it is overwritten, and a caller may have cut it from others
             native.unscale(predicted, self.targets.low, self.targets.high, limits.low, limits.high)
             return predicted
         predicted = self.targets.unscale(predicted)
