@@ -133,6 +133,35 @@ def test_a_schema_says_the_bounds_and_its_scales_stay(shop, ok):
     assert status(ok)["learners"] == made.settings.shards // made.settings.rate
 
 
+LINEAR_AGE = """id = "who"
+target = "spend"
+[columns.spend]
+kind = "number"
+[columns.age]
+kind = "number"
+scale = "linear"
+[columns.visits]
+kind = "number"
+"""
+
+
+def test_a_column_that_a_schema_says_is_linear_gets_no_knots(shop, ok, run):
+    (shop / "schema.toml").write_text(LINEAR_AGE)
+    ok("plan", "sales.parquet", "--schema", "schema.toml", "--max-features", "16", "--out", "plan.toml")
+    age, visits = document(shop / "plan.toml").settings.scales
+    assert (age, visits[0], len(visits[1]) > 2) == ("linear", "linear", True)
+    ok("train", "sales.parquet", *V, "--schema", "schema.toml", "--plan", "plan.toml")
+    assert status(ok)["scales"] == "1 linear, 1 linear and knots"
+    assert "validation rows" in ok("status", *V)
+    code, _, err = run("train", "sales.parquet", "--vault", "other.vault", *NAMES, "--plan", "plan.toml")
+    assert (code, "the plan was made for other scales of the inputs" in err) == (2, True)
+    assert run("train", "sales.parquet", "--vault", "small.vault", "--schema", "schema.toml")[0] == 0
+    assert json.loads(ok("status", "--vault", "small.vault", "--json"))["scales"] in (
+        "1 linear, 1 linear and knots",
+        "2 linear",
+    )
+
+
 def test_training_by_a_plan_is_training_with_its_settings(plan_file, ok):
     ok("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
     made = document(plan_file)

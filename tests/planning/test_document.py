@@ -134,6 +134,15 @@ def test_a_plan_with_a_line_less_is_refused(document):
         ("inputs", "[1]", "inputs must be a list of names"),
         ("targets", "[1]", "targets must be a list of names"),
         ("scales", '["cubic"]', "scale"),
+        ("declared", "3", "declared must be a list with one scale per input, of which there are 3"),
+        ("declared", "true", "declared must be a list"),
+        ("declared", '"linear"', "declared must be a list"),
+        ("declared", "[]", "declared must be a list with one scale per input, of which there are 3"),
+        ("declared", '["linear", "linear"]', "declared must be a list with one scale per input, of which there are 3"),
+        ("declared", '["linear", "cubic", "linear"]', r"declared: scales\[1\] must be 'linear', 'log' or a list of"),
+        ("declared", '["linear", [1.0, nan], "linear"]', r"declared: scales\[1\]: knots must be finite"),
+        ("declared", '["linear", [[]], "linear"]', r"declared: scales\[1\]"),
+        ("declared", "[{a = 1}, 2024-01-01, true]", r"declared: scales\[0\]"),
         ("cosines", "0", "n_features must be a whole number of at least 1"),
         ("kernel", '"os.system"', "kernel must be one of"),
         ("linear", "3", "linear must be"),
@@ -147,8 +156,9 @@ def test_a_plan_with_a_line_less_is_refused(document):
     ],
 )
 def test_what_a_plan_says_is_checked(document, name, value, reason):
-    text = re.sub(rf"(?m)^{name} = .*$", lambda found: f"{name} = {value}", document.to_toml())
-    assert text != document.to_toml()
+    whole = replace(document, declared=["linear", None, ["linear", [0.0, 1.0]]]).to_toml()
+    text = re.sub(rf"(?m)^{name} = .*$", lambda found: f"{name} = {value}", whole)
+    assert text != whole
     with pytest.raises(InvalidSetting, match=reason):
         Document.parse(text)
 
@@ -178,6 +188,11 @@ def test_other_inputs_are_refused(document):
             document.check(NAMES[:3], targets, declared)
     scaled = replace(document, declared=["log", ["linear", [0.0, 1.0, 5.0]], "linear"])
     Document.parse(scaled.to_toml()).check(NAMES[:3], ["y"], scaled.declared)
+    partly = replace(document, declared=["linear", None, None])
+    assert 'declared = ["linear", "planned", "planned"]\n' in partly.to_toml()
+    Document.parse(partly.to_toml()).check(NAMES[:3], ["y"], ["linear", None, None])
+    with pytest.raises(InvalidSetting, match="other scales of the inputs"):
+        partly.check(NAMES[:3], ["y"], [None, "linear", None])
     first, second, third = NAMES[:3]
     for inputs, what in (
         ((second, first, third), "its inputs are in another order"),

@@ -117,6 +117,21 @@ def test_the_scales_of_the_caller_are_kept(table):
     assert made.bits == pytest.approx(bits(3, []))
 
 
+def test_the_plan_proposes_scales_only_for_inputs_whose_entry_is_none(table, quickly):
+    X, y, ids = table
+    made = quick(X, y, ids, scales=["linear", None, "log"])
+    given = made.best.scales
+    assert (given[0], given[2]) == ("linear", "log")
+    assert given[1] == quickly.best.scales[1] != "linear"
+    assert made.bits == pytest.approx(bits(4, [given[1][1]]))
+    made.best.fit(X, y)
+    assert quick(X, y, ids, scales=[None] * 3).best.scales == quickly.best.scales
+    unit = quick(X, y / 4, bounds="unit", target_bounds="unit", scales=[None, "linear", None])
+    assert unit.best.fit(X, y / 4).predict(X).shape == (300,)
+    with pytest.raises(InvalidSetting, match="one entry per input, of which there are 3; got 2 entries"):
+        quick(X, y, scales=[None, "linear"])
+
+
 def test_a_table_of_forty_rows_has_a_plan_and_one_of_less_has_none(table):
     X, y, _ = table
     assert quick(X[:40], y[:40]).sampled == 40

@@ -129,24 +129,26 @@ def read_plan(args: Namespace) -> "Document":
 def _document(made: "Plan", schema: "Schema") -> "Document":
     from ..planning.document import Document
 
-    about = {"targets": schema.targets, "declared": _declared(schema)}
-    return Document.of(made, schema.inputs, scales=_free(schema), **about)
+    declared = _declared(schema)
+    scales = declared is None or None in declared  # the plan chose some
+    return Document.of(made, schema.inputs, scales=scales, targets=schema.targets, declared=declared)
 
 
-def _declared(schema: "Schema") -> Any:
-    """The scales that the schema declares, None if it leaves them to the plan."""
-    return None if _free(schema) else schema.scales()
+def _declared(schema: "Schema") -> list[Any] | None:
+    """The scales that the schema declares, None for inputs that it leaves to the plan; None if it leaves all.
+
+    A schema that says "log" or knots of any column has thought of all of them: what it does not mention is linear.
+    """
+    said = schema.said_scales()
+    if any(scale not in (None, "linear") for scale in said):
+        return schema.scales()
+    return said if "linear" in said else None
 
 
 def _schema(args: Namespace) -> "Schema":
     from ..vault.founding import wanted_schema
 
     return wanted_schema(args.data, args.schema, args.target, id_column(args), getattr(args, "fold_case", False))
-
-
-def _free(schema: "Schema") -> bool:
-    """Whether the schema leaves the scales to the plan."""
-    return all(scale == "linear" for scale in schema.scales())
 
 
 def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":

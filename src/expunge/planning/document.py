@@ -14,7 +14,7 @@ import numpy as np
 
 from ..encoding.fourier import RandomFourierMap
 from ..encoding.randomness import as_generator
-from ..encoding.scales import Scales, ScalesLike
+from ..encoding.scales import Scales
 from ..errors import InvalidSetting
 from ..learning.settings import Settings
 
@@ -26,6 +26,7 @@ DIGITS = 4  # of the error in a score, and of its spread: these are read from ro
 
 _SHAPE = ("shards", "rate", "alpha", "outside")
 _IDENTITY = "identity"
+_LEFT = "planned"  # in the place of a scale that a schema does not declare
 
 _HEADER = """\
 # A plan for a model, made by expunge plan; expunge train --plan takes it.
@@ -58,7 +59,7 @@ class Document:
     settings: Settings  # with scales only if the plan proposes them
     score: Score
     targets: tuple[str, ...] = ()
-    declared: ScalesLike = None  # the scales of the schema that it was made for, one entry per input
+    declared: list[Any] | None = None  # scales of the schema that it was made for, per input; None is left to the plan
 
     @classmethod
     def of(
@@ -68,11 +69,11 @@ class Document:
         *,
         scales: bool,
         targets: Sequence[str] = (),
-        declared: ScalesLike = None,
+        declared: list[Any] | None = None,
     ) -> "Document":
         """The document of a plan for these inputs and targets, and the scales that a schema declares.
 
-        ``scales`` says whether the plan chose the scales.
+        ``scales`` says whether the plan chose scales.
         """
         choice, best = plan.choice, plan.best
         features = None if best.features is None else RandomFourierMap(**best.features.get_params())
@@ -96,7 +97,8 @@ class Document:
     def _lines(self) -> Iterator[str]:
         settings, features = self.settings, self.settings.features
         yield from _entries({"version": VERSION, "inputs": list(self.inputs), "targets": list(self.targets)})
-        yield from _entries({} if self.declared is None else {"declared": self.declared})
+        if self.declared is not None:
+            yield from _entries({"declared": [_LEFT if one is None else one for one in self.declared]})
         if settings.scales is not None:
             yield from _entries({"scales": settings.scales})
         yield from _entries({name: getattr(settings, name) for name in _SHAPE} | {"seed": settings.random_state})
@@ -135,7 +137,7 @@ class Document:
         Scales.of(settings.scales, len(inputs))  # refuse what is none
         as_generator(settings.random_state)  # refuse what is no seed
         told = Score(**{one.name: _number(score[one.name]) for one in fields(Score)})
-        return cls(tuple(inputs), settings, told, tuple(targets), found.get("declared"))
+        return cls(tuple(inputs), settings, told, tuple(targets), _declared(found.get("declared"), len(inputs)))
 
     def promise(self, settings: Settings) -> str:
         """The score, in words, if these settings are those that were planned."""
@@ -143,7 +145,7 @@ class Document:
         same = all(getattr(settings, name) == getattr(self.settings, name) for name in shape)
         return str(self.score) if same else ""
 
-    def check(self, inputs: Sequence[str], targets: Sequence[str] = (), declared: ScalesLike = None) -> None:
+    def check(self, inputs: Sequence[str], targets: Sequence[str] = (), declared: list[Any] | None = None) -> None:
         """Refuse a table with other inputs, targets or declared scales than those that were planned for."""
         if tuple(inputs) == self.inputs:
             what = "target" if tuple(targets) != self.targets else "scales" if declared != self.declared else ""
@@ -164,6 +166,19 @@ def _drawn(given: dict[str, Any]) -> RandomFourierMap:
     features.check()
     as_generator(features.random_state)  # refuse what is no seed
     return features
+
+
+def _declared(found: object, inputs: int) -> list[Any] | None:
+    """The scales that a schema declared, None where it left them to the plan."""
+    if found is None:
+        return None
+    if not isinstance(found, list) or len(found) != inputs:
+        raise InvalidSetting(f"declared must be a list with one scale per input, of which there are {inputs}")
+    try:
+        Scales.of(["linear" if one == _LEFT else one for one in found], inputs)  # refuse what is none
+    except InvalidSetting as error:
+        raise InvalidSetting(f"declared: {error}") from None
+    return [None if one == _LEFT else one for one in found]
 
 
 def _number(value: object) -> Any:

@@ -20,7 +20,7 @@ from ..regressor import CodedRegressor
 from ..stores.ids import as_ids
 from .advice import advice
 from .candidates import Candidate, Size, Tried, chosen
-from .columns import proposed_scales
+from .columns import completed, split_scales
 from .doubt import doubted
 from .finals import Finals
 from .ground import Ground, refuse_outside
@@ -130,7 +130,7 @@ def plan(
         As in `CodedRegressor`; the model gets them. None: observed, so that erasing who holds a bound refits the model.
     scales : optional
         As in `CodedRegressor`. None: inputs with many values are given twice, min-max and by knots that are rounded
-        quantiles of the sample.
+        quantiles of the sample. In a list, None as an entry does that for one input.
     clip : bool
         Whether rows outside declared bounds are clipped instead of refused; the model gets it, too.
     random_state : int
@@ -164,7 +164,9 @@ def plan(
     if not flag("clip", clip):
         refuse_outside(X, y, bounds, target_bounds)
     sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
-    given = proposed_scales(sample.X) if scales is None and not isinstance(bounds, str) else scales
+    said, left = split_scales(scales, X.shape[1])
+    left = [] if isinstance(bounds, str) else left
+    given = completed(said, left, sample.X)
     declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
     base = {**declared, "clip": clip, "random_state": seed}
     ground = Ground.of(sample, **declared, scales=given)
@@ -173,7 +175,7 @@ def plan(
     with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
         found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
         tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
-        line = straight(sample, declared | {"scales": scales}, size.rows, seed)
+        line = straight(sample, declared | {"scales": said}, size.rows, seed)
         doubt = doubted(ground, sample, line, tried, limit, seed)
     others = compared(sample, ground.variance, seed) if flag("references", references) else []
     told(1.0)
@@ -181,7 +183,7 @@ def plan(
     tried.append(line)
     choice = chosen(eligible, ground.people, limit)
     table = [one.shown(ground.people) for one in tried]
-    knots = _knots(given, X.shape[1]) if given is not scales else []
+    knots = _knots(given, left, X.shape[1])
     return Plan(
         best=_model(choice, base),
         table=table,
@@ -224,10 +226,10 @@ def _limit(forget_ms: float | None) -> float | None:
     return as_float(forget_ms)
 
 
-def _knots(given: ScalesLike, inputs: int) -> list[list[float]]:
-    """The knots that were proposed for each input."""
+def _knots(given: ScalesLike, left: list[int], inputs: int) -> list[list[float]]:
+    """The knots that were proposed for each input that was left to the plan."""
     every = Scales.of(given, inputs).given
-    return [[knot for scale in of_input if not isinstance(scale, str) for knot in scale] for of_input in every]
+    return [[knot for scale in every[j] if not isinstance(scale, str) for knot in scale] for j in left]
 
 
 def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:
