@@ -227,6 +227,41 @@ def test_a_plan_for_another_schema_is_refused(plan_file, run):
     assert "the plan was made for other scales of the inputs" in err
 
 
+BOUNDED = """id = "who"
+target = "spend"
+[columns.spend]
+kind = "number"
+low = -2
+high = 3
+[columns.age]
+kind = "number"
+low = 0
+high = 1
+[columns.visits]
+kind = "number"
+"""
+
+
+def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_nothing(plan_file, run, ok):
+    (plan_file.parent / "schema.toml").write_text(BOUNDED)
+    by_schema = ("--schema", "schema.toml", "--plan")
+    code, _, err = run("train", "sales.parquet", *V, *by_schema, "plan.toml")
+    assert code == 0
+    assert err.startswith("note: the plan was made without the bounds of 'age', 'spend': its score is not promised\n")
+    assert "validation rows" not in ok("status", *V)
+    ok("plan", "sales.parquet", "--schema", "schema.toml", "--max-features", "16", "--out", "bounded.toml")
+    ok("train", "sales.parquet", *V, *by_schema, "bounded.toml", "--replace")
+    assert "validation rows" in ok("status", *V)
+    for high, low in (("high = 3", "high = 4"), ("high = 3", "high = 3")):
+        (plan_file.parent / "schema.toml").write_text(BOUNDED.replace(high, low).replace("high = 1", "high = 2"))
+        code, out, err = run("train", "sales.parquet", *V, *by_schema, "bounded.toml", "--replace")
+        assert (code, out) == (2, "")
+        names = "'age', 'spend'" if low == "high = 4" else "'age'"
+        assert f"the plan was made with other bounds of {names}, by which values are scaled: plan again" in err
+    code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", "bounded.toml", "--replace")
+    assert (code, "other bounds of 'age', 'spend'" in err) == (2, True)
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 2", None])
 def test_a_file_that_is_no_plan_is_refused(shop, run, data):
     if data is not None:

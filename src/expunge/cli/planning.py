@@ -109,10 +109,10 @@ def small_plan(args: Namespace) -> "Document | None":
     return document
 
 
-def read_plan(args: Namespace) -> "Document":
-    """Read a plan file, which must be for the table to train on."""
+def read_plan(args: Namespace) -> "tuple[Document, bool]":
+    """Read a plan file, which must be for the table to train on; and whether its score is of such a model."""
     from ..errors import InvalidSetting
-    from ..planning.document import Document
+    from ..planning.document import Document, named
 
     path: Path = args.plan
     try:
@@ -122,8 +122,11 @@ def read_plan(args: Namespace) -> "Document":
         raise InvalidSetting(f"{path} cannot be read as a plan: {reason}") from None
     document = Document.parse(text, name=str(path))
     schema = _schema(args)
-    document.check(schema.inputs, schema.targets, _declared(schema))
-    return document
+    bounds = _bounds(schema)
+    document.check(schema.inputs, schema.targets, _declared(schema), bounds)
+    if new := document.unbounded(bounds):
+        terminal.note(f"the plan was made without the bounds of {named(new)}: its score is not promised")
+    return document, not new
 
 
 def _document(made: "Plan", schema: "Schema") -> "Document":
@@ -131,7 +134,14 @@ def _document(made: "Plan", schema: "Schema") -> "Document":
 
     declared = _declared(schema)
     scales = declared is None or None in declared  # the plan chose some
-    return Document.of(made, schema.inputs, scales=scales, targets=schema.targets, declared=declared)
+    about: dict[str, Any] = {"targets": schema.targets, "declared": declared, "bounds": _bounds(schema)}
+    return Document.of(made, schema.inputs, scales=scales, **about)
+
+
+def _bounds(schema: "Schema") -> list[Any]:
+    """Low and high of the inputs and then of the targets, None where they are observed."""
+    ends = (zip(*pair, strict=True) for pair in (schema.bounds(), schema.target_bounds()))
+    return [None if low != low else (float(low), float(high)) for some in ends for low, high in some]  # NaN
 
 
 def _declared(schema: "Schema") -> list[Any] | None:
