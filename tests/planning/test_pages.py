@@ -9,6 +9,8 @@ import numpy as np
 import pandas
 import pytest
 
+from expunge import RandomFourier
+from expunge.planning.candidates import in_words
 from expunge.planning.planner import plan
 from expunge.planning.report import as_html
 from expunge.planning.text import cells
@@ -59,6 +61,41 @@ def test_the_page_has_every_candidate_and_no_script(planned, tmp_path):
     assert not {"script", "link", "iframe"} & set(read.tags)
     assert escape(planned.advice) in page
     assert f"{planned.bits:,.0f} bits" in page
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        (None, "the inputs themselves"),
+        (RandomFourier(9, kernel="gaussian"), "9 cosines (gaussian kernel)"),
+        (RandomFourier(9, kernel="gaussian+gaussian"), "9 cosines (2 gaussian kernels)"),
+        (RandomFourier(9, kernel="gaussian+laplacian"), "9 cosines (gaussian and laplacian kernels)"),
+        (
+            RandomFourier(9, kernel="gaussian+gaussian+exponential"),
+            "9 cosines (2 gaussian and 1 exponential kernels)",
+        ),
+        (
+            RandomFourier(9, kernel="laplacian+gaussian+exponential"),
+            "9 cosines (laplacian, gaussian and exponential kernels)",
+        ),
+        (RandomFourier(9, kernel="laplacian", order=4), "9 cosines (laplacian kernel, each of at most 4 inputs)"),
+        (RandomFourier(9, kernel="laplacian", order=1), "9 cosines (laplacian kernel, each of 1 input)"),
+    ],
+    ids=str,
+)
+def test_features_are_described_in_words(features, words):
+    assert in_words(features) == words
+
+
+def test_what_a_person_reads_has_words_and_the_option_to_copy(planned):
+    features, words = "fourier:30,kernel=gaussian+gaussian,linear", "30 cosines (2 gaussian kernels)"
+    blend = replace(planned.choice, features=features, in_words=words)
+    made = replace(planned, table=[blend], choice=blend)
+    assert f"Train {blend.code} with {words} and alpha=" in made.advice
+    for text in (str(made), as_html(made)):
+        assert text.count(words) == 2  # in the advice and in the table
+        assert text.count("gaussian+gaussian") == text.count(f"--features {features}") == 1
+    assert "--features identity" in str(replace(made, choice=replace(blend, features="identity")))
 
 
 def test_the_page_escapes_what_it_shows(planned):

@@ -105,7 +105,7 @@ def small_plan(args: Namespace) -> "Document | None":
         terminal.note(f"{error}; training one linear learner")
         return None
     document = _document(made, schema)
-    terminal.note(f"planned: {made.choice.code}, {made.choice.features}, alpha={made.choice.alpha:g}: {document.score}")
+    terminal.note(f"planned: {made.choice.code}, {made.choice.in_words}, alpha={made.choice.alpha:g}: {document.score}")
     return document
 
 
