@@ -11,6 +11,7 @@ import pytest
 
 from expunge import RandomFourier
 from expunge.planning.candidates import in_words
+from expunge.planning.figure import drawn
 from expunge.planning.planner import plan
 from expunge.planning.report import as_html
 from expunge.planning.text import cells
@@ -109,6 +110,22 @@ def test_the_page_escapes_what_it_shows(planned):
 def test_the_picture_is_a_file(planned, tmp_path, name, start):
     planned.figure(tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0, 1e6, 0.0])
+def test_the_picture_has_every_reference_and_tells_the_candidates_apart(planned, factor):
+    far = [replace(one, error=one.error * factor) for one in planned.references[:1]]
+    made = replace(planned, references=[*far, *planned.references[1:]])
+    (axes,) = drawn(made).axes
+    low, high = axes.get_ylim()
+    shown = [one.error for one in (*made.table, *made.references)]
+    assert low < min(shown) < max(shown) < high
+    cosines = [one.error for one in made.table if one.cosines]
+    place = axes.transAxes.inverted().transform
+    ends = place(axes.transData.transform([(1, max(cosines)), (1, min(cosines))]))[:, 1]
+    assert ends[0] - ends[1] > (0.03 if factor else 0)  # of the height
+    ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    assert len(ticks) >= 3
 
 
 def test_the_table_is_a_frame(planned):
