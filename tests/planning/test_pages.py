@@ -10,6 +10,7 @@ import pandas
 import pytest
 
 from expunge import RandomFourier
+from expunge.errors import InvalidSetting
 from expunge.planning.candidates import in_words
 from expunge.planning.figure import drawn
 from expunge.planning.planner import plan
@@ -110,6 +111,28 @@ def test_the_page_escapes_what_it_shows(planned):
 def test_the_picture_is_a_file(planned, tmp_path, name, start):
     planned.figure(tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("what", ["report", "figure"])
+def test_a_place_where_nothing_can_be_written_is_told(planned, tmp_path, what):
+    write = getattr(planned, what)
+    (tmp_path / "folder.svg").mkdir()
+    for path, reason in (
+        (tmp_path / "none" / "plan.svg", f"there is no folder {tmp_path / 'none'}"),
+        (tmp_path / "folder.svg", f"{tmp_path / 'folder.svg'} cannot be written: Is a directory"),
+    ):
+        with pytest.raises(InvalidSetting) as refused:
+            write(str(path))
+        assert str(refused.value) == reason
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("builtins.open", refuses)
+        patched.setattr("io.open", refuses)
+        with pytest.raises(InvalidSetting, match="plan.svg cannot be written: Permission denied"):
+            write(tmp_path / "plan.svg")
+
+
+def refuses(*given, **named):
+    raise PermissionError(13, "Permission denied")
 
 
 @pytest.mark.parametrize("factor", [1.0, 30.0, 1e6, 0.0])

@@ -103,6 +103,28 @@ def test_constant_columns_and_bounds_of_every_form(table):
         made.best.fit(X, y)
 
 
+@pytest.mark.parametrize("references", [False, True])
+def test_columns_and_targets_that_are_all_constant_have_a_plan(references):
+    X = np.random.default_rng(0).random((60, 2))
+    constant, once = np.full((60, 2), 4.0), np.eye(60)[:, :2]
+    for inputs, y in (
+        (constant, X[:, 0]),
+        (constant, constant[:, 0]),
+        (once, once[:, 1]),
+        (X, np.column_stack([X[:, 0], constant[:, 0]])),
+    ):
+        made = quick(inputs, y, references=references)
+        assert np.isfinite([one.error for one in (*made.table, *made.references)]).all()
+        assert np.isfinite(made.best.fit(inputs, y).predict(inputs)).all()
+
+
+def test_numbers_whose_squares_are_too_large_are_refused(table):
+    X, y, _ = table
+    for rows in ((X * 1e200, y), (X, y * 1e200), (X, np.full(300, -1e300)), (np.full((300, 2), 1e308), y)):
+        with pytest.raises(InvalidInput, match=r"must not have numbers beyond 1e\+150; rescale"):
+            quick(*rows)
+
+
 def test_unit_bounds_have_no_scales(table):
     X, y, _ = table
     made = quick(X, y / 4, bounds="unit", target_bounds="unit")

@@ -1,8 +1,10 @@
 """`plan`: looks at a sample of rows, tries settings, and says which model to train and what each choice costs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from .sample import MOST_ROWS, QUICK_ROWS, draw_sample
 from .search import search
 from .straight import straight
 
+_LARGEST = 1e150  # squares of larger numbers are none
 _SEARCH, _FINALS = 0.5, 0.4  # about their parts of the time
 
 
@@ -86,13 +89,15 @@ class Plan:
         """Write an HTML page: the advice, the picture, every candidate, and what the plan may know."""
         from .report import write_report
 
-        write_report(self, path)
+        with _writing(path):
+            write_report(self, path)
 
     def figure(self, path: str | os.PathLike[str]) -> None:
         """Draw error against time to forget, all candidates and the references; needs matplotlib."""
         from .figure import write_figure
 
-        write_figure(self, path)
+        with _writing(path):
+            write_figure(self, path)
 
 
 def plan(
@@ -200,6 +205,18 @@ def plan(
     )
 
 
+@contextmanager
+def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say why a file cannot be written."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise InvalidSetting(f"there is no folder {folder}")
+    try:
+        yield
+    except OSError as error:
+        raise InvalidSetting(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
+
+
 def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
     """The rows as arrays, (n, d) and (n, t)."""
     try:
@@ -209,6 +226,8 @@ def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
         said = str(error).partition("\n")[0]
         shows = any(part in said for part in ("could not convert", "array=", "must be a string or a real number"))
         raise InvalidInput("X and y must be tables of numbers" if shows else said) from None  # no cell is shown
+    if max(np.abs(X).max(), np.abs(y).max()) > _LARGEST:
+        raise InvalidInput(f"X and y must not have numbers beyond {_LARGEST:g}; rescale the column")
     return X, y.reshape(len(y), -1)
 
 
