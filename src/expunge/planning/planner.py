@@ -171,10 +171,9 @@ def plan(
     sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
     said, left = split_scales(scales, X.shape[1])
     left = [] if isinstance(bounds, str) else left
-    given = completed(said, left, sample.X)
     declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
     base = {**declared, "clip": clip, "random_state": seed}
-    ground = Ground.of(sample, **declared, scales=given)
+    ground = Ground.of(sample, **declared, scales=completed(said, left, sample.X))
     size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
     finals = Finals(ground, size, seed, most, codes=not quick)
     with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
@@ -188,7 +187,7 @@ def plan(
     tried.append(line)
     choice = chosen(eligible, ground.people, limit)
     table = [one.shown(ground.people) for one in tried]
-    knots = _knots(given, left, X.shape[1])
+    knots = _knots(ground.scales, left, X.shape[1])
     return Plan(
         best=_model(choice, base),
         table=table,
