@@ -53,6 +53,12 @@ def test_every_command_helps(run, words):
         assert option in out
 
 
+def test_train_says_that_it_plans_if_nothing_is_said(run):
+    text = " ".join(run("train", "--help")[1].split())
+    assert "Without --shards, --rate, --features, --alpha and --plan a small plan is made" in text
+    assert "Train a model on a table, in a new vault.\n" in run("--help")[1]
+
+
 @pytest.mark.parametrize("words", GROUPS, ids=" ".join)
 def test_no_command_is_a_usage_error_that_shows_the_commands(run, words):
     code, out, err = run(*words)

@@ -52,6 +52,13 @@ def test_features_say_everything_that_random_fourier_can(here, ok, text, feature
         assert {expected[name] for name in expected.keys() - told.keys()} <= {"None", "False"}  # and what is not is off
 
 
+def test_the_status_of_a_blend_says_it_in_words(here, ok):
+    ok("train", "customers.parquet", *V, *TRAIN[:8], "--features", "fourier:7,kernel=gaussian+gaussian")
+    (line,) = [line for line in ok("status", *V).splitlines() if line.startswith("features")]
+    assert "RandomFourier(n_features=7, kernel='gaussian+gaussian'" in line
+    assert line.endswith(": 2 gaussian kernels")
+
+
 def fitted(model):
     """The model in memory of the table of customers."""
     table = customers(people())

@@ -132,6 +132,16 @@ def test_clamping_makes_new_rows_and_leaves_what_is_to_be_observed():
     assert rows.tobytes() == before.tobytes()
 
 
+def test_predictions_in_their_own_units_are_new_arrays_and_may_be_cut_from_others(table):
+    X, y = table
+    encoder = CodedRegressor(shards=1, rate=1, random_state=0).fit(X, y)._state.ensemble.encoder
+    scaled = np.linspace(0, 1, 12).reshape(4, 3)
+    before = scaled.copy()
+    own = encoder.unscaled(scaled[:, 1:2])
+    np.testing.assert_array_equal(own, before[:, 1:2] * (y.max() - y.min()) + y.min())
+    np.testing.assert_array_equal(scaled, before)
+
+
 def test_what_is_predicted_outside_is_in_the_digest(table):
     X, y = table
     ends = (X.min(axis=0), X.max(axis=0))

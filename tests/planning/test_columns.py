@@ -15,7 +15,7 @@ from expunge.planning.columns import GRID, _middle, _step, knot_bits, proposed_s
 MAGNITUDES = st.sampled_from([1e-300, 1e-9, 1.0, 1e9, 1e300])
 COLUMNS = st.builds(
     lambda values, width, middle: values * width + middle * width,
-    arrays(np.float64, st.integers(11, 80), elements=st.floats(-100, 100)),
+    arrays(np.float64, st.integers(11, 80), elements=st.floats(-100, 100), unique=True),
     MAGNITUDES,
     st.sampled_from([0.0, 0.3, -7e3, 1e12]),
 )

@@ -25,6 +25,9 @@ NAMES = (
 )
 
 
+BOUNDS = ((0.0, 1.0), None, (-5.0, 5.0), None)  # of three inputs and a target
+
+
 @pytest.fixture(scope="module")
 def document(planned):
     """The document of the plan, for inputs with odd names."""
@@ -38,7 +41,7 @@ def same(one, other):
     shape = all(getattr(a, name) == getattr(b, name) for name in names)
     ours, theirs = a.features.get_params(), b.features.get_params()
     scales = np.array_equal(ours.pop("scale"), theirs.pop("scale"))
-    about = ("inputs", "targets", "declared", "score")
+    about = ("inputs", "targets", "declared", "bounds", "score")
     return shape and scales and ours == theirs and all(getattr(one, name) == getattr(other, name) for name in about)
 
 
@@ -134,6 +137,25 @@ def test_a_plan_with_a_line_less_is_refused(document):
         ("inputs", "[1]", "inputs must be a list of names"),
         ("targets", "[1]", "targets must be a list of names"),
         ("scales", '["cubic"]', "scale"),
+        ("bounds", "3", "bounds must be a list with low and high of 4 inputs and targets, or nothing"),
+        ("bounds", "[[], [], []]", "bounds must be a list with low and high of 4 inputs and targets"),
+        ("bounds", "[[], [], [], 1]", "bounds must be a list with low and high"),
+        ("bounds", "[[], [], [], [1]]", "bounds must be a list with low and high"),
+        ("bounds", "[[], [], [], [1, true]]", "bounds must be a list with low and high"),
+        ("bounds", '[[], [], [], ["0", "1"]]', "bounds must be a list with low and high"),
+        ("bounds", "[[], [], [], [2, 1]]", "bounds must be a list with low and high"),
+        ("bounds", "[[], [], [], [nan, nan]]", "bounds must be a list with low and high"),
+        ("bounds", "[[], [], [], [0, inf]]", "bounds must be a list with low and high"),
+        ("bounds", "[{}, [], [], []]", "bounds must be a list with low and high"),
+        ("declared", "3", "declared must be a list with one scale per input, of which there are 3"),
+        ("declared", "true", "declared must be a list"),
+        ("declared", '"linear"', "declared must be a list"),
+        ("declared", "[]", "declared must be a list with one scale per input, of which there are 3"),
+        ("declared", '["linear", "linear"]', "declared must be a list with one scale per input, of which there are 3"),
+        ("declared", '["linear", "cubic", "linear"]', r"declared: scales\[1\] must be 'linear', 'log' or a list of"),
+        ("declared", '["linear", [1.0, nan], "linear"]', r"declared: scales\[1\]: knots must be finite"),
+        ("declared", '["linear", [[]], "linear"]', r"declared: scales\[1\]"),
+        ("declared", "[{a = 1}, 2024-01-01, true]", r"declared: scales\[0\]"),
         ("cosines", "0", "n_features must be a whole number of at least 1"),
         ("kernel", '"os.system"', "kernel must be one of"),
         ("linear", "3", "linear must be"),
@@ -147,8 +169,9 @@ def test_a_plan_with_a_line_less_is_refused(document):
     ],
 )
 def test_what_a_plan_says_is_checked(document, name, value, reason):
-    text = re.sub(rf"(?m)^{name} = .*$", lambda found: f"{name} = {value}", document.to_toml())
-    assert text != document.to_toml()
+    whole = replace(document, declared=["linear", None, ["linear", [0.0, 1.0]]], bounds=BOUNDS).to_toml()
+    text = re.sub(rf"(?m)^{name} = .*$", lambda found: f"{name} = {value}", whole)
+    assert text != whole
     with pytest.raises(InvalidSetting, match=reason):
         Document.parse(text)
 
@@ -160,11 +183,11 @@ def test_features_have_nothing_else(document, line):
 
 
 def test_nothing_but_settings_comes_from_a_file(document):
-    text = 'learner = "os.system"\nclip = true\nkeep = "coded"\nbounds = "unit"\n' + document.to_toml()
+    text = 'learner = "os.system"\nclip = true\nkeep = "coded"\ntarget_bounds = "unit"\n' + document.to_toml()
     assert tomllib.loads(text)["clip"] is True
     read = Document.parse(text)
     assert same(read, document)
-    for name in ("learner", "clip", "keep", "bounds", "code"):
+    for name in ("learner", "clip", "keep", "bounds", "target_bounds", "code"):
         assert getattr(read.settings, name) == getattr(document.settings, name)
 
 
@@ -178,6 +201,11 @@ def test_other_inputs_are_refused(document):
             document.check(NAMES[:3], targets, declared)
     scaled = replace(document, declared=["log", ["linear", [0.0, 1.0, 5.0]], "linear"])
     Document.parse(scaled.to_toml()).check(NAMES[:3], ["y"], scaled.declared)
+    partly = replace(document, declared=["linear", None, None])
+    assert 'declared = ["linear", "planned", "planned"]\n' in partly.to_toml()
+    Document.parse(partly.to_toml()).check(NAMES[:3], ["y"], ["linear", None, None])
+    with pytest.raises(InvalidSetting, match="other scales of the inputs"):
+        partly.check(NAMES[:3], ["y"], [None, "linear", None])
     first, second, third = NAMES[:3]
     for inputs, what in (
         ((second, first, third), "its inputs are in another order"),
@@ -186,6 +214,26 @@ def test_other_inputs_are_refused(document):
     ):
         with pytest.raises(InvalidSetting, match=f"for another table or schema: {what}; plan again"):
             document.check(inputs)
+
+
+def test_other_bounds_are_refused_by_name_and_observed_ones_were_never_promised(document):
+    bounded = Document.parse(replace(document, inputs=("a", "b", "c"), bounds=BOUNDS).to_toml())
+    assert bounded.bounds == BOUNDS
+    names = {"inputs": ["a", "b", "c"], "targets": ["y"]}
+    bounded.check(**names, bounds=BOUNDS)
+    assert bounded.unbounded(BOUNDS) == []
+    for other, who in (
+        (((0.0, 2.0), None, (-5.0, 5.0), None), "'a'"),
+        ((None, None, (-5.0, 6.0), None), "'a', 'c'"),
+    ):
+        with pytest.raises(InvalidSetting, match=f"with other bounds of {who}, by which values are scaled: plan again"):
+            bounded.check(**names, bounds=other)
+    declared = (*BOUNDS[:3], (0.0, 9.0))  # where the plan had none
+    bounded.check(**names, bounds=declared)
+    assert bounded.unbounded(declared) == ["y"]
+    assert document.bounds == ()
+    document.check(NAMES[:3], ["y"], bounds=(None,) * 4)
+    assert "bounds" not in document.to_toml()
 
 
 def test_a_promise_is_kept_only_for_the_settings_that_were_planned(document):

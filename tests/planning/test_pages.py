@@ -9,6 +9,10 @@ import numpy as np
 import pandas
 import pytest
 
+from expunge import RandomFourier
+from expunge.errors import InvalidSetting
+from expunge.planning.candidates import in_words
+from expunge.planning.figure import drawn
 from expunge.planning.planner import plan
 from expunge.planning.report import as_html
 from expunge.planning.text import cells
@@ -61,6 +65,41 @@ def test_the_page_has_every_candidate_and_no_script(planned, tmp_path):
     assert f"{planned.bits:,.0f} bits" in page
 
 
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        (None, "the inputs themselves"),
+        (RandomFourier(9, kernel="gaussian"), "9 cosines (gaussian kernel)"),
+        (RandomFourier(9, kernel="gaussian+gaussian"), "9 cosines (2 gaussian kernels)"),
+        (RandomFourier(9, kernel="gaussian+laplacian"), "9 cosines (gaussian and laplacian kernels)"),
+        (
+            RandomFourier(9, kernel="gaussian+gaussian+exponential"),
+            "9 cosines (2 gaussian and 1 exponential kernels)",
+        ),
+        (
+            RandomFourier(9, kernel="laplacian+gaussian+exponential"),
+            "9 cosines (laplacian, gaussian and exponential kernels)",
+        ),
+        (RandomFourier(9, kernel="laplacian", order=4), "9 cosines (laplacian kernel, each of at most 4 inputs)"),
+        (RandomFourier(9, kernel="laplacian", order=1), "9 cosines (laplacian kernel, each of 1 input)"),
+    ],
+    ids=str,
+)
+def test_features_are_described_in_words(features, words):
+    assert in_words(features) == words
+
+
+def test_what_a_person_reads_has_words_and_the_option_to_copy(planned):
+    features, words = "fourier:30,kernel=gaussian+gaussian,linear", "30 cosines (2 gaussian kernels)"
+    blend = replace(planned.choice, features=features, in_words=words)
+    made = replace(planned, table=[blend], choice=blend)
+    assert f"Train {blend.code} with {words} and alpha=" in made.advice
+    for text in (str(made), as_html(made)):
+        assert text.count(words) == 2  # in the advice and in the table
+        assert text.count("gaussian+gaussian") == text.count(f"--features {features}") == 1
+    assert "--features identity" in str(replace(made, choice=replace(blend, features="identity")))
+
+
 def test_the_page_escapes_what_it_shows(planned):
     odd = replace(planned.choice, code="<script>&\"'")
     page = as_html(replace(planned, table=[odd, *planned.table[1:]], choice=odd))
@@ -72,6 +111,44 @@ def test_the_page_escapes_what_it_shows(planned):
 def test_the_picture_is_a_file(planned, tmp_path, name, start):
     planned.figure(tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("what", ["report", "figure"])
+def test_a_place_where_nothing_can_be_written_is_told(planned, tmp_path, what):
+    write = getattr(planned, what)
+    (tmp_path / "folder.svg").mkdir()
+    for path, reason in (
+        (tmp_path / "none" / "plan.svg", f"there is no folder {tmp_path / 'none'}"),
+        (tmp_path / "folder.svg", f"{tmp_path / 'folder.svg'} cannot be written: Is a directory"),
+    ):
+        with pytest.raises(InvalidSetting) as refused:
+            write(str(path))
+        assert str(refused.value) == reason
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("builtins.open", refuses)
+        patched.setattr("io.open", refuses)
+        with pytest.raises(InvalidSetting, match="plan.svg cannot be written: Permission denied"):
+            write(tmp_path / "plan.svg")
+
+
+def refuses(*given, **named):
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0, 1e6, 0.0])
+def test_the_picture_has_every_reference_and_tells_the_candidates_apart(planned, factor):
+    far = [replace(one, error=one.error * factor) for one in planned.references[:1]]
+    made = replace(planned, references=[*far, *planned.references[1:]])
+    (axes,) = drawn(made).axes
+    low, high = axes.get_ylim()
+    shown = [one.error for one in (*made.table, *made.references)]
+    assert low < min(shown) < max(shown) < high
+    cosines = [one.error for one in made.table if one.cosines]
+    place = axes.transAxes.inverted().transform
+    ends = place(axes.transData.transform([(1, max(cosines)), (1, min(cosines))]))[:, 1]
+    assert ends[0] - ends[1] > (0.03 if factor else 0)  # of the height
+    ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    assert len(ticks) >= 3
 
 
 def test_the_table_is_a_frame(planned):

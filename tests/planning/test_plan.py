@@ -103,6 +103,28 @@ def test_constant_columns_and_bounds_of_every_form(table):
         made.best.fit(X, y)
 
 
+@pytest.mark.parametrize("references", [False, True])
+def test_columns_and_targets_that_are_all_constant_have_a_plan(references):
+    X = np.random.default_rng(0).random((60, 2))
+    constant, once = np.full((60, 2), 4.0), np.eye(60)[:, :2]
+    for inputs, y in (
+        (constant, X[:, 0]),
+        (constant, constant[:, 0]),
+        (once, once[:, 1]),
+        (X, np.column_stack([X[:, 0], constant[:, 0]])),
+    ):
+        made = quick(inputs, y, references=references)
+        assert np.isfinite([one.error for one in (*made.table, *made.references)]).all()
+        assert np.isfinite(made.best.fit(inputs, y).predict(inputs)).all()
+
+
+def test_numbers_whose_squares_are_too_large_are_refused(table):
+    X, y, _ = table
+    for rows in ((X * 1e200, y), (X, y * 1e200), (X, np.full(300, -1e300)), (np.full((300, 2), 1e308), y)):
+        with pytest.raises(InvalidInput, match=r"must not have numbers beyond 1e\+150; rescale"):
+            quick(*rows)
+
+
 def test_unit_bounds_have_no_scales(table):
     X, y, _ = table
     made = quick(X, y / 4, bounds="unit", target_bounds="unit")
@@ -115,6 +137,21 @@ def test_the_scales_of_the_caller_are_kept(table):
     made = quick(*table, scales="linear")
     assert made.best.scales == "linear"
     assert made.bits == pytest.approx(bits(3, []))
+
+
+def test_the_plan_proposes_scales_only_for_inputs_whose_entry_is_none(table, quickly):
+    X, y, ids = table
+    made = quick(X, y, ids, scales=["linear", None, "log"])
+    given = made.best.scales
+    assert (given[0], given[2]) == ("linear", "log")
+    assert given[1] == quickly.best.scales[1] != "linear"
+    assert made.bits == pytest.approx(bits(4, [given[1][1]]))
+    made.best.fit(X, y)
+    assert quick(X, y, ids, scales=[None] * 3).best.scales == quickly.best.scales
+    unit = quick(X, y / 4, bounds="unit", target_bounds="unit", scales=[None, "linear", None])
+    assert unit.best.fit(X, y / 4).predict(X).shape == (300,)
+    with pytest.raises(InvalidSetting, match="one entry per input, of which there are 3; got 2 entries"):
+        quick(X, y, scales=[None, "linear"])
 
 
 def test_a_table_of_forty_rows_has_a_plan_and_one_of_less_has_none(table):

@@ -227,8 +227,22 @@ def test_scales_are_what_a_model_takes_and_have_one_form(written, scales):
     assert Schema.from_json(schema.to_json()) == schema
     again = dict(Schema.parse(toml_of(schema)).columns)["x"]
     assert again == dict(schema.columns)["x"]
-    if scales == "linear":
-        assert schema.to_json() == one('kind = "number"').to_json()
+
+
+@pytest.mark.parametrize("kind", ["number", "date"])
+def test_a_schema_remembers_that_a_scale_is_said_to_be_linear(kind):
+    said, unsaid = one(f'kind = "{kind}"\nscale = "linear"'), one(f'kind = "{kind}"')
+    assert said.scales() == unsaid.scales() == ["linear"]
+    assert (said.said_scales(), unsaid.said_scales()) == (["linear"], [None])
+    assert 'scale = "linear"' in toml_of(said)
+    assert Schema.parse(toml_of(said)) == Schema.from_json(said.to_json()) == said != unsaid
+    assert said == one(f'kind = "{kind}"\nscale = ["linear"]')
+    assert "scale" not in unsaid.to_json()
+
+
+def test_a_target_may_be_said_to_be_linear():
+    schema = Schema.parse(f'target = "y"\n{X}[columns.y]\nkind = "number"\nscale = "linear"')
+    assert Schema.from_json(schema.to_json()) == schema
 
 
 def test_every_input_has_a_scale_and_knots_of_dates_are_days():

@@ -251,6 +251,12 @@ def test_declared_scales_of_a_schema_are_those_of_the_model(tmp_path):
     plain = Schema.from_json(linear.replace(',"scale":"log"', ""))
     logged = made(tmp_path / "w.vault", data, target=None, id=None, schema=plain, model=small(scales="log"))
     assert logged.status().scales == "2 log"
+    said = Schema.from_json(linear.replace('"scale":"log"', '"scale":"linear"'))
+    given["schema"] = said
+    with pytest.raises(InvalidSetting, match="the schema says that 'x1' is linear, and scales gives it another scale"):
+        made(tmp_path / "x.vault", data, **given, model=small(scales="log"))
+    first = made(tmp_path / "y.vault", data, **given, model=small(scales=["log", "linear"]))
+    assert first.status().scales == "1 log, 1 linear"
 
 
 def test_the_status_tells_all_parameters_of_the_features(tmp_path):

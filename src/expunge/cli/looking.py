@@ -1,5 +1,6 @@
 """``expunge predict``, ``status`` and the other commands that only look."""
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -167,6 +168,7 @@ def status(args: Namespace) -> None:
     if args.json:
         return terminal.say_json(found)
     found["inputs"] = tuple(_grouped(found.pop("columns"), found["inputs"]))
+    found["features"] += _kernels(found["features"])
     return terminal.say(terminal.table([(name.replace("_", " "), _plain(value)) for name, value in found.items()]))
 
 
@@ -175,6 +177,14 @@ def _grouped(columns: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
     for column in columns:
         values = 0 if column in inputs else sum(name.startswith(f"{column}=") for name in inputs)
         yield f"{column} ({counted(values, 'value', 'values')})" if values else column
+
+
+def _kernels(features: str) -> str:
+    """What to add to features of several kernels, whose names alone are a riddle."""
+    from ..encoding.frequencies import kernels_in_words
+
+    found = re.search(r"kernel='([a-z0-9]+(?:\+[a-z0-9]+)+)'", features)
+    return f": {kernels_in_words(found[1])}" if found else ""
 
 
 def _plain(value: object) -> str:

@@ -78,14 +78,14 @@ def settings(args: Namespace) -> "tuple[Settings, str]":
     given = {name: getattr(args, name) for name in _SHAPE if getattr(args, name) is not None}
     if "features" in given:
         given["features"] = given["features"].map()
-    document = read_plan(args) if args.plan is not None else None if given else small_plan(args)
+    document, same = read_plan(args) if args.plan is not None else (None if given else small_plan(args), True)
     chosen = Settings(shards=1, rate=1) if document is None and not given else Settings()
     if document is not None:
         chosen = document.settings
     seed = {} if args.seed is None else {"random_state": args.seed}
     outside = {} if args.outside is None else {"outside": args.outside}
     made = replace(chosen, **given, **seed, **outside, clip=args.clip)
-    return made, "" if document is None else document.promise(made)
+    return made, "" if document is None or not same else document.promise(made)
 
 
 def features(text: str) -> Features:

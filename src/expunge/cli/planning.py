@@ -105,14 +105,14 @@ def small_plan(args: Namespace) -> "Document | None":
         terminal.note(f"{error}; training one linear learner")
         return None
     document = _document(made, schema)
-    terminal.note(f"planned: {made.choice.code}, {made.choice.features}, alpha={made.choice.alpha:g}: {document.score}")
+    terminal.note(f"planned: {made.choice.code}, {made.choice.in_words}, alpha={made.choice.alpha:g}: {document.score}")
     return document
 
 
-def read_plan(args: Namespace) -> "Document":
-    """Read a plan file, which must be for the table to train on."""
+def read_plan(args: Namespace) -> "tuple[Document, bool]":
+    """Read a plan file, which must be for the table to train on; and whether its score is of such a model."""
     from ..errors import InvalidSetting
-    from ..planning.document import Document
+    from ..planning.document import Document, named
 
     path: Path = args.plan
     try:
@@ -122,31 +122,43 @@ def read_plan(args: Namespace) -> "Document":
         raise InvalidSetting(f"{path} cannot be read as a plan: {reason}") from None
     document = Document.parse(text, name=str(path))
     schema = _schema(args)
-    document.check(schema.inputs, schema.targets, _declared(schema))
-    return document
+    bounds = _bounds(schema)
+    document.check(schema.inputs, schema.targets, _declared(schema), bounds)
+    if new := document.unbounded(bounds):
+        terminal.note(f"the plan was made without the bounds of {named(new)}: its score is not promised")
+    return document, not new
 
 
 def _document(made: "Plan", schema: "Schema") -> "Document":
     from ..planning.document import Document
 
-    about = {"targets": schema.targets, "declared": _declared(schema)}
-    return Document.of(made, schema.inputs, scales=_free(schema), **about)
+    declared = _declared(schema)
+    scales = declared is None or None in declared  # the plan chose some
+    about: dict[str, Any] = {"targets": schema.targets, "declared": declared, "bounds": _bounds(schema)}
+    return Document.of(made, schema.inputs, scales=scales, **about)
 
 
-def _declared(schema: "Schema") -> Any:
-    """The scales that the schema declares, None if it leaves them to the plan."""
-    return None if _free(schema) else schema.scales()
+def _bounds(schema: "Schema") -> list[Any]:
+    """Low and high of the inputs and then of the targets, None where they are observed."""
+    ends = (zip(*pair, strict=True) for pair in (schema.bounds(), schema.target_bounds()))
+    return [None if low != low else (float(low), float(high)) for some in ends for low, high in some]  # NaN
+
+
+def _declared(schema: "Schema") -> list[Any] | None:
+    """The scales that the schema declares, None for inputs that it leaves to the plan; None if it leaves all.
+
+    A schema that says "log" or knots of any column has thought of all of them: what it does not mention is linear.
+    """
+    said = schema.said_scales()
+    if any(scale not in (None, "linear") for scale in said):
+        return schema.scales()
+    return said if "linear" in said else None
 
 
 def _schema(args: Namespace) -> "Schema":
     from ..vault.founding import wanted_schema
 
     return wanted_schema(args.data, args.schema, args.target, id_column(args), getattr(args, "fold_case", False))
-
-
-def _free(schema: "Schema") -> bool:
-    """Whether the schema leaves the scales to the plan."""
-    return all(scale == "linear" for scale in schema.scales())
 
 
 def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":

@@ -89,7 +89,11 @@ def _add_training(added: Parser) -> None:
 
 
 def train(args: Namespace) -> None:
-    """Train a model on a table, in a new vault."""
+    """Train a model on a table, in a new vault.
+
+    Without --shards, --rate, --features, --alpha and --plan a small plan is made first: it tries settings on up to
+    6,000 rows and says what it chose. With any of the first four and no plan, the others have the defaults below.
+    """
     column = id_column(args)
     from ..vault import Vault
 

@@ -99,18 +99,14 @@ class Encoder:
         return scaled
 
     def unscaled(self, predicted: Floats) -> Floats:
-        """Predictions in the targets' own units; with outside="clamp", inside of what is declared."""
+        """Predictions in the targets' own units; with outside="clamp" inside of what is declared."""
+        if (native := kernels()) is not None and not self.targets.unit:
+            limits = self.limits if self.outside == "clamp" else self._no_limits
+            predicted = np.array(predicted, order="C")  # it is overwritten, and a caller may have cut it from others
+            native.unscale(predicted, self.targets.low, self.targets.high, limits.low, limits.high)
+            return predicted
         predicted = self.targets.unscale(predicted)
         return self.limits.clamped(predicted) if self.outside == "clamp" else predicted
-
-    def unscaled_new(self, predicted: Floats) -> Floats:
-        """The same for predictions in an array that nobody else has: it may be overwritten."""
-        native = kernels()
-        if native is None or self.targets.unit:
-            return self.unscaled(predicted)
-        limits = self.limits if self.outside == "clamp" else self._no_limits
-        native.unscale(predicted, self.targets.low, self.targets.high, limits.low, limits.high)
-        return predicted
 
     @cached_property
     def _no_limits(self) -> Bounds:

@@ -67,7 +67,7 @@ class Ensemble:
         """Predict rows in their own units: (n, d) -> (n, t)."""
         encoder = self.encoder
         if self._native is not None:
-            return encoder.unscaled_new(self._predicted(X))
+            return encoder.unscaled(self._predicted(X))
         out = np.empty((len(X), encoder.n_targets))
         predict = self.rule.predictor(self._aggregated, self.aggregate, encoder.intercept)
 

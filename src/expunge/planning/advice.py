@@ -15,10 +15,10 @@ def advice(
     doubt: float | None = None,
 ) -> str:
     """A few sentences about a choice; ``doubt`` is by how much cosines did worse than a line on new rows, if known."""
-    what = f"{choice.code} with {choice.features} and alpha={choice.alpha:g}"
+    what = f"{choice.code} with {choice.in_words} and alpha={choice.alpha:g}"
     said = [f"Train {what}: R2 {choice.r2:.4f} on validation rows, about {_ms(choice.forget_ms)} to forget a row."]
     if choice.features == "identity":
-        said.append("It is a linear model: the inputs themselves, no cosines.")
+        said.append("It is a linear model, without cosines.")
     if choice.outside == "extrapolate":
         said.append("Rows outside the bounds are extrapolated: rows that judged were predicted better so.")
     if doubt is not None and doubt >= 0:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encoding.features import FeatureMap
+from ..encoding.frequencies import kernels_in_words
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
 from ..transformers import RandomFourier
@@ -26,8 +27,9 @@ class Candidate:
     ----------
     code, shards, rate
         How rows are shared out among learners.
-    features, cosines
-        The features, and how many of them are cosines; "identity" is a linear model.
+    features, in_words, cosines
+        The features, as the command line writes them (but for the relevance of single inputs) and in words, and how
+        many of them are cosines; "identity" is a linear model.
     outside : str
         What is predicted for rows outside the bounds: "clamp" or "extrapolate".
     alpha : float
@@ -48,6 +50,7 @@ class Candidate:
     shards: int
     rate: int
     features: str
+    in_words: str
     cosines: int
     outside: str
     alpha: float
@@ -87,6 +90,7 @@ class Tried:
             shards=self.coding.shards,
             rate=self.coding.rate,
             features=described(self.settings.features),
+            in_words=in_words(self.settings.features),
             cosines=_cosines(self.settings),
             outside=self.settings.outside,
             alpha=float(self.settings.alpha),
@@ -140,3 +144,11 @@ def described(features: FeatureMap | None) -> str:
         return "identity"
     order = "" if features.order is None else f",order={features.order}"
     return f"fourier:{features.n_features},kernel={features.kernel},linear{order}"
+
+
+def in_words(features: FeatureMap | None) -> str:
+    """The features for people; that the inputs are beside the cosines is always so."""
+    if not isinstance(features, RandomFourier):
+        return "the inputs themselves"
+    looks = {None: "", 1: ", each of 1 input"}.get(features.order, f", each of at most {features.order} inputs")
+    return f"{features.n_features} cosines ({kernels_in_words(features.kernel)}{looks})"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..encoding.scales import Scales, ScalesLike
 from ..exact.arrays import Floats
 
 _PIECES = 16  # between knots
@@ -20,6 +21,28 @@ _MIDDLE = 128  # steps, or up to half as many more, or a quarter less, for the m
 _OUTSIDE = 64  # steps on either side of these; what is further out is moved there
 GRID = _MIDDLE * 3 // 2 + 2 * _OUTSIDE  # steps from the first knot to the last, at most
 _LEAST = -1022  # the least power of two that is a step
+
+
+def split_scales(scales: ScalesLike, inputs: int) -> tuple[ScalesLike, list[int]]:
+    """The scales that a caller gives, "linear" for inputs that are left to the plan, and which these are.
+
+    None leaves all of them, None as an entry of a list leaves one.
+    """
+    if scales is None:
+        return None, list(range(inputs))
+    if not isinstance(scales, list | tuple):
+        return scales, []
+    said = ["linear" if one is None else one for one in scales]
+    Scales.of(said, inputs)  # refuse what is none, and a list of another length
+    return said, [j for j, one in enumerate(scales) if one is None]
+
+
+def completed(said: ScalesLike, left: Sequence[int], X: Floats) -> ScalesLike:
+    """The scales that are said, with those that rows suggest for the inputs that are left."""
+    if not left:
+        return said
+    proposed = proposed_scales(X)
+    return proposed if said is None else [proposed[j] if j in left else one for j, one in enumerate(said)]
 
 
 def proposed_scales(X: Floats) -> list[object]:

@@ -5,16 +5,17 @@ A plan file is input from outside and brings no code: whatever it says is checke
 
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ..encoding.fourier import RandomFourierMap
 from ..encoding.randomness import as_generator
-from ..encoding.scales import Scales, ScalesLike
+from ..encoding.scales import Scales
 from ..errors import InvalidSetting
 from ..learning.settings import Settings
 
@@ -26,6 +27,12 @@ DIGITS = 4  # of the error in a score, and of its spread: these are read from ro
 
 _SHAPE = ("shards", "rate", "alpha", "outside")
 _IDENTITY = "identity"
+_LEFT = "planned"  # in the place of a scale that a schema does not declare
+
+_MOST_NAMES = 10  # that a message lists
+_LARGEST = sys.float_info.max
+
+Pair: TypeAlias = tuple[float, float] | None  # low and high, None if they are observed
 
 _HEADER = """\
 # A plan for a model, made by expunge plan; expunge train --plan takes it.
@@ -58,7 +65,9 @@ class Document:
     settings: Settings  # with scales only if the plan proposes them
     score: Score
     targets: tuple[str, ...] = ()
-    declared: ScalesLike = None  # the scales of the schema that it was made for, one entry per input
+    declared: list[Any] | None = None  # scales of the schema that it was made for, per input; None is left to the plan
+
+    bounds: tuple[Pair, ...] = ()  # its bounds, of inputs and then targets; () declares none
 
     @classmethod
     def of(
@@ -68,11 +77,12 @@ class Document:
         *,
         scales: bool,
         targets: Sequence[str] = (),
-        declared: ScalesLike = None,
+        declared: list[Any] | None = None,
+        bounds: Sequence[Pair] = (),
     ) -> "Document":
-        """The document of a plan for these inputs and targets, and the scales that a schema declares.
+        """The document of a plan for these inputs and targets, and the scales and bounds that a schema declares.
 
-        ``scales`` says whether the plan chose the scales.
+        ``scales`` says whether the plan chose scales.
         """
         choice, best = plan.choice, plan.best
         features = None if best.features is None else RandomFourierMap(**best.features.get_params())
@@ -87,7 +97,7 @@ class Document:
         )
         error, spread = (float(f"{value:.{DIGITS}g}") for value in (choice.error, choice.spread))
         score = Score(round(1 - error, DIGITS), error, spread, choice.forget_ms, plan.sampled, plan.bits)
-        return cls(tuple(inputs), settings, score, tuple(targets), declared)
+        return cls(tuple(inputs), settings, score, tuple(targets), declared, tuple(bounds) if any(bounds) else ())
 
     def to_toml(self) -> str:
         """The file's text."""
@@ -96,7 +106,10 @@ class Document:
     def _lines(self) -> Iterator[str]:
         settings, features = self.settings, self.settings.features
         yield from _entries({"version": VERSION, "inputs": list(self.inputs), "targets": list(self.targets)})
-        yield from _entries({} if self.declared is None else {"declared": self.declared})
+        if self.declared is not None:
+            yield from _entries({"declared": [_LEFT if one is None else one for one in self.declared]})
+        if self.bounds:
+            yield from _entries({"bounds": [pair or () for pair in self.bounds]})
         if settings.scales is not None:
             yield from _entries({"scales": settings.scales})
         yield from _entries({name: getattr(settings, name) for name in _SHAPE} | {"seed": settings.random_state})
@@ -135,7 +148,9 @@ class Document:
         Scales.of(settings.scales, len(inputs))  # refuse what is none
         as_generator(settings.random_state)  # refuse what is no seed
         told = Score(**{one.name: _number(score[one.name]) for one in fields(Score)})
-        return cls(tuple(inputs), settings, told, tuple(targets), found.get("declared"))
+        declared = _declared(found.get("declared"), len(inputs))
+        bounds = _bounds(found.get("bounds"), len(inputs) + len(targets))
+        return cls(tuple(inputs), settings, told, tuple(targets), declared, bounds)
 
     def promise(self, settings: Settings) -> str:
         """The score, in words, if these settings are those that were planned."""
@@ -143,19 +158,49 @@ class Document:
         same = all(getattr(settings, name) == getattr(self.settings, name) for name in shape)
         return str(self.score) if same else ""
 
-    def check(self, inputs: Sequence[str], targets: Sequence[str] = (), declared: ScalesLike = None) -> None:
-        """Refuse a table with other inputs, targets or declared scales than those that were planned for."""
+    def check(
+        self,
+        inputs: Sequence[str],
+        targets: Sequence[str] = (),
+        declared: list[Any] | None = None,
+        bounds: Sequence[Pair] = (),
+    ) -> None:
+        """Refuse a table with other inputs, targets, declared scales or bounds than those that were planned for.
+
+        Bounds may be declared where the plan had none: see `unbounded`.
+        """
         if tuple(inputs) == self.inputs:
             what = "target" if tuple(targets) != self.targets else "scales" if declared != self.declared else ""
             if what:
                 other = "another target" if what == "target" else "other scales of the inputs"
                 raise InvalidSetting(f"the plan was made for {other}, so its score says nothing of this: plan again")
+            if moved := [name for name, ours, theirs in self._bounds(bounds) if ours is not None and ours != theirs]:
+                which = named(moved)
+                raise InvalidSetting(
+                    f"the plan was made with other bounds of {which}, by which values are scaled: plan again"
+                )
             return
         theirs, ours = set(inputs), set(self.inputs)
         what = f"{len(ours - theirs)} of its inputs are missing, {len(theirs - ours)} are new"
         if ours == theirs:
             what = "its inputs are in another order"
         raise InvalidSetting(f"the plan was made for another table or schema: {what}; plan again")
+
+    def unbounded(self, bounds: Sequence[Pair]) -> list[str]:
+        """The inputs and targets that have bounds now, and had none when the plan was made: its score is of others."""
+        return [name for name, ours, theirs in self._bounds(bounds) if ours is None and theirs is not None]
+
+    def _bounds(self, bounds: Sequence[Pair]) -> Iterator[tuple[str, Pair, Pair]]:
+        """Inputs and targets with the bounds that were planned with, and others."""
+        names = self.inputs + self.targets
+        none = (None,) * len(names)
+        return zip(names, self.bounds or none, bounds or none, strict=True)
+
+
+def named(names: Sequence[str]) -> str:
+    """Names in a message: quoted, and only so many that they can be read."""
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(repr, names[:_MOST_NAMES])) + more
 
 
 def _drawn(given: dict[str, Any]) -> RandomFourierMap:
@@ -164,6 +209,36 @@ def _drawn(given: dict[str, Any]) -> RandomFourierMap:
     features.check()
     as_generator(features.random_state)  # refuse what is no seed
     return features
+
+
+def _declared(found: object, inputs: int) -> list[Any] | None:
+    """The scales that a schema declared, None where it left them to the plan."""
+    if found is None:
+        return None
+    if not isinstance(found, list) or len(found) != inputs:
+        raise InvalidSetting(f"declared must be a list with one scale per input, of which there are {inputs}")
+    try:
+        Scales.of(["linear" if one == _LEFT else one for one in found], inputs)  # refuse what is none
+    except InvalidSetting as error:
+        raise InvalidSetting(f"declared: {error}") from None
+    return [None if one == _LEFT else one for one in found]
+
+
+def _bounds(found: object, count: int) -> tuple[Pair, ...]:
+    """The bounds that a schema declared, None where they are observed."""
+    if found is None:
+        return ()
+    if not isinstance(found, list) or len(found) != count or not all(map(_is_pair, found)):
+        raise InvalidSetting(f"bounds must be a list with low and high of {count} inputs and targets, or nothing ([])")
+    return tuple((float(pair[0]), float(pair[1])) if pair else None for pair in found)
+
+
+def _is_pair(found: object) -> bool:
+    """Whether this is [low, high], finite and in this order, or []."""
+    if not isinstance(found, list) or len(found) not in (0, 2):
+        return False
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in found)
+    return numbers and (not found or -_LARGEST <= found[0] <= found[1] <= _LARGEST)
 
 
 def _number(value: object) -> Any:

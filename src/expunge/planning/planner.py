@@ -1,8 +1,10 @@
 """`plan`: looks at a sample of rows, tries settings, and says which model to train and what each choice costs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from ..regressor import CodedRegressor
 from ..stores.ids import as_ids
 from .advice import advice
 from .candidates import Candidate, Size, Tried, chosen
-from .columns import proposed_scales
+from .columns import completed, split_scales
 from .doubt import doubted
 from .finals import Finals
 from .ground import Ground, refuse_outside
@@ -30,6 +32,7 @@ from .sample import MOST_ROWS, QUICK_ROWS, draw_sample
 from .search import search
 from .straight import straight
 
+_LARGEST = 1e150  # squares of larger numbers are none
 _SEARCH, _FINALS = 0.5, 0.4  # about their parts of the time
 
 
@@ -86,13 +89,15 @@ class Plan:
         """Write an HTML page: the advice, the picture, every candidate, and what the plan may know."""
         from .report import write_report
 
-        write_report(self, path)
+        with _writing(path):
+            write_report(self, path)
 
     def figure(self, path: str | os.PathLike[str]) -> None:
         """Draw error against time to forget, all candidates and the references; needs matplotlib."""
         from .figure import write_figure
 
-        write_figure(self, path)
+        with _writing(path):
+            write_figure(self, path)
 
 
 def plan(
@@ -130,7 +135,7 @@ def plan(
         As in `CodedRegressor`; the model gets them. None: observed, so that erasing who holds a bound refits the model.
     scales : optional
         As in `CodedRegressor`. None: inputs with many values are given twice, min-max and by knots that are rounded
-        quantiles of the sample.
+        quantiles of the sample. In a list, None as an entry does that for one input.
     clip : bool
         Whether rows outside declared bounds are clipped instead of refused; the model gets it, too.
     random_state : int
@@ -164,16 +169,17 @@ def plan(
     if not flag("clip", clip):
         refuse_outside(X, y, bounds, target_bounds)
     sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
-    given = proposed_scales(sample.X) if scales is None and not isinstance(bounds, str) else scales
+    said, left = split_scales(scales, X.shape[1])
+    left = [] if isinstance(bounds, str) else left
     declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
     base = {**declared, "clip": clip, "random_state": seed}
-    ground = Ground.of(sample, **declared, scales=given)
+    ground = Ground.of(sample, **declared, scales=completed(said, left, sample.X))
     size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
     finals = Finals(ground, size, seed, most, codes=not quick)
     with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
         found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
         tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
-        line = straight(sample, declared | {"scales": scales}, size.rows, seed)
+        line = straight(sample, declared | {"scales": said}, size.rows, seed)
         doubt = doubted(ground, sample, line, tried, limit, seed)
     others = compared(sample, ground.variance, seed) if flag("references", references) else []
     told(1.0)
@@ -181,7 +187,7 @@ def plan(
     tried.append(line)
     choice = chosen(eligible, ground.people, limit)
     table = [one.shown(ground.people) for one in tried]
-    knots = _knots(given, X.shape[1]) if given is not scales else []
+    knots = _knots(ground.scales, left, X.shape[1])
     return Plan(
         best=_model(choice, base),
         table=table,
@@ -198,6 +204,18 @@ def plan(
     )
 
 
+@contextmanager
+def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say why a file cannot be written."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise InvalidSetting(f"there is no folder {folder}")
+    try:
+        yield
+    except OSError as error:
+        raise InvalidSetting(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
+
+
 def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
     """The rows as arrays, (n, d) and (n, t)."""
     try:
@@ -207,6 +225,8 @@ def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
         said = str(error).partition("\n")[0]
         shows = any(part in said for part in ("could not convert", "array=", "must be a string or a real number"))
         raise InvalidInput("X and y must be tables of numbers" if shows else said) from None  # no cell is shown
+    if max(np.abs(X).max(), np.abs(y).max()) > _LARGEST:
+        raise InvalidInput(f"X and y must not have numbers beyond {_LARGEST:g}; rescale the column")
     return X, y.reshape(len(y), -1)
 
 
@@ -224,10 +244,10 @@ def _limit(forget_ms: float | None) -> float | None:
     return as_float(forget_ms)
 
 
-def _knots(given: ScalesLike, inputs: int) -> list[list[float]]:
-    """The knots that were proposed for each input."""
+def _knots(given: ScalesLike, left: list[int], inputs: int) -> list[list[float]]:
+    """The knots that were proposed for each input that was left to the plan."""
     every = Scales.of(given, inputs).given
-    return [[knot for scale in of_input if not isinstance(scale, str) for knot in scale] for of_input in every]
+    return [[knot for scale in every[j] if not isinstance(scale, str) for knot in scale] for j in left]
 
 
 def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .codes import CODINGS
 from .figure import as_svg
-from .text import cells
+from .text import NOT_SAID, as_option, cells
 
 if TYPE_CHECKING:
     from .planner import Plan
@@ -26,6 +26,7 @@ svg {{ max-width: 100%; height: auto }}
 <p>Errors are mean squared errors on validation rows over the target's variance there. Times are predicted from counts
 of operations, so that they decide alike on every machine; measured ones, of the sample, stand beside them.</p>
 {candidates}
+<p>The chosen features: <code>{option}</code> ({not_said}).</p>
 <h2>References on the same rows</h2>
 {references}
 <h2>What the codes buy</h2>
@@ -53,6 +54,8 @@ def as_html(plan: "Plan") -> str:
         advice=escape(plan.advice),
         picture=as_svg(plan),
         candidates=_table(_HEAD, ((cells(one), one == plan.choice) for one in plan.table)),
+        option=escape(as_option(plan.choice)),
+        not_said=NOT_SAID,
         references=_table(("model", "R2", "error", "s to train"), others) if others else "<p>None were tried.</p>",
         codes=_table(("code", "what it buys"), (((str(one), one.buys()), False) for one in CODINGS)),
         sampled=plan.sampled,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...encoding.placement import room
+from ...encoding.scales import Scales, ScalesLike
 from ...errors import InvalidInput, InvalidSetting
 from ...learning.blueprint import Blueprint, draw_blueprint
 from ...learning.settings import Settings
@@ -36,10 +37,19 @@ def blueprint_of(settings: Settings, schema: Schema) -> Blueprint:
             bounds[name] = given
     scales = schema.scales()
     if settings.scales is not None:
-        if any(scale != LINEAR for scale in scales):
-            raise InvalidSetting("the schema declares scales, and so does scales: leave one of them out")
+        _check_scales(settings.scales, schema)
         scales = settings.scales
     return draw_blueprint(replace(settings, scales=scales, **bounds), len(schema.inputs), len(schema.targets))
+
+
+def _check_scales(given: ScalesLike, schema: Schema) -> None:
+    """Refuse scales beside those of a schema; where that says "linear", they have to say the same."""
+    entries = Scales.of(given, len(schema.inputs)).given
+    for name, said, entry in zip(schema.inputs, schema.said_scales(), entries, strict=True):
+        if said not in (None, LINEAR):
+            raise InvalidSetting("the schema declares scales, and so does scales: leave one of them out")
+        if said == LINEAR and entry != (LINEAR,):
+            raise InvalidSetting(f"the schema says that {name!r} is linear, and scales gives it another scale")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class Kind(ABC):
         return LINEAR
 
     @property
+    def says_scale(self) -> bool:
+        """Whether a scale is declared, if only "linear"."""
+        return False
+
+    @property
     def clips(self) -> bool:
         """Whether a value outside the bounds counts as the bound; otherwise a row that has one is refused."""
         return False
@@ -95,6 +100,10 @@ class Number(Kind):
 
     def scales(self) -> Any:
         return _NUMBERS.plain(self.scale)
+
+    @property
+    def says_scale(self) -> bool:
+        return self.scale is not None
 
     @property
     def clips(self) -> bool:
@@ -145,6 +154,10 @@ class Date(Kind):
 
     def scales(self) -> Any:
         return _DATES.plain(self.scale)
+
+    @property
+    def says_scale(self) -> bool:
+        return self.scale is not None
 
     @property
     def clips(self) -> bool:

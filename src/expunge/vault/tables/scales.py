@@ -1,7 +1,8 @@
 """Scales: how a column of numbers or dates is laid out between 0 and 1, as a schema declares it.
 
 A scale is "linear", "log" or a list of knots; a list of several gives the input once on each of them. A schema keeps
-one form of what means the same: None for "linear", and one scale without a list around it.
+one form of what means the same, one scale without a list around it. Where nothing is said, None, an input is linear,
+too, but a plan may give it knots.
 """
 
 import math
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 
 from ...errors import InvalidSetting
 
-Scale: TypeAlias = Any  # None, "log", knots (a tuple), or a tuple of "linear", "log" and knots
+Scale: TypeAlias = Any  # None, "linear", "log", knots (a tuple), or a tuple of these
 
 LINEAR, LOG = "linear", "log"
 _MOST_KNOTS = 256  # that the encoder takes
@@ -32,8 +33,6 @@ class Scaling:
         found = tuple(map(self._one, scale if several else [scale]))
         if len(set(found)) < len(found):
             raise InvalidSetting("scale must not give an input twice on the same scale")
-        if found == (LINEAR,):
-            return None
         return found[0] if len(found) == 1 else found
 
     def plain(self, scale: Scale) -> Any:

@@ -21,6 +21,7 @@ from ...exact.arrays import Floats
 from .document import document_of, parts_of, parts_of_json
 from .kinds import Boolean, Date, Ignore, Kind, Number, texts
 from .messages import check_there, listed, repeated, shown
+from .scales import LINEAR
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,11 @@ class Schema:
         """Return the scales of the inputs, one entry per input, as a model takes them."""
         return [kind.scales() for column, kind in self.input_kinds.items() for _ in kind.inputs(column)]
 
+    def said_scales(self) -> list[Any]:
+        """Return the same with None for inputs whose column says nothing of a scale."""
+        said = [kind.says_scale for column, kind in self.input_kinds.items() for _ in kind.inputs(column)]
+        return [scale if known else None for scale, known in zip(self.scales(), said, strict=True)]
+
     def clipped(self, X: Floats) -> Floats:
         """Return rows in which inputs whose column says ``clip`` are moved to their bounds: (n, d) -> (n, d)."""
         low, high = self.bounds()
@@ -179,7 +185,7 @@ def _check_target(target: str, kind: Any) -> None:
     if kind.fill is not None:
         raise InvalidSetting(f"target {target!r} must have no fill; leave rows without a target out of the data")
     for key in ("scale", "clip"):
-        if getattr(kind, key, None) is not None:
+        if getattr(kind, key, None) not in (None, LINEAR):
             raise InvalidSetting(f"target {target!r} must have no {key}: that is for inputs")
 
 
