@@ -87,7 +87,7 @@ _PREDICT = (
     "Encoder.features_of",
     "Bounds.scale",
     "PowersMap.map_block",
-    "Bounds.unscale",
+    "Encoder.unscaled",
 )
 _STEPS = {
     "Plan.prepare": 1,
