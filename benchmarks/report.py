@@ -9,6 +9,9 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_info
 
+from expunge.exact.native import about
+
+from .before import BEFORE
 from .drift import Drift
 from .measure import Result
 from .tradeoff import SPLITS, Point
@@ -107,6 +110,7 @@ def page(
             _METHODS,
             "",
             *_missed([r for r in results if r.met is False]),
+            *_before(results),
             *(text for section in dict.fromkeys(r.section for r in results) for text in _section(section, results)),
             *_drift(drifts),
             *_points(points),
@@ -136,6 +140,25 @@ def _missed(missed: Sequence[Result]) -> list[str]:
         lines += [f"- {r.what}, against {r.against}: {ratio(r)}, goal {goal(r)}" for r in missed if r.why == why]
         lines += ["", f"  Why: {why}.", ""]
     return lines
+
+
+def _before(results: Sequence[Result]) -> list[str]:
+    """What the native kernels changed."""
+    known = [(r, BEFORE[r.what, r.against]) for r in results if (r.what, r.against) in BEFORE]
+    if not known:
+        return []
+    lines = [
+        "## Before and with native kernels",
+        "",
+        "Our time over the other's. *Before* is of 2026-11-16, on this machine, when every pass was NumPy's.",
+        "",
+        "| what | against | before | now |",
+        "|---|---|---|---|",
+    ]
+    for r, before in known:
+        now = r.ratio if r.kind == "of" else 1 / r.ratio
+        lines.append(f"| {r.what} | {r.against} | {_number(before)}x | {_number(now)}x |")
+    return [*lines, ""]
 
 
 def _section(name: str, results: Iterable[Result]) -> list[str]:
@@ -194,6 +217,7 @@ def _points(points: Sequence[Point]) -> list[str]:
 def machine() -> str:
     """Name the machine and the libraries that matter, for people."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
+    libraries += f", native kernels {about()}"
     blas = {f"OpenBLAS {info['version']}" for info in threadpool_info() if info.get("internal_api") == "openblas"}
     parts = [platform.system(), platform.machine(), _processor(), f"{os.cpu_count()} cores"]
     return ", ".join([*filter(None, parts), f"Python {platform.python_version()}", libraries, *sorted(blas)])
