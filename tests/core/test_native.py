@@ -198,6 +198,7 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         lambda: features.coded(np.zeros((2, 3)), one, owner - 1, weights, 1, True),
         lambda: features.coded(np.zeros((2, 3)), one, owner, weights[:, :1], 1, True),
         lambda: kernels.Map(np.zeros((3, 2)), np.zeros(7), False, 1.0),
+        lambda: kernels.Map(np.zeros((1, 2)), np.zeros(8), False, 1.0),
         lambda: kernels.exchanged(np.zeros((3, 5)), np.zeros((1, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((2, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((1, 3)), np.zeros((1, 2)), np.float64),

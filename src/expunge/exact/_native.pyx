@@ -83,8 +83,8 @@ cdef class Map:
     def __init__(self, const double[:, :] turns, const double[::1] terms, bint linear, double unit):
         """``turns`` are phases per unit of the grid and, in the last row, b: (d + 1, D); ``terms`` a polynomial, (8,)."""
         cdef Py_ssize_t d = turns.shape[0] - 1, D = turns.shape[1], tiles = (D + EXPUNGE_TILE - 1) // EXPUNGE_TILE
-        if d < 0 or terms.shape[0] != EXPUNGE_TERMS:
-            raise ValueError("turns must have a row for b, and terms must be 8")
+        if d < 0 or (d == 0 and D) or terms.shape[0] != EXPUNGE_TERMS:
+            raise ValueError("turns must have rows for inputs and one for b, and terms must be 8")
         padded = np.zeros((d + 1, tiles * EXPUNGE_TILE))
         padded[:, :D] = turns
         self.turns = np.ascontiguousarray(padded.reshape(d + 1, tiles, EXPUNGE_TILE).swapaxes(0, 1))
