@@ -9,7 +9,9 @@ import copy
 import hashlib
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -142,12 +144,13 @@ def _summary(array: Floats) -> dict[str, Any]:
     return {"shape": list(array.shape), "sha256": hashlib.sha256(array.tobytes()).hexdigest()}
 
 
-def _defaults(kind: type) -> dict[str, Any]:
+@cache
+def _defaults(kind: type) -> Mapping[str, Any]:
     """The parameters of a class, with their defaults."""
     parameters = inspect.signature(kind).parameters.values()
     if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
         raise InvalidSetting(f"{kind.__name__}.__init__ must name its parameters, without * or **")
-    return {p.name: p.default for p in parameters}
+    return MappingProxyType({p.name: p.default for p in parameters})
 
 
 class IdentityMap(FeatureMap, name="Identity"):
