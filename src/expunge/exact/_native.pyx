@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The loops of ``kernels.c`` on NumPy's arrays. Callers are inside the package, see `native`: shapes are checked, no more."""
+"""The loops of ``kernels.c`` on NumPy's arrays. Callers are inside the package (`native`): only shapes are checked."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -81,7 +81,7 @@ cdef class Map:
     cdef tuple made_of
 
     def __init__(self, const double[:, :] turns, const double[::1] terms, bint linear, double unit):
-        """``turns`` are phases per unit of the grid and, in the last row, b: (d + 1, D); ``terms`` a polynomial, (8,)."""
+        """``turns``, (d + 1, D), are phases per unit of the grid, in the last row b; ``terms`` a polynomial, (8,)."""
         cdef Py_ssize_t d = turns.shape[0] - 1, D = turns.shape[1], tiles = (D + EXPUNGE_TILE - 1) // EXPUNGE_TILE
         if d < 0 or (d == 0 and D) or terms.shape[0] != EXPUNGE_TERMS:
             raise ValueError("turns must have rows for inputs and one for b, and terms must be 8")
@@ -140,7 +140,8 @@ cdef class Map:
         if n and sets:
             with nogil:
                 expunge_coded(
-                    &self.it, _rows(scaled), n, &owner[0], &weights[0, 0], sets, scratch.numbers, &out[0, 0, 0], m, width
+                    &self.it, _rows(scaled), n, &owner[0], &weights[0, 0], sets, scratch.numbers, &out[0, 0, 0], m,
+                    width,
                 )
                 expunge_targets(
                     _rows(targets), n, t, self.it.unit, ones, &owner[0], &weights[0, 0], sets, &out[0, 0, D], m, width
@@ -224,7 +225,8 @@ def unscale(
 
 def finite(const double[:, ::1] values):
     """Return whether all values are finite."""
-    return not values.shape[0] or not values.shape[1] or expunge_finite(&values[0, 0], values.shape[0] * values.shape[1])
+    cdef Py_ssize_t count = values.shape[0] * values.shape[1]
+    return count == 0 or expunge_finite(&values[0, 0], count) != 0
 
 
 def slices(const double[:, ::1] q, double[:, :, ::1] out):
@@ -271,7 +273,7 @@ cdef void _cut(const double[:, ::1] row, double *sliced, double *spare) noexcept
 
 
 def packed(const double[:, :, ::1] sums):
-    """Return the limbs H'H, H'L + L'H, L'L, (3, P), from the upper triangles of H'H, (H + L)'(H + L), L'L, (3, w, w)."""
+    """Return the limbs H'H, H'L + L'H, L'L, (3, P), from the triangles of H'H, (H + L)'(H + L), L'L, (3, w, w)."""
     cdef Py_ssize_t w = sums.shape[1]
     _check(sums.shape[0] == 3 and sums.shape[2] == w and w > 0)
     made = np.empty((3, w * (w + 1) // 2))
@@ -289,7 +291,9 @@ def matrix(limbs, const double[::1] scales, Py_ssize_t w):
     return made
 
 
-def ridge(limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large):
+def ridge(
+    limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large
+):
     """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision."""
     cdef Py_ssize_t p = w - targets, i, j
     _check(p > 0 and targets > 0)

@@ -61,26 +61,6 @@ INLINE void cosines(const double *grid, ptrdiff_t d, const double *turns, const 
             value[r][j] = cosine(t[r][j] + turns[d * TILE + j], terms);
 }
 
-INLINE void store(const double *value, ptrdiff_t columns, double *out)
-{
-    if (columns >= TILE)
-        for (int j = 0; j < TILE; j++)
-            out[j] = value[j];
-    else
-        for (int j = 0; j < columns; j++)
-            out[j] = value[j];
-}
-
-INLINE void add_rounded(const double *value, ptrdiff_t columns, double weight, double *out)
-{
-    if (columns >= TILE)
-        for (int j = 0; j < TILE; j++)
-            out[j] += weight * rint(value[j]);
-    else
-        for (int j = 0; j < columns; j++)
-            out[j] += weight * rint(value[j]);
-}
-
 INLINE void put_on_grid(const double *scaled, ptrdiff_t n, double *grid)
 {
     for (ptrdiff_t i = 0; i < n; i++)
@@ -101,8 +81,42 @@ CLONES void expunge_cosines(double *turns, ptrdiff_t n, const double *terms)
         turns[i] = cosine(turns[i], copied);
 }
 
-CLONES void expunge_features(const expunge_map *map, const double *scaled, ptrdiff_t n, double *scratch, double *out,
-                             ptrdiff_t stride)
+/* Where the features of rows go: as they are into rows of their own, or rounded and weighted into coded rows. */
+typedef struct {
+    double *out;           /* (n, width), or (sets, m, width) */
+    ptrdiff_t width, m, n; /* numbers per row, coded rows, rows */
+    const int64_t *owner;  /* (n,) */
+    const double *weights; /* (sets, n) */
+    ptrdiff_t sets;        /* 0: as they are */
+} sink;
+
+INLINE void put(const sink *to, ptrdiff_t row, ptrdiff_t column, const double *value, ptrdiff_t count)
+{
+    if (!to->sets) {
+        double *out = to->out + row * to->width + column;
+        for (ptrdiff_t j = 0; j < count; j++)
+            out[j] = value[j];
+        return;
+    }
+    for (ptrdiff_t set = 0; set < to->sets; set++) {
+        const double weight = to->weights[set * to->n + row];
+        double *out = to->out + (set * to->m + to->owner[row]) * to->width + column;
+        if (weight != 0.0)
+            for (ptrdiff_t j = 0; j < count; j++)
+                out[j] += weight * rint(value[j]);
+    }
+}
+
+/* A tile, of which the compiler knows the length unless it is the last. */
+INLINE void put_tile(const sink *to, ptrdiff_t row, ptrdiff_t column, const double *value, ptrdiff_t count)
+{
+    if (count >= TILE)
+        put(to, row, column, value, TILE);
+    else
+        put(to, row, column, value, count);
+}
+
+INLINE void map_rows(const expunge_map *map, const double *scaled, ptrdiff_t n, double *scratch, const sink *to)
 {
     const ptrdiff_t d = map->inputs, D = map->cosines;
     double value[ROWS][TILE];
@@ -115,59 +129,35 @@ CLONES void expunge_features(const expunge_map *map, const double *scaled, ptrdi
             for (; r + ROWS <= rows; r += ROWS) {
                 cosines(scratch + r * d, d, turns, map->terms, ROWS, value);
                 for (int k = 0; k < ROWS; k++)
-                    store(value[k], D - j, out + (first + r + k) * stride + j);
+                    put_tile(to, first + r + k, j, value[k], D - j);
             }
             for (; r < rows; r++) {
                 cosines(scratch + r * d, d, turns, map->terms, 1, value);
-                store(value[0], D - j, out + (first + r) * stride + j);
+                put_tile(to, first + r, j, value[0], D - j);
             }
         }
-        if (map->linear)
-            for (ptrdiff_t r = first; r < first + rows; r++)
-                for (ptrdiff_t i = 0; i < d; i++)
-                    out[r * stride + D + i] = scaled[r * d + i] * map->unit;
+        if (map->linear) {
+            for (ptrdiff_t i = 0; i < rows * d; i++)
+                scratch[i] = scaled[first * d + i] * map->unit;
+            for (ptrdiff_t r = 0; r < rows; r++)
+                put(to, first + r, D, scratch + r * d, d);
+        }
     }
 }
 
-/* Add a row's tile to the coded rows of all sets in which it has a weight. */
-INLINE void spread(const double *value, ptrdiff_t columns, const int64_t *owner, const double *weights,
-                   ptrdiff_t sets, ptrdiff_t n, double *coded, ptrdiff_t m, ptrdiff_t width)
+CLONES void expunge_features(const expunge_map *map, const double *scaled, ptrdiff_t n, double *scratch, double *out,
+                             ptrdiff_t stride)
 {
-    for (ptrdiff_t set = 0; set < sets; set++)
-        if (weights[set * n] != 0.0)
-            add_rounded(value, columns, weights[set * n], coded + (set * m + *owner) * width);
+    const sink to = {out, stride, 0, n, 0, 0, 0};
+    map_rows(map, scaled, n, scratch, &to);
 }
 
 CLONES void expunge_coded(const expunge_map *map, const double *scaled, ptrdiff_t n, const int64_t *owner,
                           const double *weights, ptrdiff_t sets, double *scratch, double *coded, ptrdiff_t m,
                           ptrdiff_t width)
 {
-    const ptrdiff_t d = map->inputs, D = map->cosines;
-    double value[ROWS][TILE];
-    for (ptrdiff_t first = 0; first < n; first += BLOCK) {
-        const ptrdiff_t rows = least(BLOCK, n - first);
-        const double *turns = map->turns;
-        put_on_grid(scaled + first * d, rows * d, scratch);
-        for (ptrdiff_t j = 0; j < D; j += TILE, turns += (d + 1) * TILE) {
-            ptrdiff_t r = 0;
-            for (; r + ROWS <= rows; r += ROWS) {
-                cosines(scratch + r * d, d, turns, map->terms, ROWS, value);
-                for (int k = 0; k < ROWS; k++)
-                    spread(value[k], D - j, owner + first + r + k, weights + first + r + k, sets, n, coded + j, m,
-                           width);
-            }
-            for (; r < rows; r++) {
-                cosines(scratch + r * d, d, turns, map->terms, 1, value);
-                spread(value[0], D - j, owner + first + r, weights + first + r, sets, n, coded + j, m, width);
-            }
-        }
-        if (map->linear)
-            for (ptrdiff_t r = first; r < first + rows; r++)
-                for (ptrdiff_t set = 0; set < sets; set++)
-                    for (ptrdiff_t i = 0; i < d; i++)
-                        coded[(set * m + owner[r]) * width + D + i] +=
-                            weights[set * n + r] * rint(scaled[r * d + i] * map->unit);
-    }
+    const sink to = {coded, width, m, n, owner, weights, sets};
+    map_rows(map, scaled, n, scratch, &to);
 }
 
 INLINE void weigh(const double *value, const double *weights, ptrdiff_t t, ptrdiff_t stride, double *sums)

@@ -13,12 +13,12 @@ enum { EXPUNGE_TILE = 32, EXPUNGE_BLOCK = 32, EXPUNGE_TERMS = 8 };
 
 /* Random cosine features, and how they become columns of a row. */
 typedef struct {
-    ptrdiff_t inputs;        /* d */
-    ptrdiff_t cosines;       /* D */
-    const double *turns;     /* (ceil(D / 32), d + 1, 32): phases per unit of the grid, tile by tile; the last row is b */
-    const double *terms;     /* (8,): the polynomial of unit * cos */
-    int linear;              /* whether the inputs themselves follow */
-    double unit;             /* 2^F */
+    ptrdiff_t inputs;    /* d */
+    ptrdiff_t cosines;   /* D */
+    const double *turns; /* (ceil(D / 32), d + 1, 32), tile by tile: phases per unit of the grid, in the last row b */
+    const double *terms; /* (8,): the polynomial of unit * cos */
+    int linear;          /* whether the inputs themselves follow */
+    double unit;         /* 2^F */
 } expunge_map;
 
 /* unit * cos of n phases, in place of them; `terms` as above. */
@@ -39,14 +39,14 @@ void expunge_coded(const expunge_map *map, const double *scaled, ptrdiff_t n, co
 void expunge_targets(const double *targets, ptrdiff_t n, ptrdiff_t t, double unit, int ones, const int64_t *owner,
                      const double *weights, ptrdiff_t sets, double *coded, ptrdiff_t m, ptrdiff_t width);
 
-/* What t linear models of the features predict for n rows: (n, d) -> (n, t). `weights` is (t, ceil(D / 32) * 32 + d + 1):
-   of the cosines, with zeros up to a whole tile, of the inputs and of 1. Each sum has one order, whatever n is.
+/* What t linear models of the features predict for n rows: (n, d) -> (n, t). `weights`, (t, ceil(D / 32) * 32 + d + 1),
+   are of the cosines, with zeros up to a whole tile, of the inputs and of 1. Each sum has one order, whatever n is.
    `scratch` has room for 32 d + 64 t numbers. */
 void expunge_predicted(const expunge_map *map, const double *weights, ptrdiff_t t, const double *scaled, ptrdiff_t n,
                        double *scratch, double *out);
 
-/* Where values lie between bounds, (n, d) -> (n, d): moved to the nearest inside first, if asked for; 0 in a column that
-   has width 0. */
+/* Where values lie between bounds, (n, d) -> (n, d): moved to the nearest inside first, if asked for; 0 in a column
+   whose bounds are equal. */
 void expunge_scaled(const double *values, ptrdiff_t n, ptrdiff_t d, const double *low, const double *high, int clamp,
                     double *out);
 
@@ -60,8 +60,8 @@ int expunge_finite(const double *numbers, ptrdiff_t n);
 /* The slices h, h + l and l of n integers: q = h * 2^18 + l. */
 void expunge_slices(const double *q, ptrdiff_t n, double *high, double *both, double *low);
 
-/* Limbs with coded row p in the place of q: (3, P) -> (3, P), w columns. Each comes as its slices h and l, (2, w), zeros
-   if there is none. Every sum is an integer that float64 holds. */
+/* Limbs with coded row p in the place of q: (3, P) -> (3, P), w columns. Each comes as its slices h and l, (2, w),
+   zeros if there is none. Every sum is an integer that float64 holds. */
 void expunge_exchanged(const double *limbs, const double *q, const double *p, ptrdiff_t w, double *out);
 void expunge_exchanged_integers(const int64_t *limbs, const double *q, const double *p, ptrdiff_t w, int64_t *out);
 
