@@ -1,5 +1,7 @@
 """Shapes: slopes say which inputs matter, and the draw of the features follows them."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from expunge.encoding.fourier import RandomFourierMap
 from expunge.encoding.frequencies import Frequencies
+from expunge.planning import search
 from expunge.planning.ground import Ground
 from expunge.planning.sample import draw_sample
 from expunge.planning.search import KINDS
@@ -94,3 +97,11 @@ def test_with_an_order_relevant_inputs_are_drawn_more_often_and_turn_faster():
     assert looked.mean(axis=1) == pytest.approx(scale / 16, abs=0.01)
     sizes = [2 * np.pi * turns[j, looked[j]].std() for j in range(4)]
     assert sizes == pytest.approx(np.sqrt(scale[:4] * 8), rel=0.03)
+
+
+@pytest.mark.parametrize(("rows", "cosines"), [(50, 384), (450, 450), (900, 900), (1_600, 720), (15_000, 576)])
+def test_a_step_has_more_cosines_where_rows_are_few_but_no_more_than_rows(rows, cosines, monkeypatch):
+    for name, value in {"_COSINES": 384, "_WIDE": 576, "_WIDEST": 1024}.items():
+        monkeypatch.setattr(search, name, value)
+    fold = Mock(Z=np.empty((rows, 1)))
+    assert search._wide(Mock(folds=(fold,))) == cosines

@@ -6,7 +6,10 @@ import pytest
 
 from expunge.planning import search
 
-SHORT = {"_COSINES": 40, "_FINE": 40, "_ROUNDS": 2, "_SWEEPS": 1, "_INPUTS": 2, "_STEPS": 8}
+SHORT = {
+    "_COSINES": 40, "_FINE": 40, "_WIDE": 40, "_WIDEST": 40, "_FEW_COSINES": 24,
+    "_ROUNDS": 2, "_SWEEPS": 1, "_INPUTS": 2, "_STEPS": 8, "_FEW_STEPS": 6,
+}  # fmt: skip
 
 
 @contextmanager

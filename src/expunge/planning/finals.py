@@ -20,6 +20,7 @@ from .trial import tried
 
 STEPS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # milliseconds to forget a row
 _FEWEST = 16  # cosines
+_PER_ROW = 3  # cosines at most: with more a small table takes long, and gains nothing
 _COMPARED = 10.0  # ms: with what this allows the shapes are compared
 _SHAPES = 3  # so many are, and blends of them
 _BLENDED = 50.0  # ms: with as many features as this allows, and more, the largest blend is tried once more
@@ -68,7 +69,8 @@ class Finals:
 
     def _steps(self, times: Iterable[float]) -> list[int]:
         """Numbers of cosines that forget within these times, rising."""
-        return sorted({min(self.most, max(_FEWEST, self._cosines(time))) for time in times})
+        most = min(self.most, _PER_ROW * self.ground.rows)
+        return sorted({min(most, max(_FEWEST, self._cosines(time))) for time in times})
 
     def _cosines(self, forget_ms: float) -> int:
         return widest(forget_ms) - self.size.columns - 1 - self.size.targets

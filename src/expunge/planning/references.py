@@ -41,11 +41,11 @@ def _tried(name: str, model: BaseEstimator, sample: Sample, variance: Floats) ->
     model = model if sample.y.shape[1] == 1 else MultiOutputRegressor(model)
     for judge in sample.folds:
         y = sample.y[~judge]
-        started = time.perf_counter()
         with threadpool_limits(1):  # more threads wait for each other for ages if the machine is busy
+            started = time.perf_counter()
             model.fit(sample.X[~judge], y[:, 0] if y.shape[1] == 1 else y)
-        seconds += time.perf_counter() - started
-        wrong = model.predict(sample.X[judge]).reshape(-1, y.shape[1]) - sample.y[judge]
+            seconds += time.perf_counter() - started
+            wrong = model.predict(sample.X[judge]).reshape(-1, y.shape[1]) - sample.y[judge]
         errors.append((wrong * wrong / variance).mean(axis=1))
     error = float(np.concatenate(errors).mean())
     return Reference(name, error, 1.0 - error, seconds / len(sample.folds))

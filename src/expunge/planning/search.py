@@ -93,12 +93,13 @@ def _descended(
 
 
 def _wide(ground: Ground) -> int:
-    """Cosines of a step: more where rows are few, for then they cost little.
+    """Cosines of a step: more where rows are few, for then they cost little, but no more than rows.
 
     With few cosines a slope is mostly their draw, and slow features do best, though not with as many as the model will
     have: with 384 the error on a table of 1,500 rows was a quarter higher.
     """
-    return min(_WIDEST, max(_WIDE, _WIDE * LEARNED // len(ground.folds[0].Z)))
+    rows = len(ground.folds[0].Z)
+    return max(_COSINES, min(_WIDEST, rows, _WIDE * LEARNED // min(rows, LEARNED)))
 
 
 def _each(task: Callable[[Shape], Shape], shapes: Sequence[Shape]) -> list[Shape]:
