@@ -154,6 +154,17 @@ def _plain_weights(model):
 
 
 @needs_kernels
+@pytest.mark.parametrize("scales", [None, "log"])
+def test_rows_in_any_layout_are_predicted(rng, scales):
+    X, y = rng.random((30, 3)), rng.random(30)
+    model = CodedRegressor(shards=1, rate=1, features=RandomFourier(5), scales=scales, bounds=(0, 1), random_state=0)
+    ensemble = model.fit(X, y)._state.ensemble
+    wide = np.repeat(X, 2, axis=1)
+    for rows in (np.asfortranarray(X), wide[:, ::2], X[::-1][::-1]):
+        np.testing.assert_array_equal(ensemble.predict(rows), ensemble.predict(X))
+
+
+@needs_kernels
 def test_threads_share_out_rows_to_predict_and_each_has_the_same_bits(rng):
     X, y = rng.random((3000, 3)), rng.random((3000, 2))
     model = CodedRegressor(shards=2, rate=2, features=RandomFourier(40), random_state=0).fit(X, y)

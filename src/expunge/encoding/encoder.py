@@ -95,6 +95,7 @@ class Encoder:
         native = kernels()
         if native is None or self.inputs.unit or not self.scales.plain:
             return np.ascontiguousarray(self._scaled(self.nearest(X)))
+        X = np.ascontiguousarray(X)
         scaled: Floats = native.scaled(X, self.inputs.low, self.inputs.high, self.outside == "clamp")
         return scaled
 
