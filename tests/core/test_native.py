@@ -93,7 +93,9 @@ def test_a_model_learns_and_unlearns_the_same_bits(estimator, table, limb_rows, 
 
 
 def _weights(model):
-    return [None if W is None else np.asarray(getattr(W, "coef_", W)).tobytes() for W in model._state.ensemble.models]
+    """The bytes of each learner's weights; None for one that has none, whose coded rows are in the digest."""
+    found = (getattr(learner, "coef_", learner) for learner in model._state.ensemble.models)
+    return [W.tobytes() if isinstance(W, np.ndarray) else None for W in found]
 
 
 @needs_kernels
