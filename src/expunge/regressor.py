@@ -87,8 +87,8 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         Whether training rows outside declared bounds are clipped instead of refused.
     outside : {"clamp", "extrapolate"}
         What is predicted for a row with an input outside the bounds in force. "clamp": as for the nearest row inside,
-        and never beyond target bounds that are declared, as trees do. "extrapolate": what the formula gives there,
-        which can be anything. `outside_rows` tells which rows that concerns.
+        and no prediction lies outside the bounds of the targets, declared or observed, as trees do. "extrapolate": what
+        the formula gives, which can be anything. `outside_rows` tells which rows that concerns.
     keep : {"rows", "coded"}
         What the model keeps: the rows, so that an id is enough to unlearn them; or only the coded rows, as in the
         paper, so that the rows must be brought along. "coded" needs bounds of which none is observed.

@@ -29,7 +29,6 @@ class Encoder:
     scales: Scales
     inputs: Bounds
     targets: Bounds
-    limits: Bounds  # the declared bounds of the targets: NaN where they are observed
     intercept: bool
     outside: Outside
 
@@ -100,14 +99,14 @@ class Encoder:
         return scaled
 
     def unscaled(self, predicted: Floats) -> Floats:
-        """Predictions in the targets' own units; with outside="clamp" inside of what is declared."""
+        """Predictions in the targets' own units; with outside="clamp" inside the bounds of the targets."""
         if (native := kernels()) is not None and not self.targets.unit:
-            limits = self.limits if self.outside == "clamp" else self._no_limits
+            limits = self.targets if self.outside == "clamp" else self._no_limits
             predicted = np.array(predicted, order="C")  # it is overwritten, and a caller may have cut it from others
             native.unscale(predicted, self.targets.low, self.targets.high, limits.low, limits.high)
             return predicted
         predicted = self.targets.unscale(predicted)
-        return self.limits.clamped(predicted) if self.outside == "clamp" else predicted
+        return self.targets.clamped(predicted) if self.outside == "clamp" else predicted
 
     @cached_property
     def _no_limits(self) -> Bounds:

@@ -97,7 +97,6 @@ class Blueprint:
             scales=self.scales,
             inputs=extents.inputs.bounds,
             targets=extents.targets.bounds,
-            limits=self.targets,
             intercept=self.intercept,
             outside=self.outside,
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..encoding.encoder import Encoder
 
-DIGEST_VERSION = 2
+DIGEST_VERSION = 3
 
 
 def digest(encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_], fingerprints: Sequence[bytes]) -> str:
@@ -35,7 +35,7 @@ def _public_values(encoder: Encoder) -> dict[str, Any]:
         "unit": [encoder.inputs.unit, encoder.targets.unit],
         "features": encoder.features.describe(),
         "scales": encoder.scales.spec(),
-        "clamped": np.isfinite(encoder.limits.low).tolist() if encoder.outside == "clamp" else None,
+        "outside": encoder.outside,
     }
 
 

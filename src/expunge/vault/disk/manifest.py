@@ -19,7 +19,7 @@ from ...errors import InvalidFile
 from ..ledger.records import Position
 from .fields import Word, fits
 
-VERSION = 4
+VERSION = 5
 MOST_BYTES = 2**26  # more than any manifest has
 
 
