@@ -1,17 +1,18 @@
 """Costs: what a model takes to forget, to train and to hold, predicted from counts of operations.
 
-The rates below were measured once, on one core of an ordinary server; they are constants, so that a choice that depends
-on costs is the same on every machine. What was measured here and now is shown beside them and decides nothing.
+The rates below were measured once, with the native kernels on one core of an ordinary server; they are constants, so
+that a choice that depends on costs is the same on every machine. What was measured here and now is shown beside them
+and decides nothing.
 """
 
 from dataclasses import dataclass
 
 from ..encoding.codes import Code
 
-_CALLS = 0.35  # ms per request: what Python and NumPy take
-_ENTRY = 4.5e-6  # ms per entry of a w x w matrix that is updated, converted and copied
+_CALLS = 0.1  # ms per request: what Python takes
+_ENTRY = 1.5e-6  # ms per entry of a w x w matrix that is updated, converted and copied
 _FLOP = 1 / 2.7e7  # ms per multiplication and addition of LAPACK and BLAS, in one thread
-_COSINE = 5e-6  # ms per cosine
+_COSINE = 1.5e-6  # ms per cosine
 _LIMBS = 3  # exact products per product
 
 
