@@ -50,8 +50,9 @@ class EstimatorRule:
             return None
         return fit_estimator(self.estimator, X, y, seed=derived_seed(self.key, SEEDS, learner), code=encoder.code)
 
-    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
-        return self.learn(encoder, store, learner, change)
+    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, Any]:
+        state = self.learn(encoder, store, learner, change)
+        return state, self.model(state, encoder)
 
     def model(self, state: Any, encoder: Encoder) -> Any:
         return state

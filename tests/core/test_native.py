@@ -13,6 +13,8 @@ import expunge
 from expunge import Code, CodedRegressor, RandomFourier
 from expunge.encoding.fourier import cosines
 from expunge.exact import limbs, native
+from expunge.stores.change import Change
+from expunge.stores.rows import Rows
 from expunge.transformers import Identity
 
 from support.paths import NATIVE, computing
@@ -96,6 +98,47 @@ def _weights(model):
     """The bytes of each learner's weights; None for one that has none, whose coded rows are in the digest."""
     found = (getattr(learner, "coef_", learner) for learner in model._state.ensemble.models)
     return [W.tobytes() if isinstance(W, np.ndarray) else None for W in found]
+
+
+@needs_kernels
+@examples(80)
+@given(
+    st.sampled_from([[[1]], [[1], [1], [1]], [[2], [-1], [3]], [[1, 0], [1, 1], [0, 1]]]),
+    st.sampled_from([(0, 1), "unit", ([0, 0, 0.5], [1, 1, 0.5])]),
+    st.sampled_from([(0, 1), "unit"]),
+    st.sampled_from([(), (1,), (2,)]),
+    st.booleans(),
+    st.sampled_from(["goes", "is replaced", "is gone already", "comes"]),
+    st.integers(0, 2**20),
+)
+def test_one_row_that_changes_is_one_call_with_the_same_bits(code, bounds, target_bounds, shape, ones, what, seed):
+    """The rows lie in memory, or come from a store that has a say in it; lanes may be empty."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.random((30, 3)), rng.random((30, *shape))
+    X[:, 2] = 0.5
+    bounded = {"bounds": bounds, "target_bounds": target_bounds, "fit_intercept": ones}
+    model = CodedRegressor(code=Code(code), features=RandomFourier(5), random_state=0, **bounded).fit(X, y)
+    model.unlearn(rng.permutation(30)[: rng.integers(1, 25)])
+    ensemble, rule = model._state.ensemble, model._state.blueprint.rule
+    store, encoder = ensemble.store, ensemble.encoder
+    slot = rng.choice(np.flatnonzero(store.live == (what in ("goes", "is replaced"))))
+    new = () if what in ("goes", "is gone already") else (X[:1], y[:1].reshape(1, -1))
+    change, learner = Change(np.array([slot]), *new), encoder.code.learners_of(np.array([slot]))[0]
+    state = ensemble.states[learner]
+    natively, plainly = both(lambda: rule.relearn(state, encoder, store, learner, change))
+    guarded = rule.relearn(state, encoder, Guarded(store.X, store.y, store.live), learner, change)
+    for moments, weights in (natively, guarded):
+        assert moments == plainly[0]
+        assert (weights is None) == (plainly[1] is None)
+        assert weights is None or weights.tobytes() == plainly[1].tobytes()
+
+
+class Guarded(Rows):
+    """A store that looks at every row that is read."""
+
+    def take(self, slots):
+        assert self.live[slots].all()
+        return tuple(np.asfortranarray(array) for array in super().take(slots))
 
 
 @needs_kernels
@@ -199,11 +242,40 @@ def test_a_map_that_somebody_derived_from_ours_computes_for_itself(rng):
     assert not np.array_equal(ours.coded_shard(0)[0], theirs.coded_shard(0)[0])
 
 
+NO_COLUMNS = [
+    {"lanes": np.zeros(0, dtype=np.int64), "weights": np.zeros(0)},
+    {"lanes": np.array([-1])},
+    {"weights": np.ones(2)},
+    {"inputs": np.zeros((2, 4))},
+    {"inputs": np.zeros((1, 3))},
+    {"targets": np.zeros((2, 2))},
+    {"t": 0},
+]
+NO_ROWS = [
+    {"X": np.zeros((1, 2))},
+    {"X": np.zeros((2, 3))},
+    {"y": np.zeros((1, 2))},
+    {"live": np.zeros(0, dtype=np.bool_)},
+    {"live": np.zeros(2, dtype=np.bool_)},
+    {"first": 1},
+    {"first": -1, "live": np.zeros(1, dtype=np.bool_)},
+    {"first": -1, "live": np.ones(2, dtype=np.bool_)},
+    {"new_X": np.zeros((1, 2)), "new_y": np.zeros((1, 1))},
+    {"new_X": np.zeros((1, 3)), "new_y": np.zeros((2, 1))},
+    {"limbs": np.zeros((3, 27))},
+]
+
+
 @needs_kernels
 def test_arrays_that_do_not_fit_are_refused(rng):
     kernels = native.kernels()
     features = RandomFourier(5, random_state=0).drawn(3, rng).native(1.0)
     one, owner, weights = np.zeros((2, 1)), np.zeros(2, dtype=np.int64), np.ones((1, 2))
+    column = {"lanes": owner[:1], "weights": np.ones(1), "inputs": None, "targets": None, "t": 1, "ones": True}
+    good = kernels.Column(features, *column.values())
+    one_row = {"X": np.zeros((1, 3)), "y": one[:1], "live": np.ones(1, dtype=np.bool_), "first": 0, "lane": 0}
+    one_row |= {"new_X": None, "new_y": None, "limbs": np.zeros((3, 28)), "bits": 36, "alpha": 1.0, "large": 1e100}
+    assert good.relearned(*one_row.values())[2:] == (1, 0)
     refused = [
         lambda: features.features(np.zeros((2, 4))),
         lambda: features.coded(np.zeros((2, 3)), one[:1], owner, weights, 1, True),
@@ -215,6 +287,8 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         lambda: kernels.exchanged(np.zeros((3, 5)), np.zeros((1, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((2, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((1, 3)), np.zeros((1, 2)), np.float64),
+        *(lambda wrong=wrong: kernels.Column(features, *(column | wrong).values()) for wrong in NO_COLUMNS),
+        *(lambda wrong=wrong: good.relearned(*(one_row | wrong).values()) for wrong in NO_ROWS),
         lambda: kernels.Predictor(features, np.zeros((7, 1)), True),
         lambda: kernels.Predictor(features, np.zeros((6, 1)), True).predict(np.zeros((1, 2))),
         lambda: kernels.scaled(np.zeros((1, 2)), np.zeros(1), np.ones(2), True),

@@ -1,6 +1,7 @@
 """The extension, for type checkers; `_native.pyx` says what each does."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import Floats, Integers
 from .limbs import Limbs
@@ -19,6 +20,32 @@ def cosines(turns: Floats, terms: Floats) -> None: ...
 class Predictor:
     def __init__(self, features: Map, weights: Floats, intercept: bool) -> None: ...
     def predict(self, scaled: Floats) -> Floats: ...
+
+class Column:
+    def __init__(
+        self,
+        features: Map,
+        lanes: Integers,
+        weights: Floats,
+        inputs: Floats | None,
+        targets: Floats | None,
+        t: int,
+        ones: bool,
+    ) -> None: ...
+    def relearned(
+        self,
+        X: Floats,
+        y: Floats,
+        live: NDArray[np.bool_],
+        first: int,
+        lane: int,
+        new_X: Floats | None,
+        new_y: Floats | None,
+        limbs: Floats,
+        bits: int,
+        alpha: float,
+        large: float,
+    ) -> tuple[Floats, Floats | None, int, int]: ...
 
 def scaled(values: Floats, low: Floats, high: Floats, clamp: bool) -> Floats: ...
 def unscale(values: Floats, low: Floats, high: Floats, least: Floats, most: Floats) -> None: ...

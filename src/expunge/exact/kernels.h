@@ -72,6 +72,36 @@ void expunge_packed(const double *sums, ptrdiff_t w, double *limbs);
 void expunge_matrix(const double *limbs, ptrdiff_t w, const double *scales, double *square);
 void expunge_matrix_of_integers(const int64_t *limbs, ptrdiff_t w, const double *scales, double *square);
 
+/* The same exchange of float limbs, and the matrix that the new ones stand for, in one pass. */
+void expunge_relearned(const double *limbs, const double *q, const double *p, ptrdiff_t w, double *out,
+                       const double *scales, double *square);
+
+/* The lanes of one learner, and how the rows in them become integers. */
+typedef struct {
+    const expunge_map *map;
+    const double *low, *high;   /* (d,): the bounds of the inputs; null: these are taken as they are */
+    const double *least, *most; /* (t,): those of the targets */
+    ptrdiff_t targets;          /* t */
+    const int64_t *lanes;       /* (L,) */
+    const double *weights;      /* (L,) */
+    ptrdiff_t count;            /* L */
+    int ones;                   /* whether there is an intercept */
+} expunge_column;
+
+/* A stripe, and the row in it that changes. */
+typedef struct {
+    const double *X, *y;       /* (slots, d), (slots, t); or only the rows of the lanes that have one */
+    const unsigned char *live; /* (slots,), or (L,) */
+    ptrdiff_t first;           /* the stripe's first slot; negative: the tables have only these rows */
+    int64_t lane;              /* whose row goes, if there is one */
+    const double *new_X, *new_y; /* the row that comes; null: none */
+} expunge_stripe;
+
+/* Add the rows of a stripe to its coded rows before and after the change, (2, width), which are zeros; `members` are
+   the rows in each. `scratch` has room for 33 d + t numbers. */
+void expunge_touched(const expunge_column *column, const expunge_stripe *stripe, double *scratch, double *coded,
+                     ptrdiff_t width, ptrdiff_t members[2]);
+
 /* Zeros that no compiler leaves out. */
 void expunge_wipe(double *numbers, ptrdiff_t n);
 

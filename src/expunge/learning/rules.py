@@ -11,7 +11,7 @@ from ..encoding.encoder import Encoder
 from ..encoding.randomness import Key
 from ..exact.arrays import Floats
 from ..exact.moments import Moments
-from ..exact.ridge import ridge_weights
+from ..exact.ridge import OneRow, relearned, ridge_weights
 from ..exact.tally import Tally
 from ..exact.threads import spread
 from ..stores.change import Change
@@ -33,8 +33,8 @@ class Rule(Protocol):
     def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Any:
         """The state, from all coded rows, as they are or as they will be after a change."""
 
-    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
-        """The state after a change: the same as that of `learn` afterwards, bit for bit."""
+    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, Any]:
+        """The state and the model after a change: the same as those of `learn` afterwards, bit for bit."""
 
     def model(self, state: Any, encoder: Encoder) -> Any:
         """What predicts, or None if there is no row left to learn from."""
@@ -73,7 +73,18 @@ class RidgeRule:
 
         return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
 
-    def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
+    def relearn(
+        self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change
+    ) -> tuple[Moments, Floats | None]:
+        if len(change.slots) == 1 and (one := _one_row(encoder, store, learner, change)) is not None:
+            after = relearned(state, *one, bits=encoder.bits, alpha=self.alpha)
+            if after is not None:
+                moments, W = after
+                return moments, W if W is not None or not moments.rows else self.model(moments, encoder)
+        moments = self._after(state, encoder, store, learner, change)
+        return moments, self.model(moments, encoder)
+
+    def _after(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
         if len(change.slots) == 1:
             ((before, after),) = store.touched(encoder, learner, change)
             return state.exchanged(before.rows, after.rows, after.members - before.members)
@@ -121,6 +132,18 @@ def _touches_most(store: Store, change: Change, shards: int, coded_rows: int) ->
     if 2 * len(change.slots) <= coded_rows:
         return False
     return 2 * len(np.unique(change.slots[store.live[change.slots]] // shards)) > coded_rows
+
+
+def _one_row(encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, OneRow] | None:
+    """What computes natively what becomes of a learner, and what it takes; None if nothing can."""
+    if (column := encoder.column(learner)) is None:
+        return None
+    slot = int(change.slots[0])
+    stripe = store.stripe(encoder, learner, slot)
+    if stripe is None:
+        return None
+    new = None if change.X is None else encoder.as_column_takes(change.X)
+    return column, (*stripe, slot % len(encoder.code.G), new, change.y)
 
 
 def _share(encoder: Encoder, learner: int, rows: int) -> int:
