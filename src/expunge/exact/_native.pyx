@@ -5,6 +5,7 @@ from libc.math cimport ldexp
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
+from scipy.linalg.cython_blas cimport dsyrk
 from scipy.linalg.cython_lapack cimport dpotrf, dtrtrs
 
 import numpy as np
@@ -25,6 +26,7 @@ cdef extern from "kernels.h" nogil:
         EXPUNGE_TILE
         EXPUNGE_BLOCK
         EXPUNGE_TERMS
+        EXPUNGE_GATHERED
 
     void expunge_cosines(double *, Py_ssize_t, const double *)
     void expunge_features(const expunge_map *, const double *, Py_ssize_t, double *, double *, Py_ssize_t)
@@ -45,6 +47,7 @@ cdef extern from "kernels.h" nogil:
     void expunge_unscale(
         double *, Py_ssize_t, Py_ssize_t, const double *, const double *, const double *, const double *
     )
+    int expunge_inside(const double *, Py_ssize_t, Py_ssize_t, const double *, const double *)
     int expunge_finite(const double *, Py_ssize_t)
     void expunge_slices(const double *, Py_ssize_t, double *, double *, double *)
     void expunge_exchanged(const double *, const double *, const double *, Py_ssize_t, double *)
@@ -81,6 +84,11 @@ cdef extern from "kernels.h" nogil:
     void expunge_touched(
         const expunge_column *, const expunge_stripe *, double *, double *, Py_ssize_t, Py_ssize_t *
     )
+    Py_ssize_t expunge_shard(
+        const expunge_column *, const double *, const double *, const unsigned char *, Py_ssize_t, Py_ssize_t *,
+        Py_ssize_t, double *, double *, Py_ssize_t, Py_ssize_t, Py_ssize_t *,
+    )
+    void expunge_clear(double *, Py_ssize_t)
 
 
 cdef class Scratch:
@@ -252,6 +260,13 @@ def unscale(
             expunge_unscale(&values[0, 0], n, t, &low[0], &high[0], &least[0], &most[0])
 
 
+def inside(const double[:, ::1] values, const double[::1] low, const double[::1] high):
+    """Return whether no value is outside of bounds, of which those that are NaN bound nothing."""
+    cdef Py_ssize_t n = values.shape[0], d = values.shape[1]
+    _check(low.shape[0] == high.shape[0] == d)
+    return n == 0 or d == 0 or expunge_inside(&values[0, 0], n, d, &low[0], &high[0]) != 0
+
+
 def finite(const double[:, ::1] values):
     """Return whether all values are finite."""
     cdef Py_ssize_t count = values.shape[0] * values.shape[1]
@@ -321,19 +336,23 @@ def matrix(limbs, const double[::1] scales, Py_ssize_t w):
 
 
 def ridge(
-    limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large
+    limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large, room
 ):
-    """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision."""
+    """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision.
+
+    ``room``, (w, w), is overwritten; None takes fresh memory.
+    """
     _check(0 < targets < w)
-    square = np.empty((w, w))  # NumPy's memory is fresh faster, and what it will hold is of the rows that are there
-    cdef double[:, ::1] whole = square
-    cdef Scratch room = Scratch(w + w * targets)
+    # NumPy's memory is fresh faster, and what it will hold is of the rows that are there.
+    cdef double[:, ::1] whole = np.empty((w, w)) if room is None else room
+    _check(whole.shape[0] == whole.shape[1] == w)
+    cdef Scratch scratch = Scratch(w + w * targets)
     cdef bint solved
     _fill(limbs, scales, w, &whole[0, 0])
     made = np.empty((w - targets, targets))
     cdef double[:, ::1] out = made
     with nogil:
-        solved = _solve(&whole[0, 0], w, targets, alpha, intercept, large, room.numbers, &out[0, 0])
+        solved = _solve(&whole[0, 0], w, targets, alpha, intercept, large, scratch.numbers, &out[0, 0])
     return made if solved else None
 
 
@@ -464,6 +483,51 @@ cdef class Column:
             expunge_relearned(&limbs[0, 0], q, q + 2 * w, w, &out[0, 0], scales, &whole[0, 0])
             solved = _solve(&whole[0, 0], w, t, alpha, self.it.ones, large, q + 5 * w, &W[0, 0])
         return made, solution if solved else None, members[0], members[1]
+
+    def add(
+        self,
+        const double[:, ::1] X,
+        const double[:, ::1] y,
+        const unsigned char[::1] live,
+        Py_ssize_t shards,
+        Py_ssize_t first,
+        Py_ssize_t last,
+        double[:, :, ::1] sums,
+        double[:, :, ::1] room,
+    ):
+        """Add the products of the learner's coded rows in stripes to sums; return how many they are, and their rows.
+
+        ``sums``, (3, w, w), are the upper triangles of H'H, (H + L)'(H + L), L'L; ``room``, (4, m, w), is for m coded
+        rows at a time and their slices.
+        """
+        cdef Py_ssize_t d = self.map.it.inputs, t = self.it.targets, w = self.width, most = room.shape[1], k
+        cdef Py_ssize_t members = 0, total = 0
+        cdef int n = <int> w, m
+        cdef double one = 1.0
+        _check(X.shape[1] == d and y.shape[1] == t and X.shape[0] == y.shape[0] == live.shape[0])
+        _check(self.last < shards and 0 <= first and last <= live.shape[0] // shards)
+        _check(sums.shape[0] == 3 and sums.shape[1] == sums.shape[2] == w)
+        _check(room.shape[0] == 4 and room.shape[2] == w and most > 0)
+        cdef Scratch scratch = Scratch(EXPUNGE_BLOCK * d + EXPUNGE_GATHERED * (d + t + 1))
+        with nogil:
+            while first < last:
+                m = <int> expunge_shard(
+                    &self.it, _rows(X), _rows(y), &live[0], shards, &first, last, scratch.numbers, &room[0, 0, 0],
+                    most, w, &members,
+                )
+                if m == 0:
+                    continue
+                total += m
+                expunge_slices(&room[0, 0, 0], m * w, &room[1, 0, 0], &room[2, 0, 0], &room[3, 0, 0])
+                for k in range(3):
+                    dsyrk(b"L", b"N", &n, &m, &one, &room[k + 1, 0, 0], &n, &one, &sums[k, 0, 0], &n)
+        return total, members
+
+
+def clear(double[:, :, ::1] sums):
+    """Write zeros into the upper triangles of sums, (3, w, w)."""
+    _check(sums.shape[0] == 3 and sums.shape[1] == sums.shape[2] > 0)
+    expunge_clear(&sums[0, 0, 0], sums.shape[1])
 
 
 cdef int _fill(limbs, const double[::1] scales, Py_ssize_t w, double *square) except -1:

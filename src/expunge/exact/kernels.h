@@ -54,6 +54,9 @@ void expunge_scaled(const double *values, ptrdiff_t n, ptrdiff_t d, const double
 void expunge_unscale(double *values, ptrdiff_t n, ptrdiff_t t, const double *low, const double *high,
                      const double *least, const double *most);
 
+/* Whether no value, (n, d), is outside of bounds; those that are NaN bound nothing. */
+int expunge_inside(const double *values, ptrdiff_t n, ptrdiff_t d, const double *low, const double *high);
+
 /* Whether all of n numbers are finite. */
 int expunge_finite(const double *numbers, ptrdiff_t n);
 
@@ -101,6 +104,18 @@ typedef struct {
    the rows in each. `scratch` has room for 33 d + t numbers. */
 void expunge_touched(const expunge_column *column, const expunge_stripe *stripe, double *scratch, double *coded,
                      ptrdiff_t width, ptrdiff_t members[2]);
+
+enum { EXPUNGE_GATHERED = 256 };
+
+/* Write the coded rows of a learner, from a stripe on and before the last, into (most, width), as many as there is room
+   for; stripes without a row are left out. Return how many; `stripe` is then the next one, and `members` has grown by
+   the rows in them. `scratch` has room for 32 d + 256 (d + t + 1) numbers. */
+ptrdiff_t expunge_shard(const expunge_column *column, const double *X, const double *y, const unsigned char *live,
+                        ptrdiff_t shards, ptrdiff_t *stripe, ptrdiff_t last, double *scratch, double *coded,
+                        ptrdiff_t most, ptrdiff_t width, ptrdiff_t *members);
+
+/* Zeros in the upper triangles of (3, w, w). */
+void expunge_clear(double *sums, ptrdiff_t w);
 
 /* Zeros that no compiler leaves out. */
 void expunge_wipe(double *numbers, ptrdiff_t n);

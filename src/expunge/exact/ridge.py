@@ -30,17 +30,20 @@ class Summed(Protocol):
         """The lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order, a new array."""
 
 
-def ridge_weights(moments: Summed, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
+def ridge_weights(
+    moments: Summed, *, bits: int, targets: int, alpha: float, intercept: bool, room: Floats | None = None
+) -> Floats:
     """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
 
     A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of the diagonal
     entry that it is left of) gets the least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
+    ``room``, (w, w), may be overwritten.
     """
 
     def solve() -> Floats:
         if (native := kernels()) is not None and isinstance(moments, Moments):
             scales, w = limb_scales(bits), moments.width
-            W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE)
+            W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE, room)
             return _singular() if W is None else W
         M = moments.matrix(bits)  # (w, w) in Fortran order: the lower triangle of [[A, B], [B', C]]
         w = len(M)

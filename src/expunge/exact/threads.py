@@ -174,9 +174,14 @@ def _lift(libraries: list[Any], counts: list[int]) -> None:
                 _set(library, count)
 
 
+def workers(most: int) -> int:
+    """How many threads work at once: as many as BLAS has, at most ``most``."""
+    return min(_threads(), most) if most > 1 else 1
+
+
 def spread(task: Callable[[int, int], T], most: int) -> list[T]:
     """Call ``task(k, n)`` for k = 0 .. n - 1 at once; n is the number of threads that BLAS has, at most ``most``."""
-    n = min(_threads(), most) if most > 1 else 1
+    n = workers(most)
     if n == 1:
         return [task(0, 1)]
 

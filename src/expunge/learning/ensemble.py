@@ -41,8 +41,8 @@ class Ensemble:
     ) -> "Ensemble":
         """Train every learner on its coded shard (Algorithm 1), as it is or as it will be after a change."""
         with one_blas_thread():
-            states = [rule.learn(encoder, store, j, change) for j in range(encoder.code.learners)]
-            return cls.of(encoder, store, rule, aggregate, states)
+            states, models = map(list, zip(*rule.learned(encoder, store, change), strict=True))
+        return cls(encoder, store, rule, aggregate, states, models, [None] * len(states))
 
     @classmethod
     def of(cls, encoder: Encoder, store: Store, rule: Rule, aggregate: Aggregate, states: list[Any]) -> "Ensemble":

@@ -59,6 +59,9 @@ class Rows:
         X, y = self.take(slots[live])
         return encoder.as_column_takes(X), np.ascontiguousarray(y), live, -1
 
+    def table(self, encoder: Encoder) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
+        return (self.X, self.y, self.live) if self._whole and encoder.scales.plain else None
+
     def _coded(
         self,
         encoder: Encoder,

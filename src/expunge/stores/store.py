@@ -61,6 +61,9 @@ class Store(Protocol):
     def stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe | None:
         """The rows that share a coded row of a learner with this slot, for its native column; None if none are kept."""
 
+    def table(self, encoder: Encoder) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
+        """X, y and live, for a native column to read all rows of a learner where they lie; None if it cannot."""
+
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         """Get ready to carry out a change; the function returned does it, and may be called twice."""
 
