@@ -28,7 +28,7 @@ SHARDS = 20
 CODES = ((5, 1, None), (20, 2, None), (20, 20, None), (100, 5, None), (20, 5, 0.5))  # shards, rate, density
 
 OVERHEAD = (
-    "a deletion writes three exact limbs anew where floats have one matrix, and some fifty microseconds of it are "
+    "a deletion writes three exact limbs anew where floats have one matrix, and some twenty microseconds of it are "
     "Python; the larger the factorisation, the less of it they are"
 )
 PER_LEARNER = "with a dense code a row feeds many learners, and each costs its own calls and its own solution"

@@ -50,8 +50,13 @@ class EstimatorRule:
             return None
         return fit_estimator(self.estimator, X, y, seed=derived_seed(self.key, SEEDS, learner), code=encoder.code)
 
-    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
-        return self.learn(encoder, store, learner, change)
+    def learned(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
+        states = [self.learn(encoder, store, j, change) for j in range(encoder.code.learners)]
+        return [(state, self.model(state, encoder)) for state in states]
+
+    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, Any]:
+        state = self.learn(encoder, store, learner, change)
+        return state, self.model(state, encoder)
 
     def model(self, state: Any, encoder: Encoder) -> Any:
         return state

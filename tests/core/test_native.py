@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 import expunge
 from expunge import Code, CodedRegressor, RandomFourier
 from expunge.encoding.fourier import cosines
-from expunge.exact import limbs, native
+from expunge.exact import limbs, native, tally
+from expunge.stores.change import Change
+from expunge.stores.rows import Rows
 from expunge.transformers import Identity
 
 from support.paths import NATIVE, computing
@@ -99,6 +102,47 @@ def _weights(model):
 
 
 @needs_kernels
+@examples(80)
+@given(
+    st.sampled_from([[[1]], [[1], [1], [1]], [[2], [-1], [3]], [[1, 0], [1, 1], [0, 1]]]),
+    st.sampled_from([(0, 1), "unit", ([0, 0, 0.5], [1, 1, 0.5])]),
+    st.sampled_from([(0, 1), "unit"]),
+    st.sampled_from([(), (1,), (2,)]),
+    st.booleans(),
+    st.sampled_from(["goes", "is replaced", "is gone already", "comes"]),
+    st.integers(0, 2**20),
+)
+def test_one_row_that_changes_is_one_call_with_the_same_bits(code, bounds, target_bounds, shape, ones, what, seed):
+    """The rows lie in memory, or come from a store that has a say in it; lanes may be empty."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.random((30, 3)), rng.random((30, *shape))
+    X[:, 2] = 0.5
+    bounded = {"bounds": bounds, "target_bounds": target_bounds, "fit_intercept": ones}
+    model = CodedRegressor(code=Code(code), features=RandomFourier(5), random_state=0, **bounded).fit(X, y)
+    model.unlearn(rng.permutation(30)[: rng.integers(1, 25)])
+    ensemble, rule = model._state.ensemble, model._state.blueprint.rule
+    store, encoder = ensemble.store, ensemble.encoder
+    slot = rng.choice(np.flatnonzero(store.live == (what in ("goes", "is replaced"))))
+    new = () if what in ("goes", "is gone already") else (X[:1], y[:1].reshape(1, -1))
+    change, learner = Change(np.array([slot]), *new), encoder.code.learners_of(np.array([slot]))[0]
+    state = ensemble.states[learner]
+    natively, plainly = both(lambda: rule.relearn(state, encoder, store, learner, change))
+    guarded = rule.relearn(state, encoder, Guarded(store.X, store.y, store.live), learner, change)
+    for moments, weights in (natively, guarded):
+        assert moments == plainly[0]
+        assert (weights is None) == (plainly[1] is None)
+        assert weights is None or weights.tobytes() == plainly[1].tobytes()
+
+
+class Guarded(Rows):
+    """A store that looks at every row that is read."""
+
+    def take(self, slots):
+        assert self.live[slots].all()
+        return tuple(np.asfortranarray(array) for array in super().take(slots))
+
+
+@needs_kernels
 @pytest.mark.parametrize("limb_rows", [1, limbs.LIMB_ROWS])
 @pytest.mark.parametrize("weights", [[[1], [1], [1]], [[2], [-1], [3]], [[1]]])
 def test_rows_that_come_and_are_corrected_have_the_same_bits(rng, weights, limb_rows, monkeypatch):
@@ -156,6 +200,16 @@ def _plain_weights(model):
 
 
 @needs_kernels
+@given(st.integers(0, 4), st.integers(1, 3), st.integers(0, 2**20))
+def test_rows_inside_bounds_are_known(rows, d, seed):
+    rng = np.random.default_rng(seed)
+    values, low = rng.integers(-2, 3, (rows, d)) * 1.0, rng.choice([-2.0, -1.0, np.nan], d)
+    high = low + rng.integers(1, 4, d)
+    outside = ((values < low) | (values > high)).any()
+    assert native.kernels().inside(values, low, high) == (not outside)
+
+
+@needs_kernels
 @pytest.mark.parametrize("scales", [None, "log"])
 def test_rows_in_any_layout_are_predicted(rng, scales):
     X, y = rng.random((30, 3)), rng.random(30)
@@ -200,10 +254,88 @@ def test_a_map_that_somebody_derived_from_ours_computes_for_itself(rng):
 
 
 @needs_kernels
+@examples(60)
+@given(
+    st.sampled_from([[[1]], [[2], [-1], [3]], [[1, 0, 1], [1, 1, 0], [0, 1, 0]]]),
+    st.sampled_from([(0, 1), "unit", ([0, 0, 0.5], [1, 1, 0.5])]),
+    st.sampled_from([None, "log"]),
+    st.sampled_from([1, 7, 10**6]),
+    st.integers(1, 2),
+    st.integers(0, 2**20),
+)
+def test_whole_shards_are_learned_with_the_same_bits(code, bounds, scales, float_rows, threads, seed):
+    """Also where stripes are empty, sums are folded, and threads share out learners of which some remain."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.random((1200, 3)), rng.random((1200, 2))
+    X[:, 2] = 0.5
+    bounded = {"bounds": bounds, "target_bounds": (0, 1), "scales": None if bounds == "unit" else scales}
+    model = CodedRegressor(code=Code(code), features=RandomFourier(5), random_state=0, **bounded).fit(X, y)
+    model.unlearn(rng.permutation(1200)[: rng.choice([1, 600, 1190])])
+    state = model._state
+    store, encoder, rule = state.ensemble.store, state.ensemble.encoder, state.blueprint.rule
+    with pytest.MonkeyPatch.context() as patch, threadpool_limits(threads, user_api="blas"):
+        patch.setattr(tally, "FLOAT_ROWS", float_rows)
+        natively, plainly = both(lambda: rule.learned(encoder, store))
+    for (moments, weights), expected in zip(natively, plainly, strict=True):
+        assert moments == expected[0]
+        assert (weights is None) == (expected[1] is None)
+        assert weights is None or weights.tobytes() == expected[1].tobytes()
+    assert [moments for moments, _ in natively] == state.ensemble.states
+
+
+NO_COLUMNS = [
+    {"lanes": np.zeros(0, dtype=np.int64), "weights": np.zeros(0)},
+    {"lanes": np.array([-1])},
+    {"weights": np.ones(2)},
+    {"inputs": np.zeros((2, 4))},
+    {"inputs": np.zeros((1, 3))},
+    {"targets": np.zeros((2, 2))},
+    {"t": 0},
+]
+NO_ROWS = [
+    {"X": np.zeros((1, 2))},
+    {"X": np.zeros((2, 3))},
+    {"y": np.zeros((1, 2))},
+    {"live": np.zeros(0, dtype=np.bool_)},
+    {"live": np.zeros(2, dtype=np.bool_)},
+    {"first": 1},
+    {"first": -1, "live": np.zeros(1, dtype=np.bool_)},
+    {"first": -1, "live": np.ones(2, dtype=np.bool_)},
+    {"new_X": np.zeros((1, 2)), "new_y": np.zeros((1, 1))},
+    {"new_X": np.zeros((1, 3)), "new_y": np.zeros((2, 1))},
+    {"limbs": np.zeros((3, 27))},
+]
+
+
+NO_SHARDS = [
+    {"X": np.zeros((2, 3))},
+    {"y": np.zeros((1, 2))},
+    {"live": np.zeros(2, dtype=np.bool_)},
+    {"shards": 0},
+    {"shards": 2},
+    {"first": -1},
+    {"last": 2},
+    {"sums": np.zeros((3, 6, 6))},
+    {"sums": np.zeros((2, 7, 7))},
+    {"room": np.zeros((3, 2, 7))},
+    {"room": np.zeros((4, 0, 7))},
+    {"room": np.zeros((4, 2, 6))},
+]
+
+
+@needs_kernels
 def test_arrays_that_do_not_fit_are_refused(rng):
     kernels = native.kernels()
     features = RandomFourier(5, random_state=0).drawn(3, rng).native(1.0)
     one, owner, weights = np.zeros((2, 1)), np.zeros(2, dtype=np.int64), np.ones((1, 2))
+    column = {"lanes": owner[:1], "weights": np.ones(1), "inputs": None, "targets": None, "t": 1, "ones": True}
+    good = kernels.Column(features, *column.values())
+    one_row = {"X": np.zeros((1, 3)), "y": one[:1], "live": np.ones(1, dtype=np.bool_), "first": 0, "lane": 0}
+    one_row |= {"new_X": None, "new_y": None, "limbs": np.zeros((3, 28)), "bits": 36, "alpha": 1.0, "large": 1e100}
+    assert good.relearned(*one_row.values())[2:] == (1, 0)
+    whole = {name: one_row[name] for name in ("X", "y", "live")} | {"shards": 1, "first": 0, "last": 1}
+    whole |= {"sums": np.zeros((3, 7, 7)), "room": np.zeros((4, 2, 7))}
+    assert good.add(*whole.values()) == (1, 1)
     refused = [
         lambda: features.features(np.zeros((2, 4))),
         lambda: features.coded(np.zeros((2, 3)), one[:1], owner, weights, 1, True),
@@ -215,15 +347,21 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         lambda: kernels.exchanged(np.zeros((3, 5)), np.zeros((1, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((2, 3)), np.zeros((1, 3)), np.float64),
         lambda: kernels.exchanged(np.zeros((3, 6)), np.zeros((1, 3)), np.zeros((1, 2)), np.float64),
+        *(lambda wrong=wrong: kernels.Column(features, *(column | wrong).values()) for wrong in NO_COLUMNS),
+        *(lambda wrong=wrong: good.relearned(*(one_row | wrong).values()) for wrong in NO_ROWS),
+        *(lambda wrong=wrong: good.add(*(whole | wrong).values()) for wrong in NO_SHARDS),
+        lambda: kernels.clear(np.zeros((2, 3, 3))),
+        lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 1, 1.0, True, 1e100, np.zeros((3, 3))),
         lambda: kernels.Predictor(features, np.zeros((7, 1)), True),
         lambda: kernels.Predictor(features, np.zeros((6, 1)), True).predict(np.zeros((1, 2))),
         lambda: kernels.scaled(np.zeros((1, 2)), np.zeros(1), np.ones(2), True),
         lambda: kernels.unscale(np.zeros((1, 2)), *np.zeros((3, 2)), np.zeros(1)),
+        lambda: kernels.inside(np.zeros((1, 2)), np.zeros(2), np.zeros(1)),
         lambda: kernels.cosines(np.zeros((2, 2)), np.zeros(3)),
         lambda: kernels.slices(np.zeros((2, 2)), np.zeros((3, 1, 2))),
         lambda: kernels.packed(np.zeros((3, 2, 3))),
         lambda: kernels.matrix(np.zeros((3, 3)), np.ones(2), 2),
-        lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 2, 1.0, True, 1e100),
+        lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 2, 1.0, True, 1e100, None),
     ]
     for ask in refused:
         with pytest.raises(ValueError, match="fit each other|must"):

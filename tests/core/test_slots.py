@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expunge.encoding import placement
 from expunge.encoding.placement import draw_slots, free_slots, room
 from expunge.errors import InvalidInput, UnknownId
 from expunge.stores.ids import GONE, IdIndex, as_ids, slots_of_mentions
@@ -77,6 +78,12 @@ def test_an_index_without_ids_counts_and_leaves_the_slots_that_it_was_given_alon
     index.erase(index.find(as_ids([1])))
     assert [array.tolist() for array in index.entries()] == [[0, 2], [5, 4]]
     assert slots.tolist() == [5, 3, 4]
+
+
+@given(st.lists(st.integers(0, 9), max_size=30))
+def test_equal_words_are_sorted_as_they_came(drawn):
+    words = np.array(drawn, dtype=np.uint64)
+    assert placement._order(words).tolist() == sorted(range(len(drawn)), key=drawn.__getitem__)
 
 
 def test_slots_never_change_between_releases():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import CountedInput, InvalidSetting
 from ..exact.arrays import Floats
+from ..exact.native import kernels
 
 BoundsLike: TypeAlias = Any  # None, "unit" or a pair (low, high)
 
@@ -101,6 +102,12 @@ class Bounds:
         """Return the rows if they are inside (or clipped), or say how many are outside in which columns."""
         if np.isnan(self.low).all():
             return values  # nothing is declared: spare a pass over the rows
+        if (
+            (native := kernels()) is not None
+            and values.flags.c_contiguous
+            and native.inside(values, self.low, self.high)
+        ):
+            return values
         outside = sum(
             ((some < self.low) | (some > self.high)).sum(axis=0)
             for some in (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats, cut
 from ..exact.limbs import feature_bits
-from ..exact.native import kernels
+from ..exact.native import kernels, native_column
 from .bounds import Bounds
 from .codes import Code
 from .features import FeatureMap
@@ -76,6 +76,22 @@ class Encoder:
     def native(self) -> Any:
         """What computes integers and coded rows natively; None if nothing can."""
         return None if self.features.is_own else self.features.native(2.0**self.bits)
+
+    def column(self, learner: int) -> Any:
+        """What computes natively, in one call, what becomes of a learner when one row changes; None if nothing can."""
+        return None if self.native is None else self._columns[learner]
+
+    def as_column_takes(self, X: Floats) -> Floats:
+        """Rows as a `column` takes them: in their own units, or scaled where there is more to scaling than bounds."""
+        return np.ascontiguousarray(X if self.scales.plain else self._scaled(X))
+
+    @cached_property
+    def _columns(self) -> list[Any]:
+        inputs, targets = (None if b.unit else np.array([b.low, b.high]) for b in (self.inputs, self.targets))
+        if not self.scales.plain:
+            inputs = None
+        rows = inputs, targets, self.n_targets, self.intercept
+        return [native_column(self.native, c.lanes.astype(np.int64), c.floats, *rows) for c in self.code.columns]
 
     def features_of(self, X: Floats, unit: float = 1.0) -> Floats:
         """The features of a few rows in their own units, times ``unit``: (b, d) -> (b, D)."""

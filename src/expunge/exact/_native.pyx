@@ -1,14 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The loops of ``kernels.c`` on NumPy's arrays. Callers are inside the package (`native`): only shapes are checked."""
 
+from libc.math cimport ldexp
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
+from scipy.linalg.cython_blas cimport dsyrk
 from scipy.linalg.cython_lapack cimport dpotrf, dtrtrs
 
 import numpy as np
 
-from .native import native_map, native_predictor
+from .native import native_column, native_map, native_predictor
 
 
 cdef extern from "kernels.h" nogil:
@@ -24,6 +26,7 @@ cdef extern from "kernels.h" nogil:
         EXPUNGE_TILE
         EXPUNGE_BLOCK
         EXPUNGE_TERMS
+        EXPUNGE_GATHERED
 
     void expunge_cosines(double *, Py_ssize_t, const double *)
     void expunge_features(const expunge_map *, const double *, Py_ssize_t, double *, double *, Py_ssize_t)
@@ -44,6 +47,7 @@ cdef extern from "kernels.h" nogil:
     void expunge_unscale(
         double *, Py_ssize_t, Py_ssize_t, const double *, const double *, const double *, const double *
     )
+    int expunge_inside(const double *, Py_ssize_t, Py_ssize_t, const double *, const double *)
     int expunge_finite(const double *, Py_ssize_t)
     void expunge_slices(const double *, Py_ssize_t, double *, double *, double *)
     void expunge_exchanged(const double *, const double *, const double *, Py_ssize_t, double *)
@@ -51,7 +55,40 @@ cdef extern from "kernels.h" nogil:
     void expunge_packed(const double *, Py_ssize_t, double *)
     void expunge_matrix(const double *, Py_ssize_t, const double *, double *)
     void expunge_matrix_of_integers(const int64_t *, Py_ssize_t, const double *, double *)
+    void expunge_relearned(
+        const double *, const double *, const double *, Py_ssize_t, double *, const double *, double *
+    )
     void expunge_wipe(double *, Py_ssize_t)
+
+    ctypedef struct expunge_column:
+        const expunge_map *map
+        const double *low
+        const double *high
+        const double *least
+        const double *most
+        Py_ssize_t targets
+        const int64_t *lanes
+        const double *weights
+        Py_ssize_t count
+        int ones
+
+    ctypedef struct expunge_stripe:
+        const double *X
+        const double *y
+        const unsigned char *live
+        Py_ssize_t first
+        int64_t lane
+        const double *new_X
+        const double *new_y
+
+    void expunge_touched(
+        const expunge_column *, const expunge_stripe *, double *, double *, Py_ssize_t, Py_ssize_t *
+    )
+    Py_ssize_t expunge_shard(
+        const expunge_column *, const double *, const double *, const unsigned char *, Py_ssize_t, Py_ssize_t *,
+        Py_ssize_t, double *, double *, Py_ssize_t, Py_ssize_t, Py_ssize_t *,
+    )
+    void expunge_clear(double *, Py_ssize_t)
 
 
 cdef class Scratch:
@@ -223,6 +260,13 @@ def unscale(
             expunge_unscale(&values[0, 0], n, t, &low[0], &high[0], &least[0], &most[0])
 
 
+def inside(const double[:, ::1] values, const double[::1] low, const double[::1] high):
+    """Return whether no value is outside of bounds, of which those that are NaN bound nothing."""
+    cdef Py_ssize_t n = values.shape[0], d = values.shape[1]
+    _check(low.shape[0] == high.shape[0] == d)
+    return n == 0 or d == 0 or expunge_inside(&values[0, 0], n, d, &low[0], &high[0]) != 0
+
+
 def finite(const double[:, ::1] values):
     """Return whether all values are finite."""
     cdef Py_ssize_t count = values.shape[0] * values.shape[1]
@@ -292,46 +336,198 @@ def matrix(limbs, const double[::1] scales, Py_ssize_t w):
 
 
 def ridge(
-    limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large
+    limbs, const double[::1] scales, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large, room
 ):
-    """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision."""
-    cdef Py_ssize_t p = w - targets, i, j
-    _check(p > 0 and targets > 0)
-    square = np.empty((w, w))  # NumPy's memory is fresh faster, and what it will hold is of the rows that are there
-    cdef double[:, ::1] whole = square
-    cdef double *M = &whole[0, 0]
-    cdef Scratch room = Scratch(p + w * targets)
-    cdef double *floor = room.numbers
-    cdef double *V = floor + p
-    cdef int n = <int> w, t = <int> targets, failed = 0
-    cdef bint sound = True
-    _fill(limbs, scales, w, M)
-    made = np.empty((p, targets))
+    """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision.
+
+    ``room``, (w, w), is overwritten; None takes fresh memory.
+    """
+    _check(0 < targets < w)
+    # NumPy's memory is fresh faster, and what it will hold is of the rows that are there.
+    cdef double[:, ::1] whole = np.empty((w, w)) if room is None else room
+    _check(whole.shape[0] == whole.shape[1] == w)
+    cdef Scratch scratch = Scratch(w + w * targets)
+    cdef bint solved
+    _fill(limbs, scales, w, &whole[0, 0])
+    made = np.empty((w - targets, targets))
     cdef double[:, ::1] out = made
     with nogil:
-        for i in range(p - intercept):
-            M[i * (w + 1)] += alpha
+        solved = _solve(&whole[0, 0], w, targets, alpha, intercept, large, scratch.numbers, &out[0, 0])
+    return made if solved else None
+
+
+cdef bint _solve(
+    double *M, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large, double *room, double *out
+) noexcept nogil:
+    """Solve the system of a matrix, in its place; ``room`` has w + w * targets numbers. False: it is singular."""
+    cdef Py_ssize_t p = w - targets, i, j
+    cdef double *floor = room
+    cdef double *V = room + p
+    cdef int n = <int> w, t = <int> targets, failed = 0
+    for i in range(p - intercept):
+        M[i * (w + 1)] += alpha
+    for i in range(p):
+        floor[i] = M[i * (w + 1)] * (w * 2.0**-52)
+    for i in range(p, w):  # what stands for the targets' own products
+        for j in range(i + 1, w):
+            M[i * w + j] = 0.0
+        M[i * (w + 1)] = large
+    dpotrf(b"L", &n, M, &n, &failed)
+    if failed:
+        return False
+    for i in range(p):
+        if not M[i * (w + 1)] * M[i * (w + 1)] > floor[i]:
+            return False
+    for j in range(targets):
         for i in range(p):
-            floor[i] = M[i * (w + 1)] * (w * 2.0**-52)
-        for i in range(p, w):  # what stands for the targets' own products
-            for j in range(i + 1, w):
-                M[i * w + j] = 0.0
-            M[i * (w + 1)] = large
-        dpotrf(b"L", &n, M, &n, &failed)
-        if failed == 0:
-            for i in range(p):
-                sound = sound and M[i * (w + 1)] * M[i * (w + 1)] > floor[i]
-        if failed == 0 and sound:
-            for j in range(targets):
-                for i in range(p):
-                    V[j * w + i] = M[i * w + p + j]
-                for i in range(p, w):
-                    V[j * w + i] = 0.0
-            dtrtrs(b"L", b"T", b"N", &n, &t, M, &n, V, &n, &failed)
-            for i in range(p):
-                for j in range(targets):
-                    out[i, j] = V[j * w + i]
-    return made if failed == 0 and sound else None
+            V[j * w + i] = M[i * w + p + j]
+        for i in range(p, w):
+            V[j * w + i] = 0.0
+    dtrtrs(b"L", b"T", b"N", &n, &t, M, &n, V, &n, &failed)
+    for i in range(p):
+        for j in range(targets):
+            out[i * targets + j] = V[j * w + i]
+    return failed == 0
+
+
+cdef class Column:
+    """The lanes of one learner and the bounds of its rows: what becomes of the learner when one row changes."""
+
+    cdef expunge_column it
+    cdef Map map
+    cdef const int64_t[::1] lanes
+    cdef const double[::1] weights
+    cdef const double[:, ::1] inputs
+    cdef const double[:, ::1] targets
+    cdef Py_ssize_t width, last
+    cdef tuple made_of
+
+    def __init__(
+        self,
+        Map features,
+        const int64_t[::1] lanes,
+        const double[::1] weights,
+        const double[:, ::1] inputs,
+        const double[:, ::1] targets,
+        Py_ssize_t t,
+        bint ones,
+    ):
+        """Bounds are (2, d) and (2, t); None: values are taken as they are."""
+        _check(lanes.shape[0] == weights.shape[0] > 0 and t > 0 and min(lanes) >= 0)
+        _check(inputs is None or (inputs.shape[0] == 2 and inputs.shape[1] == features.it.inputs > 0))
+        _check(targets is None or (targets.shape[0] == 2 and targets.shape[1] == t))
+        self.map, self.lanes, self.weights, self.inputs, self.targets = features, lanes, weights, inputs, targets
+        self.it.map, self.it.lanes, self.it.weights = &features.it, &lanes[0], &weights[0]
+        self.it.count, self.it.targets, self.it.ones = lanes.shape[0], t, ones
+        if inputs is not None:
+            self.it.low, self.it.high = &inputs[0, 0], &inputs[1, 0]
+        if targets is not None:
+            self.it.least, self.it.most = &targets[0, 0], &targets[1, 0]
+        self.width, self.last = features.n_out + ones + t, max(lanes)
+        bounds = None if inputs is None else np.array(inputs), None if targets is None else np.array(targets)
+        self.made_of = features, np.array(lanes), np.array(weights), *bounds, t, ones
+
+    def __reduce__(self):
+        return native_column, self.made_of
+
+    def relearned(
+        self,
+        const double[:, ::1] X,
+        const double[:, ::1] y,
+        const unsigned char[::1] live,
+        Py_ssize_t first,
+        Py_ssize_t lane,
+        const double[:, ::1] new_X,
+        const double[:, ::1] new_y,
+        const double[:, ::1] limbs,
+        int bits,
+        double alpha,
+        double large,
+    ):
+        """Return the learner's new limbs, (3, P), and weights, and the members of its coded row before and after.
+
+        In a stripe the row in this lane goes, if there is one, and the new one, (1, d) and (1, t) or None, comes. The
+        rows are in the slots from ``first`` on, where ``live`` says so; if ``first`` is negative, the tables have only
+        those of the learner's lanes, of which ``live``, (L,), has which. ``bits`` is F. The weights are None
+        if the system is singular to working precision.
+        """
+        cdef Py_ssize_t d = self.map.it.inputs, t = self.it.targets, w = self.width, k, there = 0
+        cdef double scales[3]
+        cdef Py_ssize_t members[2]
+        cdef bint solved
+        cdef expunge_stripe stripe = expunge_stripe(_rows(X), _rows(y), NULL, first, lane, NULL, NULL)
+        _check(X.shape[1] == d and y.shape[1] == t and X.shape[0] == y.shape[0])
+        _check(limbs.shape[0] == 3 and limbs.shape[1] == w * (w + 1) // 2 and live.shape[0] > 0)
+        if first < 0:
+            for k in range(live.shape[0]):
+                there += live[k] != 0
+            _check(live.shape[0] == self.it.count and there == X.shape[0])
+        else:
+            _check(first + self.last < live.shape[0] == X.shape[0])
+        stripe.live = &live[0]
+        if new_X is not None:
+            _check(new_X.shape[0] == new_y.shape[0] == 1 and new_X.shape[1] == d and new_y.shape[1] == t)
+            stripe.new_X, stripe.new_y = _rows(new_X), _rows(new_y)
+        cdef Scratch scratch = Scratch((EXPUNGE_BLOCK + 1) * d + t + 7 * w + w + w * t)
+        cdef double *coded = scratch.numbers + (EXPUNGE_BLOCK + 1) * d + t
+        cdef double *q = coded + 2 * w  # slices of the one that was there, then of the one that is
+        square, made, solution = np.empty((w, w)), np.empty((3, limbs.shape[1])), np.empty((w - t, t))
+        cdef double[:, ::1] whole = square, out = made, W = solution
+        with nogil:
+            for k in range(3):
+                scales[k] = ldexp(1.0, 18 * <int> (2 - k) - 2 * bits)
+            expunge_wipe(coded, 2 * w)
+            expunge_touched(&self.it, &stripe, scratch.numbers, coded, w, members)
+            expunge_slices(coded, w, q, q + 4 * w, q + w)
+            expunge_slices(coded + w, w, q + 2 * w, q + 4 * w, q + 3 * w)
+            expunge_relearned(&limbs[0, 0], q, q + 2 * w, w, &out[0, 0], scales, &whole[0, 0])
+            solved = _solve(&whole[0, 0], w, t, alpha, self.it.ones, large, q + 5 * w, &W[0, 0])
+        return made, solution if solved else None, members[0], members[1]
+
+    def add(
+        self,
+        const double[:, ::1] X,
+        const double[:, ::1] y,
+        const unsigned char[::1] live,
+        Py_ssize_t shards,
+        Py_ssize_t first,
+        Py_ssize_t last,
+        double[:, :, ::1] sums,
+        double[:, :, ::1] room,
+    ):
+        """Add the products of the learner's coded rows in stripes to sums; return how many they are, and their rows.
+
+        ``sums``, (3, w, w), are the upper triangles of H'H, (H + L)'(H + L), L'L; ``room``, (4, m, w), is for m coded
+        rows at a time and their slices.
+        """
+        cdef Py_ssize_t d = self.map.it.inputs, t = self.it.targets, w = self.width, most = room.shape[1], k
+        cdef Py_ssize_t members = 0, total = 0
+        cdef int n = <int> w, m
+        cdef double one = 1.0
+        _check(X.shape[1] == d and y.shape[1] == t and X.shape[0] == y.shape[0] == live.shape[0])
+        _check(self.last < shards and 0 <= first and last <= live.shape[0] // shards)
+        _check(sums.shape[0] == 3 and sums.shape[1] == sums.shape[2] == w)
+        _check(room.shape[0] == 4 and room.shape[2] == w and most > 0)
+        cdef Scratch scratch = Scratch(EXPUNGE_BLOCK * d + EXPUNGE_GATHERED * (d + t + 1))
+        with nogil:
+            while first < last:
+                m = <int> expunge_shard(
+                    &self.it, _rows(X), _rows(y), &live[0], shards, &first, last, scratch.numbers, &room[0, 0, 0],
+                    most, w, &members,
+                )
+                if m == 0:
+                    continue
+                total += m
+                expunge_slices(&room[0, 0, 0], m * w, &room[1, 0, 0], &room[2, 0, 0], &room[3, 0, 0])
+                for k in range(3):
+                    dsyrk(b"L", b"N", &n, &m, &one, &room[k + 1, 0, 0], &n, &one, &sums[k, 0, 0], &n)
+        return total, members
+
+
+def clear(double[:, :, ::1] sums):
+    """Write zeros into the upper triangles of sums, (3, w, w)."""
+    _check(sums.shape[0] == 3 and sums.shape[1] == sums.shape[2] > 0)
+    expunge_clear(&sums[0, 0, 0], sums.shape[1])
 
 
 cdef int _fill(limbs, const double[::1] scales, Py_ssize_t w, double *square) except -1:

@@ -234,6 +234,15 @@ void expunge_unscale(double *values, ptrdiff_t n, ptrdiff_t t, const double *low
         }
 }
 
+int expunge_inside(const double *values, ptrdiff_t n, ptrdiff_t d, const double *low, const double *high)
+{
+    int outside = 0;
+    for (ptrdiff_t r = 0; r < n; r++)
+        for (ptrdiff_t i = 0; i < d; i++)
+            outside |= (values[r * d + i] < low[i]) | (values[r * d + i] > high[i]);
+    return !outside;
+}
+
 int expunge_finite(const double *numbers, ptrdiff_t n)
 {
     double zero = 0.0;
@@ -307,19 +316,143 @@ CLONES void expunge_packed(const double *sums, ptrdiff_t w, double *limbs)
 }
 
 #define MATRIX(NAME, KIND)                                                                                           \
+    INLINE void row_of_##NAME(const KIND *restrict a, const KIND *restrict b, const KIND *restrict c,                \
+                              const double *scales, ptrdiff_t n, double *restrict row)                               \
+    {                                                                                                                \
+        const double high = scales[0], middle = scales[1], low = scales[2];                                          \
+        for (ptrdiff_t i = 0; i < n; i++)                                                                            \
+            row[i] = (double)a[i] * high + ((double)b[i] * middle + (double)c[i] * low);                             \
+    }                                                                                                                \
     CLONES void NAME(const KIND *limbs, ptrdiff_t w, const double *scales, double *square)                           \
     {                                                                                                                \
         const ptrdiff_t P = w * (w + 1) / 2;                                                                         \
-        for (ptrdiff_t j = 0, start = 0; j < w; start += w - j, j++) {                                               \
-            const KIND *a = limbs + start, *b = a + P, *c = b + P;                                                   \
-            double *row = square + j * (w + 1);                                                                      \
-            for (ptrdiff_t i = 0; i < w - j; i++)                                                                    \
-                row[i] = (double)a[i] * scales[0] + ((double)b[i] * scales[1] + (double)c[i] * scales[2]);           \
-        }                                                                                                            \
+        for (ptrdiff_t j = 0, at = 0; j < w; at += w - j, j++)                                                       \
+            row_of_##NAME(limbs + at, limbs + P + at, limbs + 2 * P + at, scales, w - j, square + j * (w + 1));      \
     }
 
 MATRIX(expunge_matrix, double)
 MATRIX(expunge_matrix_of_integers, int64_t)
+
+CLONES void expunge_relearned(const double *limbs, const double *q, const double *p, ptrdiff_t w, double *out,
+                              const double *scales, double *square)
+{
+    const ptrdiff_t P = w * (w + 1) / 2;
+    for (ptrdiff_t j = 0, at = 0; j < w; at += w - j, j++) {
+        double *A = out + at, *B = A + P, *C = B + P;
+        row_of_expunge_exchanged(limbs + at, limbs + P + at, limbs + 2 * P + at, q + j, q + w + j, p + j, p + w + j,
+                                 w - j, A, B, C);
+        row_of_expunge_matrix(A, B, C, scales, w - j, square + j * (w + 1)); /* while they are in the cache */
+    }
+}
+
+static void add_row(const expunge_column *column, const double *x, const double *y, const double weights[2],
+                    double *scratch, double *coded, ptrdiff_t width)
+{
+    const expunge_map *map = column->map;
+    const ptrdiff_t d = map->inputs, t = column->targets;
+    const int64_t owner = 0;
+    double *scaled = scratch + BLOCK * d, *targets = scaled + d;
+    if (column->low)
+        expunge_scaled(x, 1, d, column->low, column->high, 0, scaled);
+    if (column->least)
+        expunge_scaled(y, 1, t, column->least, column->most, 0, targets);
+    expunge_coded(map, column->low ? scaled : x, 1, &owner, weights, 2, scratch, coded, 1, width);
+    expunge_targets(column->least ? targets : y, 1, t, map->unit, column->ones, &owner, weights, 2,
+                    coded + width - t - column->ones, 1, width);
+}
+
+void expunge_touched(const expunge_column *column, const expunge_stripe *stripe, double *scratch, double *coded,
+                     ptrdiff_t width, ptrdiff_t members[2])
+{
+    const ptrdiff_t d = column->map->inputs, t = column->targets;
+    members[0] = members[1] = 0;
+    for (ptrdiff_t k = 0; k < column->count; k++) {
+        const ptrdiff_t slot = stripe->first < 0 ? k : stripe->first + column->lanes[k];
+        const int changes = column->lanes[k] == stripe->lane;
+        if (stripe->live[slot]) {
+            const ptrdiff_t at = stripe->first < 0 ? members[0] : slot;
+            const double weights[2] = {column->weights[k], changes ? 0.0 : column->weights[k]};
+            add_row(column, stripe->X + at * d, stripe->y + at * t, weights, scratch, coded, width);
+            members[0]++;
+            members[1] += !changes;
+        }
+        if (changes && stripe->new_X) {
+            const double weights[2] = {0.0, column->weights[k]};
+            add_row(column, stripe->new_X, stripe->new_y, weights, scratch, coded, width);
+            members[1]++;
+        }
+    }
+}
+
+/* Rows on their way into coded rows. */
+typedef struct {
+    double *scaled, *targets, *weights; /* (256, d), (256, t), (256,) */
+    int64_t owner[EXPUNGE_GATHERED];
+    ptrdiff_t n;
+} gathered;
+
+static void gather(const expunge_column *column, const double *x, const double *y, double weight, ptrdiff_t owner,
+                   gathered *some)
+{
+    const ptrdiff_t d = column->map->inputs, t = column->targets;
+    double *scaled = some->scaled + some->n * d, *targets = some->targets + some->n * t;
+    if (column->low)
+        expunge_scaled(x, 1, d, column->low, column->high, 0, scaled);
+    else
+        memcpy(scaled, x, (size_t)d * sizeof *x);
+    if (column->least)
+        expunge_scaled(y, 1, t, column->least, column->most, 0, targets);
+    else
+        memcpy(targets, y, (size_t)t * sizeof *y);
+    some->weights[some->n] = weight;
+    some->owner[some->n++] = owner;
+}
+
+static void add_gathered(const expunge_column *column, gathered *some, double *scratch, double *coded, ptrdiff_t most,
+                         ptrdiff_t width)
+{
+    const ptrdiff_t t = column->targets;
+    expunge_coded(column->map, some->scaled, some->n, some->owner, some->weights, 1, scratch, coded, most, width);
+    expunge_targets(some->targets, some->n, t, column->map->unit, column->ones, some->owner, some->weights, 1,
+                    coded + width - t - column->ones, most, width);
+    some->n = 0;
+}
+
+ptrdiff_t expunge_shard(const expunge_column *column, const double *X, const double *y, const unsigned char *live,
+                        ptrdiff_t shards, ptrdiff_t *stripe, ptrdiff_t last, double *scratch, double *coded,
+                        ptrdiff_t most, ptrdiff_t width, ptrdiff_t *members)
+{
+    const ptrdiff_t d = column->map->inputs, t = column->targets;
+    ptrdiff_t filled = 0;
+    gathered some;
+    some.scaled = scratch + BLOCK * d;
+    some.targets = some.scaled + EXPUNGE_GATHERED * d;
+    some.weights = some.targets + EXPUNGE_GATHERED * t;
+    some.n = 0;
+    memset(coded, 0, (size_t)(most * width) * sizeof *coded);
+    for (; *stripe < last && filled < most; ++*stripe) {
+        const ptrdiff_t before = *members;
+        for (ptrdiff_t k = 0; k < column->count; k++) {
+            const ptrdiff_t slot = *stripe * shards + column->lanes[k];
+            if (!live[slot])
+                continue;
+            gather(column, X + slot * d, y + slot * t, column->weights[k], filled, &some);
+            ++*members;
+            if (some.n == EXPUNGE_GATHERED)
+                add_gathered(column, &some, scratch, coded, most, width);
+        }
+        filled += *members > before;
+    }
+    add_gathered(column, &some, scratch, coded, most, width);
+    return filled;
+}
+
+void expunge_clear(double *sums, ptrdiff_t w)
+{
+    for (ptrdiff_t k = 0; k < 3; k++)
+        for (ptrdiff_t j = 0; j < w; j++)
+            memset(sums + k * w * w + j * (w + 1), 0, (size_t)(w - j) * sizeof *sums);
+}
 
 void expunge_wipe(double *numbers, ptrdiff_t n)
 {

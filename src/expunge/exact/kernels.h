@@ -54,6 +54,9 @@ void expunge_scaled(const double *values, ptrdiff_t n, ptrdiff_t d, const double
 void expunge_unscale(double *values, ptrdiff_t n, ptrdiff_t t, const double *low, const double *high,
                      const double *least, const double *most);
 
+/* Whether no value, (n, d), is outside of bounds; those that are NaN bound nothing. */
+int expunge_inside(const double *values, ptrdiff_t n, ptrdiff_t d, const double *low, const double *high);
+
 /* Whether all of n numbers are finite. */
 int expunge_finite(const double *numbers, ptrdiff_t n);
 
@@ -71,6 +74,48 @@ void expunge_packed(const double *sums, ptrdiff_t w, double *limbs);
 /* The matrix that limbs stand for, times 2^-2F: the upper triangle of (w, w); what is below it stays. */
 void expunge_matrix(const double *limbs, ptrdiff_t w, const double *scales, double *square);
 void expunge_matrix_of_integers(const int64_t *limbs, ptrdiff_t w, const double *scales, double *square);
+
+/* The same exchange of float limbs, and the matrix that the new ones stand for, in one pass. */
+void expunge_relearned(const double *limbs, const double *q, const double *p, ptrdiff_t w, double *out,
+                       const double *scales, double *square);
+
+/* The lanes of one learner, and how the rows in them become integers. */
+typedef struct {
+    const expunge_map *map;
+    const double *low, *high;   /* (d,): the bounds of the inputs; null: these are taken as they are */
+    const double *least, *most; /* (t,): those of the targets */
+    ptrdiff_t targets;          /* t */
+    const int64_t *lanes;       /* (L,) */
+    const double *weights;      /* (L,) */
+    ptrdiff_t count;            /* L */
+    int ones;                   /* whether there is an intercept */
+} expunge_column;
+
+/* A stripe, and the row in it that changes. */
+typedef struct {
+    const double *X, *y;       /* (slots, d), (slots, t); or only the rows of the lanes that have one */
+    const unsigned char *live; /* (slots,), or (L,) */
+    ptrdiff_t first;           /* the stripe's first slot; negative: the tables have only these rows */
+    int64_t lane;              /* whose row goes, if there is one */
+    const double *new_X, *new_y; /* the row that comes; null: none */
+} expunge_stripe;
+
+/* Add the rows of a stripe to its coded rows before and after the change, (2, width), which are zeros; `members` are
+   the rows in each. `scratch` has room for 33 d + t numbers. */
+void expunge_touched(const expunge_column *column, const expunge_stripe *stripe, double *scratch, double *coded,
+                     ptrdiff_t width, ptrdiff_t members[2]);
+
+enum { EXPUNGE_GATHERED = 256 };
+
+/* Write the coded rows of a learner, from a stripe on and before the last, into (most, width), as many as there is room
+   for; stripes without a row are left out. Return how many; `stripe` is then the next one, and `members` has grown by
+   the rows in them. `scratch` has room for 32 d + 256 (d + t + 1) numbers. */
+ptrdiff_t expunge_shard(const expunge_column *column, const double *X, const double *y, const unsigned char *live,
+                        ptrdiff_t shards, ptrdiff_t *stripe, ptrdiff_t last, double *scratch, double *coded,
+                        ptrdiff_t most, ptrdiff_t width, ptrdiff_t *members);
+
+/* Zeros in the upper triangles of (3, w, w). */
+void expunge_clear(double *sums, ptrdiff_t w);
 
 /* Zeros that no compiler leaves out. */
 void expunge_wipe(double *numbers, ptrdiff_t n);

@@ -44,3 +44,9 @@ def native_predictor(features: Any, *arguments: Any) -> Any:
     """A `Predictor` of the extension from features that are a `Map`; None if these are None."""
     native = kernels()
     return None if native is None or features is None else native.Predictor(features, *arguments)
+
+
+def native_column(features: Any, *arguments: Any) -> Any:
+    """A `Column` of the extension from features that are a `Map`; None if these are None."""
+    native = kernels()
+    return None if native is None or features is None else native.Column(features, *arguments)

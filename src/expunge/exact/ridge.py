@@ -4,18 +4,23 @@ A pure function of integers. Whoever calls it with the same integers on the same
 all of it runs on one BLAS thread.
 """
 
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from .arrays import Floats
 from .blas import factorise, solve_transposed
-from .limbs import limb_scales
+from .limbs import limb_scales, limb_type
 from .moments import Moments
 from .native import kernels
 from .threads import alone
 
 _LARGE = 2.0**500  # no sum of squares of ours comes near
+
+
+# X, y, live and the first slot of a stripe, the lane of the row that changes, and the new row or twice None: see
+# `Column.relearned` of the extension.
+OneRow: TypeAlias = tuple[Any, ...]
 
 
 class Summed(Protocol):
@@ -25,17 +30,20 @@ class Summed(Protocol):
         """The lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order, a new array."""
 
 
-def ridge_weights(moments: Summed, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
+def ridge_weights(
+    moments: Summed, *, bits: int, targets: int, alpha: float, intercept: bool, room: Floats | None = None
+) -> Floats:
     """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
 
     A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of the diagonal
     entry that it is left of) gets the least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
+    ``room``, (w, w), may be overwritten.
     """
 
     def solve() -> Floats:
         if (native := kernels()) is not None and isinstance(moments, Moments):
             scales, w = limb_scales(bits), moments.width
-            W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE)
+            W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE, room)
             return _singular() if W is None else W
         M = moments.matrix(bits)  # (w, w) in Fortran order: the lower triangle of [[A, B], [B', C]]
         w = len(M)
@@ -62,6 +70,21 @@ def ridge_weights(moments: Summed, *, bits: int, targets: int, alpha: float, int
         return _minimum_norm(np.tril(M[:p, :p]) + np.tril(M[:p, :p], -1).T, M[p:, :p].T, intercept=intercept)
 
     return alone(solve)
+
+
+def relearned(
+    moments: Moments, column: Any, row: OneRow, *, bits: int, alpha: float
+) -> tuple[Moments, Floats | None] | None:
+    """Moments and weights after one row changed, from a native column; the weights are None if its system is singular.
+
+    None if limbs in float64 might not hold them.
+    """
+    if limb_type(moments.coded_rows + 2) is not np.float64:
+        return None
+    old = moments.limbs.astype(np.float64, copy=False)
+    limbs, W, before, after = alone(column.relearned, *row, old, bits, alpha, _LARGE)
+    coded_rows = moments.coded_rows - (before > 0) + (after > 0)
+    return Moments(limbs, moments.rows - before + after, coded_rows), W
 
 
 def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:

@@ -15,10 +15,41 @@ _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster t
 _BUFFER_ROWS = 192  # rows per product, at least: fewer waste memory traffic
 
 
+class Room:
+    """Memory for one tally after another: to touch fresh memory takes longer than many a product."""
+
+    def __init__(self) -> None:
+        self._sums: Floats | None = None
+        self._rows: Floats | None = None
+
+    def sums(self, width: int) -> Floats:
+        """Three matrices whose upper triangles are zero, (3, w, w); those of the tally before are gone."""
+        if self._sums is None or self._sums.shape[1] != width or (native := kernels()) is None:
+            self._sums = np.zeros((3, width, width))
+        else:
+            native.clear(self._sums)
+        return self._sums
+
+    def rows(self, width: int) -> Floats:
+        """A block of coded rows and its slices, (4, m, w)."""
+        if self._rows is None or self._rows.shape[2] != width:
+            self._rows = np.empty((4, 2 * _BUFFER_ROWS, width))
+        return self._rows
+
+    def square(self, width: int) -> Floats | None:
+        """A matrix for whoever solves, if there is one; the sums are gone then."""
+        return None if self._sums is None or self._sums.shape[1] != width else self._sums[0]
+
+    def wipe(self) -> None:
+        """Overwrite the rows that came last."""
+        if self._rows is not None:
+            self._rows.fill(0.0)
+
+
 class Tally:
     """Coded rows that come and go, in blocks: their q'q is summed as they come, but for the last few."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, room: Room | None = None) -> None:
         self.rows = self.coded_rows = 0  # that came, less those that went
         self.seen = 0  # coded rows that came or went
         self._width = width
@@ -26,6 +57,7 @@ class Tally:
         self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet, (3, w, w)
         self._summed = 0
         self._folded: NDArray[np.int64] | None = None
+        self._memory = Room() if room is None else room
         self._room: Floats | None = None  # for slices: fresh memory for each block would cost more than they do
 
     def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
@@ -37,6 +69,16 @@ class Tally:
             self._waiting[sign].append(coded)
         if sum(map(len, self._waiting[sign])) >= _BUFFER_ROWS:
             self._flush(sign)
+
+    def add_stripes(self, column: Any, table: tuple[Any, ...], shards: int, stripes: range) -> None:
+        """Take a learner's coded rows of stripes of a table (X, y, live), which a native column encodes."""
+        for first in range(stripes.start, stripes.stop, FLOAT_ROWS):
+            last = min(first + FLOAT_ROWS, stripes.stop)
+            if self._summed + last - first > FLOAT_ROWS:
+                self._fold()
+            coded, rows = column.add(*table, shards, first, last, self._accumulated(), self._memory.rows(self._width))
+            self.rows, self.coded_rows, self.seen = self.rows + rows, self.coded_rows + coded, self.seen + coded
+            self._summed += coded
 
     def add_to(self, limbs: Limbs) -> None:
         """Add the products of all rows so far to limbs, in place."""
@@ -71,10 +113,13 @@ class Tally:
         if self._sums is not None and self._summed + len(q) > FLOAT_ROWS:
             self._fold()
         self._summed += len(q)
-        if self._sums is None:
-            self._sums = np.zeros((3, self._width, self._width))
-        for piece, total in zip(self._pieces(np.ascontiguousarray(q)), self._sums, strict=True):
+        for piece, total in zip(self._pieces(np.ascontiguousarray(q)), self._accumulated(), strict=True):
             add_gram(total, piece, sign)
+
+    def _accumulated(self) -> Floats:
+        if self._sums is None:
+            self._sums = self._memory.sums(self._width)
+        return self._sums
 
     def _pieces(self, q: Floats) -> Sequence[Floats]:
         """The slices h, h + l and l: what is multiplied by itself."""

@@ -9,17 +9,19 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from itertools import product
+from typing import Any, TypeVar, cast
 
 from .blas import scipy_linalg
 
 T = TypeVar("T")
 
 _BUFFER_BYTES = 2**25 + 2**16  # what OpenBLAS allocates at its first product
+
+_READERS = [f"{a}openblas_get_num_threads{b}" for a, b in product(("", "scipy_"), ("", "64_", "_64"))]
 
 _lock = threading.Lock()
 _holders = 0
@@ -53,11 +55,31 @@ def ready() -> None:
     _libraries()
 
 
+@cache
+def _reader(library: Any) -> Callable[[], int]:
+    """What tells how many threads a library has: its own function, where we know it, takes a tenth of the time."""
+    if getattr(library, "internal_api", "") == "openblas" and library.threading_layer != "openmp":
+        for name in _READERS:
+            if (read := getattr(library.dynlib, name, None)) is not None:
+                return cast("Callable[[], int]", read)
+    return lambda: int(library.num_threads)
+
+
+def _counts(libraries: list[Any]) -> list[int]:
+    return [_reader(library)() for library in libraries]
+
+
+def _single() -> bool:
+    """Whether all of BLAS has one thread."""
+    shared, own = _libraries()
+    return max(_counts(shared + own), default=1) == 1
+
+
 def _threads() -> int:
     """How many threads BLAS has, or had before it was held to one."""
     if _holders:
         return max(_before, default=1)
-    return max((library.num_threads for group in _libraries() for library in group), default=1)
+    return max((count for group in _libraries() for count in _counts(group)), default=1)
 
 
 def _set(library: Any, count: int) -> None:
@@ -68,37 +90,57 @@ def _set(library: Any, count: int) -> None:
     release(force=True)
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Hold BLAS to one thread: of the holders in a process, the first to come sets the limit, the last lifts it."""
-    global _holders, _before
-    shared, own = _libraries()
-    mine = [library.num_threads for library in own]
-    entered = False
-    try:
+class OneThread:
+    """Holds BLAS to one thread: of the holders in a process, the first to come sets the limit, the last lifts it."""
+
+    __slots__ = ("_entered", "_mine")
+
+    def __enter__(self) -> None:
+        global _holders, _before
+        shared, own = _libraries()
+        self._mine = _counts(own) if own else []
+        self._entered = False
+        try:
+            with _lock:
+                if _holders == 0:
+                    _before = _counts(shared) + self._mine
+                _holders, self._entered = _holders + 1, True
+                if _holders == 1:
+                    _limit(shared, _before)
+            if own:
+                _limit(own, self._mine)
+        except BaseException:  # also when Ctrl-C comes while the limit is being set
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        global _holders
+        shared, own = _libraries()
         with _lock:
-            if _holders == 0:
-                _before = [library.num_threads for library in shared] + mine
-            _holders, entered = _holders + 1, True
-            if _holders == 1:
-                _limit(shared, _before)
-        _limit(own, mine)
-        yield
-    finally:  # also when Ctrl-C comes while the limit is being set
-        with _lock:
-            _holders -= entered
+            _holders -= self._entered
+            self._entered = False
             if _holders == 0:
                 _lift(shared, _before)
-        _lift(own, mine)
+        if own:
+            _lift(own, self._mine)
 
 
-def alone(compute: Callable[[], T]) -> T:
+def one_blas_thread() -> OneThread:
+    """Hold BLAS to one thread for a while."""
+    return OneThread()
+
+
+def alone(compute: Callable[..., T], *arguments: Any) -> T:
     """Compute on one BLAS thread, and again if somebody else in the process lifted the limit meanwhile."""
-    with one_blas_thread():
+    if not _holders and _single():  # so nobody who holds BLAS now, or comes to hold it, has a limit to lift
+        result = compute(*arguments)
+        if not _holders and _single():
+            return result
+    with OneThread():
         for _ in range(100):
-            result = compute()
-            lifted = [library for group in _libraries() for library in group if library.num_threads > 1]
-            if not lifted:
+            result = compute(*arguments)
+            shared, own = _libraries()
+            if not (lifted := [library for library in shared + own if _reader(library)() > 1]):
                 break
             for library in lifted:
                 _set(library, 1)
@@ -119,20 +161,27 @@ if hasattr(os, "register_at_fork"):
 
 
 def _limit(libraries: list[Any], counts: list[int]) -> None:
-    for library, count in zip(libraries, counts, strict=False):
-        if count > 1:  # setting it takes longer than solving a small system
-            _set(library, 1)
+    if max(counts, default=1) > 1:
+        for library, count in zip(libraries, counts, strict=False):
+            if count > 1:  # setting it takes longer than solving a small system
+                _set(library, 1)
 
 
 def _lift(libraries: list[Any], counts: list[int]) -> None:
-    for library, count in zip(libraries, counts, strict=False):
-        if count > 1:
-            _set(library, count)
+    if max(counts, default=1) > 1:
+        for library, count in zip(libraries, counts, strict=False):
+            if count > 1:
+                _set(library, count)
+
+
+def workers(most: int) -> int:
+    """How many threads work at once: as many as BLAS has, at most ``most``."""
+    return min(_threads(), most) if most > 1 else 1
 
 
 def spread(task: Callable[[int, int], T], most: int) -> list[T]:
     """Call ``task(k, n)`` for k = 0 .. n - 1 at once; n is the number of threads that BLAS has, at most ``most``."""
-    n = min(_threads(), most) if most > 1 else 1
+    n = workers(most)
     if n == 1:
         return [task(0, 1)]
 

@@ -5,7 +5,6 @@ correct rows is to replace the coded rows of the stripes that they are in. Neith
 the new ensemble first and commits the change afterwards, so a failure in between changes nothing.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,8 +41,8 @@ class Ensemble:
     ) -> "Ensemble":
         """Train every learner on its coded shard (Algorithm 1), as it is or as it will be after a change."""
         with one_blas_thread():
-            states = [rule.learn(encoder, store, j, change) for j in range(encoder.code.learners)]
-            return cls.of(encoder, store, rule, aggregate, states)
+            states, models = map(list, zip(*rule.learned(encoder, store, change), strict=True))
+        return cls(encoder, store, rule, aggregate, states, models, [None] * len(states))
 
     @classmethod
     def of(cls, encoder: Encoder, store: Store, rule: Rule, aggregate: Aggregate, states: list[Any]) -> "Ensemble":
@@ -56,12 +55,18 @@ class Ensemble:
         touched = self.encoder.code.learners_of(change.slots)
         states, models, prints = self.states.copy(), self.models.copy(), self._prints.copy()
         # Of one row nothing is summed by BLAS, and who solves holds it to one thread.
-        with one_blas_thread() if len(change.slots) > 1 else nullcontext():
-            for j in touched:
-                states[j] = self.rule.relearn(states[j], self.encoder, self.store, j, change)
-                models[j] = self.rule.model(states[j], self.encoder)
-                prints[j] = None
+        if len(change.slots) == 1:
+            self._relearn(touched, change, states, models)
+        else:
+            with one_blas_thread():
+                self._relearn(touched, change, states, models)
+        for j in touched:
+            prints[j] = None
         return Ensemble(self.encoder, self.store, self.rule, self.aggregate, states, models, prints), touched
+
+    def _relearn(self, touched: list[int], change: Change, states: list[Any], models: list[Any]) -> None:
+        for j in touched:
+            states[j], models[j] = self.rule.relearn(states[j], self.encoder, self.store, j, change)
 
     def predict(self, X: Floats) -> Floats:
         """Predict rows in their own units: (n, d) -> (n, t)."""

@@ -9,11 +9,11 @@ import numpy as np
 from ..encoding.codes import Code
 from ..encoding.encoder import Encoder
 from ..encoding.randomness import Key
-from ..exact.arrays import Floats
+from ..exact.arrays import WHOLE, Floats, Part
 from ..exact.moments import Moments
-from ..exact.ridge import ridge_weights
-from ..exact.tally import Tally
-from ..exact.threads import spread
+from ..exact.ridge import OneRow, relearned, ridge_weights
+from ..exact.tally import Room, Tally
+from ..exact.threads import spread, workers
 from ..stores.change import Change
 from ..stores.store import Store
 from .settings import Aggregate
@@ -30,11 +30,11 @@ class Rule(Protocol):
     def wants_ones(self, code: Code) -> bool:
         """Whether an intercept is a column of ones that the model encodes; if not, a learner has its own."""
 
-    def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Any:
-        """The state, from all coded rows, as they are or as they will be after a change."""
+    def learned(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
+        """State and model of each learner, from all coded rows, as they are or as they will be after a change."""
 
-    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> Any:
-        """The state after a change: the same as that of `learn` afterwards, bit for bit."""
+    def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, Any]:
+        """The state and the model after a change: the same as those of `learned` afterwards, bit for bit."""
 
     def model(self, state: Any, encoder: Encoder) -> Any:
         """What predicts, or None if there is no row left to learn from."""
@@ -64,16 +64,44 @@ class RidgeRule:
     def wants_ones(self, code: Code) -> bool:
         return True
 
+    def learned(
+        self, encoder: Encoder, store: Store, change: Change | None = None
+    ) -> list[tuple[Moments, Floats | None]]:
+        r, n = encoder.code.learners, workers(store.live.size // SPREAD_ROWS)
+        shared_out = 0 if n > r else r - r % n  # whole learners for each thread; the rows of the others are shared out
+
+        def some(k: int, n: int) -> list[tuple[Moments, Floats | None]]:
+            room = Room()
+            states = ((Moments.of(_tally(encoder, store, j, change, room=room))) for j in range(k, shared_out, n))
+            learned = [(state, self.model(state, encoder, room.square(encoder.width))) for state in states]
+            room.wipe()
+            return learned
+
+        parts = spread(some, n)
+        whole = [parts[j % len(parts)][j // len(parts)] for j in range(shared_out)]
+        rest = (self.learn(encoder, store, j, change) for j in range(shared_out, r))
+        return whole + [(state, self.model(state, encoder)) for state in rest]
+
     def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Moments:
+        """The state of one learner, its rows shared out to threads."""
+
         def part(k: int, n: int) -> Tally:
-            tally = Tally(encoder.width)
-            for block in store.shard(encoder, learner, change, part=(k, n)):
-                tally.add(block.rows, block.members)
-            return tally
+            return _tally(encoder, store, learner, change, part=(k, n))
 
         return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
 
-    def relearn(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
+    def relearn(
+        self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change
+    ) -> tuple[Moments, Floats | None]:
+        if len(change.slots) == 1 and (one := _one_row(encoder, store, learner, change)) is not None:
+            after = relearned(state, *one, bits=encoder.bits, alpha=self.alpha)
+            if after is not None:
+                moments, W = after
+                return moments, W if W is not None or not moments.rows else self.model(moments, encoder)
+        moments = self._after(state, encoder, store, learner, change)
+        return moments, self.model(moments, encoder)
+
+    def _after(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
         if len(change.slots) == 1:
             ((before, after),) = store.touched(encoder, learner, change)
             return state.exchanged(before.rows, after.rows, after.members - before.members)
@@ -89,12 +117,11 @@ class RidgeRule:
 
         return state.after(*spread(part, _share(encoder, learner, change.slots.size) // SPREAD_ROWS))
 
-    def model(self, state: Moments, encoder: Encoder) -> Floats | None:
+    def model(self, state: Moments, encoder: Encoder, room: Floats | None = None) -> Floats | None:
         if not state.rows:
             return None
-        return ridge_weights(
-            state, bits=encoder.bits, targets=encoder.n_targets, alpha=self.alpha, intercept=encoder.intercept
-        )
+        bits, targets, intercept = encoder.bits, encoder.n_targets, encoder.intercept
+        return ridge_weights(state, bits=bits, targets=targets, alpha=self.alpha, intercept=intercept, room=room)
 
     def aggregated(self, models: list[Floats], aggregate: Aggregate) -> list[Floats]:
         # The mean of linear models is the linear model of mean weights (Algorithm 1, line 16).
@@ -116,11 +143,45 @@ class RidgeRule:
 RuleOf: TypeAlias = Callable[[Key], Rule]  # brings the rule of a learner that is not ours; the key seeds it
 
 
+def _tally(
+    encoder: Encoder,
+    store: Store,
+    learner: int,
+    change: Change | None,
+    *,
+    part: Part = WHOLE,
+    room: Room | None = None,
+) -> Tally:
+    """The coded rows of a learner, summed, or a share of them."""
+    tally = Tally(encoder.width, room)
+    column, table = encoder.column(learner), store.table(encoder)
+    if change is None and column is not None and table is not None:
+        (k, n), shards = part, encoder.code.shards
+        stripes = store.live.size // shards
+        tally.add_stripes(column, table, shards, range(stripes * k // n, stripes * (k + 1) // n))
+        return tally
+    for block in store.shard(encoder, learner, change, part=part):
+        tally.add(block.rows, block.members)
+    return tally
+
+
 def _touches_most(store: Store, change: Change, shards: int, coded_rows: int) -> bool:
     """Whether the coded rows in which rows go or are replaced, before and after, are more than all that there are."""
     if 2 * len(change.slots) <= coded_rows:
         return False
     return 2 * len(np.unique(change.slots[store.live[change.slots]] // shards)) > coded_rows
+
+
+def _one_row(encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, OneRow] | None:
+    """What computes natively what becomes of a learner, and what it takes; None if nothing can."""
+    if (column := encoder.column(learner)) is None:
+        return None
+    slot = int(change.slots[0])
+    stripe = store.stripe(encoder, learner, slot)
+    if stripe is None:
+        return None
+    new = None if change.X is None else encoder.as_column_takes(change.X)
+    return column, (*stripe, slot % len(encoder.code.G), new, change.y)
 
 
 def _share(encoder: Encoder, learner: int, rows: int) -> int:

@@ -81,6 +81,8 @@ def _count(rows: Rows, change: Change | None) -> int:
 
 def _gain(store: Store, change: Change) -> int:
     """How many rows more there are after a change than before."""
+    if len(change.slots) == 1:
+        return int(not change.erases) - int(store.live[change.slots[0]])
     return (0 if change.erases else len(change.slots)) - int(np.count_nonzero(store.live[change.slots]))
 
 

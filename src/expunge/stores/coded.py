@@ -84,6 +84,12 @@ class Coded:
             live[here.at] = not change.erases
             yield before, CodedBlock.of(some, q, live)
 
+    def stripe(self, encoder: Encoder, learner: int, slot: int) -> None:
+        return None
+
+    def table(self, encoder: Encoder) -> None:
+        return None
+
     def _members(self) -> NDArray[np.bool_]:
         return self.live.reshape(self.q.shape[1], -1)  # (stripes, s)
 

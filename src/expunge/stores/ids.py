@@ -15,6 +15,9 @@ Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
 GONE = -1  # the slot of an erased row
 _FEW, _ONE_IN = 1_000, 512  # entries that are gone, before an index drops them
 
+_ONE = np.array([1])
+_ONE.flags.writeable = False
+
 _LAST = 2**63 - 1  # sorts after every id that is a number
 
 _TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text for longer ones"
@@ -24,6 +27,8 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
     """Read ids: whole numbers or text, one or many, as an array; ``rows`` is how many there must be."""
     if type(ids) is int and abs(ids) < 2**63 - 1 and rows is None:
         return np.array([ids])  # as below, at once
+    if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.shape == (1,) and rows is None and ids[0] != _LAST:
+        return ids.copy()
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         ids = [ids]
     array = np.atleast_1d(ids) if hasattr(ids, "__array__") else np.array(list(ids), dtype=object)
@@ -102,33 +107,40 @@ class IdIndex:
             live = self._slots != GONE
             self._ids, self._slots, self._gone = self._ids[live], self._slots[live], 0
         low, high = self._ranges(wanted)
-        if len(wanted) == 1:  # most requests: nothing is to be grouped
-            place = np.arange(low[0], high[0])
-            slots = self._slots[low[0] : high[0]]
-            slots = slots[slots != GONE]
-            counts = np.array([len(slots)])
-        else:
-            owner, place = _spread(low, high - low)
-            slots = self._slots[place]
-            live = slots != GONE
-            slots, counts = slots[live], np.bincount(owner[live], minlength=len(wanted))
-            place.sort()
+        if len(wanted) == 1:
+            return self._found_one(int(low[0]), int(high[0]))
+        owner, place = _spread(low, high - low)
+        slots = self._slots[place]
+        live = slots != GONE
+        slots, counts = slots[live], np.bincount(owner[live], minlength=len(wanted))
+        place.sort()
         if counts.min(initial=1) == 0:
-            unknown = np.flatnonzero(counts == 0)
-            raise UnknownId(
-                f"ids that are not in the model (unknown, or unlearned before): {len(unknown):,} of {len(wanted):,}, "
-                f"{positions(unknown.tolist())}; nothing was changed"
-            )
+            raise _unknown(np.flatnonzero(counts == 0).tolist(), len(wanted))
         return Found(slots, counts, place)
+
+    def _found_one(self, low: int, high: int) -> "Found":
+        """The rows of one id, whose entries are known: those that are gone, of ids before it, come first."""
+        slots = self._slots
+        if high > low and slots[high - 1] == GONE:
+            high = low
+        if high - low > 1:
+            mine = slots[low:high] if slots[high - 2] != GONE else slots[high - 1 : high]
+            mine = mine[mine != GONE]
+        else:
+            mine = slots[low:high].copy()
+        if not len(mine):
+            raise _unknown([0], 1)
+        return Found(mine, _ONE if len(mine) == 1 else np.array([len(mine)]), range(low, high))
 
     def erase(self, found: "Found") -> None:
         """Forget the ids that were found. Doing it again changes nothing."""
         places, ids = found.places, self._ids
-        if len(places) == 1:  # most requests: nothing is to be grouped
-            k = int(places[0])
-            self._gone += int(self._slots[k] != GONE)
-            self._slots[k] = GONE
-            ids[k] = ids[k + 1] if k + 1 < len(ids) else _last(ids.dtype)
+        if isinstance(places, range):  # of one id: they are neighbours
+            low, high = places.start, places.stop
+            if self._slots[high - 1] != GONE:
+                self._gone += len(found.slots)
+            self._slots[low:high] = GONE
+            ids[low:high] = ids[high] if high < len(ids) else _last(ids.dtype)
             return
         self._gone += int(np.count_nonzero(self._slots[places] != GONE))
         self._slots[places] = GONE
@@ -140,9 +152,11 @@ class IdIndex:
 
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Where the entries of these ids begin and end."""
-        _same_kind(self._ids, wanted)
         if not len(self._ids):
             return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=np.intp)
+        if wanted.dtype == self._ids.dtype:
+            return self._ids.searchsorted(wanted), self._ids.searchsorted(wanted, "right")
+        _same_kind(self._ids, wanted)
         cut = wanted.astype(self._ids.dtype, copy=False)
         low, high = self._ids.searchsorted(cut, "left"), self._ids.searchsorted(cut, "right")
         if wanted.dtype.itemsize > self._ids.dtype.itemsize:  # text that may be longer than any here was cut: no match
@@ -156,7 +170,7 @@ class Found:
 
     slots: Slots  # (k,)
     counts: NDArray[np.intp]  # rows per id
-    places: NDArray[np.intp]  # of these ids' entries in the index, sorted
+    places: NDArray[np.intp] | range  # of these ids' entries in the index, sorted
 
 
 def slots_of_mentions(
@@ -185,6 +199,13 @@ def slots_of_mentions(
     ordered = np.empty_like(slots)
     ordered[np.argsort(group, kind="stable")] = slots
     return ordered
+
+
+def _unknown(places: list[int], wanted: int) -> UnknownId:
+    return UnknownId(
+        f"ids that are not in the model (unknown, or unlearned before): {len(places):,} of {wanted:,}, "
+        f"{positions(places)}; nothing was changed"
+    )
 
 
 def _spread(first: NDArray[np.intp], counts: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -10,7 +10,7 @@ from ..encoding.codes import Column
 from ..encoding.encoder import Encoder
 from ..exact.arrays import WHOLE, Floats, Part, Slots, cut, unsigned_zeros
 from .change import Change, Touch
-from .store import CodedBlock, padded
+from .store import CodedBlock, Stripe, padded
 
 
 class Rows:
@@ -18,6 +18,8 @@ class Rows:
 
     def __init__(self, X: Floats, y: Floats, live: NDArray[np.bool_]) -> None:
         self.X, self.y, self.live = X, y, live  # (slots, d), (slots, t), (slots,)
+        # Whether rows may be read where they lie; who derives a store from this may have a say in what `take` returns.
+        self._whole = type(self) is Rows and X.flags.c_contiguous and y.flags.c_contiguous
 
     def shard(
         self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
@@ -37,9 +39,6 @@ class Rows:
         self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
     ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
         column = encoder.code.columns[learner]
-        if len(change.slots) == 1 and encoder.native is not None:
-            yield self._touched_by_one(encoder, column, change)
-            return
         stripes, touch = Touch.of(encoder.code, learner, change).by_stripe()
         for block in cut(len(stripes), len(column.lanes) * encoder.width, part):
             some = stripes[block]
@@ -51,23 +50,17 @@ class Rows:
             kept[here.at] = not change.erases
             yield CodedBlock.of(some, before, live), CodedBlock.of(some, after, kept)
 
-    def _touched_by_one(self, encoder: Encoder, column: Column, change: Change) -> tuple[CodedBlock, CodedBlock]:
-        """As `touched`, of one row and so of one stripe: most requests are such."""
-        stripe, lane = divmod(int(change.slots[0]), encoder.code.shards)
-        slots, place = stripe * encoder.code.shards + column.lanes, column.place[lane]
+    def stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe:
+        first = slot - slot % len(encoder.code.G)
+        if self._whole and encoder.scales.plain:
+            return self.X, self.y, self.live, first
+        slots = first + encoder.code.columns[learner].lanes
         live = self.live[slots]
         X, y = self.take(slots[live])
-        weights = np.empty((2, len(X)))  # before and after
-        weights[:] = column.floats[live]
-        goes, comes = bool(live[place]), not change.erases
-        if goes:
-            weights[1, np.count_nonzero(live[:place])] = 0.0
-        coded = encoder.coded(X, y, np.zeros(len(X), dtype=np.int64), weights, 1)
-        if change.X is not None and change.y is not None:
-            more = encoder.coded(change.X, change.y, np.zeros(1, dtype=np.int64), column.floats[place].reshape(1, 1), 1)
-            coded[1] += more[0]
-        here, before, after = np.array([stripe]), len(X), len(X) - goes + comes
-        return CodedBlock(here[:before], coded[0, :before], before), CodedBlock(here[:after], coded[1, :after], after)
+        return encoder.as_column_takes(X), np.ascontiguousarray(y), live, -1
+
+    def table(self, encoder: Encoder) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
+        return (self.X, self.y, self.live) if self._whole and encoder.scales.plain else None
 
     def _coded(
         self,
@@ -125,9 +118,10 @@ class Rows:
 
     def commit(self, change: Change) -> None:
         """Carry a change out."""
-        self.X[change.slots] = 0.0 if change.X is None else change.X
-        self.y[change.slots] = 0.0 if change.y is None else change.y
-        self.live[change.slots] = not change.erases
+        slots: Any = change.slots if len(change.slots) != 1 else int(change.slots[0])  # for one much faster
+        self.X[slots] = 0.0 if change.X is None else change.X
+        self.y[slots] = 0.0 if change.y is None else change.y
+        self.live[slots] = not change.erases
 
     def grown(self, slots: int) -> Self:
         return type(self)(padded(self.X, slots), padded(self.y, slots), padded(self.live, slots))

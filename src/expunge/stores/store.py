@@ -6,7 +6,7 @@ twice: whoever is interrupted calls it again.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .rows import Rows
 
 T = TypeVar("T", bound=np.generic)
+
+# X, y, live and the first slot of the stripe; if that is -1, X and y have the rows of the learner's lanes alone, and
+# live says which of these lanes have one.
+Stripe: TypeAlias = tuple[Floats, Floats, NDArray[np.bool_], int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,12 @@ class Store(Protocol):
         self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
     ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
         """The coded rows that a change touches, before and after it."""
+
+    def stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe | None:
+        """The rows that share a coded row of a learner with this slot, for its native column; None if none are kept."""
+
+    def table(self, encoder: Encoder) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
+        """X, y and live, for a native column to read all rows of a learner where they lie; None if it cannot."""
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         """Get ready to carry out a change; the function returned does it, and may be called twice."""
