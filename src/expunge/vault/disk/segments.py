@@ -42,18 +42,18 @@ class Segment:
     def look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
         """Owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is no error."""
         low, high = self.high.searchsorted(hashes[:, 0], "left"), self.high.searchsorted(hashes[:, 0], "right")
+        if not torn:
+            # A corrupt word that misled the search is next to the result: a search ends where the last words that it
+            # looked at, smaller and not smaller, are neighbours. Check both, before spans are taken for lengths.
+            edges = np.concatenate([low - 1, high])
+            self._checked(edges[(edges >= 0) & (edges < self.count)])
         spans = high - low
         owner = np.repeat(np.arange(len(hashes)), spans)
         place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
-        if not torn:
-            # A corrupt word that misled the search is next to the result: a search ends where the last words that it
-            # looked at, smaller and not smaller, are neighbours. Check both.
-            edges = np.concatenate([low - 1, high])
-            entries = self._checked(np.concatenate([place, edges[(edges >= 0) & (edges < self.count)]]))[: len(place)]
-            slots = entries["slot"].astype(np.int64)
-        else:
-            entries = self._entries[place]
-            slots = np.where(self._fits(place), entries["slot"].astype(np.int64), TORN)
+        entries = self._entries[place] if torn else self._checked(place)
+        slots = entries["slot"].astype(np.int64)
+        if torn:
+            slots = np.where(self._fits(place), slots, TORN)
         same = entries["low"] == hashes[owner, 1]
         return owner[same], place[same], slots[same]
 
