@@ -76,8 +76,9 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
         """Read a private key: PEM, PKCS #8, Ed25519, no password."""
+        data = files.read(path, most=_MOST_BYTES)
         try:
-            key = _signing_key(files.read(path, most=_MOST_BYTES))
+            key = _signing_key(data)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise InvalidFile(f"{path} is not a private key in PEM without a password") from None
         if key is None:
