@@ -67,7 +67,7 @@ def inside(path):
     return [path / name for name in sorted(os.listdir(path))]
 
 
-STATE = ("rows", "live", "people", "moments", "weights", "schema", "blueprint", "manifest", "current", "identity")
+STATE = ("rows", "live", "people", "learner", "schema", "blueprint", "manifest", "current", "identity")
 
 
 def of_kind(path, kind):

@@ -87,7 +87,7 @@ PLANTS = [plant_directory, plant_link, plant_pipe]
 def test_what_is_no_plain_file_is_refused_and_left_alone(original, copies, expected, tmp_path, plant, not_forever):
     secret = tmp_path / "of somebody else"
     secret.write_text("precious")
-    leftovers = ["rows.99", "moments.0.99", "manifest.99", "people.99", "stage.99", "current.new"]
+    leftovers = ["rows.99", "learner.0.99", "manifest.99", "people.99", "stage.99", "current.new"]
     parts = [*(part.name for part in inside(original)), *leftovers, "../v.ledger"]
     for name in parts:
         path = copies()
@@ -135,7 +135,7 @@ def test_stray_files_of_other_people_are_left_alone(copies, expected):
         ".nfs0001": b"mine",
         "rows": b"mine",
         "rows.1.bak": b"mine",
-        "moments.x.1": b"mine",
+        "learner.x.1": b"mine",
         "manifest": b"mine",
         "backup.1": b"mine",
     }
@@ -153,11 +153,11 @@ def test_stray_files_of_other_people_are_left_alone(copies, expected):
 def test_leftovers_of_ours_are_wiped_when_the_vault_is_opened(copies, expected, tmp_path):
     path = copies()
     kept = tmp_path / "kept"
-    (path / "moments.0.99").write_bytes(b"residue")
-    os.link(path / "moments.0.99", kept)  # the same bytes under another name
+    (path / "learner.0.99").write_bytes(b"residue")
+    os.link(path / "learner.0.99", kept)  # the same bytes under another name
     (path / "people.77").write_bytes(b"residue")
     assert judged(path, expected) == "harmless"
-    assert not (path / "moments.0.99").exists()
+    assert not (path / "learner.0.99").exists()
     assert not (path / "people.77").exists()
     assert kept.read_bytes() == bytes(len(b"residue"))
 
@@ -182,7 +182,7 @@ def _forge(path, edit):
     """A manifest with its checksum made anew."""
     (manifest,) = of_kind(path, "manifest")
     content = json.loads(manifest.read_bytes())
-    del content["sum"]
+    content["sum"] = ""
     edit(content)
     canonical = functools.partial(json.dumps, sort_keys=True, separators=(",", ":"))
     total = hashlib.sha256(canonical(content).encode()).hexdigest()

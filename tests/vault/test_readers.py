@@ -52,7 +52,7 @@ def mounted(request):
 
 
 def leave_a_file(vault):
-    (vault.places.vault / "moments.0.99").write_bytes(b"residue")
+    (vault.places.vault / "learner.0.99").write_bytes(b"residue")
 
 
 def leave_a_certificate(vault):
@@ -254,7 +254,7 @@ def test_somebody_of_the_group_predicts_and_looks_and_changes_nothing(open_folde
 
     as_member(look)
     assert everything(path) == before
-    (path / "moments.0.99").unlink()
+    (path / "learner.0.99").unlink()
     as_member(look_closer)
 
 
@@ -407,7 +407,7 @@ def test_an_answer_that_a_request_overtakes_is_not_given(vault, monkeypatch, nam
 
 
 def test_a_damaged_file_is_still_a_damaged_file_to_who_only_reads(vault):
-    (vault.places.vault / "weights.1").write_bytes(b"x")
+    (vault.places.vault / "learner.0.1").write_bytes(b"x")
     with used(Watched()), pytest.raises(InvalidFile, match="fails its checksum"):
         Vault.open(vault.places.vault, read_only=True)
 

@@ -52,7 +52,7 @@ def test_a_certificate_names_the_schema_with_the_bounds_of_then(vault):
 
 def test_the_status_does_not_miss_a_file_that_a_writer_wipes_meanwhile(vault, monkeypatch):
     there = vault.status().bytes
-    monkeypatch.setattr(VaultFolder, "iterdir", lambda folder: [*Path(folder).iterdir(), folder / "weights.77"])
+    monkeypatch.setattr(VaultFolder, "iterdir", lambda folder: [*Path(folder).iterdir(), folder / "learner.0.77"])
     assert vault.status().bytes == there
 
 

@@ -13,6 +13,7 @@ import pytest
 from expunge.errors import Unfinished
 from expunge.saving import files
 from expunge.vault import Vault
+from expunge.vault.disk.pointers import pointer, pointers_in
 from expunge.vault.requests import KINDS
 
 from support.disks import Crash, used
@@ -145,9 +146,9 @@ def test_faults_that_once_did_harm(world, name, kind, operation):
 def test_an_acceptance_that_was_written_and_never_synced_is_synced_before_it_is_carried_out(world, name):
     command = next(command for command in COMMANDS if command.name == name)
     names = [str(operation) for operation in operations(world, command)]
-    accepted = max(k for k, what in enumerate(names[: _renamed(names)]) if what == "write small.ledger")
+    accepted = max(k for k, what in enumerate(names[: _committed(names)]) if what == "write small.ledger")
     with Trial(world, command).run(Fault("stop", accepted + 1)).recover() as trial:
-        committed = _renamed([str(operation) for operation in trial.disk.log])
+        committed = _committed([str(operation) for operation in trial.disk.log])
         recovery = list(trial.disk.log)
     for j in range(committed + 1, committed + 6):
         fault = Fault("stop", j) if world.bounds == "declared" else fitting(recovery[j], j)
@@ -155,9 +156,9 @@ def test_an_acceptance_that_was_written_and_never_synced_is_synced_before_it_is_
             trial.run(Fault("stop", accepted + 1)).recover(fault).check()
 
 
-def _renamed(names):
+def _committed(names):
     """Where a manifest was made the one that counts."""
-    return next(k for k, what in enumerate(names) if what.startswith("rename") and what.endswith("current"))
+    return next(k for k, what in enumerate(names) if what in ("write current", "rename current"))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
@@ -175,7 +176,7 @@ class Watched(Forgetful):
         super().__init__(root)
         self.before = self._requests()
         self.old = list(getattr(self.node(root / NAME), "names", {}).values())
-        self.accepted = self.renamed = self.committed = False
+        self.accepted = self.named = self.committed = False
         self.wrong: list[str] = []
 
     def _requests(self) -> int:
@@ -192,13 +193,16 @@ class Watched(Forgetful):
         if not self.accepted and self._requests() > self.before:
             self.accepted = True
             self._expect(not self.unsynced(), f"accepted before it is prepared: {self.unsynced()}")
-        self.committed = self.committed or (self.renamed and path == self.root / NAME)
+        self.committed = self.committed or (self.named and path in (self.root / NAME, self.root / NAME / "current"))
 
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)
-        if new.name == "current":
-            self._expect(self.accepted, "committed before it is accepted")
-            self.renamed = True
+        if new.name == "current":  # of a first training
+            self._name()
+
+    def _name(self) -> None:
+        self._expect(self.accepted, "committed before it is accepted")
+        self.named = True
 
     def put(self, fd: int, data: files.Data, offset: int) -> int:
         path, node = self._opened[fd]
@@ -206,6 +210,10 @@ class Watched(Forgetful):
         same = was == bytes(data)[: len(was)]
         if path.suffix == ".ledger":
             self._expect(same, "a record is overwritten")
+        elif path.name == "current":
+            counts = max(pointers_in(bytes(node.durable), path))
+            self._expect(was != pointer(counts) or same, "the name of the manifest that counts is overwritten")
+            self._name()
         elif node in self.old and not self.committed:
             self._expect(same or not any(was), f"{path.name} is overwritten before the commit is synced")
         return super().put(fd, data, offset)
@@ -241,7 +249,7 @@ def test_the_steps_of_a_request_come_in_order(world, command):
 @pytest.mark.parametrize("command", RESUMED, ids=str)
 def test_the_steps_come_in_order_in_a_recovery_too(world, command):
     log = [str(operation) for operation in operations(world, command)]
-    accepted = max(k for k in range(log.index("rename current")) if log[k] == "sync small.ledger")
+    accepted = max(k for k in range(_committed(log)) if log[k] == "sync small.ledger")
     with Trial(world, command).run(Fault("stop", accepted + 1)) as trial:
         disk = Watched(trial.root)
         disk.accepted = True

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,21 @@ def digest(encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_],
     ``described`` is what is public of aggregate and rule, as plain JSON values.
     """
     slots = np.packbits(live).tobytes().rstrip(b"\0")  # empty slots at the end do not count
-    header = json.dumps(_public_values(encoder) | described, sort_keys=True).encode()
-    arrays = [f"{array.dtype.str}{array.shape}".encode() + array.tobytes() for array in _public_arrays(encoder)]
-    hashed = hashlib.sha256()
-    for part in (header, *arrays, slots, *fingerprints):
-        hashed.update(hashlib.sha256(part).digest())  # a hash per part: no byte can move from one to the next
-    return hashed.hexdigest()
+    if (known := _known.get(encoder)) is None:
+        arrays = [f"{array.dtype.str}{array.shape}".encode() + array.tobytes() for array in _public_arrays(encoder)]
+        known = _known[encoder] = _public_values(encoder), b"".join(map(_hash, arrays))
+    values, arrays_hashed = known
+    header = json.dumps(values | described, sort_keys=True).encode()
+    # A hash per part: no byte can move from one to the next.
+    return _hash(b"".join([_hash(header), arrays_hashed, *map(_hash, (slots, *fingerprints))])).hex()
+
+
+def _hash(part: bytes) -> bytes:
+    return hashlib.sha256(part).digest()
+
+
+# What is public of an encoder, and the hashes of its arrays, as long as it is in use.
+_known: WeakKeyDictionary[Encoder, tuple[dict[str, Any], bytes]] = WeakKeyDictionary()
 
 
 def _public_values(encoder: Encoder) -> dict[str, Any]:

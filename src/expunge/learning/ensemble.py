@@ -121,10 +121,11 @@ class Ensemble:
         described = {"aggregate": self.aggregate} | self.rule.describe()
         return digest(self.encoder, described, self.store.live, prints)
 
-    def fingerprint(self, learner: int) -> bytes:
-        """A hash of the integers that a learner has seen, computed once."""
+    def fingerprint(self, learner: int, state: Any = None) -> bytes:
+        """A hash of the integers that a learner has seen, computed once; ``state`` has them in a form at hand."""
         known = self._prints[learner]
         if known is None:
-            known = self.rule.fingerprint(self.states[learner], self.encoder, self.store, learner)
+            state = self.states[learner] if state is None else state
+            known = self.rule.fingerprint(state, self.encoder, self.store, learner)
             self._prints[learner] = known
         return known

@@ -21,7 +21,7 @@ from .own import Guarded, Inside, KeyElsewhere
 
 Data: TypeAlias = bytes | memoryview
 
-_WIPE_BYTES = 2**20  # zeros written at once
+_ZEROS = memoryview(bytes(2**20))  # written at once
 _FOR_GROUP, _FOLDER_FOR_GROUP = 0o640, 0o2750  # 2: what is made in it later is the same group's
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # if there are
 
@@ -127,8 +127,10 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Ite
 
 def _close(fd: int) -> None:
     """Close a file. An error changes nothing: it is closed all the same, and what must last was synced before."""
-    with suppress(OSError):
+    try:  # noqa: SIM105 - it is called often, and this is faster
         os.close(fd)
+    except OSError:
+        pass
 
 
 def _opened(path: Path, flags: int, mode: int) -> int:
@@ -202,14 +204,14 @@ def size_of(fd: int) -> int:
     return os.fstat(fd).st_size
 
 
-def read(path: Path, *, offset: int = 0, most: int | None = None) -> bytes:
-    """A file's bytes from ``offset`` on; more than ``most`` of them are refused."""
+def read(path: Path, *, offset: int = 0, most: int | None = None, stop: int | None = None) -> bytes:
+    """A file's bytes from ``offset`` on, up to ``stop``; more than ``most`` of them are refused."""
     with opened(path) as fd:
-        return read_from(fd, path, offset=offset, most=most)
+        return read_from(fd, path, offset=offset, most=most, stop=stop)
 
 
 def read_from(fd: int, path: Path, *, offset: int = 0, most: int | None = None, stop: int | None = None) -> bytes:
-    """The same of a file that is open, or less: up to ``stop``."""
+    """The same of a file that is open."""
     left = (size_of(fd) if stop is None else min(stop, size_of(fd))) - offset
     if most is not None and left > most:
         raise InvalidFile(f"{path} has {left:,} bytes where at most {most:,} are expected")
@@ -308,7 +310,7 @@ def wipe_draft(path: Path) -> None:
     """Wipe a draft that somebody who was stopped left; anything else of that name is refused."""
     if is_draft(path):
         wipe(path)
-    elif path.is_symlink() or path.exists():
+    elif os.path.lexists(path):
         raise InvalidFile(f"{path} is a link, or a second name of another file: remove it")
 
 
@@ -399,6 +401,5 @@ def wipe(path: Path) -> None:
 
 
 def _zero(fd: int, start: int, stop: int) -> None:
-    zeros = bytes(min(_WIPE_BYTES, stop - start))
-    for offset in range(start, stop, _WIPE_BYTES):
-        write_all(fd, memoryview(zeros)[: stop - offset], offset)
+    for offset in range(start, stop, len(_ZEROS)):
+        write_all(fd, _ZEROS[: stop - offset], offset)

@@ -3,6 +3,7 @@
 import io
 import math
 import re
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,17 @@ def array_from(data: bytes, dtype: str, *shape: int | None) -> NDArray[Any]:
 
 def array_parts(array: NDArray[Any]) -> tuple[bytes, memoryview]:
     """Header and data of a plain ``.npy`` file, in an order of bytes that any machine will read."""
-    header = io.BytesIO()
     portable = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(portable))
-    return header.getvalue(), portable.reshape(-1).view(np.uint8).data
+    return _header(portable.dtype.str, portable.shape), portable.reshape(-1).view(np.uint8).data
+
+
+def array_bytes(dtype: str, *shape: int) -> int:
+    """The length of a plain ``.npy`` file of an array of this type and shape."""
+    return len(_header(dtype, shape)) + math.prod(shape) * np.dtype(dtype).itemsize
+
+
+@lru_cache(maxsize=64)
+def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return header.getvalue()

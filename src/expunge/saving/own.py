@@ -65,7 +65,7 @@ class VaultFolder(Guarded):
     """The folder of a vault. Whoever owns it owns the vault."""
 
     def __truediv__(self, name: str | os.PathLike[str]) -> "Inside":  # type: ignore[override]  # no folder itself
-        return Inside(super().__truediv__(name))
+        return Inside(os.path.join(self, name))  # one path to be parsed instead of two
 
     @property
     def base(self) -> Path:
@@ -76,7 +76,7 @@ class Beside(Guarded):
     """What lies beside the folder of a vault: the ledger, keys, and folders of files to hand out."""
 
     def __truediv__(self, name: str | os.PathLike[str]) -> "Inside":  # type: ignore[override]  # no folder itself
-        return Inside(super().__truediv__(name))
+        return Inside(os.path.join(self, name))  # one path to be parsed instead of two
 
     @property
     def base(self) -> Path:

@@ -104,7 +104,7 @@ def _model(writer: Writer, progress: Progress) -> str:
     with now.rows.watched(lambda k: progress("retraining", k, rows)):
         retrained = State.learn(now.blueprint, now.rows, now.state.drawn).ensemble
     for learner in manifest.learners:
-        load_moments(writer.folder, learner, ensemble.encoder.width)
+        load_moments(writer.folder, learner, ensemble.encoder)
     digest = retrained.digest()
     if digest != ensemble.digest():
         raise _Wrong("the model is not the one that training on the surviving rows gives")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidFile
+from ..saving import files
 from .certificates.committed import check_committed
 from .certificates.keyring import known_keys
 from .certificates.waiting import waiting
@@ -41,6 +42,7 @@ def recover(writer: "Writer") -> None:
     if newest.request not in done:
         writer.ledger.settle()  # who wrote that it is accepted may have ended before it was synced
         writer.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
+        files.sync_folder(writer.folder.path)  # `current` itself may be new
         writer.finish(newest, request, writer.load(manifest))
     else:
         vault = writer.load(manifest)

@@ -3,7 +3,7 @@
 1. *Prepare*: every new file and the new manifest are written beside the old ones and synced. A failure here leaves only
    leftovers, which are wiped: the request was not accepted and nothing has changed.
 2. *Accept*: one record in the ledger, synced. From here on the request will be carried out, by whoever opens the vault.
-3. *Commit*: `current` names the new manifest, by a rename; the folder is synced.
+3. *Commit*: `current` names the new manifest, by a line that is overwritten and synced (`disk.pointers`).
 4. *Overwrite* the erased rows, their bits and their owners' entries in place, each file synced. The record in the
    ledger says which, so doing it again does the same.
 5. *Wipe* and unlink what the new manifest does not name: old moments, weights, manifest (with its salt), corrected rows

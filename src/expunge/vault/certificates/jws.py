@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ class PublicKey:
         except ValueError:
             raise InvalidFile("the ledger names a public key that is none") from None
 
-    @property
+    @cached_property
     def x(self) -> str:
         """The key itself, as a JWK has it (RFC 8037)."""
         return base64url.encoded(self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw))
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The key's thumbprint (RFC 7638), which a certificate names as ``kid``."""
         return thumbprint(self.x)
@@ -77,14 +78,14 @@ class SigningKey:
         """Read a private key: PEM, PKCS #8, Ed25519, no password."""
         data = files.read(path, most=_MOST_BYTES)
         try:
-            key = serialization.load_pem_private_key(data, password=None)
+            key = _signing_key(data)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise InvalidFile(f"{path} is not a private key in PEM without a password") from None
-        if not isinstance(key, Ed25519PrivateKey):
+        if key is None:
             raise InvalidFile(f"{path} is not an Ed25519 key; make one with: openssl genpkey -algorithm ed25519")
-        return cls(key)
+        return key
 
-    @property
+    @cached_property
     def public(self) -> PublicKey:
         """The other half."""
         return PublicKey(self.key.public_key())
@@ -98,6 +99,13 @@ class SigningKey:
         """The statement with this payload, a certificate unless another type is named."""
         signed = signing_input(self.public, payload, typ)
         return compact(signed, self.key.sign(signed))
+
+
+@lru_cache(maxsize=1)  # who signs again has the same key, as a rule; the file is read every time
+def _signing_key(pem: bytes) -> SigningKey | None:
+    """The key that this text is, or None if it is of another kind."""
+    key = serialization.load_pem_private_key(pem, password=None)
+    return SigningKey(key) if isinstance(key, Ed25519PrivateKey) else None
 
 
 def signing_input(public: PublicKey, payload: str, typ: str) -> bytes:

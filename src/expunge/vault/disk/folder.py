@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import uuid
@@ -14,9 +15,9 @@ from ...saving import files
 from ...saving.files import Data
 from ...saving.own import Beside, KeyBeside, VaultFolder
 from .manifest import MOST_BYTES, File, Manifest, manifest_name
+from .pointers import NO_POINTER, pointer, pointers_in
 
-_OURS = re.compile(r"(rows|live|people|schema|blueprint|weights|moments|stage|adding|manifest)(\.\d+)+|current\.new")
-_CURRENT = re.compile(rb"(manifest\.[1-9]\d*)\n")
+_OURS = re.compile(r"(rows|live|people|schema|blueprint|learner|stage|adding|manifest)(\.\d+)+|current\.new")
 _KEY_BYTES = 32
 
 
@@ -81,6 +82,7 @@ class Folder:
 
     def __init__(self, path: VaultFolder) -> None:
         self.path = path
+        self._identity: tuple[bytes, VaultIdentity] | None = None  # what was read last, and what it says
 
     def identity(self) -> VaultIdentity:
         """Read which vault it is."""
@@ -89,6 +91,8 @@ class Folder:
             data = files.read(path, most=MOST_BYTES)
         except FileNotFoundError:
             raise InvalidFile(f"{path} is not there: {self.path} is not a vault, or incomplete") from None
+        if self._identity is not None and self._identity[0] == data:
+            return self._identity[1]
         try:
             content = json.loads(data)
             found = VaultIdentity(str(uuid.UUID(content["vault"])), bytes.fromhex(content["key"]))
@@ -96,6 +100,7 @@ class Folder:
                 raise ValueError("it fails its checksum")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidFile(f"{path} is damaged, or not of a vault") from error
+        self._identity = data, found
         return found
 
     def identify(self, identity: VaultIdentity) -> None:
@@ -118,12 +123,9 @@ class Folder:
     def _current(self) -> str | None:
         path = self.path / "current"
         try:
-            found = _CURRENT.fullmatch(files.read(path, most=100))
+            return manifest_name(max(pointers_in(files.read(path, most=100), path)))
         except FileNotFoundError:
             return None
-        if found is None:
-            raise InvalidFile(f"{path} is damaged")
-        return found[1].decode()
 
     def _manifest(self, name: str) -> Manifest:
         try:
@@ -145,7 +147,15 @@ class Folder:
 
     def commit(self, manifest: Manifest) -> None:
         """Make a manifest the one that counts."""
-        files.put(self.path / "current", manifest.name.encode() + b"\n")
+        path = self.path / "current"
+        try:
+            with files.opened(path, os.O_RDWR) as fd:
+                found = pointers_in(files.read_from(fd, path, most=100), path)
+                place = (max(range(2), key=found.__getitem__) + (max(found) != manifest.request)) % 2
+                files.write_all(fd, pointer(manifest.request), place * len(NO_POINTER))
+                files.sync(fd)
+        except FileNotFoundError:
+            files.put(path, pointer(manifest.request), NO_POINTER)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, for good."""
@@ -155,22 +165,19 @@ class Folder:
     def write(self, name: str, *parts: Data) -> File:
         """A new file that will never change, synced."""
         files.create(self.path / name, *parts)
-        hashed = hashlib.sha256()
-        for part in parts:
-            hashed.update(part)
-        return File(name, hashed.hexdigest())
+        return File(name, sha256_of(*parts))
 
-    def read(self, file: File) -> bytes:
-        """The content of a file that never changes, checked."""
-        data = self.read_unchecked(file.name)
+    def read(self, file: File, *, stop: int | None = None) -> bytes:
+        """The content of a file that never changes, checked; with ``stop`` that of its first part."""
+        data = self.read_unchecked(file.name, stop=stop)
         if hashlib.sha256(data).hexdigest() != file.sum:
             raise InvalidFile(f"{self.path / file.name} is damaged: it fails its checksum")
         return data
 
-    def read_unchecked(self, name: str) -> bytes:
-        """The content of a file that the state needs."""
+    def read_unchecked(self, name: str, *, start: int = 0, stop: int | None = None) -> bytes:
+        """The content of a file that the state needs, or a part of it."""
         try:
-            return files.read(self.path / name)
+            return files.read(self.path / name, offset=start, stop=stop)
         except FileNotFoundError:
             raise InvalidFile(f"{self.path / name} is not there: the folder is incomplete") from None
 
@@ -186,3 +193,11 @@ class Folder:
         """The files of ours that are not to be kept."""
         names = set(files.names(self.path)) - set(keep)
         return sorted(name for name in names if _OURS.fullmatch(name))
+
+
+def sha256_of(*parts: Data) -> str:
+    """The SHA-256 of a file's parts."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part)
+    return hashed.hexdigest()

@@ -1,8 +1,8 @@
 """The manifest: which files are the vault's state, as of which request.
 
-Every request writes a manifest of its own, `manifest.<request>`. The tiny file `current` says which one counts, and is
-replaced in one step, by a rename: that is the commit. (Were the manifest itself renamed over, the old one would go
-without being wiped, and it holds fingerprints of the old state.) Everything else in the folder is a leftover. The salt
+Every request writes a manifest of its own, `manifest.<request>`. The tiny file `current` says which one counts
+(`pointers`): to change that is the commit. (Were the manifest itself renamed over, the old one would go without being
+wiped, and it holds fingerprints of the old state.) Everything else in the folder is a leftover. The salt
 makes the commitment in a certificate worthless to whoever does not have this manifest, and goes with it.
 """
 
@@ -21,6 +21,7 @@ from .fields import Word, fits
 
 VERSION = 5
 MOST_BYTES = 2**26  # more than any manifest has
+_NO_SUM = b'"sum":""'
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,11 @@ class File:
 
 @dataclass(frozen=True)
 class Learner:
-    """A learner's moments; ``sum`` is their digest."""
+    """The file of a learner: its weights, and then its moments. ``sum`` is the moments' digest."""
 
     name: str
     sum: str
+    weights: str  # the SHA-256 of their part of the file
     rows: int
     coded_rows: int
 
@@ -95,7 +97,6 @@ class Manifest:
     keys: tuple[str, ...]  # that signed for the vault before this request, the newest first
     schema: File
     blueprint: File
-    weights: File
     learners: tuple[Learner, ...]
     people: tuple[Batch, ...]
     inputs: Side
@@ -126,14 +127,15 @@ class Manifest:
     @property
     def names(self) -> set[str]:
         """Every file that is part of the state, but for the stage, which is not once the rows are in their slots."""
-        files = (self.schema, self.blueprint, self.weights)
+        files = (self.schema, self.blueprint)
         batches = {part.name for part in self.learners} | {part.name for part in self.people}
         return {file.name for file in files} | batches | {self.rows_file, self.live_file, self.name}
 
     def to_bytes(self) -> bytes:
         """As JSON, with a checksum."""
-        content = {"format": "expunge vault", "version": VERSION, **vars(self)}
-        return _canonical({**content, "sum": hashlib.sha256(_canonical(content)).hexdigest()})
+        content = _canonical({"format": "expunge vault", "version": VERSION, **vars(self), "sum": ""})
+        before, after = content.rsplit(_NO_SUM, 1)  # no text within is such: its quotes would be escaped
+        return b'%b"sum":"%b"%b' % (before, hashlib.sha256(content).hexdigest().encode(), after)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path) -> "Manifest":
@@ -168,7 +170,7 @@ def _decoded(content: Mapping[str, Any]) -> Manifest:
     fields = dict(content)
     fields["vault"] = str(uuid.UUID(fields["vault"]))
     fields["before"] = Position(**fields["before"])
-    for name in ("schema", "blueprint", "weights", "stage"):
+    for name in ("schema", "blueprint", "stage"):
         fields[name] = None if fields[name] is None else File(**fields[name])
     fields["keys"] = tuple(map(str, fields["keys"]))
     fields["learners"] = tuple(Learner(**learner) for learner in fields["learners"])

@@ -44,15 +44,17 @@ class Segment:
         low, high = self.high.searchsorted(hashes[:, 0], "left"), self.high.searchsorted(hashes[:, 0], "right")
         if not torn:
             # A corrupt word that misled the search is next to the result: a search ends where the last words that it
-            # looked at, smaller and not smaller, are neighbours. Check both.
+            # looked at, smaller and not smaller, are neighbours. Check both, before spans are taken for lengths.
             edges = np.concatenate([low - 1, high])
             self._checked(edges[(edges >= 0) & (edges < self.count)])
         spans = high - low
         owner = np.repeat(np.arange(len(hashes)), spans)
         place = np.arange(len(owner)) + np.repeat(low - (np.cumsum(spans) - spans), spans)
         entries = self._entries[place] if torn else self._checked(place)
+        slots = entries["slot"].astype(np.int64)
+        if torn:
+            slots = np.where(self._fits(place), slots, TORN)
         same = entries["low"] == hashes[owner, 1]
-        slots = np.where(self._fits(place), entries["slot"].astype(np.int64), TORN)
         return owner[same], place[same], slots[same]
 
     def slots(self) -> Slots:
@@ -100,7 +102,8 @@ def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[memoryview
 
 def distinct(hashes: Hashes) -> int:
     """How many different ids these hashes are of."""
-    return len(np.unique(_mixed(hashes)))
+    mixed = np.sort(_mixed(hashes))
+    return int(np.count_nonzero(mixed[1:] != mixed[:-1])) + bool(len(mixed))
 
 
 def among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:

@@ -15,13 +15,26 @@ from ...exact.arrays import Slots, cut
 
 _SHIFTS = tuple(map(np.uint64, (30, 27, 31)))  # of SplitMix64 (Steele, Lea and Flood 2014)
 _ODD = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
+_FEW = 8  # slots
 _STREAM = 1  # of the words that the seal gives; the checksums of rows have another
 
 
 def slots_sum(slots: Slots, seal: bytes) -> int:
     """The sum of these slots, each of which is there once."""
+    if len(slots) <= _FEW:
+        return sum(_mixed_one(slot, int(_key(seal))) for slot in slots.tolist()) % 2**64
     parts = (int(_mixed(slots[block], seal).sum(dtype=np.uint64)) for block in cut(len(slots), 1))
     return sum(parts) % 2**64
+
+
+def _mixed_one(slot: int, key: int) -> int:
+    """The same as `_mixed`, of one slot: for few of them faster than an array."""
+    mixed = slot * int(_ODD[0]) + key
+    for shift, odd in zip(_SHIFTS, _ODD[1:], strict=False):
+        mixed %= 2**64
+        mixed = (mixed ^ (mixed >> int(shift))) * int(odd)
+    mixed %= 2**64
+    return mixed ^ (mixed >> int(_SHIFTS[-1]))
 
 
 def _mixed(slots: Slots, seal: bytes) -> NDArray[np.uint64]:

@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...encoding.encoder import Encoder
 from ...encoding.placement import room
 from ...errors import InvalidFile
-from ...exact.arrays import Slots
+from ...exact.arrays import Floats, Slots
 from ...exact.moments import Moments
 from ...learning.blueprint import Blueprint
 from ...learning.ensemble import Ensemble
 from ...learning.state import State
 from ...saving.archive import Archive
 from ...saving.blueprints import load_blueprint
-from ...saving.npy import array_from
+from ...saving.npy import array_bytes, array_from
 from ...stores.rows import Rows
 from ..tables.schema import Schema
 from .folder import Folder
-from .manifest import Learner, Manifest
+from .manifest import File, Learner, Manifest
 from .people import People
 from .rowfile import RowFile, read_bits
 from .segments import Segment
@@ -81,7 +82,7 @@ class Snapshot:
         states = ensemble.states.copy()
         for j in state.blueprint.code.learners_of(slots):
             if states[j] is None:
-                states[j] = load_moments(self.folder, self.manifest.learners[j], ensemble.encoder.width)
+                states[j] = load_moments(self.folder, self.manifest.learners[j], ensemble.encoder)
         return replace(state, ensemble=replace(ensemble, states=states))
 
 
@@ -147,8 +148,7 @@ def _ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blu
         encoder.n_targets,
     ):
         raise InvalidFile(f"{folder.path / manifest.name} does not fit its schema or its blueprint")
-    data = folder.read(manifest.weights)
-    weights = checked_array(folder, manifest.weights.name, data, "<f8", r, encoder.n_weights, t)
+    weights = [load_weights(folder, learner, encoder.n_weights, t) for learner in manifest.learners]
     return Ensemble(
         encoder,
         Rows(np.empty((0, d)), np.empty((0, t)), np.empty(0, dtype=np.bool_)),
@@ -160,9 +160,17 @@ def _ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blu
     )
 
 
-def load_moments(folder: Folder, learner: Learner, width: int) -> Moments:
-    """Read a learner's moments, checked."""
-    data = folder.read_unchecked(learner.name)
+def load_weights(folder: Folder, learner: Learner, *shape: int) -> Floats:
+    """Read a learner's weights, the first part of its file, checked."""
+    data = folder.read(File(learner.name, learner.weights), stop=array_bytes("<f8", *shape))
+    weights: Floats = checked_array(folder, learner.name, data, "<f8", *shape)
+    return weights
+
+
+def load_moments(folder: Folder, learner: Learner, encoder: Encoder) -> Moments:
+    """Read a learner's moments, the second part of its file, checked."""
+    width, weights = encoder.width, array_bytes("<f8", encoder.n_weights, encoder.n_targets)
+    data = folder.read_unchecked(learner.name, start=weights)
     limbs = checked_array(folder, learner.name, data, "<i8", 3, width * (width + 1) // 2)
     moments = Moments(limbs, learner.rows, learner.coded_rows)
     if moments.digest().hex() != learner.sum:

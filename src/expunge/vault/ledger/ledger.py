@@ -28,6 +28,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tip = START
+        self._first: tuple[bytes, str] | None = None  # its first line as it was read last, and the vault that it names
         self._fd: int | None = None  # once it is locked
         self._descriptors: set[int] = set()  # open to be locked, or locked
         self._trusted = START  # before here nothing needs to be written again
@@ -50,6 +51,8 @@ class Ledger:
         """Whose ledger it is, from its first record; None while that is being written."""
         with self._opened() as fd:
             line, ended, _ = files.read_from(fd, self.path, stop=_HEADER_BYTES).partition(b"\n")
+        if self._first is not None and self._first[0] == line and ended:
+            return self._first[1]
         record = parse_line(line, START)
         if not ended and len(line) < _HEADER_BYTES:
             return None
@@ -60,7 +63,8 @@ class Ledger:
                 f"{self.path} has version {record.body['version']}; this release reads version {VERSION} only: "
                 "use the release that made it, or train the vault anew"
             )
-        return str(record.body["vault"])
+        self._first = line, str(record.body["vault"])
+        return self._first[1]
 
     def stamp(self) -> tuple[int, int, int]:
         """Return what changes whenever a record is added; it costs a microsecond."""

@@ -4,7 +4,7 @@ import io
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ...encoding.scales import Scales
 from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
+from ...learning.ensemble import Ensemble
 from ...learning.rules import RidgeRule
 from ...learning.state import State
 from ...saving import files
@@ -21,7 +22,7 @@ from ...saving.blueprints import blueprint_parts
 from ...saving.npy import array_parts
 from ..certificates.commitments import Commitments
 from ..disk.fields import Word
-from ..disk.folder import Folder, VaultIdentity
+from ..disk.folder import Folder, VaultIdentity, sha256_of
 from ..disk.leaves import Leaves
 from ..disk.manifest import About, Batch, File, Learner, Manifest
 from ..disk.people import MOST_SEGMENTS
@@ -124,13 +125,12 @@ class Plan:
             keys=site.keys,
             schema=schema,
             blueprint=blueprint,
-            weights=site.folder.write(f"weights.{number}", *array_parts(_weights(state))),
-            learners=_write_learners(site, state, known),
+            learners=_write_learners(site, state, before),
             people=self._write_people(site, before),
             inputs=side_of(state.extents.inputs),
             targets=side_of(state.extents.targets),
             stage=None if self.stage is None else site.folder.write(f"stage.{number}", *array_parts(self.stage)),
-            about=_about(site.now.schema if self.charter is None else self.charter.schema, state.blueprint),
+            about=site.now.manifest.about if self.charter is None else _about(self.charter.schema, state.blueprint),
         )
         if self.leaves:
             site.leaves.write(number, record.body["receipts"], self.leaves)
@@ -157,17 +157,21 @@ class Plan:
         return (*batches, Batch(name, len(entries[1])))
 
 
-def _write_learners(site: Site, state: State, known: Manifest | None) -> tuple[Learner, ...]:
-    """Write the moments of the learners that learned; the others keep their files."""
+def _write_learners(site: Site, state: State, before: Snapshot | None) -> tuple[Learner, ...]:
+    """Write the weights and moments of the learners that learned; the others keep their files."""
     ensemble, learners = state.ensemble, []
     for j, moments in enumerate(ensemble.states):
-        digest = ensemble.fingerprint(j)
-        if known is not None and digest.hex() == known.learners[j].sum:
-            learners.append(known.learners[j])
+        if before is not None and moments is before.state.ensemble.states[j]:
+            learners.append(before.manifest.learners[j])
             continue
-        name = f"moments.{j}.{site.number}"
-        files.create(site.folder.path / name, *array_parts(moments.integers))
-        learners.append(Learner(name, digest.hex(), moments.rows, moments.coded_rows))
+        whole = replace(moments, limbs=moments.integers)  # turned into integers once
+        digest = ensemble.fingerprint(j, whole).hex()
+        if before is not None and digest == before.manifest.learners[j].sum:
+            learners.append(before.manifest.learners[j])
+            continue
+        name, weights = f"learner.{j}.{site.number}", array_parts(_weights(ensemble, j))
+        files.create(site.folder.path / name, *weights, *array_parts(whole.limbs))
+        learners.append(Learner(name, digest, sha256_of(*weights), whole.rows, whole.coded_rows))
     return tuple(learners)
 
 
@@ -203,11 +207,10 @@ def _scales_in_words(scales: Scales) -> str:
     return ", ".join(f"{count:,} {way}" for way, count in ways.items())
 
 
-def _weights(state: State) -> Floats:
-    """All learners' weights, (r, n_weights, t); zeros for one that has no row."""
-    encoder, models = state.ensemble.encoder, state.ensemble.models
-    none = np.zeros((encoder.n_weights, encoder.n_targets))
-    return np.stack([none if W is None else W for W in models])
+def _weights(ensemble: Ensemble, learner: int) -> Floats:
+    """A learner's weights, (n_weights, t); zeros if it has no row."""
+    W: Floats | None = ensemble.models[learner]
+    return np.zeros((ensemble.encoder.n_weights, ensemble.encoder.n_targets)) if W is None else W
 
 
 def leaves_of(site: Site, ids: Iterable[bytes]) -> list[bytes]:

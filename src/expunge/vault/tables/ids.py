@@ -24,8 +24,11 @@ def id_bytes(ids: Any, *, name: str = "ids", fold_case: bool = False) -> list[by
     fold_case : bool
         Whether ids that differ only in case are the same, as ``fold_case`` in a schema says.
     """
+    written = written_ids(ids, name=name)
+    if b"".join(written).isascii():
+        return [one.lower() for one in written] if fold_case else written
     form, ascii_form = (_folded, bytes.lower) if fold_case else (_composed, bytes)
-    return [ascii_form(one) if one.isascii() else _formed(form, one) for one in written_ids(ids, name=name)]
+    return [ascii_form(one) if one.isascii() else _formed(form, one) for one in written]
 
 
 def written_ids(ids: Any, *, name: str = "ids") -> list[bytes]:
