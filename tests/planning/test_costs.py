@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from expunge.encoding.codes import Code
-from expunge.learning.settings import Settings
 from expunge.planning import finals
 from expunge.planning.candidates import Size
 from expunge.planning.codes import CODINGS, Coding
@@ -18,7 +17,6 @@ from expunge.planning.ground import Ground
 from expunge.planning.knowledge import bits, line_bits
 from expunge.planning.sample import draw_sample
 from expunge.planning.shapes import Shape
-from expunge.planning.trial import tried
 
 
 def costs(coding, width, rows=10_000, cosines=0):
@@ -67,7 +65,7 @@ def test_a_plan_counts_the_rows_that_will_be_trained_on(planned):
 
 def test_the_bits_of_a_plan_by_hand():
     # Linear or not, up to three kinds, penalties, numbers of cosines, codes, in which of the kinds inputs are mixed.
-    settings = 2 * 6**3 * 14 * 8 * 6 * 3 * 3  # the last are the draws
+    settings = 2 * 6**3 * 14 * 8 * 6 * 3
     score = 2 * math.log2(660 * 10**4)  # four digits of the error, and of its spread
     scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
     assert bits(3, []) == pytest.approx(math.log2(settings) + score + scales + mixing)
@@ -92,23 +90,7 @@ def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypat
         target_bounds=None,
         scales=None,
     )
-    made = Finals(ground, Size(300, 3, 300, 1), 0, 40, quick=True)
+    made = Finals(ground, Size(300, 3, 300, 1), 0, 40, codes=False)
     monkeypatch.setattr(finals, "forgets", lambda ground, settings: 0.0)
     monkeypatch.setattr(Finals, "_compared", lambda self, found: Shape.first("gaussian", None, 3))
     assert [one.settings.features.n_features for one in made.run([], None, lambda share: None)] == [16]
-
-
-@pytest.mark.parametrize("quick", [False, True])
-def test_of_a_few_draws_of_the_features_the_best_is_taken(table, monkeypatch, quick):
-    X, y, _ = table
-    sample = draw_sample(X, y[:, None], None, np.random.default_rng(0), most=1000)
-    ground = Ground.of(sample, bounds=None, target_bounds=None, scales=None)
-    monkeypatch.setattr(finals, "forgets", lambda ground, settings: 0.0)
-    shape, cosines = Shape.first("gaussian", None, 3).stretched(8.0), 20
-    settings = [Settings(1, 1, features=shape.features(cosines, seed), random_state=5) for seed in (5, 6, 7)]
-    errors = [tried(ground, one).error for one in settings]
-    taken = Finals(ground, Size(300, 3, 3, 1), 5, 40, quick)._drawn(cosines, [shape], 3)
-    best = 0 if quick else int(np.argmin(errors))
-    assert (taken.settings.features.random_state, taken.settings.random_state) == (5 + best, 5)
-    assert float(f"{taken.errors.mean():.5g}") == errors[best]
-    assert len(set(errors)) == 3

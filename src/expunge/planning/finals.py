@@ -1,8 +1,6 @@
-"""Finals: the best shapes with as many features as each time to forget allows, several draws of them, and the codes.
+"""Finals: the best shapes with as many features as each time to forget allows, and the codes.
 
-The numbers of features go in steps of the time to forget, so that a limit of 2 or 5 ms is met as closely as can be. Of
-one shape another draw of the same number of features has an error that differs by some 1 %, of a small table by 6 %: a
-few are tried, and the best is taken.
+The numbers of features go in steps of the time to forget, so that a limit of 2 or 5 ms is met as closely as can be.
 """
 
 import time
@@ -27,8 +25,6 @@ _COMPARED = 10.0  # ms: with what this allows the shapes are compared
 _SHAPES = 3  # so many are, and blends of them
 _BLENDED = 50.0  # ms: with as many features as this allows, and more, the largest blend is tried once more
 _CODED = 5.0  # ms: codes are tried with what this allows, and with the best
-DRAWS = 3  # of the features, for each number of them,
-_FEWER = 2  # or with so many that the largest blend is tried, too
 _FAVOUR = 0.98  # what the error of a blend is multiplied by: with other draws and more rows blends did better
 
 
@@ -40,7 +36,7 @@ class Finals:
     size: Size
     seed: int
     most: int  # cosines
-    quick: bool  # whether codes and other draws are left out
+    codes: bool  # whether codes are tried, too
 
     def run(self, found: list[Found], limit: float | None, told: Callable[[float], None]) -> list[Tried]:
         """Try the best shapes with every number of cosines, and the codes with two; ``limit`` is a step, too."""
@@ -50,19 +46,13 @@ class Finals:
         few, many = self._cosines(_COMPARED), self._cosines(_BLENDED)
         for k, cosines in enumerate(steps):
             others = [best.stretched(0.5), *shapes[:1]] if cosines < few else blended if cosines >= many else []
-            made.append(self._drawn(cosines, [best, *others], _FEWER if cosines >= many else DRAWS))
+            made.append(min((self._tried(one, cosines, SINGLE) for one in [best, *others]), key=_error))
             told((k + 1) / (len(steps) + len(CODINGS)))
         allowed = [one for one in made if limit is None or one.costs.forget_ms <= limit] or made[:1]
         for settings in {id(one): one.settings for one in (min(allowed, key=_error), self._nearest(made))}.values():
-            made += [self._coded(settings, coding) for coding in CODINGS[1:] if not self.quick and self._fits(coding)]
+            made += [self._coded(settings, coding) for coding in CODINGS[1:] if self.codes and self._fits(coding)]
         told(1.0)
         return made
-
-    def _drawn(self, cosines: int, shapes: Sequence[Shape | Blend], draws: int) -> Tried:
-        """The best of some shapes with so many features, and of a few draws of these."""
-        first, shape = min(((self._tried(one, cosines), one) for one in shapes), key=lambda pair: _error(pair[0]))
-        others = [self._tried(shape, cosines, draw) for draw in range(1, 1 if self.quick else draws)]
-        return min([first, *others], key=_error)
 
     def _compared(self, shapes: Sequence[Shape]) -> Shape | Blend:
         """The shape or blend that does best with more features than the search had, and its reach with those."""
@@ -70,7 +60,7 @@ class Finals:
 
         @cache
         def judged(one: Shape | Blend) -> float:
-            error = _error(self._tried(one, cosines))
+            error = _error(self._tried(one, cosines, SINGLE))
             return _FAVOUR * error if isinstance(one, Blend) else error
 
         compared: list[Shape | Blend] = [*shapes[:_SHAPES], *blends(shapes)]
@@ -93,9 +83,9 @@ class Finals:
         """Whether every learner has enough coded rows."""
         return all(len(fold.Z) >= 20 * coding.shards for fold in self.ground.folds)
 
-    def _tried(self, shape: Shape | Blend, cosines: int, draw: int = 0) -> Tried:
-        settings = Settings(features=shape.features(cosines, self.seed + draw), random_state=self.seed)
-        return self._coded(settings, SINGLE)
+    def _tried(self, shape: Shape | Blend, cosines: int, coding: Coding) -> Tried:
+        settings = Settings(features=shape.features(cosines, self.seed), random_state=self.seed)
+        return self._coded(settings, coding)
 
     def _coded(self, settings: Settings, coding: Coding) -> Tried:
         settings = coding.applied(settings)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .codes import CODINGS
 from .columns import knot_bits
 from .document import DIGITS
-from .finals import DRAWS, STEPS
+from .finals import STEPS
 from .search import KINDS
 from .shapes import BLENDED, EIGHTHS, FARTHEST, LARGEST, MIXED
 from .straight import OUTSIDE, STRAIGHT_ALPHAS
@@ -31,7 +31,7 @@ def bits(columns: int, knots: Sequence[Sequence[float]]) -> float:
     mixed, in one of these at most; ``knots`` are those that the plan gave to each input, none if the scales are not its
     own.
     """
-    settings = (len(KINDS) + 1) ** BLENDED * len(ALPHAS) * (len(STEPS) + 1) * DRAWS * len(CODINGS) * BLENDED
+    settings = (len(KINDS) + 1) ** BLENDED * len(ALPHAS) * (len(STEPS) + 1) * len(CODINGS) * BLENDED
     relevance = BLENDED * columns * math.log2(_SCALES)
     mixed = min(MIXED, columns)
     mixing = math.log2(math.comb(columns, mixed)) + mixed**2 * math.log2(_MIXINGS)

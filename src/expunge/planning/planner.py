@@ -175,7 +175,7 @@ def plan(
     base = {**declared, "clip": clip, "random_state": seed}
     ground = Ground.of(sample, **declared, scales=completed(said, left, sample.X))
     size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
-    finals = Finals(ground, size, seed, most, quick=quick)
+    finals = Finals(ground, size, seed, most, codes=not quick)
     with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
         found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
         tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
