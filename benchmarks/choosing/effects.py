@@ -76,11 +76,11 @@ def measured(coding: Coding, X: Floats, y: Floats, cosines: int) -> tuple[float,
 
 
 def penalties() -> Lines:
-    """The error with every penalty: many cosines need one, few do not."""
-    where = ground(*table("protein"))
+    """The error with every penalty, also if predictions may lie anywhere: many cosines need one then, few do not."""
+    every = [(f"{D} cosines", D, ground(*table("protein"))) for D in (100, 300, 1000)]
+    every += [(f"{D}, extrapolated", D, ground(*table("protein"), outside="extrapolate")) for D in (300, 1000)]
     return {
-        f"{D} cosines": {alpha: error(where, drawn(D, 2.0), alphas=(alpha,)) for alpha in PENALTIES}
-        for D in (100, 300, 1000)
+        name: {alpha: error(where, drawn(D, 2.0), alphas=(alpha,)) for alpha in PENALTIES} for name, D, where in every
     }
 
 

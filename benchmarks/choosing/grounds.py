@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 
 from expunge import RandomFourier
+from expunge.encoding.encoder import Outside
 from expunge.encoding.scales import ScalesLike
 from expunge.exact.arrays import Floats
 from expunge.paper.data import read
@@ -27,10 +28,10 @@ def table(name: str, rows: int = ROWS) -> tuple[Floats, Floats]:
     return X[some], y[some]
 
 
-def ground(X: Floats, y: Floats, scales: ScalesLike = None) -> Ground:
+def ground(X: Floats, y: Floats, scales: ScalesLike = None, outside: Outside = "clamp") -> Ground:
     """Rows to learn from and rows that judge, scaled."""
     sample = draw_sample(X, y.reshape(len(y), 1), None, np.random.default_rng(0), most=len(X))
-    return Ground.of(sample, bounds=None, target_bounds=None, scales=scales)
+    return Ground.of(sample, bounds=None, target_bounds=None, scales=scales, outside=outside)
 
 
 def error(
