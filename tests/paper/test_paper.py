@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, Ridge
 
-from expunge import CodedRegressor, RandomFourier, cli
+from expunge import Code, CodedRegressor, RandomFourier, cli, random_code
 from expunge.errors import InvalidFile, InvalidSetting, MissingData
 from expunge.paper import claims, data, figures, influence, report, runs, tradeoff, warmstart
 from expunge.paper.experiments import EXPERIMENTS, Influence, TradeOff, WarmStart
@@ -115,6 +115,26 @@ def test_the_sweep_keeps_more_rows_than_features_and_multiples_of_the_rate(small
     assert set(zip(rows.rate, rows.intercept, strict=True)) == {(r, i) for r in (1, 2, 5) for i in (False, True)}
     assert (rows[["refit_seconds", "unlearn_seconds", "fit_seconds"]] > 0).all().all()
     assert not rows.extrapolated.any()
+
+
+@pytest.mark.parametrize("features", [None, RandomFourier(6, random_state=1)])
+@pytest.mark.parametrize("code", [Code.uncoded(7), random_code(10, 5, balanced=False, random_state=0)])
+def test_learning_for_the_sweep_is_fitting_and_keeps_the_moments_of_few_learners(small_data, code, features):
+    sample = data.DATASETS["small"].sample(np.random.default_rng(0))
+    settings = {"code": code, "features": features, "bounds": "unit", "target_bounds": "unit", "random_state": 5}
+    ours, theirs = (CodedRegressor(**settings, alpha=0.01, outside="extrapolate") for _ in range(2))
+    forgotten = np.array([3, 141])
+    ensembles = tradeoff.learn(ours, sample, (0.01, 1.0), forgotten)
+    theirs.fit(sample.X[:250], sample.y[:250])
+    fed = code.learners_of(theirs._held.index.find(forgotten).slots)
+    assert [j for j, state in enumerate(ensembles[0].states) if state is not None] == sorted(fed)
+    for alpha, ensemble in zip((0.01, 1.0), ensembles, strict=True):
+        wanted = CodedRegressor(**settings, alpha=alpha).fit(sample.X[:250], sample.y[:250])._state.ensemble
+        np.testing.assert_array_equal(ensemble.models, wanted.models)
+    for model in (ours, theirs):
+        for row in forgotten.tolist():
+            model.unlearn(row)
+    np.testing.assert_array_equal(ours.coef_, theirs.coef_)
 
 
 def test_a_refit_that_needs_too_much_memory_is_extrapolated_and_marked(monkeypatch, small_data):
