@@ -226,6 +226,33 @@ def test_a_damaged_table_is_named_and_an_empty_run_is_done_again(tmp_path, monke
             runs.load(tmp_path)
 
 
+def test_an_interrupted_run_keeps_what_it_has_measured(small_data, tmp_path, monkeypatch):
+    experiment = TradeOff("small", "Small", features=6, alphas=(1e-2, 1e-3), points=3, baseline=True)
+    job, other = (runs.Job("small", 0, experiment, 1.0, tmp_path / f"{name}.csv") for name in ("small-0", "other-0"))
+    measure, measured = tradeoff.measure, []
+
+    def noted(sample, cell, alphas):
+        measured.append(cell.where)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return measure(sample, cell, alphas)
+
+    monkeypatch.setattr(tradeoff, "measure", noted)
+    with pytest.raises(KeyboardInterrupt):
+        job.work()
+    assert not job.done
+    (tmp_path / "small-0.1.json").write_text("")  # left by a machine that died
+    job.work()
+    first, again = measured[0], measured[3:]
+    measured[:3] = []
+    other.work()
+    assert [first, *again] == measured[len(again) :]
+    assert {path.name for path in tmp_path.iterdir()} == {"small-0.csv", "other-0.csv"}
+    times = ["refit_seconds", "unlearn_seconds", "fit_seconds"]
+    ours, theirs = (pd.read_csv(path).drop(columns=times) for path in (job.path, other.path))
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+
+
 def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, invoke, monkeypatch):
     def interrupted(todo, *, processes):
         raise KeyboardInterrupt

@@ -6,6 +6,8 @@ Cost in the paper is the time that scikit-learn takes to refit the affected weak
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,12 +37,44 @@ REFIT_BYTES = 4e9  # a refit that would need more is timed on a part of its rows
 Row = dict[str, Any]
 
 
-def run(experiment: TradeOff, seed: int, *, share: float = 1.0) -> list[Row]:
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A code of the sweep, its features, and what is drawn for it."""
+
+    where: Row  # its columns in the table
+    code: Code
+    features: RandomFourier | None
+    seed: int
+    learner: int  # whose refit is timed
+    forgotten: Slots  # rows that are unlearned
+
+    @classmethod
+    def draw(
+        cls, where: Row, code: Code, features: RandomFourier | None, sample: Sample, rng: np.random.Generator
+    ) -> "Cell":
+        """Draw seed, learner and rows."""
+        seed, learner = int(rng.integers(2**31)), int(rng.integers(code.learners))
+        return cls(where, code, features, seed, learner, rng.choice(sample.train, size=REPEATS, replace=False))
+
+
+Measured = Callable[[int, Callable[[], list[Row]]], list[Row]]  # the k-th cell's rows: kept ones, or measured now
+
+
+def run(
+    experiment: TradeOff, seed: int, *, share: float = 1.0, measured: Measured = lambda k, measure: measure()
+) -> list[Row]:
     """One run: draw or shuffle the data, split, and measure every model of the sweep."""
     rng = np.random.default_rng([seed, 0])
     sample = DATASETS[experiment.data].sample(rng, share=share)
-    projection = int(rng.integers(2**31))
     rows: list[Row] = []
+    for k, cell in enumerate(cells(experiment, sample, rng)):
+        rows += [cell.where | row for row in measured(k, partial(measure, sample, cell, experiment.alphas))]
+    return rows
+
+
+def cells(experiment: TradeOff, sample: Sample, rng: np.random.Generator) -> Iterator[Cell]:
+    """Everything to measure; the draws do not depend on what was measured before."""
+    projection = int(rng.integers(2**31))
     for rate, s in sweep(experiment, sample):
         for intercept in experiment.intercepts:
             code = Code.uncoded(s) if rate == 1 else random_code(s, s // rate, balanced=False, random_state=rng)
@@ -48,11 +82,10 @@ def run(experiment: TradeOff, seed: int, *, share: float = 1.0) -> list[Row]:
                 None if experiment.features is None else RandomFourier(experiment.features, random_state=projection)
             )
             where = {"features": "projected", "rate": rate, "shards": s, "intercept": intercept}
-            rows += [where | row for row in measure(sample, code, features, experiment.alphas, intercept, rng)]
+            yield Cell.draw(where, code, features, sample, rng)
     if experiment.baseline:
         where = {"features": "original", "rate": 1, "shards": 1, "intercept": False}
-        rows += [where | row for row in measure(sample, Code.single(), None, experiment.alphas, False, rng)]
-    return rows
+        yield Cell.draw(where, Code.single(), None, sample, rng)
 
 
 def sweep(experiment: TradeOff, sample: Sample) -> Iterator[tuple[int, int]]:
@@ -66,33 +99,24 @@ def sweep(experiment: TradeOff, sample: Sample) -> Iterator[tuple[int, int]]:
             yield rate, int(learners) * rate
 
 
-def measure(
-    sample: Sample,
-    code: Code,
-    features: RandomFourier | None,
-    alphas: tuple[float, ...],
-    intercept: bool,
-    rng: np.random.Generator,
-) -> list[Row]:
+def measure(sample: Sample, cell: Cell, alphas: tuple[float, ...]) -> list[Row]:
     """Learn with one code and measure for each penalty."""
     model = CodedRegressor(
-        code=code, features=features, alpha=alphas[0], fit_intercept=intercept, bounds="unit", target_bounds="unit",
-        outside="extrapolate", random_state=int(rng.integers(2**31)),
+        code=cell.code, features=cell.features, alpha=alphas[0], fit_intercept=cell.where["intercept"], bounds="unit",
+        target_bounds="unit", outside="extrapolate", random_state=cell.seed,
     )  # fmt: skip
     train, test = slice(None, sample.train), slice(sample.train, None)
-    learner = int(rng.integers(code.learners))
-    forgotten = rng.choice(sample.train, size=REPEATS, replace=False)
     started = time.perf_counter()
-    ensembles = learn(model, sample, alphas, forgotten)
+    ensembles = learn(model, sample, alphas, cell.forgotten)
     fitted = time.perf_counter() - started  # on all threads that there are, unlike the costs below
-    X, y, shard_rows = shard_part(ensembles[0], learner)
+    X, y, shard_rows = shard_part(ensembles[0], cell.learner)
     rows = []
     for alpha, ensemble in zip(alphas, ensembles, strict=True):
         errors = [(ensemble.predict(sample.X[part])[:, 0] - sample.y[part]) ** 2 for part in (test, train)]
         rows.append(
             {
                 "alpha": alpha,
-                "learners": code.learners,
+                "learners": cell.code.learners,
                 "shard_rows": shard_rows,
                 "test_mse": float(np.mean(errors[0])),
                 "train_mse": float(np.mean(errors[1])),
@@ -101,7 +125,7 @@ def measure(
                 "fit_seconds": fitted,
             }
         )
-    unlearning = unlearn_seconds(model, forgotten)  # last: it changes the model
+    unlearning = unlearn_seconds(model, cell.forgotten)  # last: it changes the model
     return [row | {"unlearn_seconds": unlearning} for row in rows]
 
 
