@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, Ridge
 
-from expunge import CodedRegressor, RandomFourier, cli
+from expunge import Code, CodedRegressor, RandomFourier, cli, random_code
 from expunge.errors import InvalidFile, InvalidSetting, MissingData
 from expunge.paper import claims, data, figures, influence, report, runs, tradeoff, warmstart
 from expunge.paper.experiments import EXPERIMENTS, Influence, TradeOff, WarmStart
@@ -117,6 +117,26 @@ def test_the_sweep_keeps_more_rows_than_features_and_multiples_of_the_rate(small
     assert not rows.extrapolated.any()
 
 
+@pytest.mark.parametrize("features", [None, RandomFourier(6, random_state=1)])
+@pytest.mark.parametrize("code", [Code.uncoded(7), random_code(10, 5, balanced=False, random_state=0)])
+def test_learning_for_the_sweep_is_fitting_and_keeps_the_moments_of_few_learners(small_data, code, features):
+    sample = data.DATASETS["small"].sample(np.random.default_rng(0))
+    settings = {"code": code, "features": features, "bounds": "unit", "target_bounds": "unit", "random_state": 5}
+    ours, theirs = (CodedRegressor(**settings, alpha=0.01, outside="extrapolate") for _ in range(2))
+    forgotten = np.array([3, 141])
+    ensembles = tradeoff.learn(ours, sample, (0.01, 1.0), forgotten)
+    theirs.fit(sample.X[:250], sample.y[:250])
+    fed = code.learners_of(theirs._held.index.find(forgotten).slots)
+    assert [j for j, state in enumerate(ensembles[0].states) if state is not None] == sorted(fed)
+    for alpha, ensemble in zip((0.01, 1.0), ensembles, strict=True):
+        wanted = CodedRegressor(**settings, alpha=alpha).fit(sample.X[:250], sample.y[:250])._state.ensemble
+        np.testing.assert_array_equal(ensemble.models, wanted.models)
+    for model in (ours, theirs):
+        for row in forgotten.tolist():
+            model.unlearn(row)
+    np.testing.assert_array_equal(ours.coef_, theirs.coef_)
+
+
 def test_a_refit_that_needs_too_much_memory_is_extrapolated_and_marked(monkeypatch, small_data):
     monkeypatch.setattr(tradeoff, "REFIT_BYTES", 3 * 8 * 6 * 50)
     monkeypatch.setattr(tradeoff, "refit_seconds", lambda X, y, alpha: float(len(X)))
@@ -204,6 +224,33 @@ def test_a_damaged_table_is_named_and_an_empty_run_is_done_again(tmp_path, monke
         (tmp_path / "small.csv").write_text(damage)
         with pytest.raises(InvalidFile, match=r"small\.csv is not a table of results"):
             runs.load(tmp_path)
+
+
+def test_an_interrupted_run_keeps_what_it_has_measured(small_data, tmp_path, monkeypatch):
+    experiment = TradeOff("small", "Small", features=6, alphas=(1e-2, 1e-3), points=3, baseline=True)
+    job, other = (runs.Job("small", 0, experiment, 1.0, tmp_path / f"{name}.csv") for name in ("small-0", "other-0"))
+    measure, measured = tradeoff.measure, []
+
+    def noted(sample, cell, alphas):
+        measured.append(cell.where)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return measure(sample, cell, alphas)
+
+    monkeypatch.setattr(tradeoff, "measure", noted)
+    with pytest.raises(KeyboardInterrupt):
+        job.work()
+    assert not job.done
+    (tmp_path / "small-0.1.json").write_text("")  # left by a machine that died
+    job.work()
+    first, again = measured[0], measured[3:]
+    measured[:3] = []
+    other.work()
+    assert [first, *again] == measured[len(again) :]
+    assert {path.name for path in tmp_path.iterdir()} == {"small-0.csv", "other-0.csv"}
+    times = ["refit_seconds", "unlearn_seconds", "fit_seconds"]
+    ours, theirs = (pd.read_csv(path).drop(columns=times) for path in (job.path, other.path))
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
 
 
 def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, invoke, monkeypatch):

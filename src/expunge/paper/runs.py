@@ -5,8 +5,9 @@ are; only its seconds do.
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,22 +76,29 @@ class Job:
 
     def work(self) -> "Job":
         """Run, and write the table in one step."""
-        table = pd.DataFrame(run(self.experiment, self.number, self.share))
+        table = pd.DataFrame(self.run())
         table.insert(0, "run", self.number)
         table.insert(1, "share", self.share)
-        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
-        table.to_csv(temporary, index=False)
-        temporary.replace(self.path)
+        _write(self.path, table.to_csv(index=False))
+        for kept in self.path.parent.glob(f"{self.path.stem}.*.json"):
+            kept.unlink()
         return self
 
+    def run(self) -> list[dict[str, object]]:
+        """One run of any experiment."""
+        if isinstance(self.experiment, TradeOff):
+            return tradeoff.run(self.experiment, self.number, share=self.share, measured=self.measured)
+        if isinstance(self.experiment, Influence):
+            return influence.run(self.experiment, self.number, share=self.share)
+        return warmstart.run(self.experiment, self.number, share=self.share)
 
-def run(experiment: Experiment, number: int, share: float) -> list[dict[str, object]]:
-    """One run of any experiment."""
-    if isinstance(experiment, TradeOff):
-        return tradeoff.run(experiment, number, share=share)
-    if isinstance(experiment, Influence):
-        return influence.run(experiment, number, share=share)
-    return warmstart.run(experiment, number, share=share)
+    def measured(self, k: int, measure: Callable[[], list[tradeoff.Row]]) -> list[tradeoff.Row]:
+        """Return the rows of the k-th cell, which has a file of its own until the run is done: one can take minutes."""
+        path = self.path.with_suffix(f".{k}.json")
+        if not path.exists() or not path.stat().st_size:
+            _write(path, json.dumps(measure()))
+        rows: list[tradeoff.Row] = json.loads(path.read_text(encoding="utf-8"))
+        return rows
 
 
 def jobs(names: list[str], settings: Scope, out: Path) -> list[Job]:
@@ -142,6 +150,13 @@ def results(out: Path | None = None) -> tuple[Path, dict[str, pd.DataFrame]]:
 def quick(tables: dict[str, pd.DataFrame]) -> bool:
     """Whether results were computed on a part of the rows."""
     return any("share" in table and table["share"].min() < 1 for table in tables.values())
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def _read(path: Path) -> pd.DataFrame:
