@@ -1,8 +1,6 @@
 """Versions: what this installation consists of, to be put into a report of a problem."""
 
-import platform
 import sys
-from importlib import metadata
 
 from .exact.native import about
 
@@ -25,6 +23,9 @@ def show_versions() -> None:
     expunge ... (native kernels: ...)
     python ...
     """
+    import platform  # here, and what follows: every command asks for the version, few for these
+    from importlib import metadata
+
     lines = [version_line(), f"python {sys.version.split()[0]}, {platform.platform()}"]
     for name in _PACKAGES:
         try:
