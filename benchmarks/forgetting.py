@@ -132,10 +132,7 @@ def rows(*, quick: bool = False) -> Iterator[Result]:
     for n, mine in list(zip(sizes, times, strict=True))[1:]:
         goal = 1.2 if n == 10_000_000 else None
         what = f"forget 1 row of {n:,}, D=100, s=20, rate 5"
-        why = (
-            "with more than 131,072 coded rows a learner's limbs are integers of 64 bits, for which a deletion is some "
-            "calls of NumPy, and not one of ours"
-        )
+        why = "the rows of a large table are not in the processor's cache"
         yield compared("rows", what, mine, times[0], against="1 row of 10,000", kind="of", goal=goal, why=why)
 
 

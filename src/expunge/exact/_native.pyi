@@ -41,11 +41,11 @@ class Column:
         lane: int,
         new_X: Floats | None,
         new_y: Floats | None,
-        limbs: Floats,
+        limbs: Limbs,
         bits: int,
         alpha: float,
         large: float,
-    ) -> tuple[Floats, Floats | None, int, int]: ...
+    ) -> tuple[Limbs, Floats | None, int, int]: ...
     def add(
         self,
         X: Floats,

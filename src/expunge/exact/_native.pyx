@@ -58,6 +58,9 @@ cdef extern from "kernels.h" nogil:
     void expunge_relearned(
         const double *, const double *, const double *, Py_ssize_t, double *, const double *, double *
     )
+    void expunge_relearned_integers(
+        const int64_t *, const double *, const double *, Py_ssize_t, int64_t *, const double *, double *
+    )
     void expunge_wipe(double *, Py_ssize_t)
 
     ctypedef struct expunge_column:
@@ -439,12 +442,12 @@ cdef class Column:
         Py_ssize_t lane,
         const double[:, ::1] new_X,
         const double[:, ::1] new_y,
-        const double[:, ::1] limbs,
+        limbs,
         int bits,
         double alpha,
         double large,
     ):
-        """Return the learner's new limbs, (3, P), and weights, and the members of its coded row before and after.
+        """Return the learner's new limbs, (3, P) of the same type, and weights, and the members of its coded row before and after.
 
         In a stripe the row in this lane goes, if there is one, and the new one, (1, d) and (1, t) or None, comes. The
         rows are in the slots from ``first`` on, where ``live`` says so; if ``first`` is negative, the tables have only
@@ -457,7 +460,7 @@ cdef class Column:
         cdef bint solved
         cdef expunge_stripe stripe = expunge_stripe(_rows(X), _rows(y), NULL, first, lane, NULL, NULL)
         _check(X.shape[1] == d and y.shape[1] == t and X.shape[0] == y.shape[0])
-        _check(limbs.shape[0] == 3 and limbs.shape[1] == w * (w + 1) // 2 and live.shape[0] > 0)
+        _check(limbs.shape == (3, w * (w + 1) // 2) and live.shape[0] > 0)
         if first < 0:
             for k in range(live.shape[0]):
                 there += live[k] != 0
@@ -471,8 +474,17 @@ cdef class Column:
         cdef Scratch scratch = Scratch((EXPUNGE_BLOCK + 1) * d + t + 7 * w + w + w * t)
         cdef double *coded = scratch.numbers + (EXPUNGE_BLOCK + 1) * d + t
         cdef double *q = coded + 2 * w  # slices of the one that was there, then of the one that is
-        square, made, solution = np.empty((w, w)), np.empty((3, limbs.shape[1])), np.empty((w - t, t))
-        cdef double[:, ::1] whole = square, out = made, W = solution
+        square, made, solution = np.empty((w, w)), np.empty(limbs.shape, dtype=limbs.dtype), np.empty((w - t, t))
+        cdef double[:, ::1] whole = square, W = solution
+        cdef const double[:, ::1] floats
+        cdef const int64_t[:, ::1] integers
+        cdef double[:, ::1] out
+        cdef int64_t[:, ::1] out_integers
+        cdef bint in_floats = made.dtype == np.float64
+        if in_floats:
+            floats, out = limbs, made
+        else:
+            integers, out_integers = limbs, made
         with nogil:
             for k in range(3):
                 scales[k] = ldexp(1.0, 18 * <int> (2 - k) - 2 * bits)
@@ -480,7 +492,12 @@ cdef class Column:
             expunge_touched(&self.it, &stripe, scratch.numbers, coded, w, members)
             expunge_slices(coded, w, q, q + 4 * w, q + w)
             expunge_slices(coded + w, w, q + 2 * w, q + 4 * w, q + 3 * w)
-            expunge_relearned(&limbs[0, 0], q, q + 2 * w, w, &out[0, 0], scales, &whole[0, 0])
+            if in_floats:
+                expunge_relearned(&floats[0, 0], q, q + 2 * w, w, &out[0, 0], scales, &whole[0, 0])
+            else:
+                expunge_relearned_integers(
+                    &integers[0, 0], q, q + 2 * w, w, &out_integers[0, 0], scales, &whole[0, 0]
+                )
             solved = _solve(&whole[0, 0], w, t, alpha, self.it.ones, large, q + 5 * w, &W[0, 0])
         return made, solution if solved else None, members[0], members[1]
 

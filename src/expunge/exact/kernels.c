@@ -333,17 +333,21 @@ CLONES void expunge_packed(const double *sums, ptrdiff_t w, double *limbs)
 MATRIX(expunge_matrix, double)
 MATRIX(expunge_matrix_of_integers, int64_t)
 
-CLONES void expunge_relearned(const double *limbs, const double *q, const double *p, ptrdiff_t w, double *out,
-                              const double *scales, double *square)
-{
-    const ptrdiff_t P = w * (w + 1) / 2;
-    for (ptrdiff_t j = 0, at = 0; j < w; at += w - j, j++) {
-        double *A = out + at, *B = A + P, *C = B + P;
-        row_of_expunge_exchanged(limbs + at, limbs + P + at, limbs + 2 * P + at, q + j, q + w + j, p + j, p + w + j,
-                                 w - j, A, B, C);
-        row_of_expunge_matrix(A, B, C, scales, w - j, square + j * (w + 1)); /* while they are in the cache */
+#define RELEARNED(NAME, KIND, EXCHANGE, FILL) /* fills a row of the matrix while its limbs are in the cache */          \
+    CLONES void NAME(const KIND *limbs, const double *q, const double *p, ptrdiff_t w, KIND *out,                    \
+                     const double *scales, double *square)                                                           \
+    {                                                                                                                \
+        const ptrdiff_t P = w * (w + 1) / 2;                                                                         \
+        for (ptrdiff_t j = 0, at = 0; j < w; at += w - j, j++) {                                                     \
+            KIND *A = out + at, *B = A + P, *C = B + P;                                                              \
+            row_of_##EXCHANGE(limbs + at, limbs + P + at, limbs + 2 * P + at, q + j, q + w + j, p + j, p + w + j,    \
+                              w - j, A, B, C);                                                                       \
+            row_of_##FILL(A, B, C, scales, w - j, square + j * (w + 1));                                             \
+        }                                                                                                            \
     }
-}
+
+RELEARNED(expunge_relearned, double, expunge_exchanged, expunge_matrix)
+RELEARNED(expunge_relearned_integers, int64_t, expunge_exchanged_integers, expunge_matrix_of_integers)
 
 static void add_row(const expunge_column *column, const double *x, const double *y, const double weights[2],
                     double *scratch, double *coded, ptrdiff_t width)

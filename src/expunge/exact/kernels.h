@@ -75,9 +75,11 @@ void expunge_packed(const double *sums, ptrdiff_t w, double *limbs);
 void expunge_matrix(const double *limbs, ptrdiff_t w, const double *scales, double *square);
 void expunge_matrix_of_integers(const int64_t *limbs, ptrdiff_t w, const double *scales, double *square);
 
-/* The same exchange of float limbs, and the matrix that the new ones stand for, in one pass. */
+/* The same exchange, and the matrix that the new limbs stand for, in one pass. */
 void expunge_relearned(const double *limbs, const double *q, const double *p, ptrdiff_t w, double *out,
                        const double *scales, double *square);
+void expunge_relearned_integers(const int64_t *limbs, const double *q, const double *p, ptrdiff_t w, int64_t *out,
+                                const double *scales, double *square);
 
 /* The lanes of one learner, and how the rows in them become integers. */
 typedef struct {

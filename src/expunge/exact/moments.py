@@ -30,7 +30,7 @@ class Moments:
         for tally in others:
             tally.add_to(limbs)
         rows, coded_rows = _counts(first, *others)
-        return cls(limbs, rows, _held(coded_rows))
+        return cls(limbs, rows, held(coded_rows))
 
     @property
     def integers(self) -> NDArray[np.int64]:
@@ -81,7 +81,7 @@ class Moments:
         for change in changes:
             change.add_to(limbs)
         rows, coded_rows = _counts(*changes)
-        return Moments(limbs, self.rows + rows, _held(self.coded_rows + coded_rows))
+        return Moments(limbs, self.rows + rows, held(self.coded_rows + coded_rows))
 
     def exchanged(self, before: Floats, after: Floats, rows: int) -> "Moments":
         """The moments with one coded row in the place of another, (1, w) or none each, and so many rows more."""
@@ -93,7 +93,7 @@ class Moments:
             return self.after(tally)
         kind = limb_type(self.coded_rows + len(before) + len(after))
         limbs = native.exchanged(self.limbs, before, after, kind)
-        return Moments(limbs, self.rows + rows, _held(self.coded_rows + len(after) - len(before)))
+        return Moments(limbs, self.rows + rows, held(self.coded_rows + len(after) - len(before)))
 
 
 def _counts(*tallies: Tally) -> tuple[int, int]:
@@ -101,7 +101,8 @@ def _counts(*tallies: Tally) -> tuple[int, int]:
     return sum(tally.rows for tally in tallies), sum(tally.coded_rows for tally in tallies)
 
 
-def _held(coded_rows: int) -> int:
+def held(coded_rows: int) -> int:
+    """So many coded rows, or an error if no limbs hold them exactly."""
     if coded_rows > INT_ROWS:
         raise CapacityExceeded(
             f"a learner can hold at most {INT_ROWS:,} coded rows exactly, got {coded_rows:,}; use more shards"

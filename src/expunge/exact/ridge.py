@@ -11,7 +11,7 @@ import numpy as np
 from .arrays import Floats
 from .blas import factorise, solve_transposed
 from .limbs import limb_scales, limb_type
-from .moments import Moments
+from .moments import Moments, held
 from .native import kernels
 from .threads import alone
 
@@ -72,18 +72,11 @@ def ridge_weights(
     return alone(solve)
 
 
-def relearned(
-    moments: Moments, column: Any, row: OneRow, *, bits: int, alpha: float
-) -> tuple[Moments, Floats | None] | None:
-    """Moments and weights after one row changed, from a native column; the weights are None if its system is singular.
-
-    None if limbs in float64 might not hold them.
-    """
-    if limb_type(moments.coded_rows + 2) is not np.float64:
-        return None
-    old = moments.limbs.astype(np.float64, copy=False)
+def relearned(moments: Moments, column: Any, row: OneRow, *, bits: int, alpha: float) -> tuple[Moments, Floats | None]:
+    """Moments and weights after one row changed, from a native column; no weights if the system is singular."""
+    old = moments.limbs.astype(limb_type(moments.coded_rows + 2), copy=False)
     limbs, W, before, after = alone(column.relearned, *row, old, bits, alpha, _LARGE)
-    coded_rows = moments.coded_rows - (before > 0) + (after > 0)
+    coded_rows = held(moments.coded_rows - (before > 0) + (after > 0))
     return Moments(limbs, moments.rows - before + after, coded_rows), W
 
 

@@ -94,10 +94,8 @@ class RidgeRule:
         self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change
     ) -> tuple[Moments, Floats | None]:
         if len(change.slots) == 1 and (one := _one_row(encoder, store, learner, change)) is not None:
-            after = relearned(state, *one, bits=encoder.bits, alpha=self.alpha)
-            if after is not None:
-                moments, W = after
-                return moments, W if W is not None or not moments.rows else self.model(moments, encoder)
+            moments, W = relearned(state, *one, bits=encoder.bits, alpha=self.alpha)
+            return moments, W if W is not None or not moments.rows else self.model(moments, encoder)
         moments = self._after(state, encoder, store, learner, change)
         return moments, self.model(moments, encoder)
 
