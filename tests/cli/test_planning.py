@@ -181,6 +181,18 @@ def test_explicit_options_win_over_a_plan_which_promises_nothing_then(plan_file,
     assert "validation rows" not in ok("status", *V)
 
 
+def test_a_place_that_is_taken_is_refused_before_anything_is_planned(shop, run, ok, monkeypatch):
+    ok("train", "sales.parquet", *V, *NAMES, "--alpha", "1")
+    monkeypatch.setattr("expunge.cli.models.small_plan", None, raising=False)
+    monkeypatch.setattr("expunge.cli.planning.small_plan", None)
+    code, out, err = run("train", "sales.parquet", *V, *NAMES)
+    assert (code, out) == (2, "")
+    assert err == "error: spend.vault exists already; add rows, or train it anew with --replace\n"
+    code, out, err = run("train", "sales.parquet", "--vault", "nowhere/a.vault", *NAMES)
+    assert (code, out) == (2, "")
+    assert "nowhere is no folder that can be written" in err
+
+
 def test_without_settings_train_makes_a_small_plan_and_says_so(shop, run, ok):
     code, out, err = run("train", "sales.parquet", *V, *NAMES)
     assert (code, out.startswith("learned 240 rows of 60 people")) == (0, True)

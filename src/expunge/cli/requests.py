@@ -96,7 +96,9 @@ def train(args: Namespace) -> None:
     """
     column = id_column(args)
     from ..vault import Vault
+    from ..vault.founding import check_place
 
+    check_place(args.vault, replace=args.replace)
     model, planned = settings(args)
     with terminal.progress(quiet=args.json) as told:
         made = Vault.create(

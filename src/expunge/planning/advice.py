@@ -64,7 +64,8 @@ def _against(choice: Candidate, references: Sequence[Reference]) -> list[str]:
         return []
     best = min(references, key=lambda one: one.error)
     if choice.error <= best.error:
-        return [f"Its error is {-_more(choice.error, best.error):.0%} below that of the best reference ({best.name})."]
+        less = abs(_more(choice.error, best.error))
+        return [f"Its error is {less:.0%} below that of the best reference ({best.name})."]
     less = -_more(best.error, choice.error)
     reason = "another kind of model, which follows this table more closely; exact forgetting itself costs no accuracy"
     return [f"The best reference ({best.name}) has {less:.0%} less error: it is {reason}."]

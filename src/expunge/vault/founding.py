@@ -54,6 +54,20 @@ def check_same_vault(places: Places, identity: VaultIdentity) -> None:
         raise InvalidFile(f"{places.ledger} is the ledger of another vault than {places.vault}")
 
 
+def taken(places: Places) -> InvalidSetting:
+    """The refusal to train a vault that is there."""
+    return InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
+
+
+def check_place(path: str | Path, *, replace: bool) -> None:
+    """Refuse a place where no vault can be trained, before anything that takes time; `Vault.create` looks again."""
+    places = Places.of(path)
+    if not replace and (places.vault / "current").exists():
+        raise taken(places)
+    if not places.vault.exists() and not os.access(places.vault.parent, os.W_OK):
+        raise InvalidSetting(f"{places.vault} cannot be made: {places.vault.parent} is no folder that can be written")
+
+
 @contextmanager
 def undone_if_it_fails(places: Places) -> Iterator["Founding"]:
     """Remove all that a first training has made if it fails, unless it was accepted."""

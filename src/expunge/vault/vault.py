@@ -23,7 +23,7 @@ from .certificates.keys import Keys
 from .certificates.waiting import waiting
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.manifest import Manifest
-from .founding import check_same_vault, undone_if_it_fails, wanted_schema
+from .founding import check_same_vault, taken, undone_if_it_fails, wanted_schema
 from .ledger.history import LoggedRequest, history
 from .ledger.ledger import Ledger
 from .ledger.records import KEY, Record
@@ -150,7 +150,7 @@ class Vault:
             writer = vault._writer
             with writer.locked(wait):
                 if writer.trained and not replace:
-                    raise InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
+                    raise taken(places)
                 started = _clock(reads=True)
                 with writer.preparing():
                     blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
