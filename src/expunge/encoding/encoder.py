@@ -78,7 +78,7 @@ class Encoder:
         return None if self.features.is_own else self.features.native(2.0**self.bits)
 
     def column(self, learner: int) -> Any:
-        """What computes natively, in one call, what becomes of a learner when one row changes; None if nothing can."""
+        """What trains a learner natively, and learns it anew when one row changes; None if nothing can."""
         return None if self.native is None else self._columns[learner]
 
     def as_column_takes(self, X: Floats) -> Floats:

@@ -394,7 +394,7 @@ cdef bint _solve(
 
 
 cdef class Column:
-    """The lanes of one learner and the bounds of its rows: what becomes of the learner when one row changes."""
+    """The lanes of one learner and the bounds of its rows: sums products, and learns anew if one row changes."""
 
     cdef expunge_column it
     cdef Map map
@@ -447,7 +447,7 @@ cdef class Column:
         double alpha,
         double large,
     ):
-        """Return the learner's new limbs, (3, P) of the same type, and weights, and the members of its coded row before and after.
+        """Return the new limbs, (3, P), weights, and how many rows the coded row had before and has after.
 
         In a stripe the row in this lane goes, if there is one, and the new one, (1, d) and (1, t) or None, comes. The
         rows are in the slots from ``first`` on, where ``live`` says so; if ``first`` is negative, the tables have only

@@ -333,7 +333,8 @@ CLONES void expunge_packed(const double *sums, ptrdiff_t w, double *limbs)
 MATRIX(expunge_matrix, double)
 MATRIX(expunge_matrix_of_integers, int64_t)
 
-#define RELEARNED(NAME, KIND, EXCHANGE, FILL) /* fills a row of the matrix while its limbs are in the cache */          \
+/* A row of the matrix is filled while its limbs are in the cache. */
+#define RELEARNED(NAME, KIND, EXCHANGE, FILL)                                                                        \
     CLONES void NAME(const KIND *limbs, const double *q, const double *p, ptrdiff_t w, KIND *out,                    \
                      const double *scales, double *square)                                                           \
     {                                                                                                                \
