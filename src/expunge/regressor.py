@@ -83,6 +83,10 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         orders of magnitude; or knots, a list of 2 to 256 rising numbers in the input's own units, which a piecewise
         linear map takes to 0, 1/m, 2/m, ..., 1. A list of such entries gives the input several times, once on each:
         ``scales=["linear", "log", ["linear", [0, 1, 5, 20]]]`` makes four scaled columns of three inputs.
+    target_scales : None, "linear", "log" or a list with one of these names per target
+        On which scale a target is learned. "log" is for amounts such as prices, where a tenth more matters alike for
+        small and for large ones: orders of magnitude are learned and predicted, and predictions come back in the
+        target's own units. They are then nearer to the median of what can be expected than to its mean.
     clip : bool
         Whether training rows outside declared bounds are clipped instead of refused.
     outside : {"clamp", "extrapolate"}
@@ -138,6 +142,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         bounds: BoundsLike = None,
         target_bounds: BoundsLike = None,
         scales: ScalesLike = None,
+        target_scales: ScalesLike = None,
         clip: bool = False,
         outside: Outside = "clamp",
         keep: Keep = "rows",
@@ -156,6 +161,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         self.bounds = bounds
         self.target_bounds = target_bounds
         self.scales = scales
+        self.target_scales = target_scales
         self.clip = clip
         self.outside = outside
         self.keep = keep

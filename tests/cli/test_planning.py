@@ -155,12 +155,33 @@ def test_a_column_that_a_schema_says_is_linear_gets_no_knots(shop, ok, run):
     assert status(ok)["scales"] == "1 linear, 1 linear and knots"
     assert "validation rows" in ok("status", *V)
     code, _, err = run("train", "sales.parquet", "--vault", "other.vault", *NAMES, "--plan", "plan.toml")
-    assert (code, "the plan was made for other scales of the inputs" in err) == (2, True)
+    assert (code, "the plan was made for other scales" in err) == (2, True)
     assert run("train", "sales.parquet", "--vault", "small.vault", "--schema", "schema.toml")[0] == 0
     assert json.loads(ok("status", "--vault", "small.vault", "--json"))["scales"] in (
         "1 linear, 1 linear and knots",
         "2 linear",
     )
+
+
+def amounts():
+    """The same with a target that multiplies."""
+    rows = sales(0)
+    return rows.set_column(3, "spend", pa.array(np.exp(1.5 * rows["spend"].to_numpy())))
+
+
+def test_a_target_that_multiplies_is_learned_on_a_log_scale_unless_the_schema_says_another(shop, ok, run):
+    pyarrow.parquet.write_table(amounts(), "sales.parquet")
+    assert "The target is learned on a log scale" in ok(*PLAN, "--out", "plan.toml")
+    assert document(shop / "plan.toml").settings.target_scales == ["log"]
+    ok("train", "sales.parquet", *V, *NAMES, "--plan", "plan.toml")
+    assert status(ok)["target_scales"] == "log"
+    assert ok("verify", *V)
+    code, _, err = run("train", "sales.parquet", "--vault", "small.vault", *NAMES)
+    assert (code, ", target on a log scale: R2" in err) == (0, True)
+    (shop / "schema.toml").write_text(LINEAR_AGE.replace('"number"', '"number"\nscale = "linear"', 1))
+    assert "on a log scale" not in ok("plan", "sales.parquet", "--schema", "schema.toml", "--max-features", "16")
+    code, _, err = run("train", "sales.parquet", "--vault", "o.vault", "--schema", "schema.toml", "--plan", "plan.toml")
+    assert (code, "the plan was made for other scales" in err) == (2, True)
 
 
 def test_training_by_a_plan_is_training_with_its_settings(plan_file, ok):
@@ -236,7 +257,7 @@ def test_a_plan_for_another_schema_is_refused(plan_file, run):
     (plan_file.parent / "schema.toml").write_text(about + columns)
     code, out, err = run("train", "sales.parquet", *V, "--schema", "schema.toml", "--plan", plan_file)
     assert (code, out) == (2, "")
-    assert "the plan was made for other scales of the inputs" in err
+    assert "the plan was made for other scales" in err
 
 
 BOUNDED = """id = "who"
@@ -274,7 +295,7 @@ def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_not
     assert (code, "other bounds of 'age', 'spend'" in err) == (2, True)
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 2", None])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 3", None])
 def test_a_file_that_is_no_plan_is_refused(shop, run, data):
     if data is not None:
         (shop / "bad.toml").write_bytes(data)

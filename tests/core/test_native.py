@@ -259,16 +259,18 @@ def test_a_map_that_somebody_derived_from_ours_computes_for_itself(rng):
     st.sampled_from([[[1]], [[2], [-1], [3]], [[1, 0, 1], [1, 1, 0], [0, 1, 0]]]),
     st.sampled_from([(0, 1), "unit", ([0, 0, 0.5], [1, 1, 0.5])]),
     st.sampled_from([None, "log"]),
+    st.sampled_from([None, ["linear", "log"]]),
     st.sampled_from([1, 7, 10**6]),
     st.integers(1, 2),
     st.integers(0, 2**20),
 )
-def test_whole_shards_are_learned_with_the_same_bits(code, bounds, scales, float_rows, threads, seed):
+def test_whole_shards_are_learned_with_the_same_bits(code, bounds, scales, target_scales, float_rows, threads, seed):
     """Also where stripes are empty, sums are folded, and threads share out learners of which some remain."""
     rng = np.random.default_rng(seed)
     X, y = rng.random((1200, 3)), rng.random((1200, 2))
     X[:, 2] = 0.5
     bounded = {"bounds": bounds, "target_bounds": (0, 1), "scales": None if bounds == "unit" else scales}
+    bounded["target_scales"] = target_scales
     model = CodedRegressor(code=Code(code), features=RandomFourier(5), random_state=0, **bounded).fit(X, y)
     model.unlearn(rng.permutation(1200)[: rng.choice([1, 600, 1190])])
     state = model._state

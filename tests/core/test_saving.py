@@ -217,7 +217,7 @@ HOSTILE = {
     "no JSON": lambda p: {"model__json": b"\xff\xfe"},
     "JSON that is no object": lambda p: {"model__json": b"[1]"},
     "deep JSON": lambda p: {"model__json": b"[" * 100_000},
-    "a newer version": lambda p: {"model__json": header(p, version=4)},
+    "a newer version": lambda p: {"model__json": header(p, version=5)},
     "no header": lambda p: {"model__json": None},
     "no rows": lambda p: {"X__npy": None},
     "too few rows": lambda p: {"X__npy": npy(np.zeros((3, 2)))},
@@ -275,6 +275,11 @@ HOSTILE = {
     "knots that are none": lambda p: {"model__json": header(p, scales=["log", [0.0, None, 1.0]])},
     "too many knots": lambda p: {"model__json": header(p, scales=["log", [*map(float, range(300))]])},
     "scales in deep lists": lambda p: {"model__json": header(p, scales=["log", [[["log"]]]])},
+    "an unknown scale of the target": lambda p: {"model__json": header(p, target_scales=["sqrt"])},
+    "knots of the target": lambda p: {"model__json": header(p, target_scales=[[0.0, 1.0]])},
+    "scales of other targets": lambda p: {"model__json": header(p, target_scales=["log", "log"])},
+    "target scales as nobody writes them": lambda p: {"model__json": header(p, target_scales="log")},
+    "target scales that are no list": lambda p: {"model__json": header(p, target_scales={"0": "log"})},
     "scales as nobody writes them": lambda p: {"model__json": header(p, scales="log")},
     "more columns than were projected": lambda p: {"model__json": header(p, scales=["log", ["log", "linear"]])},
     "parameters": lambda p: {"model__json": header(p, parameters={"learner": "x"})},
@@ -319,10 +324,10 @@ def test_a_hostile_file_is_refused(saved, what):
         CodedRegressor.load(saved)
 
 
-@pytest.mark.parametrize("version", [2, 4, None])
+@pytest.mark.parametrize("version", [3, 5, None])
 def test_a_file_of_another_version_says_what_to_do(saved, version):
     rewritten(saved, model__json=header(saved, version=version))
-    with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 3 only: use the release"):
+    with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 4 only: use the release"):
         CodedRegressor.load(saved)
 
 

@@ -53,6 +53,7 @@ def blueprint(bounds=None, columns=3, rule=RULES[0]):
         scales=Scales.of(None, columns),
         inputs=parse_bounds(bounds, columns, name="bounds"),
         targets=parse_bounds(None, 1, name="target_bounds"),
+        target_scales=Scales.of_targets(None, 1),
         intercept=False,
         clip=False,
         outside="clamp",

@@ -68,17 +68,18 @@ def test_the_bits_of_a_plan_by_hand():
     settings = 2 * 6**3 * 14 * 8 * 6 * 3
     score = 2 * math.log2(660 * 10**4)  # four digits of the error, and of its spread
     scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
-    assert bits(3, []) == pytest.approx(math.log2(settings) + score + scales + mixing)
+    assert bits(3, [], 0) == pytest.approx(math.log2(settings) + score + scales + mixing)
+    assert bits(3, [], 2) == bits(3, [], 0) + 2  # each of two targets on one of two scales
     which = math.log2(20 * 19 * 18 * 17 * 16 * 15 * 14 * 13 / math.factorial(8))  # twelve of twenty are mixed
     rest = math.log2(settings) + score
-    assert bits(20, []) == pytest.approx(rest + 60 * math.log2(54) + 144 * math.log2(63) + which)
+    assert bits(20, [], 0) == pytest.approx(rest + 60 * math.log2(54) + 144 * math.log2(63) + which)
     assert line_bits() == pytest.approx(score + math.log2(2 * 17 * 2))  # linear or not, penalties, outside
-    assert bits(3, [[], [1.0, 2.0, 4.0]]) - bits(3, []) == pytest.approx(1 + knot_bits([1.0, 2.0, 4.0]))
+    assert bits(3, [[], [1.0, 2.0, 4.0]], 0) - bits(3, [], 0) == pytest.approx(1 + knot_bits([1.0, 2.0, 4.0]))
 
 
 def test_a_plan_tells_as_many_bits_as_its_knots_have(planned):
     knots = [scale[1] for scale in planned.best.scales]
-    assert planned.bits == pytest.approx(bits(6, knots))
+    assert planned.bits == pytest.approx(bits(6, knots, 1))
 
 
 def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypatch):

@@ -37,7 +37,7 @@ def document(planned):
 def same(one, other):
     """Whether two documents say the same."""
     a, b = one.settings, other.settings
-    names = ("shards", "rate", "alpha", "scales", "outside", "random_state")
+    names = ("shards", "rate", "alpha", "scales", "target_scales", "outside", "random_state")
     shape = all(getattr(a, name) == getattr(b, name) for name in names)
     ours, theirs = a.features.get_params(), b.features.get_params()
     scales = np.array_equal(ours.pop("scale"), theirs.pop("scale"))
@@ -68,6 +68,9 @@ def test_what_is_written_is_read_back(document):
     assert read.to_toml() == document.to_toml()
     plain = replace(document, settings=replace(document.settings, scales=None))
     assert same(Document.parse(plain.to_toml()), plain)
+    log = replace(document, settings=replace(document.settings, target_scales=["log"]))
+    assert same(Document.parse(log.to_toml()), log)
+    assert not same(log, document)
     assert not same(plain, document)
 
 
@@ -100,7 +103,7 @@ def test_numbers_of_numpy_are_numbers(document):
 
 def test_another_version_is_refused(document):
     text = document.to_toml().replace(f"version = {VERSION}", "version = 99")
-    with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 2: plan again$"):
+    with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 3: plan again$"):
         Document.parse(text, name="my.toml")
 
 
@@ -108,7 +111,7 @@ NO_PLAN = r"^plan is no plan: make one with expunge plan --out FILE$"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "version = 2", "version = 2\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
+    "text", ["", "{", "version = 3", "version = 3\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidSetting, match=NO_PLAN):
@@ -147,15 +150,24 @@ def test_a_plan_with_a_line_less_is_refused(document):
         ("bounds", "[[], [], [], [nan, nan]]", "bounds must be a list with low and high"),
         ("bounds", "[[], [], [], [0, inf]]", "bounds must be a list with low and high"),
         ("bounds", "[{}, [], [], []]", "bounds must be a list with low and high"),
-        ("declared", "3", "declared must be a list with one scale per input, of which there are 3"),
+        ("declared", "3", "declared must be a list with one scale for each of 4 inputs and targets"),
         ("declared", "true", "declared must be a list"),
         ("declared", '"linear"', "declared must be a list"),
-        ("declared", "[]", "declared must be a list with one scale per input, of which there are 3"),
-        ("declared", '["linear", "linear"]', "declared must be a list with one scale per input, of which there are 3"),
-        ("declared", '["linear", "cubic", "linear"]', r"declared: scales\[1\] must be 'linear', 'log' or a list of"),
-        ("declared", '["linear", [1.0, nan], "linear"]', r"declared: scales\[1\]: knots must be finite"),
-        ("declared", '["linear", [[]], "linear"]', r"declared: scales\[1\]"),
-        ("declared", "[{a = 1}, 2024-01-01, true]", r"declared: scales\[0\]"),
+        ("declared", "[]", "declared must be a list with one scale for each of 4 inputs and targets"),
+        ("declared", '["linear", "linear"]', "declared must be a list with one scale for each of 4 inputs and targets"),
+        (
+            "declared",
+            '["linear", "cubic", "linear", "log"]',
+            r"declared: scales\[1\] must be 'linear', 'log' or a list of",
+        ),
+        ("declared", '["linear", [1.0, nan], "linear", "log"]', r"declared: scales\[1\]: knots must be finite"),
+        ("declared", '["linear", [[]], "linear", "log"]', r"declared: scales\[1\]"),
+        ("declared", "[{a = 1}, 2024-01-01, true, 1]", r"declared: scales\[0\]"),
+        ("declared", '["linear", "log", "linear", [0.0, 1.0]]', "declared: target_scales must be"),
+        ("target_scales", '["cubic"]', "target_scales must be None, 'linear', 'log' or a list"),
+        ("target_scales", '["log", "log"]', "of which there are 1; got"),
+        ("target_scales", "[[0.0, 1.0]]", "target_scales must be"),
+        ("target_scales", "3", "target_scales must be"),
         ("cosines", "0", "n_features must be a whole number of at least 1"),
         ("kernel", '"os.system"', "kernel must be one of"),
         ("linear", "3", "linear must be"),
@@ -169,7 +181,9 @@ def test_a_plan_with_a_line_less_is_refused(document):
     ],
 )
 def test_what_a_plan_says_is_checked(document, name, value, reason):
-    whole = replace(document, declared=["linear", None, ["linear", [0.0, 1.0]]], bounds=BOUNDS).to_toml()
+    declared = ["linear", None, ["linear", [0.0, 1.0]], "log"]
+    settings = replace(document.settings, target_scales=["log"])
+    whole = replace(document, declared=declared, settings=settings, bounds=BOUNDS).to_toml()
     text = re.sub(rf"(?m)^{name} = .*$", lambda found: f"{name} = {value}", whole)
     assert text != whole
     with pytest.raises(InvalidSetting, match=reason):
@@ -195,17 +209,18 @@ def test_other_inputs_are_refused(document):
     document.check(NAMES[:3], ["y"])
     for targets, declared, what in (
         (["z"], None, "another target"),
-        (["y"], ["log"] * 3, "other scales of the inputs"),
+        (["y"], ["log"] * 4, "other scales"),
     ):
         with pytest.raises(InvalidSetting, match=f"the plan was made for {what}, so its score says nothing"):
             document.check(NAMES[:3], targets, declared)
-    scaled = replace(document, declared=["log", ["linear", [0.0, 1.0, 5.0]], "linear"])
+    scaled = replace(document, declared=["log", ["linear", [0.0, 1.0, 5.0]], "linear", "log"])
     Document.parse(scaled.to_toml()).check(NAMES[:3], ["y"], scaled.declared)
-    partly = replace(document, declared=["linear", None, None])
-    assert 'declared = ["linear", "planned", "planned"]\n' in partly.to_toml()
-    Document.parse(partly.to_toml()).check(NAMES[:3], ["y"], ["linear", None, None])
-    with pytest.raises(InvalidSetting, match="other scales of the inputs"):
-        partly.check(NAMES[:3], ["y"], [None, "linear", None])
+    partly = replace(document, declared=["linear", None, None, None])
+    assert 'declared = ["linear", "planned", "planned", "planned"]\n' in partly.to_toml()
+    Document.parse(partly.to_toml()).check(NAMES[:3], ["y"], ["linear", None, None, None])
+    for declared in ([None, "linear", None, None], ["linear", None, None, "log"]):
+        with pytest.raises(InvalidSetting, match="other scales"):
+            partly.check(NAMES[:3], ["y"], declared)
     first, second, third = NAMES[:3]
     for inputs, what in (
         ((second, first, third), "its inputs are in another order"),

@@ -129,14 +129,14 @@ def test_unit_bounds_have_no_scales(table):
     X, y, _ = table
     made = quick(X, y / 4, bounds="unit", target_bounds="unit")
     assert made.best.scales is None
-    assert made.bits == pytest.approx(bits(3, []))
+    assert made.bits == pytest.approx(bits(3, [], 0))
     made.best.fit(X, y / 4)
 
 
 def test_the_scales_of_the_caller_are_kept(table):
     made = quick(*table, scales="linear")
     assert made.best.scales == "linear"
-    assert made.bits == pytest.approx(bits(3, []))
+    assert made.bits == pytest.approx(bits(3, [], 1))
 
 
 def test_the_plan_proposes_scales_only_for_inputs_whose_entry_is_none(table, quickly):
@@ -145,7 +145,7 @@ def test_the_plan_proposes_scales_only_for_inputs_whose_entry_is_none(table, qui
     given = made.best.scales
     assert (given[0], given[2]) == ("linear", "log")
     assert given[1] == quickly.best.scales[1] != "linear"
-    assert made.bits == pytest.approx(bits(4, [given[1][1]]))
+    assert made.bits == pytest.approx(bits(4, [given[1][1]], 1))
     made.best.fit(X, y)
     assert quick(X, y, ids, scales=[None] * 3).best.scales == quickly.best.scales
     unit = quick(X, y / 4, bounds="unit", target_bounds="unit", scales=[None, "linear", None])

@@ -33,12 +33,12 @@ def digests() -> dict[str, str]:
     found = {}
     plain = Scales.of(None, 3)
     models = {
-        "fourier": (fourier(golden, RandomFourierMap(16)), plain, 0),
-        "powers": (PowersMap(3).restore(3, {}), plain, 0),
-        "scales": (fourier(golden["scaled"], SCALED), SCALES, 3),
+        "fourier": (fourier(golden, RandomFourierMap(16)), plain, None, 0),
+        "powers": (PowersMap(3).restore(3, {}), plain, None, 0),
+        "scales": (fourier(golden["scaled"], SCALED), SCALES, "log", 3),
     }
-    for name, (features, scales, shift) in models.items():
-        state = learned(golden, features, scales, shift)
+    for name, (features, scales, target_scales, shift) in models.items():
+        state = learned(golden, features, scales, target_scales, shift)
         found[name] = state.ensemble.digest()
         gone = draw_slots(state.blueprint.key, 0, 64, 6)[golden["unlearned"]]
         found[f"{name}, unlearned"] = state.after(Change(gone)).commit().ensemble.digest()
@@ -50,7 +50,7 @@ def fourier(golden, features) -> RandomFourierMap:
     return features.copy().restore(len(drawn["projection"]), drawn)
 
 
-def learned(golden, features, scales, shift) -> State:
+def learned(golden, features, scales, target_scales, shift) -> State:
     blueprint = Blueprint(
         key=np.array(golden["key"], dtype=np.uint64),
         code=Code(np.array(golden["G"])),
@@ -58,6 +58,7 @@ def learned(golden, features, scales, shift) -> State:
         scales=scales,
         inputs=parse_bounds(None, 3, name="bounds"),
         targets=parse_bounds(None, 1, name="target_bounds"),
+        target_scales=Scales.of_targets(target_scales, 1),
         intercept=True,
         clip=False,
         outside="clamp",
@@ -65,7 +66,7 @@ def learned(golden, features, scales, shift) -> State:
         rule=RidgeRule(1e-3),
         aggregate="mean",
     )
-    X, y = np.array(golden["X"]) / 1024 + shift, np.array(golden["y"])[:, None] / 1024
+    X, y = np.array(golden["X"]) / 1024 + shift, np.array(golden["y"])[:, None] / 1024 + shift
     slots = draw_slots(blueprint.key, 0, len(X), blueprint.code.shards)
     return State.learn(blueprint, Rows.place(X, y, slots, room(len(X), blueprint.code.shards)), len(X))
 

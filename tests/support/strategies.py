@@ -93,7 +93,8 @@ def regressors(draw, learners=True, own_features=False):
         "random_state": draw(st.integers(0, 9)),
     }
     target_bounds = draw(st.sampled_from([None, (-2, 2), "unit"]))
-    parameters |= {"bounds": bounds, "target_bounds": target_bounds}
+    target_scales = draw(st.sampled_from([None, "linear"] if target_bounds == "unit" else [None, "log"]))
+    parameters |= {"bounds": bounds, "target_bounds": target_bounds, "target_scales": target_scales}
     if bounds in DECLARED and target_bounds is not None:
         parameters["keep"] = draw(st.sampled_from(["rows", "coded"]))
     if learners and draw(st.integers(0, 3)) == 0:

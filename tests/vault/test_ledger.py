@@ -51,8 +51,8 @@ def test_a_newer_version_is_refused_by_name(copies):
     path = copies()
     (manifest,) = of_kind(path, "manifest")
     content = json.loads(manifest.read_bytes())
-    manifest.write_bytes(json.dumps({**content, "version": 6}, sort_keys=True, separators=(",", ":")).encode())
-    with pytest.raises(InvalidFile, match="has version 6; this release reads version 5 only: use the release"):
+    manifest.write_bytes(json.dumps({**content, "version": 7}, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(InvalidFile, match="has version 7; this release reads version 6 only: use the release"):
         Vault.open(path)
 
 

@@ -96,7 +96,10 @@ def test_targets_come_in_the_order_of_the_schema_and_booleans_are_bounded():
         (f'target = "y"\n{Y}[columns.x]\nkind = "ignore"', "there are no inputs"),
         (f'target = "y"\n{X}[columns.y]\nkind = "date"', "target 'y' must be .* a number or a boolean"),
         (f'target = "y"\n{X}[columns.y]\nkind = "number"\nfill = 1', "target 'y' must have no fill"),
-        (f'target = "y"\n{X}[columns.y]\nkind = "number"\nscale = "log"', "target 'y' must have no scale"),
+        (
+            f'target = "y"\n{X}[columns.y]\nkind = "number"\nscale = [0, 1]',
+            "the scale of target 'y' must be 'linear' or 'log'",
+        ),
         (
             f'target = "y"\n{X}[columns.y]\nkind = "number"\nlow = 0\nhigh = 1\nclip = true',
             "target 'y' must have no clip",

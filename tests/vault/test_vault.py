@@ -265,6 +265,46 @@ def test_the_status_tells_all_parameters_of_the_features(tmp_path):
     assert told == "RandomFourier(n_features=3, kernel='gaussian', scale=array of shape (2,), linear=True)"
 
 
+AMOUNTS = """id = "who"
+target = "y"
+[columns.y]
+kind = "number"
+SCALE
+[columns.x0]
+kind = "number"
+[columns.x1]
+kind = "number"
+"""
+
+
+@pytest.mark.parametrize("said", ["schema", "model", "both"])
+def test_a_target_on_a_log_scale_is_learned_and_forgotten_as_in_memory(tmp_path, said):
+    names = people()
+    data = random_table(names)
+    data = data.set_column(3, "y", pa.array(np.exp(3 * data["y"].to_numpy())))
+    schema = Schema.parse(AMOUNTS.replace("SCALE", "" if said == "model" else 'scale = "log"'))
+    model = small(target_scales=None if said == "schema" else ["log"])
+    vault = made(tmp_path / "v.vault", data, target=None, id=None, schema=schema, model=model)
+    X, y = np.column_stack([data["x0"], data["x1"]]), data["y"].to_numpy()
+    memory = small(target_scales="log").fit(X, y, ids=names)
+    assert vault.status().target_scales == "log"
+    for gone in (["person-3"], ["person-2", "person-11"]):
+        assert bits(vault) == bits(memory)
+        np.testing.assert_array_equal(vault.predict(data), memory.predict(X))
+        vault.unlearn(gone)
+        memory.unlearn(gone)
+    assert bits(vault) == bits(memory) == bits(Vault.open(tmp_path / "v.vault"))
+    assert vault.verify().ok
+    assert bits(memory) != bits(small().fit(X, y, ids=names))
+
+
+def test_a_model_with_another_scale_of_the_target_than_the_schema_is_refused(tmp_path):
+    schema = Schema.parse(AMOUNTS.replace("SCALE", 'scale = "linear"'))
+    with pytest.raises(InvalidSetting, match="the schema says that 'y' is linear, and target_scales gives it another"):
+        made(tmp_path / "v.vault", target=None, id=None, schema=schema, model=small(target_scales="log"))
+    assert not (tmp_path / "v.vault").exists()
+
+
 # Outside the bounds
 
 FAR = np.array([[0.5, 0.5], [-9.0, 0.5], [0.5, 9.0], [-9.0, 9.0], [1.0, -1.0]])

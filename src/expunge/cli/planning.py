@@ -105,7 +105,8 @@ def small_plan(args: Namespace) -> "Document | None":
         terminal.note(f"{error}; training one linear learner")
         return None
     document = _document(made, schema)
-    terminal.note(f"planned: {made.choice.code}, {made.choice.in_words}, alpha={made.choice.alpha:g}: {document.score}")
+    choice, log = made.choice, ", target on a log scale" if "log" in made.choice.target_scales else ""
+    terminal.note(f"planned: {choice.code}, {choice.in_words}, alpha={choice.alpha:g}{log}: {document.score}")
     return document
 
 
@@ -123,7 +124,7 @@ def read_plan(args: Namespace) -> "tuple[Document, bool]":
     document = Document.parse(text, name=str(path))
     schema = _schema(args)
     bounds = _bounds(schema)
-    document.check(schema.inputs, schema.targets, _declared(schema), bounds)
+    document.check(schema.inputs, schema.targets, _all_declared(schema), bounds)
     if new := document.unbounded(bounds):
         terminal.note(f"the plan was made without the bounds of {named(new)}: its score is not promised")
     return document, not new
@@ -132,9 +133,9 @@ def read_plan(args: Namespace) -> "tuple[Document, bool]":
 def _document(made: "Plan", schema: "Schema") -> "Document":
     from ..planning.document import Document
 
-    declared = _declared(schema)
-    scales = declared is None or None in declared  # the plan chose some
-    about: dict[str, Any] = {"targets": schema.targets, "declared": declared, "bounds": _bounds(schema)}
+    inputs = _declared(schema)
+    scales = inputs is None or None in inputs  # the plan chose some
+    about: dict[str, Any] = {"targets": schema.targets, "declared": _all_declared(schema), "bounds": _bounds(schema)}
     return Document.of(made, schema.inputs, scales=scales, **about)
 
 
@@ -153,6 +154,12 @@ def _declared(schema: "Schema") -> list[Any] | None:
     if any(scale not in (None, "linear") for scale in said):
         return schema.scales()
     return said if "linear" in said else None
+
+
+def _all_declared(schema: "Schema") -> list[Any] | None:
+    """The same of inputs and then targets."""
+    declared = [*(_declared(schema) or [None] * len(schema.inputs)), *schema.target_scales()]
+    return None if declared.count(None) == len(declared) else declared
 
 
 def _schema(args: Namespace) -> "Schema":
@@ -174,6 +181,7 @@ def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: 
             bounds=schema.bounds(),
             target_bounds=schema.target_bounds(),
             scales=_declared(schema),
+            target_scales=schema.target_scales(),
             clip=True,  # training says which rows are outside, and this may be another table
             rows=seen.total,
             progress=told,

@@ -4,6 +4,7 @@ Value by value, by comparisons, frexp and + - * /, which IEEE 754 fixes to the l
 rows beside it show in a scaled value.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -31,6 +32,9 @@ _LOG2 = (
     0.24292909107650873,
 )
 
+# 2^f - 1 = sum over k of (f log 2)^k / k!, for f from -1/2 to 1/2 within 1e-17 of it.
+_EXP2 = tuple(math.log(2) ** k / math.factorial(k) for k in range(1, 14))
+
 
 class Curves:
     """The map of rows in their own units to scaled columns; column j is ``scales[j]`` of the input ``source[j]``."""
@@ -39,8 +43,8 @@ class Curves:
         self._bounds, self._source = bounds, source
         self._logs = np.flatnonzero([scale == "log" for scale in scales])
         self._ratio = _ratios(bounds)[source[self._logs]]
+        self._ratio[self._ratio == 0.0] = 1.0  # of a constant column, which is zero
         self._whole = log2_of_one_plus(self._ratio)
-        self._whole[self._whole == 0.0] = 1.0  # of a constant column, which is zero
         self._bent = np.flatnonzero([not isinstance(scale, str) for scale in scales])
         self._bent_source = source[self._bent]
         self._pieces = _Pieces([scale for scale in scales if not isinstance(scale, str)])
@@ -55,6 +59,15 @@ class Curves:
             scaled[:, self._bent] = self._pieces(X.take(self._bent_source, axis=1))
             scaled[:, self._constant] = 0.0
         return scaled
+
+    def undone(self, scaled: Floats) -> Floats:
+        """Where values lie between the bounds, 0 and 1, whose scaled columns these are; there are no knots."""
+        between = scaled.copy()
+        values = scaled.take(self._logs, axis=1)
+        sizes = exp2_minus_one(np.abs(values) * self._whole)
+        sizes /= self._ratio
+        between[:, self._logs] = np.copysign(sizes, values)
+        return between
 
     def _log(self, t: Floats) -> Floats:
         """sign(t) log(1 + c |t|) / log(1 + c), where t is 0 and 1 on the bounds, and so is this, exactly."""
@@ -113,6 +126,20 @@ def log2_of_one_plus(v: Floats) -> Floats:
     value += _LOG2[0]
     value *= s
     value += exponent
+    return value
+
+
+def exp2_minus_one(x: Floats) -> Floats:
+    """2^x - 1 for x >= 0, within a few last bits of it; beyond 1000 as there."""
+    x = np.minimum(x, 1000.0)
+    whole = np.rint(x)
+    f, power = x - whole, np.ldexp(1.0, whole.astype(np.int32))
+    value = f * _EXP2[-1]
+    for coefficient in _EXP2[-2::-1]:
+        value += coefficient
+        value *= f
+    value *= power
+    value += power - 1.0
     return value
 
 

@@ -29,6 +29,7 @@ class Encoder:
     scales: Scales
     inputs: Bounds
     targets: Bounds
+    target_scales: Scales
     intercept: bool
     outside: Outside
 
@@ -68,7 +69,7 @@ class Encoder:
         Row k is added to coded row ``owner[k]`` of each set with ``weights[set, k]``: (n, d), (n, t), (n,), (sets, n)
         -> (sets, count, width).
         """
-        arrays = (np.ascontiguousarray(array) for array in (self._scaled(X), self.targets.scale(y), owner, weights))
+        arrays = (np.ascontiguousarray(array) for array in (self._scaled(X), self.scaled_targets(y), owner, weights))
         coded: Floats = self.native.coded(*arrays, count, self.intercept)
         return coded
 
@@ -81,15 +82,20 @@ class Encoder:
         """What trains a learner natively, and learns it anew when one row changes; None if nothing can."""
         return None if self.native is None else self._columns[learner]
 
-    def as_column_takes(self, X: Floats) -> Floats:
-        """Rows as a `column` takes them: in their own units, or scaled where there is more to scaling than bounds."""
-        return np.ascontiguousarray(X if self.scales.plain else self._scaled(X))
+    @cached_property
+    def plain(self) -> bool:
+        """Whether there is no more to scaling than bounds: a `column` then takes rows in their own units."""
+        return self.scales.plain and self.target_scales.plain
+
+    def as_column_takes(self, X: Floats, y: Floats) -> tuple[Floats, Floats]:
+        """Rows as a `column` takes them: in their own units, or scaled if they are not `plain`."""
+        rows = (X, y) if self.plain else (self._scaled(X), self.scaled_targets(y))
+        return np.ascontiguousarray(rows[0]), np.ascontiguousarray(rows[1])
 
     @cached_property
     def _columns(self) -> list[Any]:
-        inputs, targets = (None if b.unit else np.array([b.low, b.high]) for b in (self.inputs, self.targets))
-        if not self.scales.plain:
-            inputs = None
+        sides = (self.inputs, self.targets)
+        inputs, targets = (np.array([b.low, b.high]) if self.plain and not b.unit else None for b in sides)
         rows = inputs, targets, self.n_targets, self.intercept
         return [native_column(self.native, c.lanes.astype(np.int64), c.floats, *rows) for c in self.code.columns]
 
@@ -116,6 +122,7 @@ class Encoder:
 
     def unscaled(self, predicted: Floats) -> Floats:
         """Predictions in the targets' own units; with outside="clamp" inside the bounds of the targets."""
+        predicted = self.target_scales.undone(self.targets)(predicted)
         if (native := kernels()) is not None and not self.targets.unit:
             limits = self.targets if self.outside == "clamp" else self._no_limits
             predicted = np.array(predicted, order="C")  # it is overwritten, and a caller may have cut it from others
@@ -132,6 +139,11 @@ class Encoder:
     def _scaled(self) -> Callable[[Floats], Floats]:
         return self.scales.within(self.inputs)
 
+    @cached_property
+    def scaled_targets(self) -> Callable[[Floats], Floats]:
+        """The map of targets in their own units to what is learned: (b, t) -> (b, t)."""
+        return self.target_scales.within(self.targets)
+
     def _fill(self, Z: Floats, X: Floats, y: Floats) -> None:
         p, unit = self.n_weights, 2.0**self.bits
         phi = self.features_of(X, unit)
@@ -140,7 +152,7 @@ class Encoder:
         np.rint(phi, out=Z[:, : p - self.intercept])
         if self.intercept:
             Z[:, p - 1] = unit
-        np.rint(self.targets.scale(y) * unit, out=Z[:, p:])
+        np.rint(self.scaled_targets(y) * unit, out=Z[:, p:])
 
     def _check_own(self, phi: Floats, rows: int, unit: float) -> None:
         """Refuse features of a user's map for which the sums of a learner would not be exact."""

@@ -1,5 +1,7 @@
 """Scales: monotone maps of the inputs to [0, 1], declared like bounds. An input may be given on several at once.
 
+A target has one scale, on which it is learned, and predictions come back from it; it has no knots.
+
 "linear" is where a value lies between the bounds, "log" the same in orders of magnitude, and knots are a piecewise
 linear map that was written down. A scale never looks at rows; only the bounds, where they are observed, belong to them.
 """
@@ -46,6 +48,17 @@ class Scales:
             )
         return cls(tuple(_entry(entry, f"scales[{j}]") for j, entry in enumerate(spec)))
 
+    @classmethod
+    def of_targets(cls, spec: ScalesLike, targets: int) -> Self:
+        """Read a ``target_scales`` parameter for so many targets."""
+        names = list(spec) if isinstance(spec, list | tuple) else ["linear" if spec is None else spec] * targets
+        if len(names) != targets or not all(isinstance(name, str) and name in _NAMES for name in names):
+            raise InvalidSetting(
+                f"target_scales must be None, 'linear', 'log' or a list with one of these names per target, of which "
+                f"there are {targets}; got {spec!r}"
+            )
+        return cls(tuple((name,) for name in names))
+
     @cached_property
     def plain(self) -> bool:
         """Whether every input is given once and linear, as without scales."""
@@ -68,11 +81,13 @@ class Scales:
         entries = [[scale if isinstance(scale, str) else list(scale) for scale in scales] for scales in self.given]
         return [entry[0] if len(entry) == 1 else entry for entry in entries]
 
-    def check(self, bounds: Bounds) -> None:
+    def check(self, bounds: Bounds, *, target: bool = False) -> None:
         """Refuse scales of values that are taken as they are."""
         if bounds.unit and any(scale != "linear" for scales in self.given for scale in scales):
+            side, values = ("target_", "targets") if target else ("", "inputs")
             raise InvalidSetting(
-                "bounds='unit' takes the inputs as they are, so scales must be 'linear'; declare or observe the bounds"
+                f"{side}bounds='unit' takes the {values} as they are, so {side}scales must be 'linear'; declare or "
+                "observe the bounds"
             )
 
     def within(self, bounds: Bounds) -> Callable[[Floats], Floats]:
@@ -81,9 +96,17 @@ class Scales:
             return bounds.scale
         return Curves([scale for scales in self.given for scale in scales], self.source, bounds)
 
+    def undone(self, bounds: Bounds) -> Callable[[Floats], Floats]:
+        """The map back from scaled targets to where they lie between the bounds, 0 and 1: (b, t) -> (b, t)."""
+        return _same if self.plain else Curves([scale for (scale,) in self.given], self.source, bounds).undone
+
     def spread(self, X: Floats, bounds: Bounds) -> Floats:
         """Scale rows in their own units, (b, d) -> (b, d'): what a feature map sees of them."""
         return self.within(bounds)(X)
+
+
+def _same(values: Floats) -> Floats:
+    return values
 
 
 def _entry(entry: Any, where: str) -> tuple[Scale, ...]:

@@ -32,6 +32,7 @@ class Blueprint:
     scales: Scales
     inputs: Bounds  # declared: NaN where observed
     targets: Bounds
+    target_scales: Scales
     intercept: bool
     clip: bool
     outside: Outside
@@ -46,6 +47,7 @@ class Blueprint:
                 "observed ones move with a row, and without the rows nothing could be fitted again"
             )
         self.scales.check(self.inputs)
+        self.target_scales.check(self.targets, target=True)
         self.features.describe(), self.rule.describe()  # refuse what no digest could describe
         if self.intercept and not (sums := self.code.G.sum(axis=0)).all():
             raise InvalidSetting(
@@ -97,6 +99,7 @@ class Blueprint:
             scales=self.scales,
             inputs=extents.inputs.bounds,
             targets=extents.targets.bounds,
+            target_scales=self.target_scales,
             intercept=self.intercept,
             outside=self.outside,
         )
@@ -122,6 +125,7 @@ def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleO
         scales=scales,
         inputs=parse_bounds(settings.bounds, inputs, name="bounds"),
         targets=parse_bounds(settings.target_bounds, targets, name="target_bounds"),
+        target_scales=Scales.of_targets(settings.target_scales, targets),
         intercept=bool(settings.fit_intercept) and made.wants_ones(code),
         clip=bool(settings.clip),
         outside=settings.outside,

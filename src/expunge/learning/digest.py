@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..encoding.encoder import Encoder
 
-DIGEST_VERSION = 3
+DIGEST_VERSION = 4
 
 
 def digest(encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_], fingerprints: Sequence[bytes]) -> str:
@@ -45,6 +45,7 @@ def _public_values(encoder: Encoder) -> dict[str, Any]:
         "unit": [encoder.inputs.unit, encoder.targets.unit],
         "features": encoder.features.describe(),
         "scales": encoder.scales.spec(),
+        "target_scales": encoder.target_scales.spec(),
         "outside": encoder.outside,
     }
 

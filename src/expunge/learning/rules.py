@@ -178,8 +178,8 @@ def _one_row(encoder: Encoder, store: Store, learner: int, change: Change) -> tu
     stripe = store.stripe(encoder, learner, slot)
     if stripe is None:
         return None
-    new = None if change.X is None else encoder.as_column_takes(change.X)
-    return column, (*stripe, slot % len(encoder.code.G), new, change.y)
+    new = (None, None) if change.X is None or change.y is None else encoder.as_column_takes(change.X, change.y)
+    return column, (*stripe, slot % len(encoder.code.G), *new)
 
 
 def _share(encoder: Encoder, learner: int, rows: int) -> int:

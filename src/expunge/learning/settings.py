@@ -38,6 +38,7 @@ class Settings:
     bounds: BoundsLike = None
     target_bounds: BoundsLike = None
     scales: ScalesLike = None
+    target_scales: ScalesLike = None
     clip: bool = False
     outside: Outside = "clamp"
     keep: Keep = "rows"

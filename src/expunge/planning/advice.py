@@ -19,6 +19,8 @@ def advice(
     said = [f"Train {what}: R2 {choice.r2:.4f} on validation rows, about {_ms(choice.forget_ms)} to forget a row."]
     if choice.features == "identity":
         said.append("It is a linear model, without cosines.")
+    if "log" in choice.target_scales:
+        said.append("The target is learned on a log scale: small models did better so.")
     if choice.outside == "extrapolate":
         said.append("Rows outside the bounds are extrapolated: rows that judged were predicted better so.")
     if doubt is not None and doubt >= 0:

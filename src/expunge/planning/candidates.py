@@ -30,6 +30,8 @@ class Candidate:
     features, in_words, cosines
         The features, as the command line writes them (but for the relevance of single inputs) and in words, and how
         many of them are cosines; "identity" is a linear model.
+    target_scales : str
+        On which scale each target is learned: "linear" or "log".
     outside : str
         What is predicted for rows outside the bounds: "clamp" or "extrapolate".
     alpha : float
@@ -52,6 +54,7 @@ class Candidate:
     features: str
     in_words: str
     cosines: int
+    target_scales: str
     outside: str
     alpha: float
     error: float
@@ -92,6 +95,7 @@ class Tried:
             features=described(self.settings.features),
             in_words=in_words(self.settings.features),
             cosines=_cosines(self.settings),
+            target_scales=", ".join(self.settings.target_scales or ["linear"]),
             outside=self.settings.outside,
             alpha=float(self.settings.alpha),
             error=error,

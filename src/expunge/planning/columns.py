@@ -23,18 +23,19 @@ GRID = _MIDDLE * 3 // 2 + 2 * _OUTSIDE  # steps from the first knot to the last,
 _LEAST = -1022  # the least power of two that is a step
 
 
-def split_scales(scales: ScalesLike, inputs: int) -> tuple[ScalesLike, list[int]]:
+def split_scales(scales: ScalesLike, inputs: int, *, unit: bool) -> tuple[ScalesLike, list[int]]:
     """The scales that a caller gives, "linear" for inputs that are left to the plan, and which these are.
 
-    None leaves all of them, None as an entry of a list leaves one.
+    None leaves all of them, None as an entry of a list leaves one; those that are taken as they are (``unit``) are not
+    left.
     """
     if scales is None:
-        return None, list(range(inputs))
+        return None, [] if unit else list(range(inputs))
     if not isinstance(scales, list | tuple):
         return scales, []
     said = ["linear" if one is None else one for one in scales]
     Scales.of(said, inputs)  # refuse what is none, and a list of another length
-    return said, [j for j, one in enumerate(scales) if one is None]
+    return said, [j for j, one in enumerate(scales) if one is None and not unit]
 
 
 def completed(said: ScalesLike, left: Sequence[int], X: Floats) -> ScalesLike:

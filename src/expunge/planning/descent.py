@@ -50,11 +50,11 @@ class Batch:
         have no part in making them.
         """
         turn, k = divmod(step, len(ground.folds))
-        fold, unit = ground.folds[k], np.sqrt(ground.variance)
+        fold = ground.folds[k]
         again, quarter = divmod(turn, int(fold.quarters.max()) + 1)
         judge = fold.quarters == quarter
         learned, judging = _part(np.flatnonzero(~judge), LEARNED, turn), _part(np.flatnonzero(judge), _JUDGING, again)
-        targets = fold.encoder.unscaled(fold.targets) / unit
+        targets = fold.targets / fold.spread
         return cls(fold.Z[learned], targets[learned], fold.Z[judging], targets[judging])
 
 

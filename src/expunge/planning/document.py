@@ -22,7 +22,7 @@ from ..learning.settings import Settings
 if TYPE_CHECKING:
     from .planner import Plan
 
-VERSION = 2
+VERSION = 3
 DIGITS = 4  # of the error in a score, and of its spread: these are read from rows, too
 
 _SHAPE = ("shards", "rate", "alpha", "outside")
@@ -65,7 +65,8 @@ class Document:
     settings: Settings  # with scales only if the plan proposes them
     score: Score
     targets: tuple[str, ...] = ()
-    declared: list[Any] | None = None  # scales of the schema that it was made for, per input; None is left to the plan
+    # Scales of the schema that it was made for, of inputs and then targets; None is left to the plan.
+    declared: list[Any] | None = None
 
     bounds: tuple[Pair, ...] = ()  # its bounds, of inputs and then targets; () declares none
 
@@ -92,6 +93,7 @@ class Document:
             features=features,
             alpha=best.alpha,
             scales=best.scales if scales else None,
+            target_scales=best.target_scales,
             outside=best.outside,
             random_state=best.random_state,
         )
@@ -110,14 +112,15 @@ class Document:
             yield from _entries({"declared": [_LEFT if one is None else one for one in self.declared]})
         if self.bounds:
             yield from _entries({"bounds": [pair or () for pair in self.bounds]})
-        if settings.scales is not None:
-            yield from _entries({"scales": settings.scales})
+        for name in ("scales", "target_scales"):
+            if (given := getattr(settings, name)) is not None:
+                yield from _entries({name: given})
         yield from _entries({name: getattr(settings, name) for name in _SHAPE} | {"seed": settings.random_state})
         if isinstance(features, RandomFourierMap):
             yield "\n[features]"
-            given = {"cosines": features.n_features, "kernel": features.kernel, "linear": features.linear}
+            shape = {"cosines": features.n_features, "kernel": features.kernel, "linear": features.linear}
             order = {} if features.order is None else {"order": features.order}
-            yield from _entries(given | order | {"scale": features.scale, "seed": features.random_state})
+            yield from _entries(shape | order | {"scale": features.scale, "seed": features.random_state})
         else:
             yield from _entries({"features": _IDENTITY})
         yield "\n[score]"
@@ -142,13 +145,13 @@ class Document:
             if not isinstance(found[name], list) or not all(isinstance(one, str) for one in found[name]):
                 raise InvalidSetting(f"{name} must be a list of names")
         features = None if found["features"] == _IDENTITY else _drawn(dict(found["features"]))
-        given = {name: found[name] for name in _SHAPE}
-        settings = Settings(**given, features=features, scales=found.get("scales"), random_state=found["seed"])
+        given = {name: found[name] for name in _SHAPE} | {name: found.get(name) for name in ("scales", "target_scales")}
+        settings = Settings(**given, features=features, random_state=found["seed"])
         settings.check()
-        Scales.of(settings.scales, len(inputs))  # refuse what is none
+        Scales.of(settings.scales, len(inputs)), Scales.of_targets(settings.target_scales, len(targets))  # or refuse
         as_generator(settings.random_state)  # refuse what is no seed
         told = Score(**{one.name: _number(score[one.name]) for one in fields(Score)})
-        declared = _declared(found.get("declared"), len(inputs))
+        declared = _declared(found.get("declared"), len(inputs), len(targets))
         bounds = _bounds(found.get("bounds"), len(inputs) + len(targets))
         return cls(tuple(inputs), settings, told, tuple(targets), declared, bounds)
 
@@ -172,7 +175,7 @@ class Document:
         if tuple(inputs) == self.inputs:
             what = "target" if tuple(targets) != self.targets else "scales" if declared != self.declared else ""
             if what:
-                other = "another target" if what == "target" else "other scales of the inputs"
+                other = "another target" if what == "target" else "other scales"
                 raise InvalidSetting(f"the plan was made for {other}, so its score says nothing of this: plan again")
             if moved := [name for name, ours, theirs in self._bounds(bounds) if ours is not None and ours != theirs]:
                 which = named(moved)
@@ -211,14 +214,17 @@ def _drawn(given: dict[str, Any]) -> RandomFourierMap:
     return features
 
 
-def _declared(found: object, inputs: int) -> list[Any] | None:
+def _declared(found: object, inputs: int, targets: int) -> list[Any] | None:
     """The scales that a schema declared, None where it left them to the plan."""
     if found is None:
         return None
-    if not isinstance(found, list) or len(found) != inputs:
-        raise InvalidSetting(f"declared must be a list with one scale per input, of which there are {inputs}")
+    if not isinstance(found, list) or len(found) != inputs + targets:
+        raise InvalidSetting(
+            f"declared must be a list with one scale for each of {inputs + targets} inputs and targets"
+        )
     try:
-        Scales.of(["linear" if one == _LEFT else one for one in found], inputs)  # refuse what is none
+        said = ["linear" if one == _LEFT else one for one in found]  # refuse what is none
+        Scales.of(said[:inputs], inputs), Scales.of_targets(said[inputs:], targets)
     except InvalidSetting as error:
         raise InvalidSetting(f"declared: {error}") from None
     return [None if one == _LEFT else one for one in found]

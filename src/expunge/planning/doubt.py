@@ -39,7 +39,7 @@ def doubted(
         if count >= _ENOUGH and k > 1:
             break
         inner = Ground.of(
-            sample.without(judge), bounds=ground.bounds, target_bounds=ground.target_bounds, scales=ground.scales
+            sample.without(judge), bounds=ground.bounds, target_bounds=ground.target_bounds, **ground.settings
         )
         best = search(inner, seed, lambda share: None, quick=True)[0]
         people = ground.people[count : count + len(fold.truth)]

@@ -41,7 +41,13 @@ class Fold:
         encoder = blueprint.encoder(blueprint.measured(rows))
         scaled = encoder.scales.within(encoder.inputs)
         judging = scaled(encoder.nearest(sample.X[judge]))
-        return cls(encoder, scaled(X), encoder.targets.scale(y), sample.people[~judge], judging, sample.y[judge])
+        return cls(encoder, scaled(X), encoder.scaled_targets(y), sample.people[~judge], judging, sample.y[judge])
+
+    @cached_property
+    def spread(self) -> Floats:
+        """How far the scaled targets spread, (t,); 1 if they do not."""
+        spread = self.targets.std(axis=0)
+        return np.where(spread > 0, spread, 1.0)
 
     @cached_property
     def quarters(self) -> NDArray[np.intp]:
@@ -60,6 +66,7 @@ class Ground:
     bounds: BoundsLike  # of the models that are tried on it, and the other settings that scale rows
     target_bounds: BoundsLike
     scales: ScalesLike
+    target_scales: ScalesLike
     outside: Outside
 
     @classmethod
@@ -70,16 +77,24 @@ class Ground:
         bounds: BoundsLike,
         target_bounds: BoundsLike,
         scales: ScalesLike,
+        target_scales: ScalesLike = None,
         outside: Outside = "clamp",
     ) -> "Ground":
         """Scale a sample; rows that judge are treated as `predict` treats rows, ``outside`` the bounds, too."""
-        declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds, "scales": scales}
+        declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
+        declared |= {"scales": scales, "target_scales": target_scales}
         settings = Settings(code=Code.single(), clip=True, outside=outside, random_state=0, **declared)
         blueprint = draw_blueprint(settings, sample.X.shape[1], sample.y.shape[1])
+        declared["target_scales"] = blueprint.target_scales.spec()
         folds = tuple(Fold.of(blueprint, sample, judge) for judge in sample.folds)
         judging = sample.judging
         variance = sample.y[judging].var(axis=0)
         return cls(folds, sample.people[judging], np.where(variance > 0, variance, 1.0), **declared, outside=outside)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a model that is tried here has of it, beside the bounds."""
+        return {"scales": self.scales, "target_scales": self.target_scales, "outside": self.outside}
 
     @cached_property
     def columns(self) -> int:
@@ -104,7 +119,9 @@ class Ground:
         return replace(self, folds=thin, people=self.people[: sum(len(one.truth) for one in some)])
 
 
-def refuse_outside(X: Floats, y: Floats, bounds: BoundsLike, target_bounds: BoundsLike) -> None:
+def refuse_outside(X: Floats, y: Floats, bounds: BoundsLike, target_bounds: BoundsLike, *, clip: bool) -> None:
     """Refuse rows that a model with these bounds would refuse."""
+    if clip:
+        return
     settings = Settings(code=Code.single(), bounds=bounds, target_bounds=target_bounds, random_state=0)
     draw_blueprint(settings, X.shape[1], y.shape[1]).admit(X, y)

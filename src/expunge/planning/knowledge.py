@@ -24,18 +24,18 @@ _SCORE = 2 * math.log2(10**DIGITS * _MAGNITUDES)  # the error and its spread; R2
 _LINE = 1.0  # whether it is a linear model
 
 
-def bits(columns: int, knots: Sequence[Sequence[float]]) -> float:
+def bits(columns: int, knots: Sequence[Sequence[float]], targets: int) -> float:
     """The logarithm of the number of settings that a plan could have picked.
 
     ``columns`` are the scaled ones, each with a relevance in each of the shapes that are blended, and some of them
     mixed, in one of these at most; ``knots`` are those that the plan gave to each input, none if the scales are not its
-    own.
+    own; ``targets`` are those whose scale is, one of two.
     """
     settings = (len(KINDS) + 1) ** BLENDED * len(ALPHAS) * (len(STEPS) + 1) * len(CODINGS) * BLENDED
     relevance = BLENDED * columns * math.log2(_SCALES)
     mixed = min(MIXED, columns)
     mixing = math.log2(math.comb(columns, mixed)) + mixed**2 * math.log2(_MIXINGS)
-    return _SCORE + _LINE + math.log2(settings) + relevance + mixing + sum(map(knot_bits, knots))
+    return _SCORE + _LINE + targets + math.log2(settings) + relevance + mixing + sum(map(knot_bits, knots))
 
 
 def line_bits() -> float:

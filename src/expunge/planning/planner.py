@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_X_y
 
 from ..encoding.bounds import BoundsLike
 from ..encoding.randomness import as_generator
-from ..encoding.scales import Scales, ScalesLike
+from ..encoding.scales import ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidInput, InvalidSetting
 from ..exact.arrays import Floats
@@ -31,6 +32,7 @@ from .references import Reference, compared
 from .sample import MOST_ROWS, QUICK_ROWS, draw_sample
 from .search import search
 from .straight import straight
+from .targets import best_scaled, split_target_scales
 
 _LARGEST = 1e150  # squares of larger numbers are none
 _SEARCH, _FINALS = 0.5, 0.4  # about their parts of the time
@@ -108,6 +110,7 @@ def plan(
     bounds: BoundsLike = None,
     target_bounds: BoundsLike = None,
     scales: ScalesLike = None,
+    target_scales: ScalesLike = None,
     clip: bool = False,
     random_state: int = 0,
     forget_ms: float | None = None,
@@ -136,6 +139,8 @@ def plan(
     scales : optional
         As in `CodedRegressor`. None: inputs with many values are given twice, min-max and by knots that are rounded
         quantiles of the sample. In a list, None as an entry does that for one input.
+    target_scales : optional
+        As in `CodedRegressor`. None, also as an entry of a list: linear or log, whichever has less error.
     clip : bool
         Whether rows outside declared bounds are clipped instead of refused; the model gets it, too.
     random_state : int
@@ -162,24 +167,25 @@ def plan(
     True
     >>> model = result.best.fit(X, np.sin(9 * X[:, 0]))
     """
-    X, y = _checked(X, y)
+    X, y, owners = _checked(X, y, ids)
     limit, told = _limit(forget_ms), progress or (lambda share: None)
     most, seed = whole_number("max_features", max_features), _seed(random_state)
-    owners = None if ids is None else as_ids(ids, rows=len(X))
-    if not flag("clip", clip):
-        refuse_outside(X, y, bounds, target_bounds)
+    refuse_outside(X, y, bounds, target_bounds, clip=flag("clip", clip))
     sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
-    said, left = split_scales(scales, X.shape[1])
-    left = [] if isinstance(bounds, str) else left
+    said, left = split_scales(scales, X.shape[1], unit=isinstance(bounds, str))
+    said_targets, left_targets = split_target_scales(target_scales, y.shape[1], unit=isinstance(target_bounds, str))
     declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
     base = {**declared, "clip": clip, "random_state": seed}
-    ground = Ground.of(sample, **declared, scales=completed(said, left, sample.X))
-    size = Size(len(X) if rows is None else whole_number("rows", rows), X.shape[1], ground.columns, ground.targets)
-    finals = Finals(ground, size, seed, most, codes=not quick)
+    ground_of = partial(Ground.of, sample, **declared, scales=completed(said, left, sample.X))
+    count = len(X) if rows is None else whole_number("rows", rows)
     with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
+        ground = best_scaled(said_targets, left_targets, sample.y, ground_of, seed)
+        size = Size(count, X.shape[1], ground.columns, ground.targets)
         found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
-        tried = finals.run(found, limit, lambda share: told(_SEARCH + _FINALS * share))
-        line = straight(sample, declared | {"scales": said}, size.rows, seed)
+        tried = Finals(ground, size, seed, most, codes=not quick).run(
+            found, limit, lambda share: told(_SEARCH + _FINALS * share)
+        )
+        line = straight(sample, declared | {"scales": said, "target_scales": said_targets}, size.rows, seed)
         doubt = doubted(ground, sample, line, tried, limit, seed)
     others = compared(sample, ground.variance, seed) if flag("references", references) else []
     told(1.0)
@@ -187,13 +193,12 @@ def plan(
     tried.append(line)
     choice = chosen(eligible, ground.people, limit)
     table = [one.shown(ground.people) for one in tried]
-    knots = _knots(ground.scales, left, X.shape[1])
     return Plan(
         best=_model(choice, base),
         table=table,
         references=others,
         choice=table[tried.index(choice)],
-        bits=line_bits() if choice is line else bits(ground.columns, knots),
+        bits=line_bits() if choice is line else bits(ground.columns, _knots(ground, left), len(left_targets)),
         rows=size.rows,
         sampled=len(sample.X),
         forget_ms=limit,
@@ -216,8 +221,8 @@ def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise InvalidSetting(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
 
 
-def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
-    """The rows as arrays, (n, d) and (n, t)."""
+def _checked(X: Any, y: Any, ids: Any) -> tuple[Floats, Floats, NDArray[np.generic] | None]:
+    """The rows as arrays, (n, d) and (n, t), and whose they are, (n,), if somebody says."""
     try:
         X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
@@ -227,7 +232,7 @@ def _checked(X: Any, y: Any) -> tuple[Floats, Floats]:
         raise InvalidInput("X and y must be tables of numbers" if shows else said) from None  # no cell is shown
     if max(np.abs(X).max(), np.abs(y).max()) > _LARGEST:
         raise InvalidInput(f"X and y must not have numbers beyond {_LARGEST:g}; rescale the column")
-    return X, y.reshape(len(y), -1)
+    return X, y.reshape(len(y), -1), None if ids is None else as_ids(ids, rows=len(X))
 
 
 def _seed(random_state: object) -> int:
@@ -244,12 +249,12 @@ def _limit(forget_ms: float | None) -> float | None:
     return as_float(forget_ms)
 
 
-def _knots(given: ScalesLike, left: list[int], inputs: int) -> list[list[float]]:
+def _knots(ground: Ground, left: list[int]) -> list[list[float]]:
     """The knots that were proposed for each input that was left to the plan."""
-    every = Scales.of(given, inputs).given
+    every = ground.folds[0].encoder.scales.given
     return [[knot for scale in every[j] if not isinstance(scale, str) for knot in scale] for j in left]
 
 
 def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:
-    names = ("shards", "rate", "features", "alpha", "scales", "outside")
+    names = ("shards", "rate", "features", "alpha", "scales", "target_scales", "outside")
     return CodedRegressor(**{name: getattr(one.settings, name) for name in names}, **base)

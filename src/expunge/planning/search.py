@@ -82,6 +82,16 @@ def search(ground: Ground, seed: int, told: Callable[[float], None], *, quick: b
     return [*polished, *found[_POLISHED:]]
 
 
+def glanced(ground: Ground, seed: int) -> list[Found]:
+    """Two small models of different kinds: a look that takes a moment, to compare grounds by."""
+    thinned = ground.thinned(_ROWS, 2)
+    kernel, order = _WEIGHED[-1] if ground.columns > 4 else _WEIGHED[0]
+    return [
+        _best(thinned, Shape.first("gaussian", None, ground.columns), _FIRST[:2], seed),
+        _rounds(thinned, Shape.first(kernel, order, ground.columns), seed),
+    ]
+
+
 def _descended(
     ground: Ground, descents: Sequence[tuple[Kernel, float]], seed: int, steps: int, cosines: int
 ) -> list[Shape]:

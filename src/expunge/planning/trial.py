@@ -59,7 +59,7 @@ def tried(ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS, 
     made = [_judged(fold, settings, alphas, ground.variance) for fold in ground.folds]
     errors = np.concatenate([errors for errors, _ in made])  # (m, A)
     best = _as_good(errors, ground.people, at_most)
-    settings = replace(settings, alpha=alphas[best], scales=ground.scales, outside=ground.outside)
+    settings = replace(settings, alpha=alphas[best], **ground.settings)
     return Trial(settings, errors[:, best], made[0][1][best])
 
 
@@ -88,7 +88,7 @@ def _drawn(fold: Fold, settings: Settings) -> FeatureMap:
 
 def unit(settings: Settings) -> Settings:
     """The same for columns that are scaled already."""
-    return replace(settings, bounds="unit", target_bounds="unit", scales=None)
+    return replace(settings, bounds="unit", target_bounds="unit", scales=None, target_scales=None)
 
 
 def _judged(fold: Fold, settings: Settings, alphas: Sequence[float], variance: Floats) -> tuple[Floats, list[Floats]]:

@@ -1,6 +1,7 @@
 """Blueprints: what a model is before it has seen a row, to an archive and back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def blueprint_parts(
     header = {
         "features": features.describe() | {"own": features.is_own, "drawn": {n: a.shape for n, a in drawn.items()}},
         "scales": blueprint.scales.spec(),
+        "target_scales": blueprint.target_scales.spec(),
         "intercept": blueprint.intercept,
         "clip": blueprint.clip,
         "outside": blueprint.outside,
@@ -79,14 +81,16 @@ def load_blueprint(
         made = brought or _ridge(archive)
         made.check(code)
         inputs = _declared(archive, "inputs")
-        scales = _scales(archive, len(inputs.low))
+        scales = _scales(archive, "scales", partial(Scales.of, inputs=len(inputs.low)))
+        targets = _declared(archive, "targets")
         return Blueprint(
             key=key,
             code=code,
             features=_features(archive, scales.n_out, features, maps),
             scales=scales,
             inputs=inputs,
-            targets=_declared(archive, "targets"),
+            targets=targets,
+            target_scales=_scales(archive, "target_scales", partial(Scales.of_targets, targets=len(targets.low))),
             intercept=archive.get("intercept", bool),
             clip=archive.get("clip", bool),
             outside=archive.choice("outside", ("clamp", "extrapolate")),
@@ -135,9 +139,9 @@ def _declared(archive: Archive, side: str) -> Bounds:
     return parse_bounds(spec, pair.shape[1], name=f"the bounds of the {side}")
 
 
-def _scales(archive: Archive, inputs: int) -> Scales:
-    said = archive.header.get("scales")
-    scales = Scales.of(said, inputs)
+def _scales(archive: Archive, name: str, read: Callable[[Any], Scales]) -> Scales:
+    said = archive.header.get(name)
+    scales = read(said)
     if scales.spec() != said:  # one way to write them: equal models have equal files
         raise archive.refuse("the scales are not as a model writes them")
     return scales

@@ -40,6 +40,7 @@ def load_settings(archive: Archive, blueprint: Blueprint, learner: Any = "ridge"
         bounds=_spec(blueprint.inputs),
         target_bounds=_spec(blueprint.targets),
         scales=blueprint.scales.spec(),
+        target_scales=blueprint.target_scales.spec(),
         clip=blueprint.clip,
         outside=blueprint.outside,
         keep=blueprint.keep,

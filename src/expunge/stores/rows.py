@@ -52,15 +52,15 @@ class Rows:
 
     def stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe:
         first = slot - slot % len(encoder.code.G)
-        if self._whole and encoder.scales.plain:
+        if self._whole and encoder.plain:
             return self.X, self.y, self.live, first
         slots = first + encoder.code.columns[learner].lanes
         live = self.live[slots]
         X, y = self.take(slots[live])
-        return encoder.as_column_takes(X), np.ascontiguousarray(y), live, -1
+        return *encoder.as_column_takes(X, y), live, -1
 
     def table(self, encoder: Encoder) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
-        return (self.X, self.y, self.live) if self._whole and encoder.scales.plain else None
+        return (self.X, self.y, self.live) if self._whole and encoder.plain else None
 
     def _coded(
         self,

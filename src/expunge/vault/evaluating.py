@@ -71,6 +71,7 @@ class Simple:
             code=Code.single(),
             features=IdentityMap().restore(d, {}),
             scales=Scales.of(None, d),
+            target_scales=Scales.of_targets(None, len(vault.schema.targets)),
             intercept=True,
             rule=RidgeRule(_ALPHA),
             aggregate="mean",

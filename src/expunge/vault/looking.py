@@ -92,6 +92,7 @@ def status_of(places: Places, manifest: Manifest) -> Status:
         alpha=about.alpha,
         features=about.features,
         scales=about.scales,
+        target_scales=about.target_scales,
         outside=about.outside,
         planned=_planned(records, manifest.training),
         observed_bounds=about.observed_bounds,

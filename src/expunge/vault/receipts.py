@@ -139,6 +139,8 @@ class Status:
         The feature map, with all parameters that are not the default.
     scales : str
         How many inputs are given on which scales.
+    target_scales : str
+        On which scale each target is learned.
     outside : str
         What is predicted for rows outside the bounds: "clamp" or "extrapolate".
     planned : str
@@ -165,6 +167,7 @@ class Status:
     alpha: float
     features: str
     scales: str
+    target_scales: str
     outside: str
     planned: str
     observed_bounds: bool

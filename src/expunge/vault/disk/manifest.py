@@ -19,7 +19,7 @@ from ...errors import InvalidFile
 from ..ledger.records import Position
 from .fields import Word, fits
 
-VERSION = 5
+VERSION = 6
 MOST_BYTES = 2**26  # more than any manifest has
 _NO_SUM = b'"sum":""'
 
@@ -74,6 +74,7 @@ class About:
     alpha: float
     features: str
     scales: str
+    target_scales: str
     outside: str
     observed_bounds: bool
     fold_case: bool  # whether ids that differ only in case are the same

@@ -187,6 +187,7 @@ def _about(schema: Schema, blueprint: Blueprint) -> About:
         alpha=rule.alpha,
         features=_features_in_words(blueprint.features),
         scales=_scales_in_words(blueprint.scales),
+        target_scales=", ".join(str(scale) for (scale,) in blueprint.target_scales.given),
         outside=blueprint.outside,
         observed_bounds=blueprint.observed,
         fold_case=schema.fold_case,

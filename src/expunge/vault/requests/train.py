@@ -35,11 +35,20 @@ def blueprint_of(settings: Settings, schema: Schema) -> Blueprint:
             raise InvalidSetting(f"the schema declares bounds, and so does {name}: leave one of them out")
         if given is not None:
             bounds[name] = given
-    scales = schema.scales()
+    scales: dict[str, Any] = {"scales": schema.scales(), "target_scales": _target_scales(settings, schema)}
     if settings.scales is not None:
         _check_scales(settings.scales, schema)
-        scales = settings.scales
-    return draw_blueprint(replace(settings, scales=scales, **bounds), len(schema.inputs), len(schema.targets))
+        scales["scales"] = settings.scales
+    return draw_blueprint(replace(settings, **scales, **bounds), len(schema.inputs), len(schema.targets))
+
+
+def _target_scales(settings: Settings, schema: Schema) -> list[str]:
+    """The scales on which the targets are learned, of a schema or of settings; if both say one, it is the same."""
+    given = Scales.of_targets(settings.target_scales, len(schema.targets)).given
+    for name, said, (scale,) in zip(schema.targets, schema.target_scales(), given, strict=True):
+        if settings.target_scales is not None and said not in (None, scale):
+            raise InvalidSetting(f"the schema says that {name!r} is {said}, and target_scales gives it another scale")
+    return [said or str(scale) for said, (scale,) in zip(schema.target_scales(), given, strict=True)]
 
 
 def _check_scales(given: ScalesLike, schema: Schema) -> None:

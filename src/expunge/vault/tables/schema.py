@@ -21,7 +21,7 @@ from ...exact.arrays import Floats
 from .document import document_of, parts_of, parts_of_json
 from .kinds import Boolean, Date, Ignore, Kind, Number, texts
 from .messages import check_there, listed, repeated, shown
-from .scales import LINEAR
+from .scales import LINEAR, LOG
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,10 @@ class Schema:
         said = [kind.says_scale for column, kind in self.input_kinds.items() for _ in kind.inputs(column)]
         return [scale if known else None for scale, known in zip(self.scales(), said, strict=True)]
 
+    def target_scales(self) -> list[str | None]:
+        """Return the scales on which the targets are learned; None where a column says nothing of it."""
+        return [kind.scales() if kind.says_scale else None for kind in self.target_kinds.values()]
+
     def clipped(self, X: Floats) -> Floats:
         """Return rows in which inputs whose column says ``clip`` are moved to their bounds: (n, d) -> (n, d)."""
         low, high = self.bounds()
@@ -184,9 +188,10 @@ def _check_target(target: str, kind: Any) -> None:
         raise InvalidSetting(f"target {target!r} must be declared under [columns], as a number or a boolean")
     if kind.fill is not None:
         raise InvalidSetting(f"target {target!r} must have no fill; leave rows without a target out of the data")
-    for key in ("scale", "clip"):
-        if getattr(kind, key, None) not in (None, LINEAR):
-            raise InvalidSetting(f"target {target!r} must have no {key}: that is for inputs")
+    if getattr(kind, "clip", None):
+        raise InvalidSetting(f"target {target!r} must have no clip: that is for inputs")
+    if getattr(kind, "scale", None) not in (None, LINEAR, LOG):
+        raise InvalidSetting(f"the scale of target {target!r} must be {LINEAR!r} or {LOG!r}: knots are for inputs")
 
 
 def _rebounded(column: str, kind: Any, pair: Any) -> Kind:
