@@ -1,6 +1,8 @@
 """Threads: one inside BLAS, however many outside, and nobody notices."""
 
 import multiprocessing
+import signal
+import subprocess
 import sys
 import threading
 
@@ -11,7 +13,7 @@ from threadpoolctl import threadpool_limits
 import expunge.exact.threads
 from expunge import CodedRegressor, RandomFourier
 from expunge.exact.blas import add_gram
-from expunge.exact.threads import alone, one_blas_thread, spread
+from expunge.exact.threads import alone, go_on, one_blas_thread, spread
 
 from support.commands import python
 
@@ -64,6 +66,49 @@ def test_an_error_in_a_worker_reaches_the_caller():
 
     with threadpool_limits(2, user_api="blas"), pytest.raises(MemoryError):
         spread(task, most=2)
+
+
+def test_a_thread_ends_early_if_another_fails():
+    started, steps = threading.Event(), []
+
+    def task(k, n):
+        if k == 1:
+            started.wait()
+            raise MemoryError
+        while True:
+            steps.append(k)
+            started.set()
+            go_on()
+
+    with threadpool_limits(2, user_api="blas"), pytest.raises(MemoryError):
+        spread(task, most=2)
+    assert steps
+    go_on()  # what was stopped there is not stopped here
+
+
+def test_ctrl_c_is_not_kept_waiting(tmp_path):
+    program = tmp_path / "endless.py"
+    program.write_text(ENDLESS)
+    child = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "computing\n"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert errors.endswith("KeyboardInterrupt\n")
+    assert "Unwanted" not in errors
+
+
+ENDLESS = """
+from expunge.exact import threads
+
+def task(k, n):
+    if k == 0:
+        print("computing", flush=True)
+    while True:
+        threads.go_on()
+
+threads._threads = lambda: 2
+threads.spread(task, most=2)
+"""
 
 
 def fit(queue=None):

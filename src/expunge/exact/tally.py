@@ -10,9 +10,11 @@ from .arrays import Floats
 from .blas import add_gram, add_outer, add_outer_pair, pack
 from .limbs import FLOAT_ROWS, Limbs, slices
 from .native import kernels
+from .threads import go_on
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
 _BUFFER_ROWS = 192  # rows per product, at least: fewer waste memory traffic
+_AT_ONCE = 48 * _BUFFER_ROWS  # stripes that are encoded and multiplied in one call: Ctrl-C waits for no more
 
 
 class Room:
@@ -62,6 +64,7 @@ class Tally:
 
     def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
         """Take coded rows, (m, w) integers in floats, none beyond 2^36, in which there are ``rows`` rows."""
+        go_on()
         self.rows += sign * rows
         self.coded_rows += sign * len(coded)
         self.seen += len(coded)
@@ -72,8 +75,10 @@ class Tally:
 
     def add_stripes(self, column: Any, table: tuple[Any, ...], shards: int, stripes: range) -> None:
         """Take a learner's coded rows of stripes of a table (X, y, live), which a native column encodes."""
-        for first in range(stripes.start, stripes.stop, FLOAT_ROWS):
-            last = min(first + FLOAT_ROWS, stripes.stop)
+        step = min(FLOAT_ROWS, _AT_ONCE)
+        for first in range(stripes.start, stripes.stop, step):
+            go_on()
+            last = min(first + step, stripes.stop)
             if self._summed + last - first > FLOAT_ROWS:
                 self._fold()
             coded, rows = column.add(*table, shards, first, last, self._accumulated(), self._memory.rows(self._width))

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from itertools import product
 from typing import Any, TypeVar, cast
@@ -23,6 +23,7 @@ _BUFFER_BYTES = 2**25 + 2**16  # what OpenBLAS allocates at its first product
 
 _READERS = [f"{a}openblas_get_num_threads{b}" for a, b in product(("", "scipy_"), ("", "64_", "_64"))]
 
+_here = threading.local()  # of a thread of `spread`: what tells it to stop
 _lock = threading.Lock()
 _holders = 0
 _before: list[int] = []  # what the process had when the first holder came
@@ -88,6 +89,10 @@ def _set(library: Any, count: int) -> None:
     release(force=True)
     library.set_num_threads(count)
     release(force=True)
+
+
+class Unwanted(BaseException):
+    """Another thread has failed, or somebody has pressed Ctrl-C; nobody hears of it."""
 
 
 class OneThread:
@@ -185,9 +190,26 @@ def spread(task: Callable[[int, int], T], most: int) -> list[T]:
     if n == 1:
         return [task(0, 1)]
 
+    stop = threading.Event()
+
     def held(k: int) -> T:
+        _here.stop = stop
         with one_blas_thread():  # where each thread has its own limit, this one's is not set yet
             return task(k, n)
 
     with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(held, range(n)))
+        parts = [pool.submit(held, k) for k in range(n)]
+        try:
+            for part in as_completed(parts):
+                part.result()  # the first error, not that of a thread which then had to stop
+            return [part.result() for part in parts]
+        except BaseException:  # also Ctrl-C, which comes to the thread that waits
+            stop.set()
+            raise
+
+
+def go_on() -> None:
+    """End this thread of `spread` if what it computes is no longer wanted: long work calls it now and then."""
+    stop = getattr(_here, "stop", None)
+    if stop is not None and stop.is_set():
+        raise Unwanted

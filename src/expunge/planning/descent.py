@@ -19,6 +19,7 @@ from ..encoding.fourier import cosines
 from ..encoding.frequencies import Frequencies, Kernel
 from ..exact.arrays import Floats
 from ..exact.blas import scipy_linalg
+from ..exact.threads import go_on
 from .ground import Ground
 from .shapes import FARTHEST, LEAST, MIXED, Shape
 
@@ -119,6 +120,7 @@ def _followed(
     pull = min(1.0, _PULL * ground.columns / ground.rows)  # more would swing back and forth
     mean, square, tail = np.zeros_like(place), np.zeros_like(place), list[Floats]()
     for step in range(steps):
+        go_on()
         draw, phases = _drawn(first.kernel, ground.columns, cosines, (*seed, step))
         mixing, powers, penalty = course.parts(place)
         batch, metric = Batch.of(ground, step), np.exp2(powers)[:, None] * mixing
