@@ -1,5 +1,7 @@
 """The choice: the cheapest of those that are as good, within the time to forget."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ PEOPLE = np.arange(ROWS)
 def one(error, *, forget=1.0, train=1.0, noise=None):
     """A candidate of a mean error, whose rows' errors differ by some noise of mean 0."""
     errors = np.full(ROWS, error) + (0.0 if noise is None else noise - noise.mean())
-    return Tried(SINGLE, Settings(), errors, Costs(forget, train, 1.0), (0.0, 0.0))
+    return Tried(SINGLE, Settings(), errors, errors, Costs(forget, train, 1.0), (0.0, 0.0))
 
 
 def test_the_standard_error_of_rows_is_that_of_the_mean(rng):
@@ -63,6 +65,17 @@ def test_the_standard_error_of_the_difference_is_that_of_people():
     best, near = one(1.0, train=9.0), one(1.009, noise=noise)
     assert chosen([best, near], people, None) is near  # four people: a standard error of 0.025
     assert chosen([best, near], PEOPLE, None) is best  # 400 people: 0.0025
+
+
+def test_choices_go_by_what_is_judged_and_a_line_by_the_units_of_the_target():
+    """On a log scale the two differ: few large amounts say little there."""
+    some = [replace(one(2.0), judged=np.full(ROWS, 1.0)), replace(one(1.0), judged=np.full(ROWS, 2.0))]
+    assert chosen(some, PEOPLE, None) is some[0]
+    line = replace(one(1.9), judged=np.full(ROWS, 9.0), line=True)
+    assert chosen([*some, line], PEOPLE, None) is line
+    worse = replace(one(2.1), judged=np.full(ROWS, 0.1), line=True)
+    assert chosen([*some, worse], PEOPLE, None) is some[0]
+    assert chosen([worse], PEOPLE, None) is worse
 
 
 def test_nothing_slower_than_the_limit_is_chosen():

@@ -51,6 +51,8 @@ def _given_up(choice: Candidate, table: Sequence[Candidate], forget_ms: float | 
         least = f"The least error had {best.code} with {best.cosines} cosines"
         part = f"{_more(choice.error, best.error):.1%} of it was given up"
         rule = f"within one standard error, and at most {GIVEN_UP:.0%}"
+        if "log" in choice.target_scales:
+            rule += " on the log scale"
         said.append(f"{least}: {part} ({rule}) to train in {choice.train_s:.2g} s instead of {best.train_s:.2g} s.")
     if forget_ms is not None and choice.forget_ms > forget_ms:
         said.append(f"No candidate forgets within {forget_ms:g} ms; this is the fastest.")

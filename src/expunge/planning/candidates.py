@@ -74,8 +74,10 @@ class Tried:
     coding: Coding
     settings: Settings
     errors: Floats  # (m,)
+    judged: Floats  # (m,), what choices go by: see `Trial`
     costs: Costs
     measured: tuple[float, float]  # ms to forget, s to train
+    line: bool = False  # whether it is the linear model
 
     @classmethod
     def of(cls, coding: Coding, trial: Trial, size: "Size", measured: tuple[float, float]) -> "Tried":
@@ -83,7 +85,7 @@ class Tried:
         cosines = _cosines(trial.settings)
         width = cosines + size.columns + 1 + size.targets
         costs = predicted(coding.drawn(), rows=size.rows, inputs=size.inputs, cosines=cosines, width=width)
-        return cls(coding, trial.settings, trial.errors, costs, measured)
+        return cls(coding, trial.settings, trial.errors, trial.judged, costs, measured)
 
     def shown(self, people: NDArray[np.intp]) -> Candidate:
         """The candidate as a line of a table."""
@@ -123,19 +125,24 @@ def chosen(tried: Sequence[Tried], people: NDArray[np.intp], forget_ms: float | 
     """Of those within one standard error of the best, paired over the validation rows, the cheapest to train.
 
     A small sample's standard error is wide (it gave up 15 % on one table): none is more than 1 % worse, either.
-    Only those count that forget a row within ``forget_ms``; if none does, the fastest.
+    Only those count that forget a row within ``forget_ms``; if none does, the fastest. A line is learned on a scale of
+    its own: it is compared with what was chosen by the errors in the target's own units.
     """
     quick = [one for one in tried if forget_ms is None or one.costs.forget_ms <= forget_ms]
     quick = quick or [min(tried, key=lambda one: one.costs.forget_ms)]
-    best = min(quick, key=lambda one: one.errors.mean())
-    most = (1 + GIVEN_UP) * best.errors.mean()
-    good = [one for one in quick if one.errors.mean() <= most and _close(one.errors - best.errors, people)]
+    others = [one for one in quick if not one.line] or quick
+    best = min(others, key=lambda one: one.judged.mean())
+    for line in quick:
+        if line.line and _as_good(line.errors, best.errors, people):
+            return line
+    good = [one for one in others if _as_good(one.judged, best.judged, people)]
     return min(good, key=lambda one: (one.costs.train_s, one.costs.forget_ms))
 
 
-def _close(worse: Floats, people: NDArray[np.intp]) -> bool:
-    """Whether a mean difference is within one standard error."""
-    return float(worse.mean()) <= standard_error(worse, people)
+def _as_good(errors: Floats, best: Floats, people: NDArray[np.intp]) -> bool:
+    """Whether errors are within one standard error of others in the mean, and at most so much larger."""
+    worse = errors - best
+    return bool(errors.mean() <= (1 + GIVEN_UP) * best.mean() and worse.mean() <= standard_error(worse, people))
 
 
 def _cosines(settings: Settings) -> int:

@@ -96,7 +96,7 @@ class Finals:
 
 
 def _error(one: Tried) -> float:
-    return float(f"{one.errors.mean():.5g}")
+    return float(f"{one.judged.mean():.5g}")
 
 
 def _cost(one: Tried) -> float:

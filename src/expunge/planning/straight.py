@@ -5,6 +5,7 @@ the bounds, a line may go on or stay at the bound: whichever has less error on t
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from ..encoding.encoder import Outside
@@ -29,4 +30,4 @@ def straight(sample: Sample, declared: dict[str, Any], rows: int, seed: int) -> 
     seconds = (time.perf_counter() - started) / sum(len(ground.folds) for ground in grounds)
     trial, ground = min(zip(trials, grounds, strict=True), key=lambda pair: pair[0].error)
     size = Size(rows, sample.X.shape[1], ground.columns, ground.targets)
-    return Tried.of(SINGLE, trial, size, (forgets(ground, trial.settings), seconds))
+    return replace(Tried.of(SINGLE, trial, size, (forgets(ground, trial.settings), seconds)), line=True)

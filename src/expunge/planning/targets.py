@@ -12,7 +12,7 @@ import numpy as np
 from ..encoding.scales import Scales, ScalesLike
 from ..exact.arrays import Floats
 from .ground import Ground
-from .search import glanced
+from .search import Found, glanced
 
 _ENDS = (0.01, 0.99)  # quantiles,
 _APART = 6.0  # the higher of which is so many times the lower, if the log scale is tried
@@ -39,7 +39,12 @@ def best_scaled(
         return linear
     log = ground_of(target_scales=["log" if j in skewed else one for j, one in enumerate(said)])
     both = zip(glanced(linear, seed), glanced(log, seed), strict=True)
-    return log if all(after.trial.error < before.trial.error for before, after in both) else linear
+    return log if all(_error(after) < _error(before) for before, after in both) else linear
+
+
+def _error(found: Found) -> float:
+    """The error in the targets' own units, rounded so that every machine compares alike."""
+    return float(f"{found.trial.errors.mean():.5g}")
 
 
 def _skewed(column: Floats) -> bool:

@@ -42,12 +42,13 @@ class Trial:
 
     settings: Settings
     errors: Floats  # (m,): squared, over the targets' variance, mean over targets
+    judged: Floats  # (m,): the same on the scales on which the targets are learned: what choices go by
     weights: Floats  # of the first fold, (p, t)
 
     @property
     def error(self) -> float:
-        """The mean squared error over the target's variance, rounded so that every machine compares alike."""
-        return float(f"{self.errors.mean():.{_DIGITS}g}")
+        """The mean of what choices go by, rounded so that every machine compares alike."""
+        return float(f"{self.judged.mean():.{_DIGITS}g}")
 
 
 def tried(ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS, *, at_most: float = _AT_MOST) -> Trial:
@@ -57,10 +58,10 @@ def tried(ground: Ground, settings: Settings, alphas: Sequence[float] = ALPHAS, 
     have the scales of the ground, and what is done outside the bounds there.
     """
     made = [_judged(fold, settings, alphas, ground.variance) for fold in ground.folds]
-    errors = np.concatenate([errors for errors, _ in made])  # (m, A)
-    best = _as_good(errors, ground.people, at_most)
+    errors, judged = (np.concatenate([one[k] for one in made]) for k in range(2))  # (m, A)
+    best = _as_good(judged, ground.people, at_most)
     settings = replace(settings, alpha=alphas[best], **ground.settings)
-    return Trial(settings, errors[:, best], made[0][1][best])
+    return Trial(settings, errors[:, best], judged[:, best], made[0][2][best])
 
 
 def _as_good(errors: Floats, people: NDArray[np.intp], at_most: float = _AT_MOST) -> int:
@@ -91,15 +92,18 @@ def unit(settings: Settings) -> Settings:
     return replace(settings, bounds="unit", target_bounds="unit", scales=None, target_scales=None)
 
 
-def _judged(fold: Fold, settings: Settings, alphas: Sequence[float], variance: Floats) -> tuple[Floats, list[Floats]]:
-    """Errors of the judging rows, (m, A), and the weights, for each penalty."""
+def _judged(
+    fold: Fold, settings: Settings, alphas: Sequence[float], variance: Floats
+) -> tuple[Floats, Floats, list[Floats]]:
+    """Errors of the judging rows, (m, A), the same on the scales of the targets, and the weights, for each penalty."""
     encoder, learners = _learned(fold, settings)
     bits, targets = encoder.bits, encoder.n_targets
     weights = [
         mean_weights([ridge_weights(one, bits=bits, targets=targets, alpha=alpha, intercept=True) for one in learners])
         for alpha in alphas
     ]
-    return _errors(fold, encoder, weights, variance), weights
+    errors, judged = _errors(fold, encoder, weights, variance)
+    return errors, judged, weights
 
 
 def _learned(fold: Fold, settings: Settings) -> tuple[Encoder, list[FloatMoments]]:
@@ -117,16 +121,21 @@ def _learned(fold: Fold, settings: Settings) -> tuple[Encoder, list[FloatMoments
     return encoder, [reduce(add, some) for some in parts]
 
 
-def _errors(fold: Fold, encoder: Encoder, weights: list[Floats], variance: Floats) -> Floats:
+def _errors(fold: Fold, encoder: Encoder, weights: list[Floats], variance: Floats) -> tuple[Floats, Floats]:
     stacked = np.concatenate(weights, axis=1)  # (p, A t)
     errors = np.empty((len(fold.truth), len(weights)))
+    plain, scaled_truth = fold.encoder.target_scales.plain, fold.encoder.scaled_targets(fold.truth)
+    judged = errors if plain else np.empty_like(errors)
     for block in cut(len(errors), encoder.n_weights):
         predicted = encoder.features_of(fold.judging[block]) @ stacked[:-1] + stacked[-1]
         truth = fold.truth[block]
         for a, scaled in enumerate(np.split(predicted, len(weights), axis=1)):
             wrong = fold.encoder.unscaled(scaled) - truth
             errors[block, a] = (wrong * wrong / variance).mean(axis=1)
-    return errors
+            if not plain:  # what few large amounts say would drown out the rest
+                wrong = (np.clip(scaled, 0.0, 1.0) - scaled_truth[block]) / fold.spread
+                judged[block, a] = (wrong * wrong).mean(axis=1)
+    return errors, judged
 
 
 def single(features: FeatureMap, seed: int) -> Settings:
