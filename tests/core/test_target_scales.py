@@ -58,11 +58,11 @@ def test_it_is_the_model_of_the_logarithms(rng):
 
 
 @pytest.mark.parametrize("outside", ["clamp", "extrapolate"])
-def test_predictions_do_not_depend_on_the_rows_beside_them(rng, outside):
+def test_predictions_are_finite_and_the_same_for_one_row_and_for_many(rng, outside):
     X, y = amounts(rng)
     model = CodedRegressor(features=RandomFourier(9), target_scales="log", outside=outside, random_state=0).fit(X, y)
     far = np.vstack([X, 3 * X])
-    assert [model.predict(row[None]).item() for row in far] == model.predict(far).tolist()
+    np.testing.assert_allclose([model.predict(row[None]).item() for row in far], model.predict(far), rtol=1e-9)
     assert np.isfinite(model.predict(1e6 * X)).all()
 
 
