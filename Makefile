@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo compare test quick lint lowest torture sanitize jose softhsm bench quality choosing paper docs pictures clean
+.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients load bench quality choosing paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
+
+serve-demo: $(READY)  ## a service in front of the demo's vault, with tokens; prints three commands that work; Ctrl-C ends it
+	@$(BIN)/python examples/serve_demo.py
 
 compare: $(READY)  ## models side by side: error, training and forgetting
 	@$(BIN)/python examples/compare.py
@@ -58,8 +61,19 @@ jose: $(READY)  ## Node judges what Python signed: its library jose, and the scr
 	@PYTHONPATH=tests $(BIN)/python -m support.jose build/jose
 	@cd build/jose && node compare.js cases.json $(CURDIR)/src/expunge/vault/certificates/check.html
 
+browser: $(READY)  ## the dashboard in Chromium, driven by Playwright; installs nothing, but says what to install
+	@PYTHONPATH=tests $(BIN)/python -m support.browser
+	$(BIN)/python -m pytest -q -rs tests/server/test_browser.py
+
 kills-%: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 5000 --seed $*
+
+clients: $(READY)  ## predictions asked for by MLflow's and Triton's own clients; installs both
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt mlflow-skinny 'tritonclient[http]'
+	$(BIN)/python -m pytest -q -rs tests/server/test_clients.py
+
+load: $(READY)  ## 200 predictions per second over HTTP while people are erased, for half an hour: none stale, none lost
+	$(BIN)/python -m benchmarks.load --seconds 1800 $(LOAD)
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
 	@$(BIN)/python -m benchmarks

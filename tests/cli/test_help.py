@@ -33,7 +33,9 @@ OF_THE_VAULT = {
     ("certificate", "check"),
     ("certificate", "page"),
 }
-GROUPS = [(), ("certificate",), ("paper",)]
+OF_THE_SERVICE = {("serve",), ("token", "new"), ("token", "list"), ("token", "revoke"), ("aliases", "add")}
+DOCUMENTED = {"paper.md": OF_THE_PAPER, "vault.md": OF_THE_VAULT, "service.md": OF_THE_SERVICE}
+GROUPS = [(), ("certificate",), ("paper",), ("token",), ("aliases",)]
 
 
 def options(words):
@@ -41,7 +43,7 @@ def options(words):
 
 
 def test_there_are_these_commands():
-    assert COMMANDS.keys() == OF_THE_PAPER | OF_THE_VAULT
+    assert COMMANDS.keys() == OF_THE_PAPER | OF_THE_VAULT | OF_THE_SERVICE
 
 
 @pytest.mark.parametrize("words", [*COMMANDS, *GROUPS], ids=" ".join)
@@ -73,7 +75,7 @@ def test_every_command_and_option_says_what_it_is_for():
 
 
 def test_every_command_of_the_vault_answers_programs_and_takes_a_vault():
-    for words in OF_THE_VAULT:
+    for words in OF_THE_VAULT | OF_THE_SERVICE:
         assert "--json" in options(words)
         assert "--vault" in options(words) or words in (("schema",), ("plan",)) or words[0] == "certificate"
 
@@ -86,7 +88,7 @@ def rows(document):
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_is_documented_with_its_options(words):
-    documented = rows("paper.md" if words in OF_THE_PAPER else "vault.md")
+    documented = rows(next(name for name, those in DOCUMENTED.items() if words in those))
     line = next(name for name in documented if re.match(rf"{' '.join(words)}\b", name))
     assert documented[line] == options(words)
     assert {name.split()[0] for name in documented} >= options(words)
@@ -94,11 +96,9 @@ def test_every_command_is_documented_with_its_options(words):
 
 def test_nothing_is_documented_that_is_not_there():
     there = {option for words in COMMANDS for option in options(words)}
-    for document in ("vault.md", "paper.md"):
+    for document, those in DOCUMENTED.items():
         named = [name for name in rows(document) if not name.startswith("--")]
-        assert {next(words for words in COMMANDS if name.startswith(" ".join(words))) for name in named} == (
-            OF_THE_PAPER if document == "paper.md" else OF_THE_VAULT
-        )
+        assert {next(words for words in COMMANDS if name.startswith(" ".join(words))) for name in named} == those
         assert {name.split()[0] for name in rows(document) if name.startswith("--")} <= there
 
 

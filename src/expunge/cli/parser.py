@@ -1,7 +1,7 @@
 """The parser of the whole command line; every room of commands adds its own."""
 
 from ..versions import version_line
-from . import certificates, handing, looking, paper, planning, requests
+from . import aliases, certificates, handing, looking, paper, planning, requests, serving
 from .arguments import Parser, below
 
 
@@ -10,6 +10,6 @@ def parser() -> Parser:
     made = Parser(prog="expunge", description="Regression models that can forget.")
     made.add_argument("--version", action="version", version=version_line(), help="Print the version.")
     commands = below(made)
-    for room in (requests, planning, looking, handing, certificates, paper):
+    for room in (requests, planning, looking, handing, certificates, serving, aliases, paper):
         room.register(commands)
     return made

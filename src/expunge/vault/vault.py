@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt
     from .evaluation.evaluation import Evaluation
+    from .sealing import Sealed
 
 
 class Vault:
@@ -430,6 +431,25 @@ class Vault:
         """
         return [one.decode() for one in tables.read_ids(data, self._reader.current().schema)]
 
+    def seal(self, ids: Any) -> "list[Sealed]":
+        """Seal ids for whoever has to keep them until a request is made: only this vault can open them.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            One id or many, in the forms of this vault: ids that are the same person are sealed alike.
+        """
+        from .sealing import Sealer
+
+        fold_case = self._reader.current().schema.fold_case
+        return Sealer(self._writer.identity.key).seal(tables.id_bytes(ids, fold_case=fold_case))
+
+    def unseal(self, sealed: "Sequence[Sealed]") -> list[str]:
+        """Return the ids that `seal` sealed."""
+        from .sealing import Sealer
+
+        return Sealer(self._writer.identity.key).open(sealed)
+
     # Answers
 
     def predict(self, data: Any) -> Floats:
@@ -546,6 +566,16 @@ class Vault:
         """All requests, with their state and certificates."""
         return history(own_records(self.places, self._writer.identity.vault))
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that an array to be predicted has, in their order; no look at the ledger's past."""
+        return tuple(self._reader.current().manifest.about.inputs)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest request that predictions have carried out."""
+        return self._reader.current().manifest.request
+
     def status(self) -> Status:
         """Return what is in the vault: rows, people, requests, and what the model is."""
         while True:
@@ -565,6 +595,12 @@ class Vault:
         """The thumbprints of the keys that certificates are checked with, the newest first, as the ledger tells."""
         records = own_records(self.places, self._writer.identity.vault)
         return [thumbprint(x) for x in known_keys((), records)]
+
+    def jwks(self) -> list[dict[str, str]]:
+        """The same keys as JSON Web Keys (RFC 8037), the newest first."""
+        records = own_records(self.places, self._writer.identity.vault)
+        about = {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig"}
+        return [about | {"x": x, "kid": thumbprint(x)} for x in known_keys((), records)]
 
     def key_changes(self) -> list[str]:
         """What each key signed about the one that followed it, the newest first: for who has pinned an older.

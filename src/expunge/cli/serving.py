@@ -1,0 +1,156 @@
+"""``expunge serve``, and ``expunge token``: who may ask it."""
+
+from argparse import ArgumentTypeError, Namespace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import terminal
+from .arguments import Parser, add_key, add_vault, command, group, opened, whole
+
+if TYPE_CHECKING:
+    from .arguments import Commands
+
+_SCOPES = ("predict", "erase", "rows", "read", "admin")
+
+
+def register(commands: "Commands") -> None:
+    """Add the commands of this room."""
+    command(commands, serve, _add_serving, add_key, add_vault)
+    group(commands, "token", "Tokens: who may ask the service for what.", _register_tokens)
+
+
+def _register_tokens(commands: "Commands") -> None:
+    command(commands, new, _add_token, add_vault)
+    command(commands, list_, add_vault, name="list")
+    command(commands, revoke, _add_id, add_vault)
+
+
+def _add_serving(added: Parser) -> None:
+    added.add_argument("--host", default="127.0.0.1", help="Where to listen (default: 127.0.0.1, this machine only).")
+    added.add_argument("--port", type=whole(0), default=8080, help="The port (default: 8080).")
+    added.add_argument(
+        "--window", type=_duration, default=timedelta(0), help="How long a request can be cancelled, like 24h."
+    )
+    added.add_argument(
+        "--batch", metavar="every=TIME|size=N", type=_batch, default={}, help="Carry requests out together."
+    )
+    added.add_argument(
+        "--regulation", choices=("gdpr", "ccpa"), default="gdpr", help="For requests that name none (default: gdpr)."
+    )
+    added.add_argument(
+        "--public-url",
+        metavar="URL",
+        default="http://localhost:8080",
+        help="How other systems reach the service, like https://privacy.example.com.",
+    )
+    added.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="A host that may be posted to although its address is private; may repeat.",
+    )
+    added.add_argument(
+        "--drp-directory", metavar="FILE", type=Path, help="The agents of the Data Rights Protocol (JSON)."
+    )
+    added.add_argument("--business-id", metavar="NAME", default="", help="What those agents call this business.")
+    added.add_argument(
+        "--readers", metavar="N", type=whole(0), default=0, help="More processes that only predict (default: none)."
+    )
+    added.add_argument("--tls-cert", metavar="FILE", type=Path, help="A certificate (PEM), to speak TLS.")
+    added.add_argument("--tls-key", metavar="FILE", type=Path, help="Its private key (PEM).")
+
+
+def serve(args: Namespace) -> None:
+    """Answer erasure requests and predictions over HTTP, in front of a vault."""
+    from ..server.app import Limits
+    from ..server.service import Options
+    from ..server.serving import Address, serve
+
+    address = Address(args.host, args.port, args.tls_cert, args.tls_key)
+    options = Options(
+        window=args.window,
+        regulation=args.regulation,
+        public=args.public_url,
+        allow_hosts=tuple(args.allow_host),
+        drp_directory=args.drp_directory,
+        business_id=args.business_id,
+        **args.batch,
+    )
+    serve(opened(args), address, options, Limits(), args.readers)
+
+
+def _add_token(added: Parser) -> None:
+    added.add_argument("--scope", choices=_SCOPES, action="append", required=True, help="What it allows; may repeat.")
+    added.add_argument("--name", default="token", help="Whose it is: the ledger names it with each request.")
+    added.add_argument("--days", type=whole(1), default=365, help="How long it counts (default: 365).")
+
+
+def new(args: Namespace) -> None:
+    """Make a token; its text is shown once."""
+    token, text = _tokens(args).new(args.name, args.scope, timedelta(days=args.days))
+    if args.json:
+        terminal.say_json({**_view(token), "token": text})
+    else:
+        terminal.note("keep it: it is shown once, and kept as a hash only")
+        terminal.say(text)
+
+
+def list_(args: Namespace) -> None:
+    """Tell which tokens there are, without their texts."""
+    found = [_view(token) for token in _tokens(args).every()]
+    if args.json:
+        terminal.say_json(found)
+        return
+    heads = ("id", "name", "scopes", "expires", "revoked", "used")
+    lines = [[str(one[name] or "-") if name != "scopes" else ",".join(one[name]) for name in heads] for one in found]
+    terminal.say(terminal.table([heads, *lines]))
+
+
+def _add_id(added: Parser) -> None:
+    added.add_argument("id", help="The id of the token; expunge token list tells it.")
+
+
+def revoke(args: Namespace) -> None:
+    """Let a token count no more."""
+    found = _view(_tokens(args).revoke(args.id))
+    if args.json:
+        terminal.say_json(found)
+    else:
+        terminal.say(f"revoked: {found['id']}")
+
+
+def _tokens(args: Namespace) -> Any:
+    from ..server.database import Database
+    from ..server.serving import queue_path
+    from ..server.tokens import Tokens
+
+    return Tokens(Database(queue_path(opened(args).places.vault)))
+
+
+def _view(token: Any) -> dict[str, Any]:
+    from ..server.clocks import as_text
+
+    times = {name: getattr(token, name) for name in ("made", "expires", "revoked", "used")}
+    told = {name: None if time is None else as_text(time) for name, time in times.items()}
+    return {"id": token.id, "name": token.name, "scopes": sorted(token.scopes), **told}
+
+
+def _duration(text: str) -> timedelta:
+    from ..errors import InvalidSetting
+    from ..server.clocks import duration
+
+    try:
+        return duration(text)
+    except InvalidSetting as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _batch(text: str) -> dict[str, Any]:
+    name, _, value = text.partition("=")
+    if name == "every":
+        return {"batch_every": _duration(value)}
+    if name == "size" and value.isascii() and value.isdecimal() and int(value) > 0:
+        return {"batch_size": int(value)}
+    raise ArgumentTypeError(f"must be every=TIME (1h) or size=NUMBER (100), got {text!r}")

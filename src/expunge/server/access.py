@@ -1,0 +1,78 @@
+"""Access: who may do what. A scope is asked for by every route; without any token only this machine may ask."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from .problems import Problem
+from .service import Service
+from .tokens import Scope, Token
+
+_LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1", "testserver"}
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+bearer = HTTPBearer(auto_error=False, description="A token that `expunge token new` made.")
+
+
+@dataclass(frozen=True)
+class Who:
+    """Who asks: a token, or somebody on this machine while there are no tokens."""
+
+    token: Token | None
+
+    @property
+    def name(self) -> str:
+        """What the ledger says of who asked."""
+        return "" if self.token is None else self.token.name
+
+    @property
+    def key(self) -> str:
+        """What tells callers apart."""
+        return "" if self.token is None else self.token.id
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether they may do this."""
+        return self.token is None or self.token.allows(scope)
+
+
+def service_of(request: Request) -> Service:
+    """The service that answers."""
+    found: Service = request.app.state.service
+    return found
+
+
+def identified(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Who:
+    """Who asks, or a refusal."""
+    service = service_of(request)
+    text = None if credentials is None else credentials.credentials
+    if text is None and not service.tokens.any():
+        if (request.url.hostname or "") not in _LOCAL_HOSTS:  # a page elsewhere that has a name lead here
+            raise Problem(403, "not-allowed", "without a token only this machine may ask, by the name localhost")
+        return Who(None)
+    token = None if text is None else service.tokens.check(text)
+    if token is None:
+        raise Problem(401, "no-token", "send a token that counts: Authorization: Bearer ...", _CHALLENGE)
+    return Who(token)
+
+
+def admitted(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> Who:
+    """Who asks, if they may do this and do not ask too often."""
+    who = identified(request, credentials)
+    if not who.allows(scope):
+        raise Problem(403, "not-allowed", f"the token has not the scope {scope!r}")
+    limit: Callable[[str], float] = request.app.state.limit
+    if (wait := limit(who.key)) > 0:
+        raise Problem(429, "too-many-requests", "slow down", {"Retry-After": str(int(wait) + 1)})
+    return who
+
+
+def needs(scope: Scope) -> Any:
+    """What a route depends on: who asks, who must be allowed this."""
+
+    def allowed(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Who:
+        return admitted(request, credentials, scope)
+
+    return Depends(allowed)

@@ -1,0 +1,72 @@
+"""Clocks: times as they are written, and when a request is due by law."""
+
+import calendar
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias, get_args
+
+from ..errors import InvalidSetting
+
+Clock: TypeAlias = Callable[[], datetime]
+Regulation: TypeAlias = Literal["gdpr", "ccpa"]
+REGULATIONS: tuple[Regulation, ...] = get_args(Regulation)
+
+
+@dataclass(frozen=True)
+class Law:
+    """How long a regulation gives, and how much more if the reason is told in time."""
+
+    months: int = 0
+    days: int = 0
+    more_months: int = 0
+    more_days: int = 0
+
+
+_LAWS: dict[Regulation, Law] = {
+    "gdpr": Law(months=1, more_months=2),  # Art. 12 (3)
+    "ccpa": Law(days=45, more_days=45),  # 11 CCR 7021
+}
+
+
+def utc_now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+def as_text(moment: datetime) -> str:
+    """A time as it is stored and sent: RFC 3339, UTC, to the second."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def as_time(text: str) -> datetime:
+    """The inverse of `as_text`; a time without a zone is UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def due(received: datetime, regulation: Regulation, *, extended: bool = False) -> datetime:
+    """When a request is due: the law counts whole months to the same day, or to the last of a shorter month."""
+    law = _LAWS[regulation]
+    months, days = law.months, law.days
+    if extended:
+        months, days = months + law.more_months, days + law.more_days
+    return months_later(received, months) + timedelta(days=days)
+
+
+def months_later(moment: datetime, months: int) -> datetime:
+    """The same day so many months later, or the last day of that month."""
+    year, month = divmod(moment.month - 1 + months, 12)
+    year, month = moment.year + year, month + 1
+    return moment.replace(year=year, month=month, day=min(moment.day, calendar.monthrange(year, month)[1]))
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def duration(text: str) -> timedelta:
+    """Read 90s, 15m, 24h or 7d."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not (number.isascii() and number.isdecimal()) or len(number) > 6:
+        raise InvalidSetting(f"a time must be written like 90s, 15m, 24h or 7d, got {text!r}")
+    return timedelta(seconds=int(number) * _UNITS[unit])

@@ -1,0 +1,116 @@
+"""Listening: sockets, and the HTTP server on them, which waits for nobody for ever and logs nothing of its own."""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ..errors import InvalidSetting
+
+_PATIENCE = 15.0  # seconds for the head of a request, and for the next one
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen, and the certificate to do it with."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def bound(self) -> socket.socket:
+        """A socket at this address, which processes started later can have, too."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((self.host, self.port))
+        except OSError as error:
+            sock.close()
+            raise InvalidSetting(f"cannot listen on {self.host}:{self.port}: {error.strerror}") from None
+        except OverflowError:
+            sock.close()
+            raise InvalidSetting(f"a port is at most 65535, got {self.port}") from None
+        return sock
+
+    def url(self, sock: socket.socket) -> str:
+        """What to call it."""
+        host, port = sock.getsockname()[:2]
+        scheme = "http" if self.certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+class Impatient(H11Protocol):
+    """A connection that is cut if the head of a request does not come: uvicorn waits for the body only."""
+
+    _cut: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if busy or self.transport.is_closing():
+            self._unwatch()
+        elif self._cut is None:
+            self._cut = self.loop.call_later(_PATIENCE, self._close)
+
+    def _unwatch(self) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None
+
+    def _close(self) -> None:
+        self._cut = None
+        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()
+
+
+def config(app: Any, address: Address | None, drain: float) -> uvicorn.Config:
+    """How uvicorn serves an application: at an address with its certificate, or between processes (None)."""
+    logger = logging.getLogger("uvicorn")
+    logger.propagate, logger.disabled = False, True
+    for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):  # tracebacks may have values in them
+        logging.getLogger(name).disabled = True
+    tls: dict[str, Any] = {}
+    if address is not None and address.certificate is not None:
+        tls = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
+    return uvicorn.Config(
+        app,
+        http=Impatient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=int(_PATIENCE),
+        timeout_graceful_shutdown=int(drain),
+        h11_max_incomplete_event_size=16 * 2**10,
+        **tls,
+    )

@@ -1,0 +1,28 @@
+"""Options: how a service treats requests."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from .clocks import Regulation
+
+
+@dataclass(frozen=True)
+class Options:
+    """How requests are treated."""
+
+    window: timedelta = timedelta(0)  # in which a request can be cancelled before it is carried out
+    batch_every: timedelta | None = None  # carry out together what came in such a time,
+    batch_size: int | None = None  # or once there are so many
+    regulation: Regulation = "gdpr"  # if a request names none
+    public: str = "http://localhost:8080"  # the address by which other systems reach the service
+    allow_hosts: tuple[str, ...] = ()  # private hosts that may be posted to, by name
+    drp_directory: Path | None = None  # the agents of the Data Rights Protocol
+    business_id: str = ""  # what they call us
+    most_ids: int = 100_000  # per request
+    most_rows: int = 1_000_000
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a request is carried out as it comes."""
+        return not self.window and self.batch_every is None and self.batch_size is None

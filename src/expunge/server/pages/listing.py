@@ -1,0 +1,145 @@
+"""Requests: all of them, filtered and page by page, and one with its steps, its clock and what can be done about it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+
+from ..access import service_of
+from ..problems import Problem
+from ..queue import OPEN, STATES, Entry, Filter
+from ..service import Service
+from .fields import line
+from .rendering import PageRoute, page, to
+from .visiting import Posted, Visitor, looks, posts
+from .words import STATES as STATE_WORDS
+
+router = APIRouter(route_class=PageRoute)
+
+_PAGE = 25
+_SHOWS = {"open": "Open", "overdue": "Overdue", **STATE_WORDS}
+
+
+@router.get("/requests")
+def requests(
+    request: Request,
+    visitor: Annotated[Visitor, looks("read")],
+    show: Annotated[str, Query(max_length=20)] = "",
+    kind: Annotated[str, Query(max_length=40)] = "",
+    protocol: Annotated[str, Query(max_length=40)] = "",
+    before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
+) -> Response:
+    """Requests, the newest first."""
+    service = service_of(request)
+    counts = service.queue.counts()
+    states = OPEN if show == "open" else (show,) if show in STATES else ()
+    overdue = True if show == "overdue" else None
+    wanted = Filter(states, kind or None, protocol or None, overdue, before, _PAGE + 1)
+    found = service.queue.page(wanted)
+    chosen = {name: value for name, value in (("show", show), ("kind", kind), ("protocol", protocol)) if value}
+    older = urlencode({**chosen, "before": found[_PAGE - 1].number}) if len(found) > _PAGE else None
+    return page(
+        request,
+        "requests.html",
+        visitor,
+        found=found[:_PAGE],
+        shows=_SHOWS,
+        kinds=sorted({one for one, _, _ in counts}),
+        protocols=sorted({one for _, one, _ in counts}),
+        chosen={"show": show, "kind": kind, "protocol": protocol},
+        filtered=bool(chosen),
+        newest=urlencode(chosen) if before is not None else None,
+        older=older,
+        total=sum(counts.values()),
+    )
+
+
+@router.get("/requests/{id}")
+def one_request(
+    request: Request,
+    id: str,  # noqa: A002 - the name in the address
+    visitor: Annotated[Visitor, looks("read")],
+) -> Response:
+    """One request."""
+    service = service_of(request)
+    entry = service.queue.get(id)
+    certificate = service.certificate(entry)
+    return page(
+        request,
+        "request.html",
+        visitor,
+        entry=entry,
+        steps=steps(service, entry, certificate is not None),
+        certificate=certificate,
+        batched=service.options.batch_every is not None or service.options.batch_size is not None,
+    )
+
+
+@router.post("/requests/{id}/cancel")
+def cancel(request: Request, id: str, posted: Annotated[Posted, posts("erase")]) -> Response:  # noqa: A002
+    """Cancel a request that is not carried out yet."""
+    name = posted.visitor.name
+    if service_of(request).cancel(id, f"cancelled by {name}" if name else "cancelled") is None:
+        raise Problem(409, "too-late", "The request is carried out, or cancelled, already.")
+    return to(f"/requests/{id}")
+
+
+@router.post("/requests/{id}/extend")
+def extend(request: Request, id: str, posted: Annotated[Posted, posts("erase")]) -> Response:  # noqa: A002
+    """Give a request the longer time that its regulation allows, and say why."""
+    service, reason = service_of(request), line(posted.get("reason"), "the reason", empty=False)
+    entry = service.queue.get(id)
+    if not entry.open or entry.extension:
+        raise Problem(409, "too-late", "The request is over, or its time was extended already.")
+    service.queue.extend(id, reason)
+    return to(f"/requests/{id}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happened to a request, or will."""
+
+    name: str
+    state: str  # past, now, next, bad or off
+    time: datetime | None = None
+    detail: str = ""
+
+
+def steps(service: Service, entry: Entry, certified: bool) -> list[Step]:
+    """The way of a request."""
+    found = [Step("Received", "past", entry.received, f"by way of {entry.protocol}")]
+    delayed = entry.runs - entry.received >= timedelta(seconds=1)
+    if entry.state == "held":
+        found.append(Step("On hold", "now", None, entry.reason))
+    elif entry.state == "waiting":
+        found.append(Step("Waiting", "now", entry.runs, entry.reason or _waits(service, entry)))
+    elif delayed and entry.state in ("running", "done"):
+        found.append(Step("Waited", "past", entry.runs, "until then it could be cancelled"))
+    if entry.state in ("cancelled", "failed"):
+        state = "off" if entry.state == "cancelled" else "bad"
+        return [*found, Step(STATE_WORDS[entry.state], state, entry.ended, entry.reason)]
+    over = entry.state == "done"
+    nothing = over and entry.outcome.get("request") is None
+    carried = "nothing was to be done: the vault has no row of these people" if nothing else ""
+    found.append(
+        Step("Carried out", "past" if over else "now" if entry.state == "running" else "next", entry.ended, carried)
+    )
+    if not nothing:
+        found.append(
+            Step("Certified", "past" if certified else "now" if over else "next", None, _certified(over, certified))
+        )
+    return found
+
+
+def _waits(service: Service, entry: Entry) -> str:
+    if entry.runs > service.clock():
+        return "until then it can be cancelled"
+    if service.options.batch_every is not None or service.options.batch_size is not None:
+        return "for company: requests are carried out together"
+    return "it is carried out next"
+
+
+def _certified(over: bool, certified: bool) -> str:
+    return "the signing key is not there: it is signed once it is" if over and not certified else ""

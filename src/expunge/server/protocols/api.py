@@ -1,0 +1,267 @@
+"""The service's own API, under /api/v1."""
+
+import csv
+import io
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from ...errors import InvalidFile, InvalidInput, VaultBusy
+from ...vault import Receipt
+from ...vault.certificates.jws import unchecked
+from ..access import Who, needs, service_of
+from ..bodies import media_type, parsed, uploaded
+from ..idempotency import Answered, idempotent
+from ..problems import Problem
+from ..queue import ERASURE, STATES, Asked, Entry, Filter
+from ..service import Service
+from ..views import receipt_view, request_view
+from .models import Erasure, Ids, Line, Model, Reason, body_of, validated
+
+__all__ = ["Model", "body_of", "router", "validated"]
+
+router = APIRouter(prefix="/api/v1", tags=["own API"])
+
+Erase, Read, Rows = needs("erase"), needs("read"), needs("rows")
+_PREFER = "respond-async"
+
+
+# Erasures
+
+
+@router.post(
+    "/erasures",
+    openapi_extra=body_of(Erasure, "text/plain"),
+    responses={200: {"description": "carried out"}, 202: {"description": "written down, and carried out later"}},
+)
+async def erase(
+    request: Request,
+    who: Annotated[Who, Erase],
+    prefer: Annotated[str, Header()] = "",
+) -> Response:
+    """Erase all rows of people: from the model, from the disk, for good. Bulk: text/plain, one id a line."""
+    service, raw, lines = service_of(request), await request.body(), media_type(request) == "text/plain"
+    asked = await run_in_threadpool(lambda: validated(Erasure, {"ids": _lines(raw)} if lines else parsed(raw)))
+    with idempotent(request, who, raw) as answered:
+        return await run_in_threadpool(_erase, service, asked, who, answered, _PREFER in prefer)
+
+
+def _erase(service: Service, body: Erasure, who: Who, answered: Answered, later: bool) -> Response:
+    entry = answered.entry
+    if entry is None:
+        asked = Asked(
+            ERASURE,
+            "api",
+            body.regulation or service.options.regulation,
+            reference=body.reference,
+            actor=who.name,
+            answers=answered.answers,
+        )
+        entry = service.erase(body.ids, asked, wait=not later)
+    found = request_view(entry) | {"certificate": None, "receipts": None}
+    if entry.state == "done":
+        found["certificate"] = service.certificate(entry)
+        with suppress(VaultBusy):  # it is done all the same: they can be asked for
+            found["receipts"] = [receipt_view(one) for one in service.receipts(body.ids)]
+    where = {"Location": f"/api/v1/requests/{entry.id}"}
+    return JSONResponse(found, 200 if entry.state == "done" else 202, headers=where)
+
+
+def _lines(raw: bytes) -> list[str]:
+    try:
+        lines = [text for line in raw.decode("utf-8-sig").split("\n") if (text := line.removesuffix("\r"))]
+    except UnicodeDecodeError:
+        raise Problem(400, "invalid-text", "the ids must be in UTF-8") from None
+    if not lines:
+        raise Problem(422, "invalid-input", "there is no id: write one per line")
+    return lines
+
+
+@router.post("/receipts", openapi_extra=body_of(Ids))
+async def receipts(request: Request, who: Annotated[Who, Erase]) -> list[Any]:
+    """The receipt of each person, for them to keep and check; null for who has rows and was not erased."""
+    body = validated(Ids, parsed(await request.body()))
+    found = await run_in_threadpool(service_of(request).receipts, body.ids)
+    return [receipt_view(one) for one in found]
+
+
+# Requests that bring rows, or name erased people
+
+
+@router.post("/rectifications", openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}})
+async def rectify(request: Request, who: Annotated[Who, Rows], reference: Line = "") -> Any:
+    """Replace all rows of people by right ones. Rows come as JSON, CSV, Parquet or Arrow."""
+    service = service_of(request)
+    return await _with_table(
+        request, who, "rectification", reference, lambda data, **said: service.vault.rectify(data, **said)
+    )
+
+
+@router.post("/rows", openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}})
+async def add(
+    request: Request, who: Annotated[Who, Rows], reference: Line = "", clip: bool = False, skip_erased: bool = False
+) -> Any:
+    """Learn more rows, which come as JSON, CSV, Parquet or Arrow."""
+    service = service_of(request)
+
+    def carry_out(data: Any, **said: Any) -> Receipt:
+        return service.vault.add(data, clip=clip, skip_erased=skip_erased, **said)
+
+    return await _with_table(request, who, "addition", reference, carry_out)
+
+
+async def _with_table(
+    request: Request, who: Who, kind: str, reference: str, carry_out: Callable[..., Receipt]
+) -> dict[str, Any]:
+    service = service_of(request)
+    async with uploaded(request, service.options.most_rows) as (data, mark):
+        with idempotent(request, who, mark) as answered:
+            if answered.entry is not None:
+                return _changed(service, answered.entry)
+            asked = Asked(kind, "api", service.options.regulation, reference, actor=who.name, answers=answered.answers)
+            entry, _ = await run_in_threadpool(
+                service.change,
+                asked,
+                lambda reference, actor: _with_body(carry_out, data, reference=reference, actor=actor),
+            )
+            return _changed(service, entry)
+
+
+def _with_body(carry_out: Callable[..., Receipt], data: Any, **said: str) -> Receipt:
+    """Carry out a request with a table that somebody sent: if that is damaged, the vault is not."""
+    try:
+        return carry_out(data, **said)
+    except InvalidFile as error:
+        if isinstance(data, Path) and data.name in str(error):
+            raise InvalidInput("the body is damaged, or not of the type that it says") from None
+        raise
+
+
+@router.post("/readmissions", openapi_extra=body_of(Ids))
+async def readmit(request: Request, who: Annotated[Who, Rows]) -> Any:
+    """Let erased people come again, who consented. Their rows are not back: add them."""
+    service, raw = service_of(request), await request.body()
+    body = validated(Ids, parsed(raw))
+    with idempotent(request, who, raw) as answered:
+        if answered.entry is not None:
+            return _changed(service, answered.entry)
+        asked = Asked(
+            "readmission",
+            "api",
+            service.options.regulation,
+            body.reference,
+            actor=who.name,
+            answers=answered.answers,
+        )
+        entry, _ = await run_in_threadpool(
+            service.change,
+            asked,
+            lambda reference, actor: service.vault.readmit(body.ids, reference=reference, actor=actor),
+        )
+        return _changed(service, entry)
+
+
+def _changed(service: Service, entry: Entry) -> dict[str, Any]:
+    return request_view(entry) | {"certificate": service.certificate(entry)}
+
+
+# Looking
+
+
+@router.get("/requests")
+def requests(
+    request: Request,
+    who: Annotated[Who, Read],
+    state: Annotated[list[Literal[STATES]] | None, Query()] = None,  # type: ignore[valid-type]
+    kind: str | None = None,
+    protocol: str | None = None,
+    overdue: bool | None = None,
+    before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> dict[str, Any]:
+    """Requests, the newest first; ``next`` is what ``before`` has to be for the next page."""
+    wanted = Filter(state or (), kind, protocol, overdue, before, limit)
+    found = service_of(request).queue.page(wanted)
+    return {
+        "requests": [request_view(one) for one in found],
+        "next": found[-1].number if len(found) == limit else None,
+    }
+
+
+@router.get("/requests/{id}")
+def one_request(request: Request, id: str, who: Annotated[Who, Read]) -> dict[str, Any]:  # noqa: A002
+    """One request."""
+    return request_view(service_of(request).queue.get(id))
+
+
+@router.delete("/requests/{id}")
+def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[str, Any]:  # noqa: A002
+    """Cancel a request that is not carried out yet."""
+    entry = service_of(request).cancel(id, f"cancelled by {who.name}" if who.name else "cancelled")
+    if entry is None:
+        raise Problem(409, "too-late", "the request is carried out, or cancelled, already")
+    return request_view(entry)
+
+
+@router.post("/requests/{id}/extension", openapi_extra=body_of(Reason))
+async def extend(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[str, Any]:  # noqa: A002
+    """Give a request the longer time that its regulation allows, and say why."""
+    service, body = service_of(request), validated(Reason, parsed(await request.body()))
+    entry = service.queue.get(id)
+    if not entry.open or entry.extension or entry.due < service.clock():
+        raise Problem(409, "too-late", "the request or its time is over, or was extended already")
+    return request_view(service.queue.extend(id, body.reason))
+
+
+@router.get("/requests/{id}/certificate")
+def certificate(request: Request, id: str, who: Annotated[Who, Read]) -> Response:  # noqa: A002
+    """The certificate of a request: compact JWS, or its payload (Accept: application/json)."""
+    service = service_of(request)
+    text = service.certificate(service.queue.get(id))
+    if text is None:
+        raise Problem(404, "not-certified", "the request has no certificate, or none yet")
+    if "application/json" in request.headers.get("accept", ""):
+        return JSONResponse(unchecked(text))
+    return PlainTextResponse(text, media_type="application/jose")
+
+
+@router.get("/audit")
+def audit(request: Request, who: Annotated[Who, Read], format: Literal["json", "csv"] = "json") -> Response:  # noqa: A002
+    """Every request with its times and states, for auditors: no identities."""
+    found = [request_view(one) for one in service_of(request).queue.page(Filter(limit=10**9))]
+    if format == "json":
+        return JSONResponse(found)
+    out = io.StringIO()
+    names = [name for name in (found[0] if found else {"id": 0}) if name != "outcome"]
+    writer = csv.DictWriter(out, [*names, "rows", "request"], extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for one in found:
+        outcome = one["outcome"]
+        cells = {**one, "rows": outcome.get("rows"), "request": outcome.get("request")}
+        writer.writerow({name: _guarded(value) for name, value in cells.items()})
+    return PlainTextResponse(out.getvalue(), media_type="text/csv")
+
+
+def _guarded(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+
+
+@router.get("/status")
+def status(request: Request, who: Annotated[Who, Read]) -> dict[str, Any]:
+    """What is in the vault, and how many requests wait."""
+    service = service_of(request)
+    found = vars(service.vault.status())
+    return {**found, "waiting": sum(one.open for one in service.queue.pending())}
+
+
+@router.get("/keys")
+def keys(request: Request, who: Annotated[Who, Read]) -> dict[str, Any]:
+    """The keys that certificates are checked with, the newest first, and what each signed about the next."""
+    vault = service_of(request).vault
+    return {"thumbprints": vault.public_keys(), "changes": vault.key_changes()}

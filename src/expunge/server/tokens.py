@@ -1,0 +1,119 @@
+"""Tokens: who may ask for what. A token is shown once; what is kept is its hash."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias, get_args
+
+from ..errors import InvalidSetting, UnknownId
+from .clocks import Clock, as_text, as_time, utc_now
+from .database import Database
+
+Scope: TypeAlias = Literal["predict", "erase", "rows", "read", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+_PREFIX = "exp"
+_ID_BYTES, _SECRET_BYTES = 6, 32
+_LONGEST = 200  # characters of a token that is looked at
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is known of a token, without its secret."""
+
+    id: str
+    name: str
+    scopes: frozenset[str]
+    made: datetime
+    expires: datetime | None
+    revoked: datetime | None
+    used: datetime | None  # to the minute
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether whoever has it may do this; an admin may do everything."""
+        return scope in self.scopes or "admin" in self.scopes
+
+    def valid(self, now: datetime) -> bool:
+        """Whether it counts at this time."""
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
+
+class Tokens:
+    """The tokens of a service."""
+
+    def __init__(self, database: Database, clock: Clock = utc_now) -> None:
+        self._database, self._clock = database, clock
+
+    def new(self, name: str, scopes: Iterable[str], lifetime: timedelta | None) -> tuple[Token, str]:
+        """Make one; the text is shown to its owner and kept nowhere."""
+        wanted = frozenset(scopes)
+        if not wanted or not wanted <= set(SCOPES):
+            raise InvalidSetting(
+                f"scopes must be some of {', '.join(SCOPES)}, got {', '.join(sorted(wanted)) or 'none'}"
+            )
+        if not name.strip() or not name.isprintable() or len(name) > 80:
+            raise InvalidSetting("the name of a token must be one line of 1 to 80 characters")
+        made, number, secret = self._clock(), secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
+        expires = None if lifetime is None else made + lifetime
+        with self._database.writing() as database:
+            database.execute(
+                "INSERT INTO tokens (id, name, hash, scopes, made, expires) VALUES (?, ?, ?, ?, ?, ?)",
+                number, name, _hash(secret), " ".join(sorted(wanted)), as_text(made),
+                None if expires is None else as_text(expires),
+            )  # fmt: skip
+        return Token(number, name, wanted, made, expires, None, None), f"{_PREFIX}_{number}_{secret}"
+
+    def every(self) -> list[Token]:
+        """All of them, in the order in which they were made."""
+        return [_token(row) for row in self._database.all("SELECT * FROM tokens ORDER BY made, id")]
+
+    def any(self) -> bool:
+        """Whether a token was ever made: from then on nobody may ask without one, though it has ended since."""
+        return self._database.one("SELECT 1 FROM tokens") is not None
+
+    def valid(self) -> bool:
+        """Whether there is a token that counts."""
+        now = self._clock()
+        return any(one.valid(now) for one in self.every())
+
+    def revoke(self, id: str) -> Token:  # noqa: A002 - the name of the column
+        """Let a token count no more."""
+        with self._database.writing() as database:
+            database.execute(
+                "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL", as_text(self._clock()), id
+            )
+        row = self._database.one("SELECT * FROM tokens WHERE id = ?", id)
+        if row is None:
+            raise UnknownId("there is no token with this id; expunge token list tells which there are")
+        return _token(row)
+
+    def check(self, text: str) -> Token | None:
+        """The token that this is the text of, if it counts; its last use is noted, to the minute."""
+        prefix, _, rest = text[:_LONGEST].partition("_")
+        number, _, secret = rest.partition("_")
+        row = self._database.one("SELECT * FROM tokens WHERE id = ?", number) if prefix == _PREFIX else None
+        right = hmac.compare_digest(_hash(secret), _hash("") if row is None else row["hash"])  # as long for any text
+        if row is None or not right:
+            return None
+        token, now = _token(row), self._clock()
+        if not token.valid(now):
+            return None
+        minute = now.replace(second=0, microsecond=0)
+        if token.used is None or token.used < minute:
+            with self._database.writing() as database:
+                database.execute("UPDATE tokens SET used = ? WHERE id = ?", as_text(minute), number)
+        return token
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _token(row: "object") -> Token:
+    found = dict(row)  # type: ignore[call-overload]
+    times = {name: None if found[name] is None else as_time(found[name]) for name in ("expires", "revoked", "used")}
+    scopes = frozenset(found["scopes"].split())
+    return Token(found["id"], found["name"], scopes, as_time(found["made"]), **times)

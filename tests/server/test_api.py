@@ -1,0 +1,328 @@
+"""The service's own API: what it takes, does and answers, to whom, and only once."""
+
+import csv
+import io
+import threading
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from fastapi.testclient import TestClient
+
+from expunge.server.app import create_app
+from expunge.server.tokens import SCOPES
+
+from support.routes import every_route
+
+ERASE = "/api/v1/erasures"
+TABLE = {"who": ["q1", "q2"], "age": [0.25, 0.5], "visits": [0.125, 0.75], "spend": [0.5, 0.25]}
+
+
+def packed(kind):
+    table, out = pa.table(TABLE), io.BytesIO()
+    if kind == "text/csv":
+        return "\n".join(",".join(map(str, row)) for row in (TABLE, *zip(*TABLE.values(), strict=True))).encode()
+    if kind == "application/vnd.apache.parquet":
+        pa.parquet.write_table(table, out)
+        return out.getvalue()
+    form = pa.ipc.new_file if kind.endswith("file") else pa.ipc.new_stream
+    with form(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def test_an_erasure_is_carried_out_and_certified(client, vault):
+    answer = client.post(ERASE, json={"ids": ["p7", "p8"], "reference": "ticket 12"})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert (found["state"], found["people"], found["outcome"]["rows"]) == ("done", 2, 2)
+    assert [holding.state for holding in vault.holds(["p7", "p8"])] == ["erased", "erased"]
+    assert found["certificate"] == vault.requests[-1].certificate
+    assert vault.requests[-1].reference == f"{found['id']} ticket 12"
+    assert len(found["receipts"]) == 2
+    assert vault.verify().ok
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"ids": []}', b'{"ids": [1.5]}', b'{"ids": ["a"], "x": 1}', b"\xff"]
+)
+def test_a_bad_body_is_a_problem_and_changes_nothing(client, vault, body):
+    answer = client.post(ERASE, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"].startswith("urn:expunge:problem:")
+    assert len(vault.requests) == 1
+
+
+def test_many_ids_come_as_a_file_one_a_line(client, vault):
+    body = "\ufeffp1\r\np2\n\np\u2028x\np3".encode()
+    found = client.post(ERASE, content=body, headers={"content-type": "text/plain; charset=utf-8"}).json()
+    assert (found["people"], found["outcome"]["erased"], found["outcome"]["unknown"]) == (4, 3, 1)
+
+
+def test_later_is_a_promise_with_an_address(client, service, vault):
+    answer = client.post(ERASE, json={"ids": ["p7"]}, headers={"Prefer": "respond-async"})
+    assert (answer.status_code, answer.json()["state"], answer.json()["certificate"]) == (202, "waiting", None)
+    where = answer.headers["location"]
+    assert client.get(where).json()["state"] == "waiting"
+    assert client.get(f"{where}/certificate").status_code == 404
+    service.look()
+    assert client.get(where).json()["state"] == "done"
+    assert client.get(f"{where}/certificate").text == vault.requests[-1].certificate
+    payload = client.get(f"{where}/certificate", headers={"Accept": "application/json"}).json()
+    assert payload["rows"] == 1
+
+
+def test_a_person_gets_a_receipt_also_one_who_was_never_there(client):
+    client.post(ERASE, json={"ids": ["p7"]})
+    erased, unknown, present = client.post("/api/v1/receipts", json={"ids": ["p7", "nobody", "p8"]}).json()
+    assert erased is not None
+    assert unknown is not None
+    assert present is None
+
+
+# Rows
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "application/json", "text/csv", "application/vnd.apache.parquet", "application/vnd.apache.arrow.file",
+        "application/vnd.apache.arrow.stream",
+    ],
+)  # fmt: skip
+def test_rows_come_in_five_forms(client, vault, kind):
+    rows = [dict(zip(TABLE, row, strict=True)) for row in zip(*TABLE.values(), strict=True)]
+    sent = {"json": {"rows": rows}} if kind == "application/json" else {"content": packed(kind)}
+    added = client.post("/api/v1/rows", headers={"content-type": kind}, **sent)
+    assert added.status_code == 200, added.text
+    assert (added.json()["outcome"]["rows"], vault.status().rows) == (2, 42)
+    right = client.post("/api/v1/rectifications?reference=t", headers={"content-type": kind}, **sent)
+    assert (right.status_code, right.json()["certificate"]) == (200, vault.requests[-1].certificate)
+    assert vault.verify().ok
+
+
+def test_who_was_erased_comes_back_only_if_readmitted(client):
+    client.post(ERASE, json={"ids": ["p1"]})
+    row = {"rows": [{"who": "p1", "age": 0.5, "visits": 0.5, "spend": 0.5}]}
+    assert client.post("/api/v1/rows", json=row).status_code == 409
+    assert client.post("/api/v1/rows?skip_erased=true", json=row).status_code in (200, 422)
+    assert client.post("/api/v1/readmissions", json={"ids": ["p1"]}).status_code == 200
+    assert client.post("/api/v1/rows", json=row).status_code == 200
+
+
+# Idempotency
+
+
+def test_the_same_key_and_body_is_the_same_answer_also_after_a_restart(client, service, vault, make):
+    headers = {"Idempotency-Key": '"8e03978e"'}
+    first = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
+    assert client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json() == first.json()
+    service.stop()
+    with TestClient(create_app(make())) as fresh:
+        assert fresh.post(ERASE, json={"ids": ["p7"]}, headers=headers).json() == first.json()
+        assert fresh.post(ERASE, json={"ids": ["p8"]}, headers=headers).status_code == 422
+        assert fresh.post("/api/v1/readmissions", json={"ids": ["p7"]}, headers=headers).status_code == 422
+    assert len(vault.requests) == 2
+
+
+def test_a_key_is_kept_for_rows_too_and_freed_by_a_failure(client, vault):
+    headers = {"Idempotency-Key": "k"}
+    bad = client.post("/api/v1/rows", json={"rows": [{"who": "q1"}]}, headers=headers)
+    assert bad.status_code == 422
+    row = {"rows": [{"who": "q1", "age": 0.5, "visits": 0.5, "spend": 0.5}]}
+    first = client.post("/api/v1/rows", json=row, headers=headers)
+    assert first.status_code == 200
+    assert client.post("/api/v1/rows", json=row, headers=headers).json() == first.json()
+    assert vault.status().rows == 41
+
+
+def test_a_key_of_a_request_that_was_queued_before_is_kept(make, clock):
+    service = make(window=timedelta(hours=1))
+    with TestClient(create_app(service)) as client:
+        first = client.post(ERASE, json={"ids": ["p7"]}).json()
+        again = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()
+        clock.pass_(hours=1)
+        service.look()
+        later = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()
+    assert first["id"] == again["id"] == later["id"]
+    assert later["state"] == "done"
+
+
+def test_a_key_in_flight_is_refused(client, service, vault, monkeypatch):
+    inside, go, unlearn = threading.Event(), threading.Event(), service.vault.unlearn
+
+    def slow(*args, **said):
+        inside.set()
+        go.wait(30)
+        return unlearn(*args, **said)
+
+    monkeypatch.setattr(service.vault, "unlearn", slow)
+    headers, answers = {"Idempotency-Key": "k"}, []
+    thread = threading.Thread(target=lambda: answers.append(client.post(ERASE, json={"ids": ["p7"]}, headers=headers)))
+    thread.start()
+    assert inside.wait(30)
+    assert client.post(ERASE, json={"ids": ["p7"]}, headers=headers).status_code == 409
+    go.set()
+    thread.join()
+    assert answers[0].status_code == 200
+    assert client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json() == answers[0].json()
+
+
+def test_keys_of_two_callers_are_two_keys(client, service):
+    one, two = (service.tokens.new(name, ["erase"], None)[1] for name in "ab")
+    answers = [
+        client.post(
+            ERASE, json={"ids": [who]}, headers={"Idempotency-Key": "k", "Authorization": f"Bearer {token}"}
+        ).status_code
+        for who, token in (("p1", one), ("p2", two))
+    ]
+    assert answers == [200, 200]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "ä".encode()])
+def test_a_key_that_is_none_is_refused(client, key):
+    assert client.post(ERASE, json={"ids": ["p1"]}, headers={"Idempotency-Key": key}).status_code == 400
+
+
+# Looking
+
+
+def test_requests_are_listed_page_by_page(client):
+    for k in range(5):
+        client.post(ERASE, json={"ids": [f"p{k}"]})
+    seen, before = [], None
+    while True:
+        page = client.get("/api/v1/requests", params={"limit": 2} | ({"before": before} if before else {})).json()
+        seen += [one["id"] for one in page["requests"]]
+        if (before := page["next"]) is None:
+            break
+    assert len(seen) == len(set(seen)) == 5
+    assert [one["id"] for one in client.get("/api/v1/audit").json()] == seen
+    rows = list(csv.DictReader(io.StringIO(client.get("/api/v1/audit?format=csv").text)))
+    assert [row["id"] for row in rows] == seen
+    assert {row["rows"] for row in rows} == {"1"}
+
+
+def test_a_cell_of_the_audit_is_no_formula(client):
+    client.post(ERASE, json={"ids": ["p1"], "reference": "=1+1"})
+    (row,) = csv.DictReader(io.StringIO(client.get("/api/v1/audit?format=csv").text))
+    assert row["reference"] == "'=1+1"
+
+
+def test_an_extension_is_given_once_in_time_and_with_a_reason(make, clock):
+    service = make(window=timedelta(days=300))
+    with TestClient(create_app(service)) as client:
+        one, two = (client.post(ERASE, json={"ids": [who]}).json() for who in ("p1", "p2"))
+        path = "/api/v1/requests/{}/extension"
+        assert client.post(path.format(one["id"]), json={}).status_code == 422
+        longer = client.post(path.format(one["id"]), json={"reason": "many"})
+        assert (longer.json()["due"], longer.json()["extension"]) == ("2026-04-30T12:00:00Z", "many")
+        assert client.post(path.format(one["id"]), json={"reason": "more"}).status_code == 409
+        clock.pass_(days=40)
+        assert client.post(path.format(two["id"]), json={"reason": "late"}).status_code == 409
+
+
+def test_holds_over_http(client, vault):
+    (hold,) = client.post("/api/v1/holds", json={"ids": ["p1"], "reason": "case"}).json()
+    assert client.post(ERASE, json={"ids": ["p1"]}).json()["state"] == "held"
+    assert client.get("/api/v1/holds").json() == [hold]
+    assert client.delete(f"/api/v1/holds/{hold['id']}").status_code == 204
+    assert client.delete(f"/api/v1/holds/{hold['id']}").status_code == 404
+    for until in ("2020-01-01T00:00:00Z", "2027-01-01T00:00:00", "9999-12-31T23:59:59-12:00", "x", 1e300):
+        body = {"ids": ["p1"], "reason": "case", "until": until}
+        assert client.post("/api/v1/holds", json=body).status_code == 422
+
+
+def test_a_verification_is_a_job(client, service):
+    started = client.post("/api/v1/verifications")
+    assert started.status_code == 202
+    for thread in threading.enumerate():
+        if thread.name == "expunge-verify":
+            thread.join()
+    found = client.get(started.headers["location"]).json()
+    assert (found["state"], found["ok"]) == ("done", True)
+    assert client.get("/api/v1/verifications/none").status_code == 404
+
+
+# Who may
+
+OPEN = {
+    "/healthz", "/readyz", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/ping", "/health", "/version",
+    "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/{name}/ready",
+    "/v2/models/{name}/versions/{number}/ready",
+}  # fmt: skip
+PUBLIC = ("/discovery", "/certificate.pem")  # that OpenDSR wants anybody to see
+PAGES = ("/login", "/logout", "/static", "/receipt")  # what a person sees without a session; others lead to /login
+
+OURS = {
+    "erase": {
+        *(("POST", path) for path in ("/erasures", "/receipts", "/requests/x/extension")), ("DELETE", "/requests/x"),
+    },
+    "rows": {("POST", "/rows"), ("POST", "/rectifications"), ("POST", "/readmissions")},
+    "read": {
+        ("GET", path)
+        for path in ("/requests", "/requests/x", "/requests/x/certificate", "/audit", "/status", "/keys", "/holds",
+                     "/verifications/x")
+    } | {("POST", "/verifications")},
+    "admin": {("POST", "/holds"), ("DELETE", "/holds/x")},
+    "predict": {("POST", "/invocations"), ("GET", "/v2/models/spend"), ("POST", "/v2/models/spend/infer"),
+                ("GET", "/v2/models/spend/versions/1"), ("POST", "/v2/models/spend/versions/1/infer")},
+}  # fmt: skip
+
+
+def test_every_route_of_the_app_asks_who_is_there(client, service):
+    service.tokens.new("a", ["read"], None)
+    routes, open_to_all = set(every_route(client.app)), set()
+    for method, path in routes:
+        answer = client.request(method, path.replace("{", "").replace("}", ""), follow_redirects=False)
+        away = answer.status_code in (302, 303) and (method == "GET" or "/login" in answer.headers["location"])
+        if answer.status_code not in (401, 403) and not away:
+            open_to_all.add(path)
+    others = {path for path in open_to_all - OPEN if not path.startswith(PAGES) and not path.endswith(PUBLIC)}
+    assert others == set()
+    assert len(routes) > 40
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_scope_opens_its_routes_and_no_others(client, service, scope):
+    headers = {"Authorization": f"Bearer {service.tokens.new('a', [scope], None)[1]}"}
+    for needed, routes in OURS.items():
+        for method, path in sorted(routes):
+            full = path if needed == "predict" else f"/api/v1{path}"
+            status = client.request(method, full, headers=headers).status_code
+            assert (status == 403) == (scope not in (needed, "admin")), (scope, method, path, status)
+            assert status != 401
+
+
+def test_every_route_of_our_own_is_in_the_table(client):
+    mine = {
+        (method, path.removeprefix("/api/v1").replace("{id}", "x"))
+        for method, path in every_route(client.app)
+        if path.startswith("/api/v1") and not path.startswith("/api/v1/hooks")
+    }
+    assert mine == set().union(*(routes for scope, routes in OURS.items() if scope != "predict"))
+
+
+def test_openapi_tells_all_of_it(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    told = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    ours = {one for one in every_route(client.app) if one[1].startswith(("/api/v1", "/v2", "/invocations"))}
+    assert ours <= told
+
+
+def test_while_it_drains_nothing_new_is_taken(client, service):
+    service.draining = True
+    assert client.post(ERASE, json={"ids": ["p1"]}).status_code == 503
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/api/v1/status").status_code == 200
+
+
+def test_every_answer_has_the_headers_of_a_careful_server(client):
+    for path in ("/healthz", "/nowhere", "/api/v1/status"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in headers["content-security-policy"]

@@ -1,0 +1,307 @@
+"""The dashboard in a real browser: with and without JavaScript, by keyboard, on a phone, in the dark."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+
+from expunge.server.app import create_app
+from expunge.server.queue import Asked, Filter
+from expunge.server.service import Options
+from expunge.server.verifying import Job
+from expunge.vault import check_receipt
+from expunge.vault.certificates.keyring import public_pem
+
+from support import browser as browsers
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(browsers.missing()), reason=browsers.missing())]
+
+LOOKS = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1180, "height": 800}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1180, "height": 800}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 360, "height": 740}},
+    "small and dark": {"color_scheme": "dark", "viewport": {"width": 320, "height": 600}},
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsers.launched() as found:
+        yield found
+
+
+@pytest.fixture
+def address(service):
+    with browsers.listening(create_app(service)) as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Opens a page like a visitor with these settings; what the browser complains about fails the test."""
+    contexts, complaints = [], []
+
+    def make(path="/", **settings):
+        context = browser.new_context(base_url=address, **settings)
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.goto(path)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def ask(service, *ids, **said):
+    return service.erase(list(ids), Asked("erasure", "api", "gdpr", **said))
+
+
+def busy(service, clock):
+    """A service with requests in every state; the addresses of its pages."""
+    done = ask(service, "p1", "p2", reference="ticket 4711, with a reference that goes on for a while")
+    service.hold(["p3"], "litigation 12-443: ask the legal department before it is released", None, "legal")
+    held = ask(service, "p3")
+    clock.pass_(days=31)
+    service.options = Options(window=timedelta(hours=24))
+    waiting = ask(service, "p4")
+    service.cancel(ask(service, "p5").id, "cancelled by the desk")
+    service.verifications._jobs["x"] = Job("x", step="rows learned", done=40, of=100)
+    requests = [f"/requests/{one.id}" for one in (done, held, waiting)]
+    places = ["/", "/requests", "/requests?show=failed", "/erase", "/holds", "/verify", "/receipt"]
+    return [*places, *requests, f"/requests/{done.id}/certificate.html"]
+
+
+# What it looks like
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_is_accessible_and_fits_the_screen(opened, service, clock, look):
+    page = opened("/", **LOOKS[look])
+    found = {}
+    for place in busy(service, clock):
+        page.goto(place)
+        for summary in page.locator("summary").all():
+            summary.click()
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        if (wrong := browsers.violations(page)) or wide > 0:
+            found[place] = wrong, wide
+    page.goto("/erase")
+    page.get_by_label("Ids, one per line").first.fill("p6\np3\nnobody-" + "x" * 80)
+    page.get_by_role("button", name="Go on").click()
+    found[page.url] = browsers.violations(page)
+    service.options = Options()
+    page.goto("/erase")
+    page.get_by_label("Ids, one per line").first.fill("p7\nnobody")
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Erase 2 people").click()
+    found[page.url] = browsers.violations(page)
+    assert {place: wrong for place, wrong in found.items() if wrong} == {}
+
+
+def test_the_login_is_accessible_and_lets_a_token_in(opened, service):
+    text = service.tokens.new("desk", ["read"], None)[1]
+    page = opened("/holds", color_scheme="dark")
+    assert page.url.endswith("/login?next=/holds")
+    assert browsers.violations(page) == []
+    assert page.evaluate("document.activeElement.id") == "token"
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Legal holds").wait_for()
+    assert page.evaluate("document.cookie") == ""
+    assert text not in page.content()
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_role("heading", name="Log in").wait_for()
+
+
+def test_a_dark_page_is_dark(opened):
+    def brightness(scheme):
+        page = opened("/", color_scheme=scheme)
+        return sum(map(int, page.evaluate("getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g)")))
+
+    assert brightness("dark") < 150 < 600 < brightness("light")
+
+
+def test_a_certificate_on_paper_has_only_itself(opened, service):
+    entry = ask(service, "p1")
+    page = opened(f"/requests/{entry.id}/certificate.html", color_scheme="dark")
+    page.emulate_media(media="print")
+    seen = page.evaluate("document.body.innerText")
+    assert service.certificate(entry) in seen
+    assert "Log out" not in seen
+    assert "Overview" not in seen
+    assert "Copy" not in seen
+    assert page.pdf().startswith(b"%PDF")
+
+
+# What it does
+
+
+def test_somebody_is_erased_by_keyboard_alone(opened, vault):
+    page = opened("/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+
+    def tab_to(wanted):
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            found = page.evaluate("(document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim()")
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", found
+            if found == wanted:
+                return
+        raise AssertionError(f"{wanted} cannot be reached")
+
+    tab_to("Erase")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Erase people").wait_for()
+    tab_to("Ids, one per line")
+    page.keyboard.type("p9")
+    tab_to("Go on")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="What will happen").wait_for()
+    tab_to("Erase 1 person")
+    page.keyboard.press("Space")
+    page.get_by_role("heading", name="1 row erased").wait_for()
+    assert vault.holds(["p9"])[0].state == "erased"
+
+
+@pytest.mark.parametrize("scripts", [False, True])
+def test_an_erasure_ends_with_a_receipt_to_save_with_and_without_javascript(opened, vault, tmp_path, scripts):
+    page = opened("/erase", java_script_enabled=scripts, accept_downloads=True)
+    page.locator("#ids").fill("p11\np12")
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Erase 2 people").click()
+    page.get_by_role("heading", name="2 rows erased").wait_for()
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Save receipt 2").click()
+    saved.value.save_as(tmp_path / "receipt.json")
+    text = (tmp_path / "receipt.json").read_text()
+    pem = b"".join(public_pem(one["x"]) for one in vault.jwks())
+    assert check_receipt(text, "p12", pem)["kind"] == "unlearn"
+    assert "p12" not in page.url
+    page.goto("/receipt")
+    page.locator("#receipt").fill(text)
+    page.locator("#id").fill("p12")
+    page.get_by_role("button", name="Check").click()
+    page.get_by_role("heading", name="The receipt is for this id").wait_for()
+    page.goto("/verify")
+    page.get_by_role("button", name="Verify now").click()
+    page.wait_for_url("**/verify")
+
+
+def test_the_overview_is_live_keeps_the_focus_and_can_be_paused(opened, service):
+    first = ask(service, "p1")
+    page = opened("/")
+    page.locator(f'a[href="/requests/{first.id}"]').focus()
+    page.evaluate("window.stayed = true")
+    second = ask(service, "p2")
+    page.locator(f'a[href="/requests/{second.id}"]').wait_for()
+    assert page.evaluate("window.stayed")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == f"/requests/{first.id}"
+    assert page.locator("dl.tiles dd").first.text_content() == "38"
+    page.get_by_role("button", name="Pause").click()
+    assert "paused" in page.locator("[data-live-at]").text_content()
+    page.get_by_role("button", name="Go on").click()
+    third = ask(service, "p3")
+    page.locator(f'a[href="/requests/{third.id}"]').wait_for()
+
+
+def test_a_live_page_whose_session_ended_leads_to_the_login(opened, service):
+    made, text = service.tokens.new("desk", ["read"], None)
+    service.tokens.new("other", ["read"], None)
+    page = opened("/login")
+    page.locator("#token").fill(text)
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="spend").wait_for()
+    service.tokens.revoke(made.id)
+    page.get_by_role("heading", name="Log in").wait_for()
+
+
+def test_a_verification_moves_on_and_ends_by_itself(opened, service):
+    job = Job("x", step="rows learned", done=40, of=100)
+    service.verifications._jobs["x"] = job
+    page = opened("/verify")
+    bar = page.get_by_role("progressbar", name="Rows learned")
+    assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("40", "100")
+    job.done = 90
+    page.locator('progress[value="90"]').wait_for()
+    job.checks, job.ok, job.state = [{"name": "ledger", "ok": True, "detail": "every hash fits"}], True, "done"
+    page.get_by_role("heading", name="Everything fits").wait_for()
+    page.get_by_role("button", name="Verify again").wait_for()
+
+
+def test_a_request_changes_under_the_eyes_of_its_reader(opened, service, clock):
+    service.options = Options(window=timedelta(hours=24))
+    entry = ask(service, "p1")
+    page = opened(f"/requests/{entry.id}")
+    page.get_by_text("until then it can be cancelled", exact=False).first.wait_for()
+    clock.pass_(hours=25)
+    service.look()
+    page.get_by_role("heading", name="Certificate").wait_for()
+    page.get_by_role("button", name="Copy").wait_for()
+
+
+def test_ids_come_from_a_file_without_being_sent(opened, tmp_path):
+    (tmp_path / "ids.txt").write_text("p1\np2\n")
+    page = opened("/erase")
+    page.get_by_label("Ids, one per line, from a file").set_input_files(tmp_path / "ids.txt")
+    page.wait_for_function("document.getElementById('ids').value === 'p1\\np2\\n'")
+
+
+def test_the_page_for_receipts_runs_under_our_headers(opened, service, vault):
+    ask(service, "p1")
+    [receipt] = service.receipts(["p1"])
+    page = opened("/receipt/check.html")
+    page.locator("#receipt").fill(receipt.to_json())
+    page.locator("#key").fill(public_pem(vault.jwks()[0]["x"]).decode())
+    page.locator("#person").fill("p1")
+    page.get_by_role("button", name="Check").click()
+    page.locator("#result.good").wait_for()
+
+
+# What others cannot do
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_another_site_cannot_send_our_forms(browser, service, address, vault, host):
+    """A page elsewhere sends a form with everything but what it cannot know; from another port, and another name."""
+    fields = {"ids": "p1", "reason": "x", "regulation": "gdpr", "proof": "x" * 43}
+    inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in fields.items())
+    site = FastAPI()
+
+    @site.get("/")
+    def evil():
+        return HTMLResponse(
+            f'<form method="post" action="{address}/holds">{inputs}</form><script>document.forms[0].submit()</script>'
+        )
+
+    with browsers.listening(site) as elsewhere:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(address)
+        if host == "localhost":  # cookies know no ports: what another port sets is sent to us, too
+            context.add_cookies([{"name": "expunge_form", "value": "x" * 43, "url": address}])
+        with page.expect_response(f"{address}/holds") as answered:
+            page.goto(elsewhere.replace("localhost", host), wait_until="commit")
+        assert answered.value.status == 403
+        context.close()
+    assert service.holds.every() == []
+
+
+def test_nothing_is_asked_of_anybody_else(opened, service, clock, address):
+    page = opened("/")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    for place in busy(service, clock):
+        page.goto(place)
+    assert {url for url in asked if not url.startswith(address)} == set()
+    assert not [url for url in asked if "p1" in url.rpartition("/")[2].split("?")[0]]
+    assert json.dumps(asked).count("/static/style.css") > 0
+    assert service.queue.page(Filter(("done",)))

@@ -1,0 +1,544 @@
+"""OpenDSR 2.0: what privacy platforms send, what they are answered and told, and who signs it."""
+
+import base64
+import json
+import shutil
+import stat
+import subprocess
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from expunge.errors import InvalidFile, InvalidSetting
+from expunge.server.app import create_app
+from expunge.server.protocols.opendsr.bodies import read_time
+from expunge.server.protocols.opendsr.keys import SigningFiles
+from expunge.server.service import Service
+
+from support.sampling import examples
+
+V2 = "/opendsr/v2"
+NAME = "a7551968-d5d6-44b2-9831-815ac9017798"
+OPENSSL = shutil.which("openssl")
+HOOK = "https://controller.example.com/opendsr/callbacks"
+
+
+def identity(value="p7", kind="controller_customer_id", form="raw"):
+    return {"identity_type": kind, "identity_value": value, "identity_format": form}
+
+
+def asked(**changes):
+    """A request as the specification's example has it; ... leaves a member out."""
+    body = {
+        "regulation": "gdpr",
+        "subject_request_id": NAME,
+        "subject_request_type": "erasure",
+        "submitted_time": "2026-01-30T15:00:00Z",
+        "subject_identities": [identity()],
+        "api_version": "2.0",
+    }
+    return {name: value for name, value in (body | changes).items() if value is not ...}
+
+
+def client_of(service):
+    return TestClient(create_app(service), raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def key():
+    """A key, which takes long to make."""
+    made = rsa.generate_private_key(65537, 2048)
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return made.private_bytes(encoding, form, serialization.NoEncryption())
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, key):
+    """Where the key is, beside the vault."""
+    path = tmp_path / "spend.opendsr.key"
+    path.touch(0o600)
+    path.write_bytes(key)
+    return path
+
+
+@pytest.fixture
+def waiting(make):
+    """A client of a service that lets requests wait for a day."""
+    with client_of(make(window=timedelta(days=1))) as found:
+        yield found
+
+
+def deliveries(service):
+    return service.database.all("SELECT url, body, headers FROM deliveries ORDER BY id")
+
+
+def check_signed(client, body, headers, name="X-OpenDSR"):
+    """Check as section 8.8 of the specification says: by the certificate that discovery names."""
+    address = client.get(f"{V2}/discovery").json()["processor_certificate"]
+    certificate = x509.load_pem_x509_certificate(client.get(address.removeprefix("http://localhost:8080")).content)
+    (common,) = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    domain = headers[f"{name}-Processor-Domain"]
+    assert common.value == domain
+    assert names.get_values_for_type(x509.DNSName) == [domain]
+    signature = base64.b64decode(headers[f"{name}-Signature"], validate=True)
+    certificate.public_key().verify(signature, body, padding.PKCS1v15(), hashes.SHA256())
+    with pytest.raises(InvalidSignature):
+        certificate.public_key().verify(signature, body + b" ", padding.PKCS1v15(), hashes.SHA256())
+
+
+def test_discovery_tells_what_is_supported_to_everybody(client, service):
+    service.tokens.new("a", ["erase"], None)
+    assert client.get(f"{V2}/discovery").json() == {
+        "api_version": "2.0",
+        "supported_identities": [{"identity_type": "controller_customer_id", "identity_format": "raw"}],
+        "supported_subject_request_types": ["erasure"],
+        "processor_certificate": "http://localhost:8080/opendsr/v2/certificate.pem",
+    }
+
+
+def test_a_request_is_carried_out_and_its_result_is_the_certificate(client, vault, clock):
+    raw = json.dumps(asked()).encode()
+    answer = client.post(f"{V2}/requests", content=raw)
+    assert answer.status_code == 201
+    found = answer.json()
+    assert base64.b64decode(found.pop("encoded_request")) == raw
+    assert found == {
+        "controller_id": "local",
+        "subject_request_id": NAME,
+        "api_version": "2.0",
+        "received_time": "2026-01-31T12:00:00Z",
+        "expected_completion_time": "2026-02-28T12:00:00Z",
+    }
+    check_signed(client, answer.content, answer.headers)
+    assert vault.holds(["p7"])[0].state == "erased"
+    status = client.get(f"{V2}/requests/{NAME}")
+    assert status.status_code == 200
+    check_signed(client, status.content, status.headers)
+    told = status.json()
+    assert (told["request_status"], told["results_count"]) == ("completed", 1)
+    result = client.get(told["results_url"].removeprefix("http://localhost:8080"))
+    assert result.text == vault.requests[-1].certificate
+    assert vault.requests[-1].reference.endswith(NAME)
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="openssl is not installed")
+def test_openssl_agrees_with_a_signature(client, tmp_path):
+    answer = client.post(f"{V2}/requests", json=asked())
+    (tmp_path / "body").write_bytes(answer.content)
+    (tmp_path / "signature").write_bytes(base64.b64decode(answer.headers["X-OpenDSR-Signature"]))
+    (tmp_path / "pem").write_bytes(client.get(f"{V2}/certificate.pem").content)
+
+    def openssl(command):
+        return subprocess.run([OPENSSL, *command.split()], cwd=tmp_path, capture_output=True, check=True).stdout
+
+    (tmp_path / "public").write_bytes(openssl("x509 -in pem -pubkey -noout"))
+    assert openssl("dgst -sha256 -verify public -signature signature body") == b"Verified OK\n"
+
+
+def test_the_same_request_again_has_the_same_answer_and_is_carried_out_once(client, vault):
+    first = client.post(f"{V2}/requests", json=asked())
+    before = len(vault.requests)
+    again = client.post(f"{V2}/requests", json=asked())
+    assert (again.status_code, again.content) == (201, first.content)
+    other = client.post(f"{V2}/requests", json=asked(subject_identities=[identity("p8")]))
+    assert other.status_code == 400
+    assert other.json()["error"]["errors"][0]["reason"] == "already-used"
+    assert len(vault.requests) == before
+    assert vault.holds(["p8"])[0].state == "present"
+
+
+def test_requests_that_come_at_once_are_one(client, service):
+    barrier, answers = threading.Barrier(4), []
+
+    def ask():
+        barrier.wait()
+        answers.append(client.post(f"{V2}/requests", json=asked()))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {(one.status_code, one.content) for one in answers} == {(201, answers[0].content)}
+    assert sum(service.queue.counts().values()) == 1
+
+
+def test_an_unknown_person_is_completed_with_no_results(client, vault):
+    client.post(f"{V2}/requests", json=asked(subject_identities=[identity("nobody")]))
+    told = client.get(f"{V2}/requests/{NAME}").json()
+    assert (told["request_status"], told["results_count"]) == ("completed", 0)
+    assert "results_url" not in told
+    none = client.get(f"{V2}/requests/{NAME}/results")
+    assert (none.status_code, none.json()["error"]["code"]) == (404, 404)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"regulation": ...},
+        {"regulation": "CCPA"},
+        {"api_version": ...},
+        {"submitted_time": "2022-1-5"},
+        {"submitted_time": "2022-1-5T3:04:5.25+1:00"},
+        {"subject_request_id": NAME.upper()},
+        {"subject_identities": {"controller_customer_id": {"value": "p7", "encoding": "raw"}}},
+        {"subject_identities": {"controller_customer_id": "p7", "email": {"value": "a@b.example"}}},
+        {"subject_identities": {"controller_customer_id": ["p7", {"value": "p8"}]}},
+        {"subject_identities": [identity("a@b.example", "email"), identity()]},
+        {"subject_identities": [identity("ff" * 32, form="sha256"), identity()]},
+        {"subject_identities": [identity(form=...)]},
+        {"subject_identities": ..., "extensions": {"localhost": {"subject_identities": [identity()]}, "x.example": 1}},
+        {"status_callback_urls": HOOK},
+    ],
+    ids=str,
+)
+def test_requests_as_they_are_in_the_wild_are_taken(client, vault, changes):
+    body = asked(**changes)
+    for one in body.get("subject_identities", []):
+        if isinstance(one, dict) and one["identity_format"] is ...:
+            del one["identity_format"]
+    assert client.post(f"{V2}/requests", json=body).status_code == 201
+    assert vault.holds(["p7"])[0].state == "erased"
+    assert client.get(f"{V2}/requests/{NAME}").json()["subject_request_id"] == NAME
+
+
+def test_an_address_is_an_identity_where_there_are_aliases(client, service, vault):
+    service.aliases.add([("seven@x.example", "p7"), ("eight@x.example", "p8")])
+    kinds = [one["identity_type"] for one in client.get(f"{V2}/discovery").json()["supported_identities"]]
+    assert kinds == ["controller_customer_id", "email"]
+    other = NAME.replace("a", "b")
+    for name, email in ((NAME, "Seven@X.example"), (other, "nobody@x.example")):
+        people = [identity(email, "email")]
+        answer = client.post(f"{V2}/requests", json=asked(subject_request_id=name, subject_identities=people))
+        assert answer.status_code == 201
+    assert [one.state for one in vault.holds(["p7", "p8"])] == ["erased", "present"]
+    told = client.get(f"{V2}/requests/{other}").json()
+    assert (told["request_status"], told["results_count"]) == ("completed", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2022-1-5", datetime(2022, 1, 5, tzinfo=UTC)),
+        ("2022-01-05t1:2", datetime(2022, 1, 5, 1, 2, tzinfo=UTC)),
+        ("2016-12-31T23:59:60Z", datetime(2016, 12, 31, 23, 59, 59, tzinfo=UTC)),
+        ("2022-01-05 10:00:00-0530", datetime(2022, 1, 5, 15, 30, tzinfo=UTC)),
+    ],
+)
+def test_times_are_read(text, moment):
+    assert read_time(text) == moment
+
+
+CANARY = "canary-4711"
+TAKEN = [identity(CANARY)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"subject_request_type": "access"}, "not-supported"),
+        ({"subject_request_type": "portability"}, "not-supported"),
+        ({"subject_request_type": CANARY}, "invalid"),
+        ({"subject_request_type": ["erasure"]}, "invalid"),
+        ({"regulation": "lgpd"}, "not-supported"),
+        ({"subject_request_id": ...}, "required"),
+        ({"subject_request_id": CANARY}, "invalid"),
+        ({"subject_request_id": 7}, "invalid"),
+        ({"submitted_time": ...}, "required"),
+        ({"submitted_time": "2022-2-30"}, "invalid"),
+        ({"submitted_time": "2022-02-03T00:00:00+99:99"}, "invalid"),
+        ({"submitted_time": 1643630400}, "invalid"),
+        ({"subject_identities": ...}, "required"),
+        ({"subject_identities": []}, "required"),
+        ({"subject_identities": CANARY}, "invalid"),
+        ({"subject_identities": [[CANARY]]}, "invalid"),
+        ({"subject_identities": [identity(CANARY, "email")]}, "not-supported"),
+        ({"subject_identities": [identity(CANARY, form="md5")]}, "not-supported"),
+        ({"subject_identities": [identity([CANARY])]}, "invalid"),
+        ({"subject_identities": [identity("")]}, "invalid"),
+        ({"subject_identities": [identity(True)]}, "invalid"),
+        ({"subject_identities": [identity(CANARY + "\ud800")]}, "invalid"),
+        ({"subject_identities": [identity(CANARY + "x" * 1000)]}, "invalid"),
+        ({"subject_identities": TAKEN * 101}, "invalid"),
+        ({"subject_identities": TAKEN, "status_callback_urls": ["ftp://x.example"]}, "invalid"),
+        ({"subject_identities": TAKEN, "status_callback_urls": ["http://127.0.0.1/"]}, "invalid"),
+        ({"subject_identities": TAKEN, "status_callback_urls": [f"https://{CANARY}@x.example/"]}, "invalid"),
+        ({"subject_identities": TAKEN, "status_callback_urls": {"a": HOOK}}, "invalid"),
+        ({"subject_identities": TAKEN, "status_callback_urls": [HOOK] * 21}, "invalid"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_refusal_says_why_in_their_form_and_names_nobody(client, service, changes, reason):
+    answer = client.post(f"{V2}/requests", content=json.dumps(asked(**changes)))
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["code"] == 400
+    assert [set(one) for one in error["errors"]] == [{"domain", "reason", "message"}]
+    assert error["errors"][0]["reason"] == reason
+    assert CANARY not in answer.text
+    assert not service.queue.counts()
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+members = st.sampled_from([*asked(), "status_callback_urls", "extensions"])
+parts = st.sampled_from(["identity_type", "identity_value", "identity_format"])
+
+
+@examples(100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.dictionaries(members, values, max_size=2), inner=st.dictionaries(parts, values, max_size=1))
+def test_whatever_comes_is_taken_or_refused(waiting, changes, inner):
+    body = asked(subject_identities=[identity() | inner]) | changes
+    answer = waiting.post(f"{V2}/requests", content=json.dumps(body))
+    assert answer.status_code in (201, 400)
+    assert ("error" in answer.json()) == (answer.status_code == 400)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"regulation": NaN}'])
+def test_what_is_no_request_is_refused(client, raw):
+    answer = client.post(f"{V2}/requests", content=raw)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, 400)
+
+
+def test_a_pending_request_can_be_cancelled(waiting, vault):
+    service = waiting.app.state.service
+    waiting.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
+    assert waiting.get(f"{V2}/requests/{NAME}").json()["request_status"] == "pending"
+    assert not deliveries(service)
+    answers = [waiting.delete(f"{V2}/requests/{NAME}") for _ in range(2)]
+    for answer in answers:
+        assert (answer.status_code, answer.content) == (202, answers[0].content)
+        check_signed(waiting, answer.content, answer.headers)
+    assert answers[0].json()["received_time"] == "2026-01-31T12:00:00Z"
+    assert waiting.get(f"{V2}/requests/{NAME}").json()["request_status"] == "cancelled"
+    assert [json.loads(one["body"])["request_status"] for one in deliveries(service)] == ["cancelled"]
+    service.clock.pass_(days=2)
+    service.look()
+    assert vault.holds(["p7"])[0].state == "present"
+
+
+def test_what_is_completed_cannot_be_cancelled(client):
+    client.post(f"{V2}/requests", json=asked())
+    answer = client.delete(f"{V2}/requests/{NAME}")
+    assert (answer.status_code, answer.json()["error"]["errors"][0]["reason"]) == (400, "too-late")
+    assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "completed"
+
+
+def test_a_held_person_keeps_a_request_pending(client, service, vault):
+    (hold,) = service.hold(["p7"], "a lawsuit", None, "me")
+    client.post(f"{V2}/requests", json=asked())
+    assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "pending"
+    service.holds.release(hold.id)
+    service.look()
+    assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "completed"
+
+
+@pytest.mark.parametrize("method", ["get", "delete"])
+@pytest.mark.parametrize(("name", "status"), [(NAME, 404), ("p7", 400)])
+def test_who_asks_for_a_request_that_is_not_there_is_told_so(client, method, name, status):
+    answer = client.request(method, f"{V2}/requests/{name}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, status)
+
+
+def test_every_address_is_called_once_with_a_signature_when_the_state_changes(waiting):
+    service = waiting.app.state.service
+    urls = [HOOK, "https://other.example.com/x"]
+    waiting.post(f"{V2}/requests", json=asked(status_callback_urls=urls))
+    service.clock.pass_(days=2)
+    service.look()
+    service.look()
+    client_of(service)  # a start finds nothing that was not told
+    found = deliveries(service)
+    assert [one["url"] for one in found] == urls
+    for one in found:
+        told, headers = json.loads(one["body"]), json.loads(one["headers"])
+        assert told == {
+            **waiting.get(f"{V2}/requests/{NAME}").json(),
+            "status_callback_url": one["url"],
+        }
+        assert told["request_status"] == "completed"
+        assert headers["Content-Type"] == "application/json"
+        assert not any("GDPR" in name for name in headers)
+        check_signed(waiting, one["body"], headers)
+
+
+def test_callbacks_that_a_crash_prevented_are_written_down_at_the_next_start(vault, make, clock):
+    service = make()
+    with client_of(service) as client:
+        service.listeners.clear()  # the process ends right after the erasure
+        client.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
+    assert not deliveries(service)
+    create_app(Service(vault, service.database, service.options, clock))
+    assert [one["url"] for one in deliveries(service)] == [HOOK]
+    create_app(Service(vault, service.database, service.options, clock))
+    assert len(deliveries(service)) == 1
+
+
+def test_a_key_that_cannot_be_read_keeps_nobody_from_being_erased(waiting, vault):
+    service = waiting.app.state.service
+    waiting.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
+    files = waiting.app.state.opendsr.files
+    files.key.write_bytes(b"")
+    files._signer = None
+    service.clock.pass_(days=2)
+    service.look()
+    assert vault.holds(["p7"])[0].state == "erased"
+    assert not deliveries(service)
+    files.key.unlink()
+    client_of(service)
+    assert len(deliveries(service)) == 1
+
+
+@pytest.mark.parametrize("place", [f"{V2}/opengdpr_requests", "/opendsr/opengdpr_requests"])
+def test_the_names_of_opengdpr_work(waiting, place):
+    service = waiting.app.state.service
+    answers = [waiting.post(place, json=asked(status_callback_urls=[HOOK])), waiting.get(f"{place}/{NAME}")]
+    answers.append(waiting.delete(f"{place}/{NAME}"))
+    assert [one.status_code for one in answers] == [201, 200, 202]
+    for one in answers:
+        for name in ("X-OpenDSR", "X-OpenGDPR"):
+            check_signed(waiting, one.content, one.headers, name)
+    (delivery,) = deliveries(service)
+    check_signed(waiting, delivery["body"], json.loads(delivery["headers"]), "X-OpenGDPR")
+    assert waiting.get("/opendsr/discovery").json() == waiting.get(f"{V2}/discovery").json()
+
+
+def test_old_headers_are_answered_with_old_headers(client):
+    client.post(f"{V2}/requests", json=asked())
+    new = client.get(f"{V2}/requests/{NAME}")
+    old = client.get(f"{V2}/requests/{NAME}", headers={"X-OpenGDPR-Processor-Domain": "x"})
+    assert "X-OpenGDPR-Signature" not in new.headers
+    assert old.headers["X-OpenGDPR-Signature"] == old.headers["X-OpenDSR-Signature"]
+
+
+def basic(text):
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+def test_a_token_is_needed_as_bearer_or_as_a_password(client, service):
+    _, good = service.tokens.new("platform", ["erase"], None)
+    _, weak = service.tokens.new("looker", ["read"], None)
+    asks = {
+        None: 401, "Bearer nonsense": 401, f"Digest {good}": 401, "Basic %%%": 401, "Basic /w==": 401,
+        basic(good): 401, basic(f"{good}:x"): 401, f"Bearer {weak}": 403, basic(f"x:{weak}"): 403,
+        f"Bearer {good}": 404, basic(f"user:{good}"): 404, basic(f":{good}"): 404,
+    }  # fmt: skip
+    for said, status in asks.items():
+        headers = {} if said is None else {"Authorization": said}
+        answer = client.get(f"{V2}/requests/{NAME}", headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), said
+    answer = client.post(f"{V2}/requests", json=asked(), headers={"Authorization": basic(f"user:{good}")})
+    assert answer.json()["controller_id"] == "platform"
+
+
+def test_nobody_is_in_the_database_once_all_is_done(waiting):
+    service, people = waiting.app.state.service, [identity(CANARY), identity("p7")]
+    waiting.post(f"{V2}/requests", json=asked(subject_identities=people, status_callback_urls=[HOOK]))
+    path = service.database.path
+    for _ in range(2):
+        for file in path.parent.glob(f"{path.name}*"):
+            assert CANARY.encode() not in file.read_bytes()
+        service.clock.pass_(days=2)
+        service.look()
+    assert not service.database.all("SELECT * FROM people")
+
+
+# The key and its certificate
+
+
+def test_a_key_is_made_for_its_owner_alone_and_stays(vault, clock, place):
+    place.unlink()
+    files = SigningFiles(vault.places.vault, "a.example.com", clock)
+    first = files.signer()
+    assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
+    assert files.key == place
+    assert first.pem == files.certificate.read_bytes()
+    again = SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+    assert again.certificate == first.certificate
+    moved = SigningFiles(vault.places.vault, "192.0.2.7", clock).signer()
+    assert moved.domain == "192.0.2.7"
+    assert moved.certificate.public_key() == first.certificate.public_key()
+
+
+def test_a_certificate_of_our_own_is_renewed_before_it_ends(vault, clock):
+    files = SigningFiles(vault.places.vault, "a.example.com", clock)
+    first = files.signer()
+    clock.pass_(days=600)
+    assert files.signer() is first
+    clock.pass_(days=120)
+    second = files.signer()
+    assert second.certificate.not_valid_after_utc > first.certificate.not_valid_after_utc
+    assert second.certificate.public_key() == first.certificate.public_key()
+
+
+def issued(key, name, now):
+    """A certificate that an authority issued to a key."""
+    authority = rsa.generate_private_key(65537, 2048)
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, one)]) for one in (name, "authority")]
+    return (
+        x509.CertificateBuilder(names[1], names[0], key.public_key(), 7)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=10))
+        .sign(authority, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+
+
+def test_the_certificate_of_an_authority_is_kept_and_names_the_domain(vault, clock):
+    files = SigningFiles(vault.places.vault, "a.example.com", clock)
+    key = files.signer().key
+    pem = issued(key, "trusted.example.com", clock())
+    files.certificate.write_bytes(pem)
+    found = SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+    assert (found.domain, found.pem, files.certificate.read_bytes()) == ("trusted.example.com", pem, pem)
+    files.key.unlink()
+    with pytest.raises(InvalidFile, match="another key"):
+        SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+
+
+@pytest.mark.parametrize("which", ["key", "certificate"])
+def test_a_damaged_file_is_named(vault, clock, which):
+    files = SigningFiles(vault.places.vault, "a.example.com", clock)
+    files.signer()
+    path = getattr(files, which)
+    path.write_bytes(b"-----BEGIN NONSENSE-----\n")
+    with pytest.raises(InvalidFile, match=path.name):
+        SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+
+
+def test_a_key_that_others_can_read_is_refused(vault, clock):
+    files = SigningFiles(vault.places.vault, "a.example.com", clock)
+    files.signer()
+    files.key.chmod(0o644)
+    with pytest.raises(InvalidFile, match="read by others"):
+        SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+
+
+@pytest.mark.parametrize(
+    "address", ["", "privacy.example.com", "ftp://x", "http://[", "https://x/?q", "https://ü.example"]
+)
+def test_a_public_address_must_be_one(make, address):
+    with pytest.raises(InvalidSetting):
+        create_app(make(public=address))
+
+
+def test_addresses_that_are_told_begin_with_the_public_one(make):
+    with client_of(make(public="https://privacy.example.com:8443/ml/")) as client:
+        found = client.get(f"{V2}/discovery").json()
+        assert found["processor_certificate"] == "https://privacy.example.com:8443/ml/opendsr/v2/certificate.pem"
+        answer = client.post(f"{V2}/requests", json=asked())
+        assert answer.headers["X-OpenDSR-Processor-Domain"] == "privacy.example.com"
+        told = client.get(f"{V2}/requests/{NAME}").json()
+        assert told["results_url"] == f"https://privacy.example.com:8443/ml/opendsr/v2/requests/{NAME}/results"

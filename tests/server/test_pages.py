@@ -1,0 +1,802 @@
+"""The dashboard, without a browser: what it shows and does, whom it lets, and what it never tells."""
+
+import base64
+import io
+import json
+import re
+import threading
+import zipfile
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expunge.errors import SigningFailed
+from expunge.server.app import create_app
+from expunge.server.pages import ROUTERS, charts, fields, numbers, words
+from expunge.server.queue import Asked, Filter
+from expunge.server.verifying import Job
+from expunge.vault import LoggedRequest, check_receipt
+from expunge.vault.certificates.jws import unchecked
+from expunge.vault.certificates.keyring import public_pem
+
+from support.pages import PLACES, Form, Page, Person, checked
+
+OPEN_TO_ALL = {"/login", "/logout", "/receipt", "/receipt/check.html", "/receipt/keys.pem", "/static/{name}"}
+
+
+@pytest.fixture
+def person(client):
+    return Person(client)
+
+
+@pytest.fixture
+def token(service):
+    """Makes a token with some scopes, and returns its text."""
+
+    def make(*scopes, lifetime=None):
+        return service.tokens.new("privacy desk", scopes, lifetime)[1]
+
+    return make
+
+
+def ask(service, *ids, **said):
+    return service.erase(list(ids), Asked("erasure", "api", said.pop("regulation", "gdpr"), **said))
+
+
+def erased(person, *ids, **typed):
+    """Erase people by the form; the page that tells what happened."""
+    answer = person.post("/erase", "/erase", 200, ids="\n".join(ids), **typed)
+    return checked(person.send(checked(answer).form("/erase/now")))
+
+
+# Pages
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_page_is_shown_with_a_policy_that_lets_nothing_in(client, person, place):
+    person.get(place)
+    headers = client.get(place).headers
+    policy = dict(one.split(" ", 1) for one in headers["content-security-policy"].split("; "))
+    assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
+    assert set(policy) == {"style-src", "script-src", "img-src", "connect-src", "form-action"}
+    assert set(policy.values()) == {"'self'"}
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-frame-options"] == "DENY"
+
+
+def test_pages_load_only_files_that_are_there(client, person):
+    found = [value for value in person.get("/").values if value.startswith("/static/")]
+    assert len(found) == 4
+    for address in found:
+        assert client.get(address).status_code == 200
+    assert client.get("/static/nothing.css").status_code == 404
+    assert client.get("/static/..%2fsessions.py").status_code == 404
+
+
+def test_no_page_is_in_the_description_of_the_api(client):
+    assert not {"/", "/requests", "/erase", "/login"} & set(client.get("/openapi.json").json()["paths"])
+
+
+def test_a_machine_that_is_not_this_one_needs_a_token(client):
+    answer = client.get("/", headers={"host": "example.com"})
+    assert answer.status_code == 403
+    assert "localhost" in checked(answer).text
+
+
+def test_errors_are_pages_that_tell_nothing(client, service, monkeypatch):
+    assert checked(client.get("/requests/nothing")).text.count("There is no such page")
+    monkeypatch.setattr(service.vault, "status", lambda: 1 / 0)
+    answer = client.get("/")
+    assert answer.status_code == 500
+    assert "division" not in checked(answer).text
+
+
+# Who may
+
+
+def _routes(method):
+    routes = [one for router in ROUTERS for one in router.routes if isinstance(one, APIRoute)]
+    return sorted({route.path for route in routes if method in route.methods})
+
+
+def test_every_route_is_known_here():
+    assert {"/", "/erase", "/requests/{id}", "/requests/{id}/cancel", "/holds/{id}/release"} <= set(
+        _routes("GET") + _routes("POST")
+    )
+
+
+def test_who_has_no_token_is_led_to_the_login_and_back(client, person, token):
+    text = token("admin")
+    for path in sorted(set(_routes("GET")) - OPEN_TO_ALL - {"/erase/now"}):
+        client.cookies.clear()
+        place = path.format(id="0a1b-2c")
+        answer = client.get(place, follow_redirects=False)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/login")
+        assert person.post(answer.headers["location"], "/login", token=text).headers["location"] == place
+
+
+def test_who_has_no_token_can_send_no_form(person, token):
+    token("admin")
+    proof = person.get("/login").form("/login").fields["proof"]
+    for path in sorted(set(_routes("POST")) - OPEN_TO_ALL):
+        answer = person.send(Form("post", path.format(id="x"), {"proof": proof}))
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+
+
+@pytest.mark.parametrize("logged_in", [False, True])
+def test_a_form_from_elsewhere_is_refused(client, person, token, vault, logged_in):
+    if logged_in:
+        person.log_in(token("admin"))
+    proof = person.get("/receipt").form("/receipt").fields["proof"]
+    ours, right = {"origin": person.origin}, {"proof": proof}
+    foreign = [
+        (ours, {}), (ours, {"proof": proof[::-1]}), (ours, {"proof": ""}), ({}, right), ({"origin": "null"}, right),
+        ({"origin": "http://evil.example"}, right), ({"origin": "http://testserver.evil.example"}, right),
+    ]  # fmt: skip
+    for path in _routes("POST"):
+        for headers, sent in foreign:
+            data = {**sent, "ids": "p1", "reason": "x"}
+            answer = client.post(path.format(id="x"), data=data, headers=headers, follow_redirects=False)
+            assert answer.status_code == 403, (path, headers, sent)
+            assert "load the page again" in checked(answer).text
+    assert len(vault.requests) == 1
+
+
+def test_a_proof_of_nobody_is_none(client, person):
+    form = person.get("/erase").form("/erase")
+    client.cookies.clear()
+    assert person.send(form, ids="p1").status_code == 403
+
+
+WHAT = {  # a page or form, and the scope that it needs
+    ("GET", "/"): "read",
+    ("GET", "/requests"): "read",
+    ("GET", "/holds"): "read",
+    ("GET", "/verify"): "read",
+    ("GET", "/erase"): "erase",
+    ("POST", "/erase"): "erase",
+    ("POST", "/erase/now"): "erase",
+    ("POST", "/requests/{id}/cancel"): "erase",
+    ("POST", "/requests/{id}/extend"): "erase",
+    ("POST", "/holds"): "admin",
+    ("POST", "/holds/{id}/release"): "admin",
+    ("POST", "/verify"): "read",
+}
+
+
+@pytest.mark.parametrize("scope", ["predict", "erase", "rows", "read", "admin"])
+def test_a_scope_allows_what_it_says_and_no_more(client, person, token, service, scope):
+    person.log_in(token(scope))
+    proof = next(iter(service_sessions(client))).proof
+    for (method, path), needed in WHAT.items():
+        if method == "GET":
+            answer = client.get(path)
+        else:
+            answer = person.send(Form("post", path.format(id="x"), {"proof": proof}))
+        assert (answer.status_code == 403) == (scope not in (needed, "admin")), (method, path)
+    assert len(service.vault.requests) == 1
+
+
+def service_sessions(client):
+    return client.app.state.sessions._kept.values()
+
+
+def test_a_page_offers_what_its_reader_may_do(person, token, service):
+    person.log_in(token("read"))
+    entry = ask(service, "p1")
+    shown = person.get("/holds"), person.get(f"/requests/{entry.id}")
+    assert [form.action for page in shown for form in page.forms] == ["/logout"] * 2
+    assert "/erase" not in person.get("/").links
+
+
+def test_a_token_in_a_header_shows_a_page_but_sends_no_form(client, token):
+    header = {"authorization": f"Bearer {token('admin')}"}
+    assert client.get("/requests", headers=header).status_code == 200
+    assert client.get("/requests", headers={"authorization": "Bearer exp_x_y"}, follow_redirects=False).is_redirect
+    form = checked(client.get("/erase", headers=header)).form("/erase")
+    headers = {**header, "origin": "http://testserver"}
+    answer = client.post("/erase", data={**form.fields, "ids": "p1"}, headers=headers, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+
+
+# Sessions
+
+
+def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_get(person, token):
+    cookies = person.log_in(token("read")).headers.get_list("set-cookie")
+    [session] = [one for one in cookies if one.startswith("expunge_session=")]
+    parts = {one.strip().lower() for one in session.split(";")}
+    assert {"httponly", "samesite=strict", "path=/", "max-age=43200"} <= parts
+    assert "secure" not in parts
+
+
+def test_a_session_under_https_is_never_sent_without(service, token):
+    text = token("read")
+    with TestClient(create_app(service), base_url="https://testserver") as client:
+        person = Person(client, "https://testserver")
+        cookies = person.log_in(text).headers.get_list("set-cookie")
+        assert all("; Secure" in one and one.startswith("__Host-expunge_") for one in cookies)
+        person.get("/")
+
+
+def test_a_session_ends_after_twelve_hours(person, token, clock):
+    person.log_in(token("read"))
+    clock.pass_(hours=11, minutes=59)
+    person.get("/")
+    clock.pass_(minutes=1)
+    assert person.client.get("/", follow_redirects=False).headers["location"] == "/login"
+
+
+def test_a_session_ends_with_its_token(person, service, token, clock):
+    person.log_in(token("read", lifetime=timedelta(hours=1)))
+    token("admin")
+    clock.pass_(hours=1)
+    assert person.client.get("/", follow_redirects=False).is_redirect
+    made, text = service.tokens.new("other", ["read"], None)
+    person.log_in(text)
+    person.get("/")
+    service.tokens.revoke(made.id)
+    assert person.client.get("/", follow_redirects=False).is_redirect
+
+
+def test_who_logs_out_is_out_also_with_the_old_cookie(person, token):
+    person.log_in(token("read"))
+    cookies = dict(person.client.cookies)
+    person.post("/", "/logout")
+    assert person.client.get("/", follow_redirects=False).is_redirect
+    person.client.cookies.update(cookies)
+    assert person.client.get("/", follow_redirects=False).is_redirect
+
+
+def test_two_sessions_have_two_cookies_and_proofs_and_memory_has_no_cookie(person, token):
+    text = token("read")
+    seen = set()
+    for _ in range(2):
+        person.client.cookies.clear()
+        person.log_in(text)
+        seen |= {person.client.cookies["expunge_session"], person.get("/").form("/logout").fields["proof"]}
+    assert len(seen) == 4
+    kept = repr(vars(person.client.app.state.sessions))
+    assert not any(cookie in kept for cookie in [person.client.cookies["expunge_session"], text])
+
+
+def test_a_wrong_token_opens_nothing(person, token):
+    right = token("read")
+    for wrong in ("", "x", right[:-1], right + "x", "exp_\x00_" * 40):
+        answer = person.post("/login", "/login", 422, token=wrong)
+        assert "does not count" in checked(answer).text
+        assert not [one for one in answer.headers.get_list("set-cookie") if "session" in one]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a//b", "/x?y", "\n"],
+)
+def test_a_login_leads_only_inside(person, token, hostile):
+    text = token("read")
+    form = person.get("/login").form("/login")
+    assert person.send(form, token=text, next=hostile).headers["location"] == "/"
+    assert person.client.get("/login", params={"next": hostile}, follow_redirects=False).headers["location"] == "/"
+
+
+def test_there_are_only_so_many_sessions(person, token, monkeypatch):
+    monkeypatch.setattr("expunge.server.pages.sessions._MOST", 3)
+    text = token("read")
+    first = None
+    for _ in range(5):
+        person.client.cookies.clear()
+        person.log_in(text)
+        first = first or dict(person.client.cookies)
+    assert len(service_sessions(person.client)) == 3
+    person.client.cookies.clear()
+    person.client.cookies.update(first)
+    assert person.client.get("/", follow_redirects=False).is_redirect
+
+
+def test_who_asks_too_often_waits(person, client, token):
+    client.app.state.limit = lambda key: 2.5
+    answer = client.get("/")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
+    form = Form("post", "/receipt", {"proof": person.client.cookies["expunge_form"]})
+    assert person.send(form, receipt="x", id="y").status_code == 429
+
+
+# Erasing
+
+
+def test_the_confirmation_says_what_the_vault_holds_and_does_nothing(person, service, vault):
+    ask(service, "p3")
+    service.hold(["p5"], "a trial", None, "legal")
+    before = len(vault.requests), service.queue.counts()
+    shown = checked(person.post("/erase", "/erase", 200, ids=" p1\r\np3\n\np5\nnobody\np1 ", reference="t 1"))
+    assert "2 rows of 2 people will be erased" in shown.text
+    for said in ("1 person is on legal hold", "1 person was erased before", "1 person is not in the vault"):
+        assert said in shown.text
+    assert "Erase 4 people" in shown.text
+    assert (len(vault.requests), service.queue.counts()) == before
+    assert [one.state for one in vault.holds(["p1", "p5"])] == ["present", "present"]
+
+
+def test_an_erasure_is_carried_out_and_each_receipt_is_its_persons(person, service, vault):
+    shown = erased(person, "p7", "p8", "nobody", reference="ticket 9", regulation="ccpa")
+    assert "2 rows erased" in shown.text
+    assert [one.state for one in vault.holds(["p7", "p8"])] == ["erased", "erased"]
+    [entry] = service.queue.page(Filter())
+    assert (entry.protocol, entry.reference, entry.regulation, entry.people) == ("dashboard", "ticket 9", "ccpa", 3)
+    files = [base64.b64decode(one.partition(",")[2]) for one in shown.links if one.startswith("data:application/json")]
+    pem = b"".join(public_pem(one["x"]) for one in vault.jwks())
+    kinds = [check_receipt(file, id_, pem)["kind"] for file, id_ in zip(files, ("p7", "p8", "nobody"), strict=True)]
+    assert kinds == ["unlearn", "unlearn", "unknown"]
+    [zipped] = [one.partition(",")[2] for one in shown.links if one.startswith("data:application/zip")]
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(zipped))) as archive:
+        assert [archive.read(name) for name in sorted(archive.namelist())] == files
+
+
+def test_a_form_that_is_sent_twice_is_one_request(person, service):
+    form = checked(person.post("/erase", "/erase", 200, ids="p7")).form("/erase/now")
+    first, second = person.send(form), person.send(form)
+    assert first.status_code == second.status_code == 200
+    assert len(service.queue.page(Filter())) == 1
+    again = checked(person.post("/erase", "/erase", 200, ids="p7")).form("/erase/now")
+    assert "Nothing to erase" in checked(person.send(again)).text
+    assert len(service.queue.page(Filter())) == 2
+
+
+def test_ids_travel_sealed_and_are_in_no_address(person, service, capfd):
+    who = "somebody-canary-4711"
+    ask(service, "p1")
+    answer = person.post("/erase", "/erase", 200, ids=f"p2\n{who}", reference="t 1")
+    shown = checked(answer)
+    form = shown.form("/erase/now")
+    sealed = [base64.b64decode(one) for one in form.fields["people"].split(" ")]
+    assert len(sealed) == 2
+    assert not any(who.encode() in one for one in sealed)
+    after = person.send(form)
+    assert "1 row erased" in checked(after).text
+    for text in (*shown.values, *checked(after).values, str(answer.headers), str(after.headers)):
+        assert who not in text
+    assert who not in capfd.readouterr().err
+
+
+def test_a_changed_form_is_refused(person, vault):
+    form = checked(person.post("/erase", "/erase", 200, ids="p7")).form("/erase/now")
+    raw = bytearray(base64.b64decode(form.fields["people"]))
+    raw[-1] ^= 1
+    for wrong in (base64.b64encode(raw).decode(), "", "AAAA", "?", "p7", "AA AA"):
+        answer = person.send(form, people=wrong)
+        assert answer.status_code == 422
+        assert "begin again" in checked(answer).text
+    assert len(vault.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"ids": " \n "}, "at least one id"),
+        ({"ids": "x" * 1001}, "at most 1,000 characters"),
+        ({"ids": "p1", "reference": "x" * 201}, "one line"),
+        ({"ids": "p1", "reference": "a\x07b"}, "one line"),
+        ({"ids": "p1", "regulation": "moon"}, "regulations"),
+        ({"ids": "\n".join(map(str, range(100_001)))}, "at most 100,000 ids"),
+    ],
+)
+def test_what_is_typed_wrong_is_said_and_can_be_mended(person, typed, said):
+    shown = checked(person.post("/erase", "/erase", 422, **typed))
+    assert said in shown.text
+    assert shown.form("/erase").fields["ids"].strip() == typed["ids"].strip()
+
+
+def test_hostile_text_stays_text(person, service):
+    hostile = "'\"><script>a()</script><p onclick=b()>"
+    shown = checked(person.post("/erase", "/erase", 200, ids=hostile, reference=hostile))
+    assert hostile in shown.text
+    checked(person.send(shown.form("/erase/now")))
+    service.hold(["p1"], hostile, None, hostile)
+    entry = service.queue.page(Filter())[0]
+    for place in ("/", "/requests", f"/requests/{entry.id}", "/holds", f"/requests?kind={hostile}"):
+        person.get(place)
+    assert hostile in person.get(f"/requests/{entry.id}").text
+
+
+def test_a_request_that_waits_can_be_cancelled(make, clock):
+    service = make(window=timedelta(hours=24))
+    with TestClient(create_app(service)) as client:
+        person = Person(client)
+        asked = person.post("/erase", "/erase", 200, ids="p1")
+        assert "In 1 day; until then the request can be cancelled" in checked(asked).text
+        shown = checked(person.send(checked(asked).form("/erase/now")))
+        assert "carried out from 1 Feb 2026, 12:00" in shown.text
+        assert not [link for link in shown.links if link.startswith("data:")]
+        again = checked(person.post("/erase", "/erase", 200, ids="p1"))
+        [entry] = service.queue.page(Filter())
+        assert f"/requests/{entry.id}" in again.links
+        at = f"/requests/{entry.id}"
+        person.post(at, f"{at}/cancel")
+        assert service.queue.get(entry.id).state == "cancelled"
+        assert f"{at}/cancel" not in [form.action for form in person.get(at).forms]
+        late = person.send(Form("post", f"{at}/cancel", {"proof": again.form("/erase/now").fields["proof"]}))
+        assert late.status_code == 409
+
+
+def test_the_way_of_a_request_is_told_step_by_step(make, clock):
+    service = make(window=timedelta(hours=24))
+    with TestClient(create_app(service)) as client:
+        person = Person(client)
+        entry = ask(service, "p1")
+        assert "Waiting until 1 Feb 2026" in person.get(f"/requests/{entry.id}").text
+        hold = service.hold(["p1"], "a trial", None, "")[0]
+        assert "a trial" in person.get(f"/requests/{entry.id}").text
+        service.holds.release(hold.id)
+        clock.pass_(hours=25)
+        service.look()
+        done = person.get(f"/requests/{entry.id}")
+        assert re.search(r"Received .* Waited .* Carried out .* Certified", done.text)
+        assert service.certificate(service.queue.get(entry.id)) in done.text
+        unknown = service.queue.get(ask(service, "nobody").id)
+        clock.pass_(hours=25)
+        service.look()
+        assert "nothing was to be done" in person.get(f"/requests/{unknown.id}").text.lower()
+
+
+def test_batches_are_told(make):
+    service = make(batch_size=3)
+    with TestClient(create_app(service)) as client:
+        person = Person(client)
+        entry = ask(service, "p1")
+        assert "For company" in person.get(f"/requests/{entry.id}").text
+        assert "once there are 3 requests" in checked(person.post("/erase", "/erase", 200, ids="p2")).text
+        assert "together, once there are 3" in person.get("/").text
+    service.options = type(service.options)(batch_every=timedelta(hours=2), window=timedelta(hours=1))
+    with TestClient(create_app(service)) as client:
+        assert "together, every 2 hours" in Person(client).get("/").text
+
+
+def test_what_fails_for_now_is_told_as_waiting(person, service, vault, monkeypatch):
+    def fails(*_, **__):
+        raise SigningFailed("no signer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vault, "unlearn", fails)
+        assert "tried again: no signer" in erased(person, "p1").text
+    with monkeypatch.context() as patched:
+        patched.setattr(service, "receipts", fails)
+        shown = erased(person, "p2")
+        assert "1 row erased" in shown.text
+        assert "no signer" in shown.text
+
+
+def test_a_page_hands_out_only_so_many_receipts(person, monkeypatch):
+    monkeypatch.setattr("expunge.server.pages.erasing._MOST_RECEIPTS", 1)
+    shown = erased(person, "p1", "p2")
+    assert "2 rows erased" in shown.text
+    assert "at most 1 receipts" in shown.text
+
+
+# Requests
+
+
+def test_the_pages_of_the_list_have_every_request_once_in_their_order(person, service, monkeypatch):
+    monkeypatch.setattr("expunge.server.pages.listing._PAGE", 3)
+    made = [ask(service, f"p{k}").id for k in range(10)]
+    seen, at = [], "/requests?show=done"
+    while at is not None:
+        shown = person.get(at)
+        seen += [link.rpartition("/")[2] for link in shown.links if link.startswith("/requests/")]
+        at = next((link for link in shown.links if "before=" in link), None)
+    assert seen == made[::-1]
+
+
+def test_a_filter_shows_what_it_says(person, service, clock):
+    held = service.hold(["p1"], "a trial", None, "") and ask(service, "p1")
+    done = ask(service, "p2", regulation="ccpa")
+
+    def shown(question):
+        return {link.rpartition("/")[2] for link in person.get(f"/requests?{question}").links if "/requests/" in link}
+
+    assert shown("") == shown("kind=erasure") == shown("protocol=api") == shown("show=nothing") == {held.id, done.id}
+    assert shown("show=open") == shown("show=held") == {held.id}
+    assert shown("show=done") == {done.id}
+    assert shown("show=overdue") == shown("kind=addition") == shown("protocol=drp") == set()
+    clock.pass_(days=31)
+    assert shown("show=overdue") == {held.id}
+    assert "Overdue" in person.get("/").text
+    for bad in ("before=0", "before=x", f"before={10**30}", f"kind={'x' * 50}"):
+        assert person.client.get(f"/requests?{bad}").status_code == 422
+
+
+def test_a_clock_can_be_extended_once_with_a_reason(person, service, clock):
+    service.hold(["p1"], "a trial", None, "")
+    entry = ask(service, "p1")
+    at = f"/requests/{entry.id}"
+    clock.pass_(days=20)
+    assert "8 days left" in person.get(at).text
+    assert person.post(at, f"{at}/extend", 422, reason=" ").status_code == 422
+    form = person.get(at).form(f"{at}/extend")
+    person.send(form, reason="a large case")
+    after = service.queue.get(entry.id)
+    assert (after.due, after.extension) == (datetime(2026, 4, 30, 12, tzinfo=UTC), "a large case")
+    assert "a large case" in person.get(at).text
+    assert person.send(form, reason="again").status_code == 409
+
+
+def test_a_failed_request_tells_why(person, service):
+    def fails(reference, actor):
+        raise SigningFailed("no signer")
+
+    with pytest.raises(SigningFailed):
+        service.change(Asked("addition", "api", "gdpr"), fails)
+    [entry] = service.queue.page(Filter())
+    shown = person.get(f"/requests/{entry.id}").text
+    assert "Failed" in shown
+    assert "No signer" in shown
+
+
+def test_a_certificate_is_shown_whole_and_only_a_right_one_is_called_so(person, service, monkeypatch):
+    entry = ask(service, "p1", "p2")
+    text = service.certificate(entry)
+    shown = person.get(f"/requests/{entry.id}/certificate.html").text
+    said = unchecked(text)
+    for name in ("commitment", "previous", "schema", "receipts", "iss", "software"):
+        assert said[name] in shown
+    assert all(one in shown for one in (*said["not_covered"], text))
+    assert "erased the rows of 2 people: 2 rows" in shown
+    assert "The signature is right" in shown
+    head, _, signature = text.split(".")
+    forged = base64.urlsafe_b64encode(json.dumps({**said, "rows": 3}).encode()).decode().rstrip("=")
+    monkeypatch.setattr(service, "certificate", lambda entry: f"{head}.{forged}.{signature}")
+    assert "Do not trust" in person.get(f"/requests/{entry.id}/certificate.html").text
+    monkeypatch.setattr(service, "certificate", lambda entry: None)
+    person.get(f"/requests/{entry.id}/certificate.html", 404)
+    assert "signing key is not there" in person.get(f"/requests/{entry.id}").text
+
+
+# Holds, verification, receipts
+
+
+def test_holds_are_made_and_released(person, service, vault, clock):
+    answer = person.post("/holds", "/holds", ids="p1\np2", reason="a trial", until="2026-03-01")
+    assert answer.headers["location"] == "/holds?made=2"
+    assert "2 people are on hold" in person.get("/holds?made=2").text
+    assert {hold.until for hold in service.holds.every()} == {datetime(2026, 3, 1, tzinfo=UTC)}
+    shown = erased(person, "p1")
+    assert "On hold" in shown.text
+    assert vault.holds(["p1"])[0].state == "present"
+    for hold in service.holds.every():
+        person.post("/holds", f"/holds/{hold.id}/release")
+    service.look()
+    assert vault.holds(["p1"])[0].state == "erased"
+    assert "The hold is over" in person.get("/holds?released=1").text
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"ids": "p1"}, "Fill in the reason"),
+        ({"reason": "x"}, "at least one id"),
+        ({"ids": "p1", "reason": "x", "until": "2026-01-31"}, "in the future"),
+        ({"ids": "p1", "reason": "x", "until": "soon"}, "like 2027-01-31"),
+    ],
+)
+def test_a_hold_that_is_typed_wrong_is_said(person, service, typed, said):
+    assert said in checked(person.post("/holds", "/holds", 422, **typed)).text
+    assert service.holds.every() == []
+
+
+def test_a_hold_that_is_not_there_cannot_be_released(person):
+    proof = person.get("/holds").form("/holds").fields["proof"]
+    assert person.send(Form("post", "/holds/x/release", {"proof": proof})).status_code == 404
+
+
+def test_a_verification_is_begun_and_told(person, service, vault):
+    person.post("/verify", "/verify")
+    for thread in threading.enumerate():
+        if thread.name == "expunge-verify":
+            thread.join()
+    shown = person.get("/verify").text
+    assert "Everything fits" in shown
+    for check in vault.verify().checks:
+        assert check.detail in shown
+    assert "everything fits" in person.get("/").text
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (Job(), "Begins"),
+        (Job(step="rows learned", done=1200, of=5000), "1,200 of 5,000"),
+        (Job(state="failed", ok=False, reason="a file is damaged"), "Something does not fit"),
+        (Job(state="failed", reason="the vault is busy"), "could not be finished"),
+        (Job(state="done", ok=False, checks=[{"name": "rows", "ok": False, "detail": "row 7"}]), "does not fit row 7"),
+    ],
+)
+def test_how_far_a_verification_is(person, service, job, said):
+    service.verifications._jobs[job.id] = job
+    shown = person.get("/verify")
+    assert said in shown.text
+    bars = [found for tag, found in shown.svg if tag == "progress"]
+    assert len(bars) == (job.state == "running")
+    if job.of:
+        assert (bars[0]["value"], bars[0]["max"]) == (str(job.done), str(job.of))
+    person.get("/")
+
+
+def test_a_receipt_is_checked_for_everybody_and_its_id_is_not_told(client, person, service, token):
+    ask(service, "p17")
+    right, unknown = (one.to_json() for one in service.receipts(["p17", "canary-4711"]))
+    token("admin")
+    shown = checked(person.post("/receipt", "/receipt", 200, receipt=right, id="p17"))
+    assert "The receipt is for this id" in shown.text
+    assert "erased the rows of exactly this id" in shown.text
+    answer = person.post("/receipt", "/receipt", 200, receipt=unknown, id="canary-4711")
+    assert "had no row of exactly this id" in checked(answer).text
+    assert "canary" not in answer.text
+    for receipt, id_ in ((right, "p18"), (right, ""), (right[:-9], "p17"), ("[" * 100_000, "p17"), (unknown, "p17")):
+        assert "proves nothing" in checked(person.post("/receipt", "/receipt", 422, receipt=receipt, id=id_)).text
+
+
+def test_the_page_for_receipts_without_a_network_may_run_its_own_script_only(client, vault, token):
+    token("admin")
+    answer = client.get("/receipt/check.html")
+    [own] = re.findall(r'Content-Security-Policy" content="([^"]+)"', answer.text)
+    assert answer.headers["content-security-policy"] == f"{own}; frame-ancestors 'none'"
+    keys = client.get("/receipt/keys.pem").content
+    assert keys == b"".join(public_pem(one["x"]) for one in vault.jwks())
+
+
+# Hostile bodies
+
+
+HOSTILE = [
+    ("application/json", b"{}"),
+    ("multipart/form-data; boundary=x", b"--x--"),
+    ("application/x-www-form-urlencoded", b"\xff\xfe"),
+    ("application/x-www-form-urlencoded", b"ids=%ff&proof=%ff"),
+    ("application/x-www-form-urlencoded", b"&".join(b"a=1" for _ in range(5000))),
+    ("application/x-www-form-urlencoded", b""),
+    ("", b"ids=1"),
+]
+
+
+def test_a_hostile_body_is_refused(client, vault):
+    for path in _routes("POST"):
+        for kind, body in HOSTILE:
+            headers = {"content-type": kind, "origin": "http://testserver"}
+            assert client.post(path.format(id="x"), content=body, headers=headers).status_code in (400, 403, 415)
+    assert len(vault.requests) == 1
+
+
+def test_hostile_cookies_are_no_cookies(client):
+    for cookie in ("", "x", "\x7f" * 300, "é" * 30, "a" * 5000):
+        header = f"expunge_session={cookie}; expunge_form={cookie}".encode("latin-1")
+        assert client.get("/", headers={b"cookie": header}).status_code == 200
+
+
+# Words and charts
+
+
+@given(st.text())
+def test_ids_are_the_lines_of_a_text(text):
+    wanted = [one.strip() for one in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+    wanted = list(dict.fromkeys(one for one in wanted if one))
+    if wanted and max(map(len, wanted)) <= 1000:
+        assert fields.ids(text, len(wanted)) == wanted
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)))
+def test_a_length_of_time_is_told_in_its_largest_unit(length):
+    said = words.span(length)
+    assert words.span(-length) == said
+    if said == "less than a minute":
+        assert length < timedelta(minutes=1)
+        return
+    number, unit = said.split()
+    size = timedelta(**{unit.rstrip("s") + "s": 1})
+    assert size * int(number) <= length < size * (int(number) + 1)
+    assert unit.endswith("s") == (number != "1")
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (words.seconds(0.0012), "1.2 ms"), (words.seconds(0.25), "250 ms"), (words.seconds(2.34), "2.3 s"),
+        (words.seconds(1234), "1,234 s"), (words.size(999), "999 bytes"), (words.size(158_000), "158.0 kB"),
+        (words.size(7 * 10**12), "7000.0 GB"), (words.many(1, "person"), "1 person"),
+        (words.many(2000, "row"), "2,000 rows"), (words.kind("portability"), "portability"),
+        (str(words.moment(None)), "&ndash;"),
+    ],
+)  # fmt: skip
+def test_numbers_are_told_as_people_say_them(said, wanted):
+    assert said == wanted
+
+
+def _drawn(markup):
+    return Page(str(markup)).svg
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60))
+def test_bars_are_as_high_as_what_they_show(numbers_):
+    first = datetime(2026, 1, 1, tzinfo=UTC).date()
+    days = [(first + timedelta(days=k), n) for k, n in enumerate(numbers_)]
+    bars = [
+        (float(found["y"]), float(found["height"]))
+        for tag, found in _drawn(charts.requests_per_day(days))
+        if tag == "rect"
+    ]
+    assert len(bars) == len(days)
+    whole, most = 94.0, max(numbers_)
+    for (top, high), n in zip(bars, numbers_, strict=True):
+        assert top + high == pytest.approx(112, abs=0.11)
+        assert high == pytest.approx(max(whole * n / max(most, 1), 1.5 if n else 0), abs=0.11)
+
+
+@given(st.lists(st.floats(1e-4, 100), min_size=1, max_size=60))
+def test_the_line_is_at_the_median(times):
+    shown = _drawn(charts.time_to_forget(times, numbers.middle(times)))
+    [line] = [float(found["y1"]) for tag, found in shown if tag == "line" and found["class"] == "middle"]
+    tops = [float(found["y"]) for tag, found in shown if tag == "rect"]
+    assert len(tops) == len(times)
+    above, below = sum(top < line - 1.6 for top in tops), sum(top > line + 1.6 for top in tops)
+    assert above <= len(times) / 2
+    assert below <= len(times) / 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "unlearn", "rectify", "readmit", "rebound"]), st.integers(0, 50)), max_size=30
+    )
+)
+def test_rows_over_time_are_those_that_a_replay_counts(steps):
+    rows, log, wanted = 1000, [], []
+    for number, (kind, count) in enumerate([("train", 1000), *steps], 1):
+        if kind in ("add", "unlearn"):
+            rows += count if kind == "add" else -min(count, rows)
+        time = f"2026-01-01T00:{number:02}:00Z"
+        log.append(LoggedRequest(number, kind, time, min(count, 1000), 1, "certified", None, "", ""))
+        wanted.append((datetime(2026, 1, 1, 0, number, tzinfo=UTC), rows))
+    found = numbers.rows_over_time(log, rows)
+    assert found == wanted
+    now = wanted[-1][0] + timedelta(days=3)
+    [path] = [found["d"] for tag, found in _drawn(charts.rows_held(found, now)) if found["class"] == "line"]
+    heights = [float(y) for y in re.findall(r"V([\d.]+)", path)]
+    assert len(heights) == len(wanted)
+    order = sorted(range(len(wanted) - 1), key=lambda k: wanted[k + 1][1])
+    assert [heights[k] for k in order] == sorted(heights[:-1], reverse=True)
+
+
+def test_the_charts_count_what_is_there(person, service, clock):
+    asked = 0
+    for k, days in enumerate((0, 0, 5, 40)):
+        clock.pass_(days=days)
+        asked += len(ask(service, f"p{k}").id) > 0
+    found = dict(numbers.per_day(service))
+    assert sum(found.values()) == 1
+    assert found[clock().date()] == 1
+    assert len(numbers.forgetting(service)) == asked == 4
+    assert numbers.totals(service) == numbers.Totals(open=0, held=0, overdue=0, done=4, all=4)
+    text = person.get("/").text
+    assert "The last 4 erasures" in text
+    assert "36 rows now" in text
+
+
+def test_who_has_confirmed_nothing_begins_again(person):
+    assert person.client.get("/erase/now", follow_redirects=False).headers["location"] == "/erase"
+
+
+def test_a_request_whose_time_has_come_is_carried_out_next(make, clock):
+    service = make(window=timedelta(hours=1))
+    entry = ask(service, "p1")
+    clock.pass_(hours=2)
+    with TestClient(create_app(service)) as client:
+        assert "It is carried out next" in Person(client).get(f"/requests/{entry.id}").text
+
+
+def test_a_restored_folder_begins_its_chart_there():
+    log = [LoggedRequest(n, kind, f"2026-01-0{n}T00:00:00Z", 5, 1, "certified", None, "", "")
+           for n, kind in enumerate(("train", "unlearn", "restore", "unlearn"), 1)]  # fmt: skip
+    assert [rows for _, rows in numbers.rows_over_time(log, 30)] == [35, 30]
+    assert numbers.rows_over_time([], 30) == []
