@@ -1,5 +1,6 @@
 """Deliveries: written down before they are sent, tried by the schedule until they arrive, and gone afterwards."""
 
+import sqlite3
 from datetime import timedelta
 
 import pytest
@@ -213,10 +214,26 @@ def test_a_fault_in_one_try_is_logged_and_ends_neither_the_others_nor_the_delive
     deliveries.add("https://odd.example/", b"odd", {})
     deliveries.add(URL, b"body", {})
     deliveries.send_due()
+    clock.pass_(seconds=6)
     deliveries.send_due()
     assert [row["state"] for row in rows(database)] == ["sent", "sent"]
     log = capsys.readouterr().err
     assert ("RuntimeError" in log, "secret" in log) == (True, False)
+
+
+def test_what_cannot_be_written_down_is_not_sent_again_and_again(build, monkeypatch):
+    """On a full disk a receiver that refuses would be flooded."""
+    post = Post(500)
+    database, deliveries = build(post)
+    deliveries.add(URL, b"body", {})
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(database, "execute", full)
+    for _ in range(5):
+        deliveries.send_due()
+    assert post.posts == []
 
 
 def test_a_service_starts_and_stops_its_deliveries(make, clock):

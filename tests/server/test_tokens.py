@@ -1,5 +1,6 @@
 """Tokens: shown once, kept as hashes, with scopes, an end and a way to take them back; every refusal looks the same."""
 
+import sqlite3
 from datetime import timedelta
 from itertools import combinations
 
@@ -103,3 +104,29 @@ def test_a_token_that_makes_no_sense_is_refused(service, name, scopes):
     with pytest.raises(InvalidSetting):
         service.tokens.new(name, scopes, None)
     assert not service.tokens.any()
+
+
+FORGED = [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}]
+
+
+@pytest.mark.parametrize("headers", FORGED, ids=str)
+def test_without_tokens_no_page_of_another_site_has_anything_done(client, vault, headers):
+    answer = client.post("/api/v1/erasures", content="p7", headers={"Content-Type": "text/plain", **headers})
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:expunge:problem:not-allowed")
+    assert vault.holds(["p7"])[0].state == "present"
+    own = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin", "Content-Type": "text/plain"}
+    assert client.post("/api/v1/erasures", content=" p7 \r\n", headers=own).json()["outcome"]["rows"] == 1
+
+
+def test_a_token_counts_on_a_full_disk(service, clock, monkeypatch):
+    _, text = service.tokens.new("ops", ["read"], None)
+    clock.pass_(minutes=5)
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(service.database, "execute", full)
+    assert service.tokens.check(text).used is None
+    monkeypatch.undo()
+    assert service.tokens.check(text) is not None
+    assert service.tokens.every()[0].used == clock().replace(second=0)

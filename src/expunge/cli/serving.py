@@ -41,8 +41,7 @@ def _add_serving(added: Parser) -> None:
     added.add_argument(
         "--public-url",
         metavar="URL",
-        default="http://localhost:8080",
-        help="How other systems reach the service, like https://privacy.example.com.",
+        help="How other systems reach the service, like https://privacy.example.com (default: localhost).",
     )
     added.add_argument(
         "--allow-host",
@@ -72,7 +71,7 @@ def serve(args: Namespace) -> None:
     options = Options(
         window=args.window,
         regulation=args.regulation,
-        public=args.public_url,
+        public=args.public_url or f"http{'s' * (args.tls_cert is not None)}://localhost:{args.port}",
         allow_hosts=tuple(args.allow_host),
         drp_directory=args.drp_directory,
         business_id=args.business_id,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -51,11 +52,20 @@ def identified(request: Request, credentials: HTTPAuthorizationCredentials | Non
     if text is None and not service.tokens.any():
         if (request.url.hostname or "") not in _LOCAL_HOSTS:  # a page elsewhere that has a name lead here
             raise Problem(403, "not-allowed", "without a token only this machine may ask, by the name localhost")
+        _refuse_pages_of_others(request)
         return Who(None)
     token = None if text is None else service.tokens.check(text)
     if token is None:
         raise Problem(401, "no-token", "send a token that counts: Authorization: Bearer ...", _CHALLENGE)
     return Who(token)
+
+
+def _refuse_pages_of_others(request: Request) -> None:
+    """Refuse what a page of another site had a browser on this machine send: without a token nothing else tells."""
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site", "none")
+    if site not in ("none", "same-origin") or (origin is not None and urlsplit(origin).netloc != request.url.netloc):
+        raise Problem(403, "not-allowed", "without a token no other page may ask")
 
 
 def admitted(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> Who:

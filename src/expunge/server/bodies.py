@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from ..errors import InvalidInput
+from ..errors import ExpungeError, InvalidInput
 from .problems import Problem
 from .unpacked import check_parquet
 
@@ -54,7 +54,12 @@ async def uploaded(request: Request, most_rows: int) -> AsyncIterator[tuple[Any,
             _check_rows(lines - 1, most_rows)
         if path.suffix == ".parquet":
             await run_in_threadpool(check_parquet, path, most_rows)
-        yield path, seen.digest()
+        try:
+            yield path, seen.digest()
+        except ExpungeError as error:
+            if str(path) not in str(error):
+                raise
+            raise InvalidInput(str(error).replace(str(path), "the body")) from None
 
 
 def _check_rows(count: int, most: int) -> None:

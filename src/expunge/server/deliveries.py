@@ -161,6 +161,10 @@ class Deliveries:
         row = self._database.one("SELECT * FROM deliveries WHERE id = ? AND state = 'waiting'", number)
         if row is None:
             return True
+        tries = row["tries"] + 1
+        later = self._clock() + SCHEDULE[min(tries, len(SCHEDULE) - 1)]
+        with self._database.writing() as database:  # before it is made: a disk that is full must not flood anybody
+            database.execute("UPDATE deliveries SET next = ? WHERE id = ?", as_text(later), number)
         with self._lock:
             self._tries += 1
         headers = self._headers(row)

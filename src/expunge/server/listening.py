@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,16 @@ class Address:
             sock.close()
             raise InvalidSetting(f"a port is at most 65535, got {self.port}") from None
         return sock
+
+    def check_tls(self) -> None:
+        """Refuse a certificate or key that cannot be used, before anybody is told that there is a service."""
+        if self.certificate is None:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        except (OSError, ValueError) as error:  # of files, and of TLS
+            what = f"{self.certificate} and {self.key} are no certificate and its key (PEM)"
+            raise InvalidSetting(f"{what}: {getattr(error, 'strerror', None) or error}") from None
 
     def url(self, sock: socket.socket) -> str:
         """What to call it."""

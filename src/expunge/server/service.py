@@ -5,6 +5,7 @@ after any crash, and is carried out by whoever starts next. Doing it again does 
 """
 
 import hashlib
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -307,7 +308,8 @@ class Service:
         try:
             if not self._ended:
                 self._ended = True
-                self.database.wipe()
+                with suppress(sqlite3.OperationalError):  # a full disk: whoever starts next wipes
+                    self.database.wipe()
                 self.database.close()
         finally:
             self._working.release()

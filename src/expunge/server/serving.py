@@ -41,6 +41,7 @@ def serve(vault: Vault, address: Address, options: Options, limits: Limits, read
     path = queue_path(vault.places.vault)
     if (address.certificate is None) != (address.key is None):
         raise InvalidSetting("TLS needs both a certificate and its key")
+    address.check_tls()
     with _alone(path), tempfile.TemporaryDirectory(prefix="expunge-") if readers else nullcontext("") as folder:
         service = Service(vault, Database(path), options)
         try:

@@ -3,7 +3,9 @@
 import hashlib
 import hmac
 import secrets
+import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias, get_args
@@ -103,7 +105,10 @@ class Tokens:
             return None
         minute = now.replace(second=0, microsecond=0)
         if token.used is None or token.used < minute:
-            with self._database.writing() as database:
+            with (
+                suppress(sqlite3.OperationalError),
+                self._database.writing() as database,
+            ):  # on a full disk, too
                 database.execute("UPDATE tokens SET used = ? WHERE id = ?", as_text(minute), number)
         return token
 

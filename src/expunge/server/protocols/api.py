@@ -74,7 +74,7 @@ def _erase(service: Service, body: Erasure, who: Who, answered: Answered, later:
 
 def _lines(raw: bytes) -> list[str]:
     try:
-        lines = [text for line in raw.decode("utf-8-sig").split("\n") if (text := line.removesuffix("\r"))]
+        lines = [text for line in raw.decode("utf-8-sig").split("\n") if (text := line.strip())]
     except UnicodeDecodeError:
         raise Problem(400, "invalid-text", "the ids must be in UTF-8") from None
     if not lines:
