@@ -52,7 +52,6 @@ def identified(request: Request, credentials: HTTPAuthorizationCredentials | Non
     if text is None and not service.tokens.any():
         if (request.url.hostname or "") not in _LOCAL_HOSTS:  # a page elsewhere that has a name lead here
             raise Problem(403, "not-allowed", "without a token only this machine may ask, by the name localhost")
-        _refuse_pages_of_others(request)
         return Who(None)
     token = None if text is None else service.tokens.check(text)
     if token is None:
@@ -71,6 +70,8 @@ def _refuse_pages_of_others(request: Request) -> None:
 def admitted(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> Who:
     """Who asks, if they may do this and do not ask too often."""
     who = identified(request, credentials)
+    if who.token is None:
+        _refuse_pages_of_others(request)
     if not who.allows(scope):
         raise Problem(403, "not-allowed", f"the token has not the scope {scope!r}")
     limit: Callable[[str], float] = request.app.state.limit
