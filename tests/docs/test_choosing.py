@@ -19,7 +19,7 @@ from expunge.planning.codes import SINGLE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "choosing.md").read_text()
-PRINTED = (ROOT / "docs" / "figures" / "choosing.txt").read_text()
+PRINTED = "".join((ROOT / "docs" / name).read_text() for name in ("figures/choosing.txt", "quality.md"))
 README = (ROOT / "README.md").read_text().partition("\n## Which model? The plan\n")[2].partition("\n## ")[0]
 
 
