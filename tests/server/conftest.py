@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from fastapi.testclient import TestClient
 
 from expunge import CodedRegressor
 from expunge.server.app import create_app
@@ -13,6 +12,8 @@ from expunge.server.database import Database
 from expunge.server.service import Options, Service
 from expunge.server.serving import queue_path
 from expunge.vault import Vault
+
+from support.client import LocalClient
 
 
 class Time:
@@ -68,5 +69,5 @@ def service(make):
 
 @pytest.fixture
 def client(service):
-    with TestClient(create_app(service), raise_server_exceptions=False) as found:
+    with LocalClient(create_app(service), raise_server_exceptions=False) as found:
         yield found

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from fastapi.testclient import TestClient
 
 from expunge.server.app import create_app
 from expunge.server.tokens import SCOPES
 
+from support.client import LocalClient
 from support.routes import every_route
 
 ERASE = "/api/v1/erasures"
@@ -120,7 +120,7 @@ def test_the_same_key_and_body_is_the_same_answer_also_after_a_restart(client, s
     first = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
     assert client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json() == first.json()
     service.stop()
-    with TestClient(create_app(make())) as fresh:
+    with LocalClient(create_app(make())) as fresh:
         assert fresh.post(ERASE, json={"ids": ["p7"]}, headers=headers).json() == first.json()
         assert fresh.post(ERASE, json={"ids": ["p8"]}, headers=headers).status_code == 422
         assert fresh.post("/api/v1/readmissions", json={"ids": ["p7"]}, headers=headers).status_code == 422
@@ -140,7 +140,7 @@ def test_a_key_is_kept_for_rows_too_and_freed_by_a_failure(client, vault):
 
 def test_a_key_of_a_request_that_was_queued_before_is_kept(make, clock):
     service = make(window=timedelta(hours=1))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         first = client.post(ERASE, json={"ids": ["p7"]}).json()
         again = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()
         clock.pass_(hours=1)
@@ -213,7 +213,7 @@ def test_a_cell_of_the_audit_is_no_formula(client):
 
 def test_an_extension_is_given_once_in_time_and_with_a_reason(make, clock):
     service = make(window=timedelta(days=300))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         one, two = (client.post(ERASE, json={"ids": [who]}).json() for who in ("p1", "p2"))
         path = "/api/v1/requests/{}/extension"
         assert client.post(path.format(one["id"]), json={}).status_code == 422

@@ -13,11 +13,11 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from fastapi.testclient import TestClient
 
 from expunge.server.app import create_app
 from expunge.server.serving import queue_path
 
+from support.client import LocalClient
 from support.traces import number_forms, survivors, text_forms
 
 PEOPLE = [f"Canary-{k}-Zebrafink-{k * 7919}" for k in range(12)]
@@ -106,7 +106,7 @@ def told(answers):
 def test_nothing_of_anybody_is_left_anywhere(make, vault, clock, quiet_tmp, tmp_path, capfd):
     service = make(window=timedelta(hours=1))
     _, text = service.tokens.new("ops", ["admin"], None)
-    with TestClient(create_app(service), headers={"Authorization": f"Bearer {text}"}) as client:
+    with LocalClient(create_app(service), headers={"Authorization": f"Bearer {text}"}) as client:
         answers = traffic(client, service, clock)
     assert [one.status_code for one in answers[:6]] == [200, 200, 200, 422, 422, 202]
     assert [one.state for one in vault.holds(PEOPLE[:8])] == ["erased"] * 8
@@ -144,7 +144,7 @@ def queue_files(vault):
 
 def test_the_queue_keeps_no_sealed_people_once_they_are_done(make, vault, clock, quiet_tmp, tmp_path):
     service = make(window=timedelta(hours=1))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         waiting = [client.post("/api/v1/erasures", json={"ids": [one]}).json()["id"] for one in PEOPLE]
         wanted = {data: name for data, name in sealed_traces(vault).items() if name in ("hash", "sealed")}
         there = b"".join(path.read_bytes() for path in queue_files(vault))

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.routing import APIRoute
-from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from expunge.vault import LoggedRequest, check_receipt
 from expunge.vault.certificates.jws import unchecked
 from expunge.vault.certificates.keyring import public_pem
 
+from support.client import LocalClient
 from support.pages import PLACES, Form, Page, Person, checked
 
 OPEN_TO_ALL = {"/login", "/logout", "/receipt", "/receipt/check.html", "/receipt/keys.pem", "/static/{name}"}
@@ -136,7 +136,7 @@ def test_a_form_from_elsewhere_is_refused(client, person, token, vault, logged_i
     ours, right = {"origin": person.origin}, {"proof": proof}
     foreign = [
         (ours, {}), (ours, {"proof": proof[::-1]}), (ours, {"proof": ""}), ({}, right), ({"origin": "null"}, right),
-        ({"origin": "http://evil.example"}, right), ({"origin": "http://testserver.evil.example"}, right),
+        ({"origin": "http://evil.example"}, right), ({"origin": "http://localhost.evil.example"}, right),
     ]  # fmt: skip
     for path in _routes("POST"):
         for headers, sent in foreign:
@@ -199,7 +199,7 @@ def test_a_token_in_a_header_shows_a_page_but_sends_no_form(client, token):
     assert client.get("/requests", headers=header).status_code == 200
     assert client.get("/requests", headers={"authorization": "Bearer exp_x_y"}, follow_redirects=False).is_redirect
     form = checked(client.get("/erase", headers=header)).form("/erase")
-    headers = {**header, "origin": "http://testserver"}
+    headers = {**header, "origin": "http://localhost"}
     answer = client.post("/erase", data={**form.fields, "ids": "p1"}, headers=headers, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/login")
 
@@ -217,8 +217,8 @@ def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_get(person, to
 
 def test_a_session_under_https_is_never_sent_without(service, token):
     text = token("read")
-    with TestClient(create_app(service), base_url="https://testserver") as client:
-        person = Person(client, "https://testserver")
+    with LocalClient(create_app(service), base_url="https://localhost") as client:
+        person = Person(client, "https://localhost")
         cookies = person.log_in(text).headers.get_list("set-cookie")
         assert all("; Secure" in one and one.startswith("__Host-expunge_") for one in cookies)
         person.get("/")
@@ -405,7 +405,7 @@ def test_hostile_text_stays_text(person, service):
 
 def test_a_request_that_waits_can_be_cancelled(make, clock):
     service = make(window=timedelta(hours=24))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         person = Person(client)
         asked = person.post("/erase", "/erase", 200, ids="p1")
         assert "In 1 day; until then the request can be cancelled" in checked(asked).text
@@ -425,7 +425,7 @@ def test_a_request_that_waits_can_be_cancelled(make, clock):
 
 def test_the_way_of_a_request_is_told_step_by_step(make, clock):
     service = make(window=timedelta(hours=24))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         person = Person(client)
         entry = ask(service, "p1")
         assert "Waiting until 1 Feb 2026" in person.get(f"/requests/{entry.id}").text
@@ -445,14 +445,14 @@ def test_the_way_of_a_request_is_told_step_by_step(make, clock):
 
 def test_batches_are_told(make):
     service = make(batch_size=3)
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         person = Person(client)
         entry = ask(service, "p1")
         assert "For company" in person.get(f"/requests/{entry.id}").text
         assert "once there are 3 requests" in checked(person.post("/erase", "/erase", 200, ids="p2")).text
         assert "together, once there are 3" in person.get("/").text
     service.options = type(service.options)(batch_every=timedelta(hours=2), window=timedelta(hours=1))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         assert "together, every 2 hours" in Person(client).get("/").text
 
 
@@ -665,7 +665,7 @@ HOSTILE = [
 def test_a_hostile_body_is_refused(client, vault):
     for path in _routes("POST"):
         for kind, body in HOSTILE:
-            headers = {"content-type": kind, "origin": "http://testserver"}
+            headers = {"content-type": kind, "origin": "http://localhost"}
             assert client.post(path.format(id="x"), content=body, headers=headers).status_code in (400, 403, 415)
     assert len(vault.requests) == 1
 
@@ -791,7 +791,7 @@ def test_a_request_whose_time_has_come_is_carried_out_next(make, clock):
     service = make(window=timedelta(hours=1))
     entry = ask(service, "p1")
     clock.pass_(hours=2)
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         assert "It is carried out next" in Person(client).get(f"/requests/{entry.id}").text
 
 

@@ -17,11 +17,11 @@ def path(tmp_path):
 
 
 def values(database):
-    return {row["name"]: row["value"] for row in database.all("SELECT * FROM settings")}
+    return {row["mark"]: row["until"] for row in database.all("SELECT * FROM seen")}
 
 
 def put(database, name, value="1"):
-    database.execute("INSERT INTO settings VALUES (?, ?)", name, value)
+    database.execute("INSERT INTO seen VALUES (?, ?)", name, value)
 
 
 def test_only_the_owner_can_read_it_whatever_the_umask(path):
@@ -70,7 +70,7 @@ def test_threads_share_it_without_seeing_half_of_a_transaction(path):
 
     def look():
         while not stop.is_set():
-            seen.add(len(database.all("SELECT * FROM settings")))
+            seen.add(len(database.all("SELECT * FROM seen")))
 
     reader = threading.Thread(target=look)
     reader.start()
@@ -92,7 +92,7 @@ def test_deleted_cells_are_in_no_file_once_it_was_wiped(path):
         put(database, f"other {k}", "y" * 300)
     raw = b"".join(one.read_bytes() for one in path.parent.iterdir())
     assert canary.encode() in raw
-    database.execute("DELETE FROM settings WHERE value = ?", canary)
+    database.execute("DELETE FROM seen WHERE until = ?", canary)
     assert database.wipe()
     assert canary.encode() not in b"".join(one.read_bytes() for one in path.parent.iterdir())
     assert len(values(database)) == 167
@@ -102,7 +102,7 @@ def test_a_wipe_says_when_somebody_reads(path):
     database, other = Database(path), sqlite3.connect(path, isolation_level=None)
     put(database, "a")
     other.execute("BEGIN")
-    other.execute("SELECT * FROM settings").fetchall()
+    other.execute("SELECT * FROM seen").fetchall()
     database._connection.execute("PRAGMA busy_timeout=1")
     assert not database.wipe()
     other.execute("COMMIT")

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import nacl.signing
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,8 @@ from expunge.server.addresses import Answer
 from expunge.server.agents import read_directory
 from expunge.server.aliases import Aliases, normalised
 from expunge.server.app import create_app
+
+from support.client import LocalClient
 
 PATH = "/drp/v1/data-rights-request"
 KEYS = {name: nacl.signing.SigningKey(bytes([number]) * 32) for number, name in enumerate(("AGENT_A", "AGENT_B"))}
@@ -99,7 +100,7 @@ def waiting(make, options, clock):
     """An agent of a service that lets requests wait for an hour, and the service."""
     service = make(window=timedelta(hours=1), **options)
     service.aliases.add([("p1@example.com", "p1")])
-    with TestClient(create_app(service), raise_server_exceptions=False) as client:
+    with LocalClient(create_app(service), raise_server_exceptions=False) as client:
         yield Desk(client, clock).register(), service
 
 
@@ -292,7 +293,7 @@ def test_a_new_token_replaces_the_old_and_none_is_stored(agent, service, tmp_pat
 @pytest.mark.parametrize(("keys", "status"), [(KEYS, 200), ({"AGENT_A": KEYS["AGENT_B"]}, 401), ({}, 401)])
 def test_a_token_outlives_a_restart_but_not_its_agents_key(agent, make, options, clock, tmp_path, keys, status):
     directory(tmp_path, keys)
-    with TestClient(create_app(make(**options)), raise_server_exceptions=False) as client:
+    with LocalClient(create_app(make(**options)), raise_server_exceptions=False) as client:
         agent.client = client
         assert agent.send("GET", "/drp/v1/agent/AGENT_A").status_code == status
 
@@ -467,7 +468,7 @@ def test_no_e_mail_address_is_in_the_database_or_a_log_line(waiting, tmp_path, c
 
 
 def test_without_a_directory_nobody_is_an_agent(make, clock):
-    with TestClient(create_app(make()), raise_server_exceptions=False) as client:
+    with LocalClient(create_app(make()), raise_server_exceptions=False) as client:
         desk = Desk(client, clock)
         assert client.post("/drp/v1/agent/AGENT_A", content=desk.signed(desk.claims())).status_code == 403
         assert desk.delete().status_code == 401

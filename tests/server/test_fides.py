@@ -12,12 +12,12 @@ from datetime import timedelta
 
 import pytest
 import yaml
-from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from expunge.server.app import create_app
 
+from support.client import LocalClient
 from support.sampling import examples
 
 NAME = "pri_0f6c3ba2-0d1f-4f7d-9b0a-1f0a2a9a6a11"
@@ -285,7 +285,7 @@ def test_a_legal_hold_is_an_error_until_it_ends(fides, service, vault):
 
 def test_a_window_makes_it_accepted(make, connector, vault, clock):
     service = make(window=timedelta(days=1))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         _, token = service.tokens.new("fides", ["erase"], None)
         (answer,) = Fides(connector[0], client, token).erase({"external_id": "p7"})
         assert (answer.status_code, answer.json()["state"]) == (202, "waiting")

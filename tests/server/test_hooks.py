@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import nacl.exceptions
 import nacl.signing
 import pytest
-from fastapi.testclient import TestClient
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from expunge.errors import InvalidInput
@@ -15,6 +14,8 @@ from expunge.server.addresses import Answer
 from expunge.server.app import create_app
 from expunge.server.hooks import EVENTS
 from expunge.server.queue import ERASURE, Asked
+
+from support.client import LocalClient
 
 URL = "https://93.184.215.14/hook"  # a public address: no name has to be resolved
 
@@ -229,7 +230,7 @@ def test_there_is_an_end_to_the_number_of_hooks(client, service):
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", ""), ("GET", "/key"), ("DELETE", "/x")])
 def test_only_an_admin_may(service, method, path):
     _, text = service.tokens.new("reader", ["read", "erase", "rows", "predict"], None)
-    with TestClient(create_app(service), raise_server_exceptions=False) as client:
+    with LocalClient(create_app(service), raise_server_exceptions=False) as client:
         for headers, status in (({}, 401), ({"Authorization": f"Bearer {text}"}, 403)):
             answer = client.request(method, f"/api/v1/hooks{path}", headers=headers)
             assert answer.status_code == status

@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
-from fastapi.testclient import TestClient
 
 from expunge.server import limits
 from expunge.server.app import Limits, create_app
 from expunge.server.limits import Bodies, Rate
 from expunge.server.problems import Problem
+
+from support.client import LocalClient
 
 
 class Ticks:
@@ -36,7 +37,7 @@ def test_a_bucket_gives_its_burst_and_then_its_rate(ticks):
 
 
 def test_who_asks_too_often_is_told_when_to_come_again(service):
-    with TestClient(create_app(service, Limits(per_second=0.001, burst=2))) as client:
+    with LocalClient(create_app(service, Limits(per_second=0.001, burst=2))) as client:
         answers = [client.get("/api/v1/status") for _ in range(3)]
         assert [one.status_code for one in answers] == [200, 200, 429]
         assert int(answers[2].headers["retry-after"]) > 900
@@ -47,7 +48,7 @@ def test_who_asks_too_often_is_told_when_to_come_again(service):
 @pytest.mark.parametrize("path", ["/api/v1/erasures", "/invocations", "/api/v1/rows", "/v2/models/spend/infer"])
 def test_a_body_over_the_limit_is_refused_wherever_it_goes(service, path, chunked):
     body = b"x" * 1001
-    with TestClient(create_app(service, Limits(most_bytes=1000)), raise_server_exceptions=False) as client:
+    with LocalClient(create_app(service, Limits(most_bytes=1000)), raise_server_exceptions=False) as client:
         sent = (piece for piece in (body[:500], body[500:])) if chunked else body
         answer = client.post(path, content=sent, headers={"content-type": "text/csv"})
     assert answer.status_code == 413
@@ -56,7 +57,7 @@ def test_a_body_over_the_limit_is_refused_wherever_it_goes(service, path, chunke
 
 def test_a_body_at_the_limit_is_taken(service):
     body = b'{"ids": ["p1"]}'
-    with TestClient(create_app(service, Limits(most_bytes=len(body)))) as client:
+    with LocalClient(create_app(service, Limits(most_bytes=len(body)))) as client:
         assert client.post("/api/v1/erasures", content=body).status_code == 200
 
 

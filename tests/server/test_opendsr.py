@@ -13,7 +13,6 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from expunge.server.protocols.opendsr.bodies import read_time
 from expunge.server.protocols.opendsr.keys import SigningFiles
 from expunge.server.service import Service
 
+from support.client import LocalClient
 from support.sampling import examples
 
 V2 = "/opendsr/v2"
@@ -49,7 +49,7 @@ def asked(**changes):
 
 
 def client_of(service):
-    return TestClient(create_app(service), raise_server_exceptions=False)
+    return LocalClient(create_app(service), raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_discovery_tells_what_is_supported_to_everybody(client, service):
         "api_version": "2.0",
         "supported_identities": [{"identity_type": "controller_customer_id", "identity_format": "raw"}],
         "supported_subject_request_types": ["erasure"],
-        "processor_certificate": "http://localhost:8080/opendsr/v2/certificate.pem",
+        "processor_certificate": "http://localhost/opendsr/v2/certificate.pem",
     }
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,8 @@ from expunge.server.database import Database
 from expunge.server.service import Service
 from expunge.server.serving import queue_path
 from expunge.vault import Vault
+
+from support.client import LocalClient
 
 NAMES = ("age", "visits")
 numbers = st.floats(-2.0, 3.0, allow_nan=False, width=64)
@@ -94,7 +95,7 @@ def test_several_targets_are_rows_of_their_own(tmp_path):
     vault = Vault.create(tmp_path / "two.vault", table, target=["y", "z"], id="who", model=model)
     service = Service(vault, Database(queue_path(vault.places.vault)))
     expected = vault.predict(np.array([[0.1, 0.2], [0.3, 0.4]]))
-    with TestClient(create_app(service)) as client:
+    with LocalClient(create_app(service)) as client:
         found = client.post("/invocations", json={"instances": [[0.1, 0.2], [0.3, 0.4]]}).json()
         assert found == {"predictions": expected.tolist()}
         tensor = {"name": "x", "shape": [2, 2], "datatype": "FP64", "data": [0.1, 0.2, 0.3, 0.4]}
@@ -156,6 +157,6 @@ def test_binary_tensors_are_refused(client):
 
 
 def test_too_many_rows_are_refused(make):
-    with TestClient(create_app(make(most_rows=2))) as client:
+    with LocalClient(create_app(make(most_rows=2))) as client:
         assert client.post("/invocations", json={"instances": [[1, 2]] * 3}).status_code == 422
         assert client.post("/invocations", json={"instances": [[1, 2]] * 2}).status_code == 200

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -63,6 +64,12 @@ def test_a_vault_has_one_service(vault):
             serve(vault, Address(port=0), Options(), Limits())
     with _alone(path):
         pass
+
+
+def test_a_service_whose_port_is_drawn_knows_its_own_address():
+    with Address(port=0).bound() as sock:
+        assert Address().public(sock) == f"http://localhost:{sock.getsockname()[1]}" != "http://localhost:0"
+        assert Address(certificate=Path("x")).public(sock).startswith("https://")
 
 
 # Clients that dawdle

@@ -114,7 +114,7 @@ def test_without_tokens_no_page_of_another_site_has_anything_done(client, vault,
     answer = client.post("/api/v1/erasures", content="p7", headers={"Content-Type": "text/plain", **headers})
     assert (answer.status_code, answer.json()["type"]) == (403, "urn:expunge:problem:not-allowed")
     assert vault.holds(["p7"])[0].state == "present"
-    own = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin", "Content-Type": "text/plain"}
+    own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin", "Content-Type": "text/plain"}
     assert client.post("/api/v1/erasures", content=" p7 \r\n", headers=own).json()["outcome"]["rows"] == 1
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-ORIGIN = "http://testserver"
+ORIGIN = "http://localhost"
 PLACES = ("/", "/requests", "/erase", "/holds", "/verify", "/receipt")
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
 

@@ -71,7 +71,7 @@ def serve(args: Namespace) -> None:
     options = Options(
         window=args.window,
         regulation=args.regulation,
-        public=args.public_url or f"http{'s' * (args.tls_cert is not None)}://localhost:{args.port}",
+        public=args.public_url,
         allow_hosts=tuple(args.allow_host),
         drp_directory=args.drp_directory,
         business_id=args.business_id,

@@ -12,7 +12,7 @@ from .problems import Problem
 from .service import Service
 from .tokens import Scope, Token
 
-_LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1", "testserver"}
+_LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1"}
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 bearer = HTTPBearer(auto_error=False, description="A token that `expunge token new` made.")
@@ -73,7 +73,7 @@ def admitted(request: Request, credentials: HTTPAuthorizationCredentials | None,
     if who.token is None:
         _refuse_pages_of_others(request)
     if not who.allows(scope):
-        raise Problem(403, "not-allowed", f"the token has not the scope {scope!r}")
+        raise Problem(403, "not-allowed", f"the token lacks the scope {scope!r}")
     limit: Callable[[str], float] = request.app.state.limit
     if (wait := limit(who.key)) > 0:
         raise Problem(429, "too-many-requests", "slow down", {"Retry-After": str(int(wait) + 1)})

@@ -47,6 +47,10 @@ class Aliases:
         row = self._database.one("SELECT * FROM aliases WHERE alias = ?", *self._marks([text]))
         return None if row is None else Sealed(row["hash"], row["sealed"])
 
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self._database.one("SELECT 1 FROM aliases") is not None
+
     def count(self) -> int:
         """How many there are."""
         return len(self._database.all("SELECT 1 FROM aliases"))

@@ -1,6 +1,7 @@
 """The application: every protocol under its prefix, around one service."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -25,8 +26,8 @@ class Limits:
     """What one caller may ask for."""
 
     most_bytes: int = 64 * 2**20  # of a body
-    patience: float = 30.0  # seconds without a byte of a body
-    per_second: float = 500.0  # requests of one caller
+    patience: float = 30.0  # seconds between two pieces of a body
+    per_second: float = 500.0  # requests of one caller to one process
     burst: float = 1000.0
 
 
@@ -34,8 +35,7 @@ def create_app(service: Service, limits: Limits | None = None) -> FastAPI:
     """The application of a service, which somebody else starts and stops."""
     limits = limits or Limits()
     app = FastAPI(title="expunge", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
-    app.state.service, app.state.metrics = service, operations.Metrics(service)
-    app.state.limit = Rate(limits.per_second, limits.burst)
+    fitted_out(app, service, operations.Metrics(service), limits)
     for router in (api.router, standing.router, predictions.router, predictions.v2, operations.router):
         app.include_router(router)
     app.state.opendsr = opendsr.Processor(service)
@@ -46,8 +46,14 @@ def create_app(service: Service, limits: Limits | None = None) -> FastAPI:
     app.include_router(hooks_api.router)
     app.state.sessions = Sessions(service.tokens, service.clock)
     app.include_router(pages)
+    return app
+
+
+def fitted_out(app: FastAPI, service: Service, metrics: Any, limits: Limits) -> None:
+    """Give an application what all of ours have: a service, limits, answers to errors, and somebody who counts."""
+    app.state.service, app.state.metrics = service, metrics
+    app.state.limit = Rate(limits.per_second, limits.burst)
     for error in (Problem, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(error, answer)
     app.add_middleware(Watched, state=app.state)
     app.add_middleware(Bodies, most_bytes=limits.most_bytes, patience=limits.patience)
-    return app

@@ -12,7 +12,8 @@ from typing import Any
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from ..errors import ExpungeError, InvalidInput
+from ..errors import InvalidInput
+from ..saving.files import wipe
 from .problems import Problem
 from .unpacked import check_parquet
 
@@ -54,12 +55,7 @@ async def uploaded(request: Request, most_rows: int) -> AsyncIterator[tuple[Any,
             _check_rows(lines - 1, most_rows)
         if path.suffix == ".parquet":
             await run_in_threadpool(check_parquet, path, most_rows)
-        try:
-            yield path, seen.digest()
-        except ExpungeError as error:
-            if str(path) not in str(error):
-                raise
-            raise InvalidInput(str(error).replace(str(path), "the body")) from None
+        yield path, seen.digest()
 
 
 def _check_rows(count: int, most: int) -> None:
@@ -76,13 +72,7 @@ def _private_file(suffix: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        size = path.stat().st_size
-        with path.open("r+b") as file:
-            for start in range(0, size, 2**20):
-                file.write(bytes(min(2**20, size - start)))
-            file.flush()
-            os.fsync(file.fileno())
-        path.unlink()
+        wipe(path)
 
 
 def parsed(body: bytes) -> Any:
@@ -99,17 +89,27 @@ def _no_constant(name: str) -> Any:
 
 def records_table(found: Any) -> Any:
     """A table of JSON records: a list of objects, or {"rows": [...]}, or {"columns": {name: [...]}}."""
+    if isinstance(found, dict) and isinstance(found.get("columns"), dict):
+        return table_of_columns(found["columns"])
+    rows = found.get("rows") if isinstance(found, dict) else found
+    if not isinstance(rows, list) or not rows:
+        raise InvalidInput('rows must be a list of objects, like {"rows": [{"id": 7, "age": 31}]}')
+    return table_of_rows(rows)
+
+
+def table_of_rows(rows: list[Any]) -> Any:
+    """A table of objects; a member that one lacks is an empty cell."""
+    if not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput('each row must be an object, like {"id": 7, "age": 31}')
+    names = dict.fromkeys(name for row in rows for name in row)
+    return table_of_columns({name: [row.get(name) for row in rows] for name in names})
+
+
+def table_of_columns(columns: dict[str, Any]) -> Any:
+    """A table of named lists."""
     import pyarrow as pa
 
-    if isinstance(found, dict) and isinstance(found.get("columns"), dict):
-        columns = found["columns"]
-    else:
-        rows = found.get("rows") if isinstance(found, dict) else found
-        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-            raise InvalidInput('rows must be a list of objects, like {"rows": [{"id": 7, "age": 31}]}')
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        columns = {name: [row.get(name) for row in rows] for name in names}
     try:
-        return pa.table({str(name): pa.array(values) for name, values in columns.items()})
+        return pa.table({name: pa.array(values) for name, values in columns.items()})
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise InvalidInput("the columns must be lists of one length, each of one kind of values") from None

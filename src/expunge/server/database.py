@@ -112,10 +112,6 @@ CREATE TABLE aliases (
     sealed BLOB NOT NULL
 );
 CREATE INDEX aliases_hash ON aliases (hash);
-CREATE TABLE settings (
-    name TEXT PRIMARY KEY,
-    value TEXT NOT NULL
-);
 """
 
 

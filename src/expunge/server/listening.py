@@ -64,8 +64,15 @@ class Address:
     def url(self, sock: socket.socket) -> str:
         """What to call it."""
         host, port = sock.getsockname()[:2]
-        scheme = "http" if self.certificate is None else "https"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def public(self, sock: socket.socket) -> str:
+        """How systems on this machine reach it."""
+        return f"{self._scheme}://localhost:{sock.getsockname()[1]}"
+
+    @property
+    def _scheme(self) -> str:
+        return "http" if self.certificate is None else "https"
 
 
 class Impatient(H11Protocol):

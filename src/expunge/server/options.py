@@ -15,12 +15,17 @@ class Options:
     batch_every: timedelta | None = None  # carry out together what came in such a time,
     batch_size: int | None = None  # or once there are so many
     regulation: Regulation = "gdpr"  # if a request names none
-    public: str = "http://localhost:8080"  # the address by which other systems reach the service
+    public: str | None = None  # the address by which other systems reach the service; None is this machine's
     allow_hosts: tuple[str, ...] = ()  # private hosts that may be posted to, by name
     drp_directory: Path | None = None  # the agents of the Data Rights Protocol
     business_id: str = ""  # what they call us
     most_ids: int = 100_000  # per request
     most_rows: int = 1_000_000
+
+    @property
+    def address(self) -> str:
+        """How other systems reach the service."""
+        return "http://localhost" if self.public is None else self.public
 
     @property
     def at_once(self) -> bool:

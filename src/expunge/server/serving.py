@@ -24,6 +24,7 @@ from .logs import log
 from .predicting import warm
 from .readers import Readers
 from .service import Options, Service
+from .tokens import Tokens
 
 __all__ = ["Address", "queue_path", "serve"]
 
@@ -43,18 +44,18 @@ def serve(vault: Vault, address: Address, options: Options, limits: Limits, read
         raise InvalidSetting("TLS needs both a certificate and its key")
     address.check_tls()
     with _alone(path), tempfile.TemporaryDirectory(prefix="expunge-") if readers else nullcontext("") as folder:
-        service = Service(vault, Database(path), options)
+        database = Database(path)
         try:
-            if not address.local and not service.tokens.valid():
+            if not address.local and not Tokens(database).valid():
                 raise InvalidSetting(_UNGUARDED)
-            share = 1 / (readers + 1)
-            mine = replace(limits, per_second=limits.per_second * share, burst=max(1.0, limits.burst * share))
-            app = create_app(service, mine)  # its protocols listen before anything happens
             sock = address.bound()
+            options = replace(options, public=address.public(sock) if options.public is None else options.public)
+            service = Service(vault, database, options)
+            app = create_app(service, limits)  # its protocols listen before anything happens
         except BaseException:
-            service.database.close()
+            database.close()
             raise
-        others = Readers(readers, sock, _facts(vault, address, options, mine, folder), app.state.metrics)
+        others = Readers(readers, sock, _facts(vault, address, options, limits, folder), app.state.metrics)
         warm(vault)
         service.start()
         sock.listen(2048)  # who comes from now on waits until somebody answers

@@ -20,7 +20,7 @@ from ...vault.certificates.jws import unchecked
 from ...vault.sealing import Sealed
 from ..access import service_of
 from ..clocks import REGULATIONS, Regulation
-from ..problems import Problem
+from ..problems import Problem, problem_of
 from ..queue import ERASURE, Asked, Entry
 from ..service import Service
 from .fields import ids, line
@@ -56,7 +56,7 @@ def confirm(request: Request, posted: Annotated[Posted, posts("erase")]) -> Resp
         reference, regulation = _about(posted)
         plan = _plan(service, named)
     except (InvalidInput, Problem) as error:
-        detail = error.detail if isinstance(error, Problem) else str(error)
+        detail = problem_of(error).detail
         typed = {name: posted.get(name) for name in ("ids", "reference")}
         return _form(request, posted.visitor, typed, detail)
     return page(

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ...errors import InvalidInput
 from ..access import service_of
-from ..problems import Problem
+from ..problems import Problem, problem_of
 from .fields import future, ids, line
 from .rendering import PageRoute, page, to
 from .visiting import Posted, Visitor, looks, posts
@@ -49,7 +49,7 @@ def hold(request: Request, posted: Annotated[Posted, posts("admin")]) -> Respons
         until = future(posted.get("until"), service.clock())
         made = service.hold(named, reason, until, posted.visitor.name)
     except (InvalidInput, Problem) as error:
-        detail = error.detail if isinstance(error, Problem) else str(error)
+        detail = problem_of(error).detail
         return _shown(request, posted.visitor, typed={name: posted.get(name) for name in _EMPTY}, problem=detail)
     return to(f"/holds?made={len(made)}")
 

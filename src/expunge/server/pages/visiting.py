@@ -121,7 +121,7 @@ def check_allowed(request: Request, visitor: Visitor, scope: Scope) -> None:
     if visitor.who is None:
         raise Problem(401, "no-token", "log in with a token")
     if not visitor.who.allows(scope):
-        raise Problem(403, "not-allowed", f"your token has not the scope {scope!r}")
+        raise Problem(403, "not-allowed", f"your token lacks the scope {scope!r}")
     check_rate(request, visitor.who.key)
 
 

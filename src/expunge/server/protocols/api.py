@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from ...errors import InvalidFile, InvalidInput, VaultBusy
+from ...errors import ExpungeError, InvalidFile, InvalidInput, VaultBusy
 from ...vault import Receipt
 from ...vault.certificates.jws import unchecked
 from ..access import Who, needs, service_of
@@ -21,9 +21,7 @@ from ..problems import Problem
 from ..queue import ERASURE, STATES, Asked, Entry, Filter
 from ..service import Service
 from ..views import receipt_view, request_view
-from .models import Erasure, Ids, Line, Model, Reason, body_of, validated
-
-__all__ = ["Model", "body_of", "router", "validated"]
+from .models import Erasure, Ids, Line, Reason, body_of, validated
 
 router = APIRouter(prefix="/api/v1", tags=["own API"])
 
@@ -44,7 +42,7 @@ async def erase(
     who: Annotated[Who, Erase],
     prefer: Annotated[str, Header()] = "",
 ) -> Response:
-    """Erase all rows of people: from the model, from the disk, for good. Bulk: text/plain, one id a line."""
+    """Erase all rows of people: from the model, from the disk, for good. Bulk: text/plain, one id per line."""
     service, raw, lines = service_of(request), await request.body(), media_type(request) == "text/plain"
     asked = await run_in_threadpool(lambda: validated(Erasure, {"ids": _lines(raw)} if lines else parsed(raw)))
     with idempotent(request, who, raw) as answered:
@@ -133,13 +131,15 @@ async def _with_table(
 
 
 def _with_body(carry_out: Callable[..., Receipt], data: Any, **said: str) -> Receipt:
-    """Carry out a request with a table that somebody sent: if that is damaged, the vault is not."""
+    """Carry out a request with a table that somebody sent: what is wrong with it is not wrong with a file of ours."""
     try:
         return carry_out(data, **said)
-    except InvalidFile as error:
-        if isinstance(data, Path) and data.name in str(error):
+    except ExpungeError as error:
+        if not isinstance(data, Path) or str(data) not in str(error):
+            raise
+        if isinstance(error, InvalidFile):
             raise InvalidInput("the body is damaged, or not of the type that it says") from None
-        raise
+        raise InvalidInput(str(error).replace(str(data), "the body")) from None
 
 
 @router.post("/readmissions", openapi_extra=body_of(Ids))

@@ -11,7 +11,7 @@ from ..bodies import parsed
 from ..clocks import as_text
 from ..hooks import EVENTS, Event, Hook
 from ..problems import Problem
-from .api import Model, body_of, validated
+from .models import Model, body_of, validated
 
 router = APIRouter(prefix="/api/v1/hooks", tags=["hooks"])
 Admin = needs("admin")

@@ -14,4 +14,4 @@ def people_of(service: Service, ids: Sequence[str], emails: Sequence[str]) -> li
 
 def knows_emails(service: Service) -> bool:
     """Whether there is any alias, so that an address which is none is nobody's."""
-    return service.database.one("SELECT 1 FROM aliases") is not None
+    return service.aliases.any()

@@ -16,7 +16,7 @@ from ... import __version__
 from ...errors import ExpungeError, InvalidInput
 from ...exact.arrays import Floats
 from ..access import Who, needs, service_of
-from ..bodies import media_type, parsed
+from ..bodies import media_type, parsed, table_of_columns, table_of_rows
 from ..problems import Problem, problem_of
 from ..service import Service
 from ..unpacked import check_parquet
@@ -102,32 +102,20 @@ def _rows_of(found: Any, service: Service) -> Any:
         columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
         if not isinstance(columns, list) or not isinstance(data, list) or not _is_table(data, len(columns)):
             raise InvalidInput("dataframe_split must have columns, and data with as many cells in each row")
-        return _table({str(name): [row[k] for row in data] for k, name in enumerate(columns)})
+        return table_of_columns({str(name): [row[k] for row in data] for k, name in enumerate(columns)})
     if isinstance(value, dict):  # columns by name
-        return _table({str(name): column if isinstance(column, list) else [column] for name, column in value.items()})
+        return table_of_columns(
+            {name: column if isinstance(column, list) else [column] for name, column in value.items()}
+        )
     if not isinstance(value, list):
         raise InvalidInput(f"{form} must be a list of rows")
     if form == "dataframe_records" or (value and all(isinstance(row, dict) for row in value)):
-        return _records(value)
+        return table_of_rows(value)
     return _array(value, len(service.vault.inputs))
 
 
 def _is_table(data: list[Any], width: int) -> bool:
     return all(isinstance(row, list) and len(row) == width for row in data)
-
-
-def _records(rows: list[Any]) -> Any:
-    if not all(isinstance(row, dict) for row in rows):
-        raise InvalidInput("each record must be an object")
-    names = dict.fromkeys(name for row in rows for name in row)
-    return _table({str(name): [row.get(name) for row in rows] for name in names})
-
-
-def _table(columns: dict[str, list[Any]]) -> Any:
-    try:
-        return pa.table({name: pa.array(values) for name, values in columns.items()})
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise InvalidInput("each column must have as many cells, all of one kind") from None
 
 
 def _array(rows: list[Any], width: int) -> Floats:
@@ -242,7 +230,7 @@ def _tensors(found: Any, service: Service) -> Any:
     d = len(service.vault.inputs)
     if len(inputs) == 1 and len(inputs[0]["shape"]) == 2 and inputs[0]["shape"][1] == d:
         return _flat(inputs[0]["data"], d)
-    return _table({name: _flattened(data) for name, data in columns.items()})
+    return table_of_columns({name: _flattened(data) for name, data in columns.items()})
 
 
 def _flattened(data: list[Any]) -> list[Any]:

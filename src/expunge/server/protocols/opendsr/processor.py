@@ -40,7 +40,7 @@ class Processor:
     """What the service is in OpenDSR: who answers, signs, and calls back."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self.address = service, service.options.public.rstrip("/")
+        self.service, self.address = service, service.options.address.rstrip("/")
         domain = _host(self.address)
         self.files = SigningFiles(service.vault.places.vault, domain, service.clock)
         self._taking = threading.Lock()
