@@ -66,6 +66,27 @@ def test_a_vault_has_one_service(vault):
         pass
 
 
+def test_no_connection_waits_for_more_before_it_sends():
+    """Nagle's algorithm holds the second part of an answer back until the first is confirmed: 40 ms each time."""
+
+    async def delays():
+        found = asyncio.get_running_loop().create_future()
+
+        def heard(reader, writer):
+            connection = writer.get_extra_info("socket")
+            found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with Address(port=0).bound() as sock:
+            async with await asyncio.start_server(heard, sock=sock):
+                _, writer = await asyncio.open_connection(*sock.getsockname())
+                nodelay = await asyncio.wait_for(found, 30)
+                writer.close()
+        return not nodelay
+
+    assert not asyncio.run(delays())
+
+
 def test_a_service_whose_port_is_drawn_knows_its_own_address():
     with Address(port=0).bound() as sock:
         assert Address().public(sock) == f"http://localhost:{sock.getsockname()[1]}" != "http://localhost:0"

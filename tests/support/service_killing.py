@@ -32,6 +32,7 @@ from support.processes import Served, small_vault
 
 PEOPLE = 4000
 KILLS_A_VAULT = 50
+LONGEST = 0.25  # seconds of a life with traffic; a request takes about 10 ms
 LIMITS = Limits(per_second=1e6, burst=1e6)
 
 
@@ -163,7 +164,7 @@ def killed(folder, kills, rng):
         ]
         for client in clients:
             client.start()
-        time.sleep(rng.random() * 0.8)
+        time.sleep(rng.random() * LONGEST)
         assert life.end() == -signal.SIGKILL
         stop.set()
         for client in clients:
