@@ -2,14 +2,18 @@
 
 import csv
 import io
+import shutil
+import sqlite3
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from expunge.server.app import create_app
+from expunge.server.problems import problem_of
 from expunge.server.tokens import SCOPES
 
 from support.client import LocalClient
@@ -59,6 +63,18 @@ def test_many_ids_come_as_a_file_one_a_line(client, vault):
     body = "\ufeffp1\r\np2\n\np\u2028x\np3".encode()
     found = client.post(ERASE, content=body, headers={"content-type": "text/plain; charset=utf-8"}).json()
     assert (found["people"], found["outcome"]["erased"], found["outcome"]["unknown"]) == (4, 3, 1)
+
+
+def test_a_file_of_ids_has_its_regulation_and_reference_in_the_query(client, vault):
+    where = f"{ERASE}?regulation=ccpa&reference=ticket%2012"
+    found = client.post(where, content=b"p1\np2", headers={"content-type": "text/plain"}).json()
+    assert (found["regulation"], found["reference"]) == ("ccpa", "ticket 12")
+    assert (
+        client.post(f"{ERASE}?regulation=lgpd", content=b"p3", headers={"content-type": "text/plain"}).status_code
+        == 422
+    )
+    assert client.post(ERASE, content=b"who\np3", headers={"content-type": "text/csv"}).status_code == 415
+    assert vault.holds(["p3"])[0].state == "present"
 
 
 def test_later_is_a_promise_with_an_address(client, service, vault):
@@ -125,6 +141,32 @@ def test_the_same_key_and_body_is_the_same_answer_also_after_a_restart(client, s
         assert fresh.post(ERASE, json={"ids": ["p8"]}, headers=headers).status_code == 422
         assert fresh.post("/api/v1/readmissions", json={"ids": ["p7"]}, headers=headers).status_code == 422
     assert len(vault.requests) == 2
+
+
+def test_a_promise_that_is_asked_for_again_is_a_promise(client, service):
+    headers = {"Idempotency-Key": "k", "Prefer": "respond-async"}
+    first = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
+    service.look()
+    again = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert (first.json()["id"], again.json()["state"]) == (again.json()["id"], "done")
+
+
+def test_who_came_back_is_not_told_to_be_a_stranger(client):
+    headers = {"Idempotency-Key": "k"}
+    (erased,) = client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json()["receipts"]
+    assert client.post("/api/v1/readmissions", json={"ids": ["p7"]}).status_code == 200
+    (again,) = client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json()["receipts"]
+    assert again in (erased, None)
+
+
+def test_a_key_is_forgotten_after_a_long_time(client, service, clock):
+    first = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()
+    clock.pass_(days=89)
+    assert client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()["id"] == first["id"]
+    clock.pass_(days=2)
+    client.post(ERASE, json={"ids": ["p8"]}, headers={"Idempotency-Key": "other"})
+    assert len(service.database.all("SELECT * FROM answered")) == 1
 
 
 def test_a_key_is_kept_for_rows_too_and_freed_by_a_failure(client, vault):
@@ -326,3 +368,41 @@ def test_every_answer_has_the_headers_of_a_careful_server(client):
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
         assert "default-src 'none'" in headers["content-security-policy"]
+
+
+# What is told
+
+
+def test_rows_that_are_added_have_no_deadline_and_say_whose_they_are(client):
+    rows = {"rows": [{"who": "q1", "age": 0.5, "visits": 0.5, "spend": 0.5}]}
+    added = client.post("/api/v1/rows", json=rows).json()
+    assert (added["due"], added["people"]) == (None, 1)
+    assert client.post("/api/v1/rectifications", json=rows).json()["due"] is not None
+
+
+def test_the_status_tells_those_that_wait_from_those_that_are_held(make):
+    service = make(window=timedelta(hours=1))
+    with LocalClient(create_app(service)) as client:
+        client.post("/api/v1/holds", json={"ids": ["p1"], "reason": "court"})
+        for who in ("p1", "p2", "p3"):
+            client.post(ERASE, json={"ids": [who]})
+        found = client.get("/api/v1/status").json()
+    assert (found["waiting"], found["held"]) == (2, 1)
+
+
+def test_a_filter_that_is_none_is_refused(client):
+    assert client.get("/api/v1/requests?kind=erasure&protocol=drp").json()["requests"] == []
+    for wrong in ("kind=erasures", "protocol=dsr", "state=over"):
+        assert client.get(f"/api/v1/requests?{wrong}").status_code == 422
+
+
+def test_who_watches_may_ask_for_no_body(client):
+    for path in ("/healthz", "/readyz"):
+        assert (client.head(path).status_code, client.head(path).content) == (200, b"")
+
+
+def test_a_full_disk_is_not_ready(client, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:expunge:problem:disk-full")
+    assert problem_of(sqlite3.OperationalError("database or disk is full")).kind == "disk-full"

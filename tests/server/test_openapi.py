@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 
 from expunge.server.app import Limits, create_app
 
+jsonschema = pytest.importorskip("jsonschema_rs", reason="schemathesis brings it")
 schemathesis = pytest.importorskip("schemathesis", reason="the test extra has it")
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -37,3 +38,27 @@ def test_nothing_that_the_document_describes_can_be_broken(service):
 
         send()
     assert seen > 40
+
+
+def test_answers_are_as_the_document_says(client):
+    """Told beside what the routes check by themselves: erasures, and problems, which are not made from the models."""
+    document = client.get("/openapi.json").json()
+
+    def checked(method, path, **sent):
+        answer = client.request(method, path, **sent)
+        told = document["paths"][path.partition("?")[0]][method.lower()]["responses"]
+        told = told.get(str(answer.status_code), told.get("default"))
+        kind = answer.headers["content-type"]
+        jsonschema.validate({**told["content"][kind]["schema"], "components": document["components"]}, answer.json())
+        return answer.status_code
+
+    erase = "/api/v1/erasures"
+    assert checked("POST", erase, json={"ids": ["p1", "nobody"]}, headers={"Idempotency-Key": "k"}) == 200
+    assert checked("POST", erase, json={"ids": ["p2"]}, headers={"Prefer": "respond-async"}) == 202
+    assert checked("POST", erase, json={"ids": []}) == 422
+    assert checked("POST", erase, content=b"p1", headers={"content-type": "text/csv"}) == 415
+    assert checked("GET", "/api/v1/requests?kind=none") == 422
+    assert checked("GET", "/api/v1/requests?kind=erasure") == 200
+    keyed = {path for path, all_ in document["paths"].items() for one in all_.values()
+             if "Idempotency-Key" in {parameter["name"] for parameter in one.get("parameters", ())}}  # fmt: skip
+    assert keyed == {f"/api/v1/{name}" for name in ("erasures", "rectifications", "rows", "readmissions")}

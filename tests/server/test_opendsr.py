@@ -116,7 +116,7 @@ def test_a_request_is_carried_out_and_its_result_is_the_certificate(client, vaul
         "subject_request_id": NAME,
         "api_version": "2.0",
         "received_time": "2026-01-31T12:00:00Z",
-        "expected_completion_time": "2026-02-28T12:00:00Z",
+        "expected_completion_time": "2026-02-28T15:00:00Z",
     }
     check_signed(client, answer.content, answer.headers)
     assert vault.holds(["p7"])[0].state == "erased"

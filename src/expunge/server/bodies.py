@@ -17,7 +17,7 @@ from ..saving.files import wipe
 from .problems import Problem
 from .unpacked import check_parquet
 
-_SUFFIXES = {
+SUFFIXES = {
     "text/csv": ".csv",
     "application/csv": ".csv",
     "application/vnd.apache.parquet": ".parquet",
@@ -42,9 +42,9 @@ async def uploaded(request: Request, most_rows: int) -> AsyncIterator[tuple[Any,
         _check_rows(table.num_rows, most_rows)
         yield table, hashlib.sha256(body).digest()
         return
-    if kind not in _SUFFIXES:
-        raise Problem(415, "wrong-type", f"rows come as application/json or one of {', '.join(_SUFFIXES)}")
-    with _private_file(_SUFFIXES[kind]) as path:
+    if kind not in SUFFIXES:
+        raise Problem(415, "wrong-type", f"rows come as application/json or one of {', '.join(SUFFIXES)}")
+    with _private_file(SUFFIXES[kind]) as path:
         seen, lines = hashlib.sha256(), 0
         with path.open("wb") as file:
             async for piece in request.stream():

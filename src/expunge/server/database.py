@@ -27,6 +27,7 @@ CREATE TABLE requests (
     reason TEXT NOT NULL DEFAULT '',
     regulation TEXT NOT NULL,
     received TEXT NOT NULL,
+    since TEXT NOT NULL,
     runs TEXT NOT NULL,
     due TEXT NOT NULL,
     extension TEXT NOT NULL DEFAULT '',
@@ -65,6 +66,7 @@ CREATE TABLE answered (
     request TEXT NOT NULL,
     time TEXT NOT NULL
 );
+CREATE INDEX answered_time ON answered (time);
 CREATE TABLE tokens (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL,

@@ -72,9 +72,10 @@ class Deliveries:
             )  # fmt: skip
         self._wake.set()
 
-    def counts(self, hook: str) -> dict[str, int]:
-        """How many deliveries of a hook wait, were sent, or were given up."""
-        rows = self._database.all("SELECT state, COUNT(*) AS n FROM deliveries WHERE hook = ? GROUP BY 1", hook)
+    def counts(self, hook: str | None = None) -> dict[str, int]:
+        """How many deliveries wait, were sent, or were given up: those of a hook, or all."""
+        question = "SELECT state, COUNT(*) AS n FROM deliveries WHERE hook = ? OR ? IS NULL GROUP BY 1"
+        rows = self._database.all(question, hook, hook)
         return {"waiting": 0, "sent": 0, "failed": 0} | {row["state"]: row["n"] for row in rows}
 
     def give_up(self, hook: str) -> None:
@@ -204,7 +205,7 @@ class Deliveries:
                     "UPDATE deliveries SET tries = ?, next = ?, answer = ? WHERE id = ?",
                     tries, as_text(self._clock() + wait), status, row["id"],
                 )  # fmt: skip
-        log("delivery", tries=tries, answer=status)
+        log("delivery", hook=row["hook"], tries=tries, answer=status)
 
     def _end(self, row: sqlite3.Row, state: str, status: int | None) -> None:
         """Keep of a delivery only how it ended, and that not for ever."""

@@ -1,5 +1,6 @@
 """Operations: health, readiness, metrics and keys, for machines that watch the service."""
 
+import shutil
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,6 +12,8 @@ from .problems import Problem
 from .service import Service, Told
 
 router = APIRouter(tags=["operations"])
+
+_SPARE = 16 * 2**20  # bytes on the disk, without which no request is safe to begin
 
 
 class Metrics:
@@ -30,6 +33,7 @@ class Metrics:
         )
         self.requests = Gauge("expunge_requests", "Requests, by kind and state.", ["kind", "state"], **made)
         self.overdue = Gauge("expunge_requests_overdue", "Open requests whose time is over.", **made)
+        self.deliveries = Gauge("expunge_deliveries", "Posts to other systems, by state.", ["state"], **made)
         self.rows = Gauge("expunge_vault_rows", "Rows in the vault.", **made)
         self.people = Gauge("expunge_vault_people", "People who have rows in the vault.", **made)
         service.listeners.append(self.hear)
@@ -51,6 +55,8 @@ class Metrics:
             self.requests.labels(kind, state).set(count)
         now = self._service.clock()
         self.overdue.set(sum(entry.due < now for entry in queue.pending()))
+        for state, count in self._service.deliveries.counts().items():
+            self.deliveries.labels(state).set(count)
         self.rows.set(status.rows)
         self.people.set(status.people)
         return generate_latest(self.registry)
@@ -64,12 +70,18 @@ def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 def readyz(request: Request) -> dict[str, str]:
-    """Whether requests are taken: the vault can be read, and the service is not being stopped."""
+    """Whether requests are taken: the vault can be read and written, and the service is not being stopped."""
     service = service_of(request)
     if service.draining:
         raise Problem(503, "draining", "the service is being stopped")
     service.vault.status()
+    if shutil.disk_usage(service.database.path.parent).free < _SPARE:
+        raise Problem(503, "disk-full", "the disk is full")
     return {"status": "ready"}
+
+
+for path, answer in (("/healthz", healthz), ("/readyz", readyz)):  # some who watch ask for no body
+    router.head(path, include_in_schema=False)(answer)
 
 
 @router.get("/metrics")

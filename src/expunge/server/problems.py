@@ -82,7 +82,9 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, ClientDisconnect):
         return Problem(400, "cut-off", "the body ended before its end")
     if isinstance(error, sqlite3.OperationalError):
-        return Problem(503, "queue-busy", "the queue cannot be written now", {"Retry-After": "1"})
+        full = "full" in str(error)
+        detail = "the disk is full" if full else "the queue cannot be written now"
+        return Problem(503, "disk-full" if full else "queue-busy", detail, {"Retry-After": "1"})
     return Problem(500, "unexpected", "the service failed; its log tells which kind of error it was")
 
 

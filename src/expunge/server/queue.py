@@ -5,7 +5,7 @@ import sqlite3
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..vault.sealing import Sealed
@@ -16,7 +16,10 @@ State: TypeAlias = Literal["waiting", "held", "running", "done", "cancelled", "f
 STATES: tuple[State, ...] = get_args(State)
 OPEN: tuple[State, ...] = ("waiting", "held", "running")
 
-ERASURE = "erasure"
+Kind: TypeAlias = Literal["erasure", "rectification", "addition", "readmission", "access", "portability"]
+ERASURE: Kind = "erasure"
+Way: TypeAlias = Literal["api", "dashboard", "opendsr", "drp", "fides"]
+KEPT = timedelta(days=90)  # how long an idempotency key is known
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Asked:
     actor: str = ""
     outside: str | None = None  # what the asking system calls it
     callbacks: tuple[str, ...] = ()
+    since: datetime | None = None  # when the person asked, if somebody else took the request
     people: tuple[Sealed, ...] = ()
     mark: str | None = None  # of the people, so that the same request is found while it is open
     answers: tuple[str, str] | None = None  # an idempotency key and the mark of the body, both keyed
@@ -48,6 +52,7 @@ class Entry:
     reason: str
     regulation: Regulation
     received: datetime
+    since: datetime  # from when the law counts: the person may have asked somebody else before
     runs: datetime
     due: datetime
     extension: str
@@ -89,12 +94,14 @@ class Queue:
     def add(self, asked: Asked, runs: datetime, state: State = "waiting", reason: str = "") -> Entry:
         """Write a request down, and its people; it is on the disk when this returns."""
         received, id_ = self._clock(), str(uuid.uuid4())
+        since = min(received, asked.since or received)
         with self.database.writing() as database:
             database.execute(
-                "INSERT INTO requests (id, kind, protocol, state, reason, regulation, received, runs, due, people,"
-                " mark, outside, reference, actor, callbacks, outcome) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                id_, asked.kind, asked.protocol, state, reason, asked.regulation, as_text(received),
-                runs.isoformat(), as_text(due(received, asked.regulation)), len(asked.people), asked.mark,
+                "INSERT INTO requests (id, kind, protocol, state, reason, regulation, received, since, runs, due,"
+                " people, mark, outside, reference, actor, callbacks, outcome)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                id_, asked.kind, asked.protocol, state, reason, asked.regulation, as_text(received), as_text(since),
+                runs.isoformat(), as_text(due(since, asked.regulation)), len(asked.people), asked.mark,
                 asked.outside, asked.reference, asked.actor, json.dumps(asked.callbacks), json.dumps(asked.facts),
             )  # fmt: skip
             for one in asked.people:
@@ -103,10 +110,12 @@ class Queue:
         return self.get(id_)
 
     def remember(self, answers: tuple[str, str] | None, id_: str) -> None:
-        """Keep which request an idempotency key was used for."""
+        """Keep which request an idempotency key was used for, but not for ever."""
         if answers is not None:
-            now = as_text(self._clock())
-            self.database.execute("INSERT OR REPLACE INTO answered VALUES (?, ?, ?, ?)", *answers, id_, now)
+            now = self._clock()
+            with self.database.writing() as database:
+                database.execute("DELETE FROM answered WHERE time < ?", as_text(now - KEPT))
+                database.execute("INSERT OR REPLACE INTO answered VALUES (?, ?, ?, ?)", *answers, id_, as_text(now))
 
     # Those that are there
 
@@ -191,7 +200,7 @@ class Queue:
         """Give a request the longer time that its regulation allows for a reason."""
         with self.database.writing() as database:
             entry = self.get(id_)
-            until = as_text(due(entry.received, entry.regulation, extended=True))
+            until = as_text(due(entry.since, entry.regulation, extended=True))
             database.execute("UPDATE requests SET due = ?, extension = ?, overdue = 0 WHERE id = ?", until, reason, id_)
         return self.get(id_)
 
@@ -212,7 +221,7 @@ def _places(values: Sequence[object]) -> str:
 def _entry(row: sqlite3.Row) -> Entry:
     found = dict(row)
     del found["mark"]
-    for name in ("received", "runs", "due"):
+    for name in ("received", "since", "runs", "due"):
         found[name] = as_time(found[name])
     found["ended"] = None if found["ended"] is None else as_time(found["ended"])
     found["overdue"] = bool(found["overdue"])

@@ -151,13 +151,16 @@ class Service:
         self._wake.set()
         return entry
 
-    def receipts(self, ids: Sequence[str | int]) -> list[PersonalReceipt | None]:
-        """The receipt of each of these people, in their order: that they were erased, or that nothing is known."""
+    def receipts(self, ids: Sequence[str | int], *, strangers: bool = True) -> list[PersonalReceipt | None]:
+        """The receipt of each of these people, in their order: that they were erased, or that nothing is known.
+
+        Without ``strangers`` nobody gets the second kind.
+        """
         texts = [str(one) for one in ids]
         found = self.vault.personal_receipts(texts, skip_unknown=True)
         states = self.vault.holds(texts)
         unknown = [one for one, holding in zip(texts, states, strict=True) if holding.state == "unknown"]
-        if unknown:
+        if unknown and strangers:
             found = found | self.vault.attest_unknown(unknown)
         return [found.get(one) for one in texts]
 

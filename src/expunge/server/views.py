@@ -8,6 +8,8 @@ from .clocks import as_text
 from .holds import Hold
 from .queue import Entry
 
+_NO_CLOCK = ("addition", "readmission")  # nobody asked for these by right
+
 
 def request_view(entry: Entry) -> dict[str, Any]:
     """A request as it is told."""
@@ -19,12 +21,13 @@ def request_view(entry: Entry) -> dict[str, Any]:
         "reason": entry.reason,
         "regulation": entry.regulation,
         "received": as_text(entry.received),
+        "since": as_text(entry.since),
         "runs": as_text(entry.runs),
-        "due": as_text(entry.due),
+        "due": None if entry.kind in _NO_CLOCK else as_text(entry.due),
         "extension": entry.extension,
         "overdue": entry.overdue,
         "ended": None if entry.ended is None else as_text(entry.ended),
-        "people": entry.people,
+        "people": entry.people or entry.outcome.get("people", 0),
         "reference": entry.reference,
         "actor": entry.actor,
         "outcome": {name: value for name, value in entry.outcome.items() if not name.startswith("_")},

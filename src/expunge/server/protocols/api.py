@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,14 +17,16 @@ from ...vault import Receipt
 from ...vault.certificates.jws import unchecked
 from ..access import Who, needs, service_of
 from ..bodies import media_type, parsed, uploaded
+from ..clocks import Regulation
 from ..idempotency import Answered, idempotent
 from ..problems import Problem
-from ..queue import ERASURE, STATES, Asked, Entry, Filter
+from ..queue import ERASURE, STATES, Asked, Entry, Filter, Kind, Way
 from ..service import Service
 from ..views import receipt_view, request_view
-from .models import Erasure, Ids, Line, Reason, body_of, validated
+from .answers import KEYED, PROBLEMS, Changed, Erased, Page, Told
+from .models import Erasure, Ids, Line, Reason, body_of, rows_body, validated
 
-router = APIRouter(prefix="/api/v1", tags=["own API"])
+router = APIRouter(prefix="/api/v1", tags=["own API"], responses=PROBLEMS)
 
 Erase, Read, Rows = needs("erase"), needs("read"), needs("rows")
 _PREFER = "respond-async"
@@ -34,17 +37,32 @@ _PREFER = "respond-async"
 
 @router.post(
     "/erasures",
-    openapi_extra=body_of(Erasure, "text/plain"),
-    responses={200: {"description": "carried out"}, 202: {"description": "written down, and carried out later"}},
+    openapi_extra=body_of(Erasure, "text/plain") | KEYED,
+    responses={
+        200: {"model": Erased, "description": "carried out"},
+        202: {"model": Erased, "description": "written down, and carried out later"},
+    },
 )
 async def erase(
     request: Request,
     who: Annotated[Who, Erase],
     prefer: Annotated[str, Header()] = "",
+    regulation: Regulation | None = None,
+    reference: Line = "",
 ) -> Response:
-    """Erase all rows of people: from the model, from the disk, for good. Bulk: text/plain, one id per line."""
-    service, raw, lines = service_of(request), await request.body(), media_type(request) == "text/plain"
-    asked = await run_in_threadpool(lambda: validated(Erasure, {"ids": _lines(raw)} if lines else parsed(raw)))
+    """Erase all rows of people: from the model, from the disk, for good.
+
+    Bulk: text/plain, one id per line; regulation and reference are then in the query.
+    """
+    service, raw, kind = service_of(request), await request.body(), media_type(request)
+    if kind not in ("application/json", "text/plain", ""):
+        raise Problem(415, "wrong-type", "ids come as application/json, or as text/plain with one per line")
+
+    def read() -> Erasure:
+        bulk = {"regulation": regulation, "reference": reference}
+        return validated(Erasure, {"ids": _lines(raw), **bulk} if kind == "text/plain" else parsed(raw))
+
+    asked = await run_in_threadpool(read)
     with idempotent(request, who, raw) as answered:
         return await run_in_threadpool(_erase, service, asked, who, answered, _PREFER in prefer)
 
@@ -65,9 +83,10 @@ def _erase(service: Service, body: Erasure, who: Who, answered: Answered, later:
     if entry.state == "done":
         found["certificate"] = service.certificate(entry)
         with suppress(VaultBusy):  # it is done all the same: they can be asked for
-            found["receipts"] = [receipt_view(one) for one in service.receipts(body.ids)]
+            strangers = bool(entry.outcome["unknown"])  # who came back since is none
+            found["receipts"] = [receipt_view(one) for one in service.receipts(body.ids, strangers=strangers)]
     where = {"Location": f"/api/v1/requests/{entry.id}"}
-    return JSONResponse(found, 200 if entry.state == "done" else 202, headers=where)
+    return JSONResponse(found, 200 if entry.state == "done" and not later else 202, headers=where)
 
 
 def _lines(raw: bytes) -> list[str]:
@@ -91,7 +110,7 @@ async def receipts(request: Request, who: Annotated[Who, Erase]) -> list[Any]:
 # Requests that bring rows, or name erased people
 
 
-@router.post("/rectifications", openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}})
+@router.post("/rectifications", response_model=Changed, openapi_extra=rows_body() | KEYED)
 async def rectify(request: Request, who: Annotated[Who, Rows], reference: Line = "") -> Any:
     """Replace all rows of people by right ones. Rows come as JSON, CSV, Parquet or Arrow."""
     service = service_of(request)
@@ -100,7 +119,7 @@ async def rectify(request: Request, who: Annotated[Who, Rows], reference: Line =
     )
 
 
-@router.post("/rows", openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}})
+@router.post("/rows", response_model=Changed, openapi_extra=rows_body() | KEYED)
 async def add(
     request: Request, who: Annotated[Who, Rows], reference: Line = "", clip: bool = False, skip_erased: bool = False
 ) -> Any:
@@ -142,7 +161,7 @@ def _with_body(carry_out: Callable[..., Receipt], data: Any, **said: str) -> Rec
         raise InvalidInput(str(error).replace(str(data), "the body")) from None
 
 
-@router.post("/readmissions", openapi_extra=body_of(Ids))
+@router.post("/readmissions", response_model=Changed, openapi_extra=body_of(Ids) | KEYED)
 async def readmit(request: Request, who: Annotated[Who, Rows]) -> Any:
     """Let erased people come again, who consented. Their rows are not back: add them."""
     service, raw = service_of(request), await request.body()
@@ -173,13 +192,13 @@ def _changed(service: Service, entry: Entry) -> dict[str, Any]:
 # Looking
 
 
-@router.get("/requests")
+@router.get("/requests", response_model=Page)
 def requests(
     request: Request,
     who: Annotated[Who, Read],
     state: Annotated[list[Literal[STATES]] | None, Query()] = None,  # type: ignore[valid-type]
-    kind: str | None = None,
-    protocol: str | None = None,
+    kind: Kind | None = None,
+    protocol: Way | None = None,
     overdue: bool | None = None,
     before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
@@ -193,13 +212,13 @@ def requests(
     }
 
 
-@router.get("/requests/{id}")
+@router.get("/requests/{id}", response_model=Told)
 def one_request(request: Request, id: str, who: Annotated[Who, Read]) -> dict[str, Any]:  # noqa: A002
     """One request."""
     return request_view(service_of(request).queue.get(id))
 
 
-@router.delete("/requests/{id}")
+@router.delete("/requests/{id}", response_model=Told)
 def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[str, Any]:  # noqa: A002
     """Cancel a request that is not carried out yet."""
     entry = service_of(request).cancel(id, f"cancelled by {who.name}" if who.name else "cancelled")
@@ -208,7 +227,7 @@ def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[str, A
     return request_view(entry)
 
 
-@router.post("/requests/{id}/extension", openapi_extra=body_of(Reason))
+@router.post("/requests/{id}/extension", response_model=Told, openapi_extra=body_of(Reason))
 async def extend(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[str, Any]:  # noqa: A002
     """Give a request the longer time that its regulation allows, and say why."""
     service, body = service_of(request), validated(Reason, parsed(await request.body()))
@@ -248,7 +267,9 @@ def audit(request: Request, who: Annotated[Who, Read], format: Literal["json", "
 
 
 def _guarded(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
+    """A cell that no spreadsheet takes for a formula; yes and no as JSON has them."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
 
 
@@ -257,7 +278,8 @@ def status(request: Request, who: Annotated[Who, Read]) -> dict[str, Any]:
     """What is in the vault, and how many requests wait."""
     service = service_of(request)
     found = vars(service.vault.status())
-    return {**found, "waiting": sum(one.open for one in service.queue.pending())}
+    states = Counter(one.state for one in service.queue.pending())
+    return {**found, "waiting": states["waiting"] + states["running"], "held": states["held"]}
 
 
 @router.get("/keys")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..bodies import SUFFIXES
 from ..clocks import Regulation
 from ..problems import Problem
 
@@ -54,6 +55,15 @@ def body_of(model: type[BaseModel], *more: str) -> dict[str, Any]:
     """What OpenAPI says of a body that is read here."""
     content: dict[str, Any] = {"application/json": {"schema": model.model_json_schema()}}
     content |= {kind: {"schema": {"type": "string"}} for kind in more}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def rows_body() -> dict[str, Any]:
+    """What OpenAPI says of a body that brings rows."""
+    rows = {"type": "array", "minItems": 1, "items": {"type": "object"}}
+    table = {"type": "object", "required": ["rows"], "properties": {"rows": rows}}
+    content: dict[str, Any] = {"application/json": {"schema": table}}
+    content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in SUFFIXES}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -10,22 +10,23 @@ from ..access import Who, needs, service_of
 from ..bodies import parsed
 from ..problems import Problem
 from ..views import hold_view
+from .answers import PROBLEMS, Held
 from .models import NewHold, body_of, validated
 
-router = APIRouter(prefix="/api/v1", tags=["own API"])
+router = APIRouter(prefix="/api/v1", tags=["own API"], responses=PROBLEMS)
 Read, Admin = needs("read"), needs("admin")
 
 
 # Holds
 
 
-@router.get("/holds")
+@router.get("/holds", response_model=list[Held])
 def holds(request: Request, who: Annotated[Who, Read]) -> list[dict[str, Any]]:
     """The legal holds in force; whom they are about is not told."""
     return [hold_view(one) for one in service_of(request).holds.every()]
 
 
-@router.post("/holds", status_code=201, openapi_extra=body_of(NewHold))
+@router.post("/holds", status_code=201, response_model=list[Held], openapi_extra=body_of(NewHold))
 async def hold(request: Request, who: Annotated[Who, Admin]) -> list[dict[str, Any]]:
     """Hold people: requests to erase them are refused, and run by themselves once the hold ends."""
     service, body = service_of(request), validated(NewHold, parsed(await request.body()))

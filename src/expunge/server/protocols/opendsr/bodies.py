@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from ....errors import InvalidInput
@@ -46,6 +46,7 @@ class Wanted:
     """What a request asks for: `ids` are the vault's, `emails` have to be looked up."""
 
     id: str
+    submitted: datetime  # since when the law's clock runs
     regulation: Regulation | None
     ids: tuple[str, ...]
     emails: tuple[str, ...]
@@ -65,13 +66,13 @@ def read_request(found: Any, domain: str, allowed: Collection[str] = ()) -> Want
         raise refusal("invalid", f"subject_request_type must be one of {', '.join(TYPES)}")
     if kind != "erasure":
         raise refusal("not-supported", f"{kind} is not supported: a model has no copy to hand out; erasure is")
-    read_time(_required(found, "submitted_time"))
+    submitted = read_time(_required(found, "submitted_time"))
     identities = list(_identities(found, domain))
     if len(identities) > _MOST_IDENTITIES:
         raise refusal("invalid", f"subject_identities must be at most {_MOST_IDENTITIES}")
     ids, emails = (tuple(dict.fromkeys(v for kind, v in identities if kind == name)) for name in (IDENTITY, EMAIL))
     callbacks = _callbacks(found.get("status_callback_urls"), allowed)
-    return Wanted(id_, _regulation(found.get("regulation")), ids, emails, callbacks)
+    return Wanted(id_, submitted, _regulation(found.get("regulation")), ids, emails, callbacks)
 
 
 def refusal(reason: str, message: str) -> Problem:
@@ -96,8 +97,9 @@ def read_time(found: Any) -> datetime:
     year, month, day, hour, minute, second = map(int, parts)
     ahead = timedelta(hours=int(hours), minutes=int(minutes)) * (-1 if sign == "-" else 1)
     try:
-        return datetime(year, month, day, hour, minute, min(second, 59), tzinfo=timezone(ahead))  # 60 is a leap second
-    except ValueError:
+        moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=timezone(ahead))  # 60: a leap second
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise refusal("invalid", "submitted_time must be a time that there is") from None
 
 

@@ -72,6 +72,7 @@ class Processor:
                 who.name,
                 wanted.id,
                 wanted.callbacks,
+                since=wanted.submitted,
                 answers=(key, mark),
                 facts={"_old": True} if old else {},
             )
