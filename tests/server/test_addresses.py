@@ -2,15 +2,9 @@
 
 import ipaddress
 import socket
-import ssl
 import threading
-from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +12,7 @@ from expunge.errors import InvalidInput
 from expunge.server import addresses
 from expunge.server.addresses import Answer, Target, Unreachable, checked, is_public, post, resolved, target_of
 
+from support.certificates import certificate
 from support.receiver import receiving
 
 # The special-purpose registry of IANA, and multicast and class E: what nobody on the Internet has.
@@ -239,33 +234,6 @@ def test_who_drips_bytes_without_end_is_cut_off():
             )
         enough.set()
         thread.join()
-
-
-def certificate(folder, name):
-    """A certificate for a name that signs itself, and a server's context with it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem, key_pem = folder / "cert.pem", folder / "key.pem"
-    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_pem.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem, key_pem)
-    return pem, context
 
 
 def test_tls_asks_for_the_host_by_name_and_checks_its_certificate(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import http.client
 import os
 import signal
+import ssl
 import threading
 from contextlib import ExitStack
 from datetime import timedelta
@@ -15,6 +16,7 @@ from expunge.server.serving import queue_path
 from expunge.server.tokens import Tokens
 from expunge.vault import Vault
 
+from support.certificates import certificate
 from support.processes import Served, alive, small_vault, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
@@ -150,3 +152,24 @@ def test_what_readers_answered_is_in_the_metrics(served, connections):
     wanted = b'expunge_http_requests_total{route="/invocations",status="200"} 10.0'
     until(lambda: wanted in served.ask("GET", "/metrics")[1])
     assert served.stop() == 0
+
+
+def test_readers_speak_tls_like_the_writer(tmp_path):
+    """Whoever answers has the certificate; the writer behind a reader knows that the caller came by TLS."""
+    path = tmp_path / "spend.vault"
+    small_vault(path)
+    pem, _ = certificate(tmp_path, "localhost")
+    options = ("--tls-cert", str(pem), "--tls-key", str(tmp_path / "key.pem"), "--readers", str(READERS))
+    trusting = ssl.create_default_context(cafile=pem)
+    with Served(path, *options) as service, ExitStack() as stack:
+        until(lambda: sum(b'"reading"' in line for line in service.lines) == READERS)
+        for k in range(8):
+            one = http.client.HTTPSConnection("localhost", service.port, timeout=60, context=trusting)
+            stack.callback(one.close)
+            assert Served.on(one, "POST", "/invocations", PROBE)[0] == 200
+            assert Served.on(one, "POST", "/api/v1/erasures", {"ids": [f"p{k}"]})[0] == 200
+            status, page = Served.on(one, "GET", "/opendsr/v2/discovery")
+            assert (status, page["processor_certificate"].partition("/opendsr")[0]) == (
+                200, f"https://localhost:{service.port}",
+            )  # fmt: skip
+        assert readers_in(service.lines)
