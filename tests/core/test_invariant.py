@@ -29,6 +29,27 @@ def test_unlearning_equals_training_without_whatever_the_model_is_made_of(estima
     check_unlearning(estimator, *table, requests=4, random_state=seed)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("shards", "rate"), [(1, 1), (4, 1), (4, 2)])
+def test_a_learner_whose_last_row_goes_has_no_model(shards, rate, intercept):
+    """Zero weights are the solution of an empty system with a penalty, and would pull the mean of models to zero."""
+    rng = np.random.default_rng(0)
+    X, y = rng.random((8, 3)), rng.random(8)
+    model = CodedRegressor(
+        shards=shards,
+        rate=rate,
+        fit_intercept=intercept,
+        alpha=1.0,
+        bounds="unit",
+        target_bounds="unit",
+        random_state=0,
+    ).fit(X, y)
+    for person in range(8):
+        model.unlearn([person])
+        assert weights(model) == weights(model.retrained())
+    assert set(weights(model)) == {None}
+
+
 def weights(model):
     return [None if W is None else W.tobytes() for W in model._state.ensemble.models]
 

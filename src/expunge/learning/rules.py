@@ -95,7 +95,7 @@ class RidgeRule:
     ) -> tuple[Moments, Floats | None]:
         if len(change.slots) == 1 and (one := _one_row(encoder, store, learner, change)) is not None:
             moments, W = relearned(state, *one, bits=encoder.bits, alpha=self.alpha)
-            return moments, W if W is not None or not moments.rows else self.model(moments, encoder)
+            return moments, self.model(moments, encoder) if W is None or not moments.rows else W
         moments = self._after(state, encoder, store, learner, change)
         return moments, self.model(moments, encoder)
 
