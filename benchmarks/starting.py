@@ -15,7 +15,7 @@ from expunge.vault import Vault
 
 from .measure import Result, compared, in_turns
 
-NUMPY = "most of the time is the import of NumPy, by which the files of a vault are read"
+IMPORTS = "most of the time is the import of the standard library's modules"
 
 _GOALS = {"--help": 3.0, "unlearn --help": None, "status": 8.0, "log": None, "unlearn": None}
 
@@ -32,7 +32,7 @@ def commands(*, quick: bool = False) -> Iterator[Result]:
         for words, goal in _GOALS.items():
             ours, theirs = in_turns(_command(words, path, people), smallest, rounds=5 if quick else 15)
             what, against = f"expunge {words}", 'python -c "import json"'
-            yield compared("start", what, ours, theirs, against=against, kind="of", goal=goal, why=NUMPY)
+            yield compared("start", what, ours, theirs, against=against, kind="of", goal=goal, why=IMPORTS)
 
 
 def _command(words: str, path: Path, people: Iterator[int]) -> Callable[[], None]:

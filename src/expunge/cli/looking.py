@@ -181,7 +181,7 @@ def _grouped(columns: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
 
 def _kernels(features: str) -> str:
     """What to add to features of several kernels, whose names alone are a riddle."""
-    from ..encoding.frequencies import kernels_in_words
+    from ..encoding.wording import kernels_in_words
 
     found = re.search(r"kernel='([a-z0-9]+(?:\+[a-z0-9]+)+)'", features)
     return f": {kernels_in_words(found[1])}" if found else ""

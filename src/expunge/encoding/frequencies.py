@@ -6,7 +6,6 @@ with 2 nu degrees of freedom the Matern kernel of smoothness nu. Features of sev
 the mean of these kernels.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,15 +34,6 @@ _FREEDOM: Mapping[str, int | None] = {
 
 _LARGEST = 1e9  # of a scale: beyond it phases have no bits left
 _LEAST_CHI = 2.0**-100  # less is drawn once in 10^15 draws, and would be beyond what phases can hold
-
-
-def kernels_in_words(kernel: str) -> str:
-    """Kernels for people: "gaussian kernel", "2 gaussian kernels", "gaussian and laplacian kernels"."""
-    counts = Counter(kernel.split("+"))
-    alike = max(counts.values()) > 1
-    *first, last = [f"{count} {name}" if alike else name for name, count in counts.items()]
-    names = f"{', '.join(first)} and {last}" if first else last
-    return f"{names} {'kernels' if counts.total() > 1 else 'kernel'}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encoding.features import FeatureMap
-from ..encoding.frequencies import kernels_in_words
+from ..encoding.wording import kernels_in_words
 from ..exact.arrays import Floats
 from ..learning.settings import Settings
 from ..transformers import RandomFourier

@@ -1,12 +1,17 @@
-"""What a vault answers: the receipt of a request, predictions, its status, and the verdict of an audit."""
+"""What a vault answers: the receipt of a request, predictions, its status, and the verdict of an audit.
+
+NumPy is imported for its types only: ``expunge status`` does not wait for it.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-from ..exact.arrays import Floats
+    from ..exact.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,8 @@ class Predictions:
     """
 
     ids: list[str] | None
-    values: Floats
-    outside: NDArray[np.bool_]
+    values: "Floats"
+    outside: "NDArray[np.bool_]"
     extrapolated: bool
 
     @property
