@@ -10,8 +10,9 @@ import mmap
 import os
 import stat
 import sys
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -95,6 +96,16 @@ class System:
 system = System()
 
 
+class _Held(threading.local):
+    """The folders that this thread keeps open, by their paths."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, int] = {}
+
+
+_held = _Held()
+
+
 def _reached_the_drive(fd: int) -> bool:
     """Flush a file down to the medium, as Apple's F_FULLFSYNC does; False where the file system has no such call."""
     import fcntl
@@ -137,6 +148,8 @@ def _opened(path: Path, flags: int, mode: int) -> int:
     """Open a file, in the folder that was checked if it is guarded."""
     try:
         if isinstance(path, Inside):
+            if (held := _held.folders.get(path.within)) is not None:
+                return system.open(path, flags, mode, held)
             folder = _open_folder(path.parent)
             try:
                 path.check_folder(os.fstat(folder))
@@ -179,6 +192,24 @@ def folder_opened(path: Guarded) -> Iterator[int]:
         _close(fd)
 
 
+@contextmanager
+def holding(path: Guarded) -> Iterator[None]:
+    """Keep a folder of a vault open for a while: this thread opens files in it without another look at the folder.
+
+    If it cannot be opened, or is not ours, then whoever opens a file in it says so.
+    """
+    before = _held.folders.get(str(path))
+    with ExitStack() as opened_now:
+        with suppress(OSError, InvalidFile):
+            _held.folders[str(path)] = opened_now.enter_context(folder_opened(path))
+        try:
+            yield
+        finally:
+            _held.folders.pop(str(path), None)
+            if before is not None:
+                _held.folders[str(path)] = before
+
+
 def make_folder(path: Guarded, *, for_group: bool) -> None:
     """Make a folder for its owner alone, or for its group to read as well; one that is there must be ours."""
     made = False
@@ -195,6 +226,8 @@ def make_folder(path: Guarded, *, for_group: bool) -> None:
 
 def names(path: Guarded) -> list[str]:
     """The names in a folder of a vault."""
+    if str(path) in _held.folders:
+        return system.names(path)
     with folder_opened(path):
         return system.names(path)
 

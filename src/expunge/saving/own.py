@@ -8,6 +8,7 @@ the name: nothing can be put in its place between the look and the use.
 import os
 import shlex
 import stat
+from functools import cached_property, lru_cache
 from pathlib import Path, PosixPath
 from typing import ClassVar
 
@@ -65,7 +66,7 @@ class VaultFolder(Guarded):
     """The folder of a vault. Whoever owns it owns the vault."""
 
     def __truediv__(self, name: str | os.PathLike[str]) -> "Inside":  # type: ignore[override]  # no folder itself
-        return Inside(os.path.join(self, name))  # one path to be parsed instead of two
+        return _inside(str(self), os.fspath(name))
 
     @property
     def base(self) -> Path:
@@ -76,7 +77,7 @@ class Beside(Guarded):
     """What lies beside the folder of a vault: the ledger, keys, and folders of files to hand out."""
 
     def __truediv__(self, name: str | os.PathLike[str]) -> "Inside":  # type: ignore[override]  # no folder itself
-        return Inside(os.path.join(self, name))  # one path to be parsed instead of two
+        return _inside(str(self), os.fspath(name))
 
     @property
     def base(self) -> Path:
@@ -96,6 +97,11 @@ class KeyBeside(Beside):
 class Inside(Guarded):
     """A file in a vault's folder, or in a folder beside it."""
 
+    @cached_property
+    def within(self) -> str:
+        """The path of the folder that it lies in."""
+        return os.path.dirname(self)
+
     def check_folder(self, found: os.stat_result) -> None:
         """Refuse the folder that it lies in unless that is ours, and only ours to write to."""
         if found.st_uid != os.geteuid() or found.st_mode & self.forbidden:  # else there is nothing to ask
@@ -112,6 +118,11 @@ class KeyElsewhere(Guarded):
 
     def others(self) -> set[int]:
         return {0}
+
+
+@lru_cache(maxsize=256)  # a request names the same few files again and again, and pathlib takes its time
+def _inside(folder: str, name: str) -> Inside:
+    return Inside(os.path.join(folder, name))
 
 
 def _found(path: Path) -> os.stat_result | None:

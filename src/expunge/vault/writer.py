@@ -15,6 +15,7 @@ for it while it is computed, that a full disk refuses it whole, and that recover
 commits and goes on with step 4. Only an old copy of the folder, put back, has to be computed anew.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ import numpy as np
 
 from ..encoding.placement import free_slots
 from ..errors import ExpungeError, InvalidFile, Unfinished, VaultBusy
+from ..saving import files
 from ..saving.files import SyncFailed
 from .certificates.keyring import known_keys
 from .certificates.keys import Keys
@@ -68,7 +70,9 @@ class Writer:
     @property
     def now(self) -> Snapshot:
         """The vault as of the last request."""
-        return self.site.now
+        if self.trained is None:
+            return self.site.now  # says what is wrong
+        return self.trained
 
     # The lock
 
@@ -80,7 +84,7 @@ class Writer:
         with self.turns.taken(wait):
             if self._broken:
                 raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault anew to go on")
-            with self.ledger.locked(max(0.0, deadline - time.monotonic())):
+            with self.ledger.locked(max(0.0, deadline - time.monotonic())), files.holding(self.folder.path):
                 try:
                     self._take_up()
                     yield
@@ -119,7 +123,7 @@ class Writer:
     def _look(self) -> object:
         """Return what changes with every request of anybody, and when another copy of the folder is put here."""
         with suppress(FileNotFoundError):
-            current = (self.folder.path / "current").stat()
+            current = os.stat(self.folder.path / "current")
             return self.ledger.stamp(), current.st_ino, current.st_mtime_ns
         return self.ledger.stamp()
 

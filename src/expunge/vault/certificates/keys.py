@@ -46,6 +46,7 @@ class Keys:
         self._private, self._beside = places.key if named is None else KeyElsewhere(named), places.key
         self._elsewhere, self._public, self._sign_with = named is not None, places.public, sign_with
         self._stem = places.vault.stem
+        self._drafts = self._draft, files.draft_of(self._public)
         self.problem = ""  # why there was nothing to sign with, when it was last asked for
 
     def given(self, public: str | Path | None) -> "Signer | None":
@@ -144,7 +145,7 @@ class Keys:
 
     def left_behind(self) -> bool:
         """Whether somebody was stopped while a key was being changed."""
-        return any(map(_is_ours, (self._draft, files.draft_of(self._public))))
+        return any(map(_is_ours, self._drafts))
 
     def check_unused(self, x: str) -> None:
         """Refuse to make a vault where public keys lie that would not be its own."""
@@ -174,8 +175,10 @@ class Keys:
 def _is_ours(draft: Path) -> bool:
     """Whether a draft is there, and not one that another user planted: that would be there for ever."""
     assert isinstance(draft, Guarded)
+    if not files.is_draft(draft):
+        return False
     try:
         draft.look()
     except InvalidFile:
         return False
-    return files.is_draft(draft)
+    return True

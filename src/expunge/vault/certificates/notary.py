@@ -145,8 +145,9 @@ class Notary:
         """Write a certificate where people can take it away."""
         try:
             files.make_folder(self._folder, for_group=self._folder.for_group)
-            path = self._place(request, jws)
-            files.put(path, jws.encode() + b"\n")
+            with files.holding(self._folder):
+                path = self._place(request, jws)
+                files.put(path, jws.encode() + b"\n")
         except (OSError, InvalidFile) as error:  # the ledger gets it: the request is done
             self.notes.append(f"the certificate could not be written to {self._folder}: {error}")
             return None

@@ -131,6 +131,8 @@ class Ledger:
             self._trusted = self.tip
 
     def _untrusted(self) -> bytes:
+        if self._trusted == self.tip:
+            return b""
         return files.read_from(self._locked, self.path, offset=self._trusted.offset, stop=self.tip.offset)
 
     def append(self, *records: Record) -> None:
