@@ -87,6 +87,11 @@ class File:
             change.apply(self.durable)
         self.unsynced.clear()
 
+    @property
+    def is_wiped(self) -> bool:
+        """Whether it is made empty, and held nothing but zeros before."""
+        return self.unsynced == [Truncation(0)] and not any(self.durable)
+
     def left(self, chance: Random | None) -> bytes:
         """What a power cut leaves. By chance, some of what was not synced is there, in any order."""
         content = bytearray(self.durable)
@@ -183,10 +188,11 @@ class Forgetful(files.System):
         return sha256(repr((tree(self.root), self.left(), self.unsynced())).encode()).digest()
 
     def unsynced(self) -> list[str]:
-        """What a power cut would lose, as far as it can still be reached by a name."""
+        """What a power cut would lose, as far as it can still be reached by a name; zeros may come back."""
 
         def look(node: Node, path: Path) -> Iterator[str]:
-            yield from (f"{path}: {change}" for change in node.unsynced)
+            if not (isinstance(node, File) and node.is_wiped):
+                yield from (f"{path}: {change}" for change in node.unsynced)
             for name, below in node.names.items() if isinstance(node, Folder) else ():
                 yield from look(below, path / name)
 

@@ -191,7 +191,7 @@ class Life:
         check(all(vault.certificate_path(r.number).exists() for r in vault.requests), "a certificate is not there")
         check(vault.digest() == oracle.digest(), "the model is another than the requests lead to")
         mine = vault._writer
-        check(not mine.folder.leftovers(mine.now.manifest.names), "there are leftovers")
+        check(not mine.folder.leftovers(mine.now.manifest), "there are leftovers")
         ids = sorted({*oracle.rows, *oracle.erased, *range(40)})
         found = mine.now.people.find(hashed(mine.identity.key, [str(one).encode() for one in ids]))
         X, y = mine.now.rows.take(found.live.slot)

@@ -421,7 +421,9 @@ def settled(root: Path, allowed: set[State], *, certified: bool = False) -> Stat
     state = state_of(vault)
     assert state in allowed
     assert not certified or not vault.status().uncertified
-    assert set(os.listdir(root / NAME)) == vault._writer.now.manifest.names | {"identity.json", "current"}
+    manifest = vault._writer.now.manifest
+    assert set(os.listdir(root / NAME)) == manifest.names | manifest.spares | {"identity.json", "current"}
+    assert not any((root / NAME / name).stat().st_size for name in manifest.spares)
     assert not [name for name in os.listdir(root) if name.endswith(".new")]
     if vault.places.key.exists():
         assert SigningKey.load(vault.places.key).public.name == vault.public_keys()[0]

@@ -28,7 +28,7 @@ from expunge.vault.tables.schema import Schema
 
 from support.fuzzing import flipped, odd_archive, odd_document
 from support.tables import FORMS, SCHEMA, arrow, arrow_file, parquet, whole
-from support.tampering import PROBE, WHO
+from support.tampering import PROBE, WHO, of_kind
 from support.vaults import duplicate
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
@@ -190,7 +190,7 @@ def signed(content):
 
 def crafted(rng, path, kind):
     """Change a file of a vault so that every checksum fits."""
-    (manifest,) = path.glob("manifest.*")
+    (manifest,) = of_kind(path, "manifest")
     content = json.loads(manifest.read_bytes())
     if kind == "manifest":
         return manifest.write_bytes(signed(odd_document(rng, content)))
@@ -232,7 +232,7 @@ def test_a_crafted_vault_answers_or_refuses(original, tmp_path, kind, count):
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "Infinity", "9" * 400, "9" * 5000])
 def test_a_number_that_no_float_holds_is_refused_in_a_manifest(original, copies, number):
     path = copies()
-    (manifest,) = path.glob("manifest.*")
+    (manifest,) = of_kind(path, "manifest")
     text = manifest.read_text()
     low = json.loads(text)["inputs"]["low"]
     changed = text.replace(json.dumps(low, separators=(",", ":")), f"[{number},{number}]", 1)

@@ -51,8 +51,8 @@ def test_a_newer_version_is_refused_by_name(copies):
     path = copies()
     (manifest,) = of_kind(path, "manifest")
     content = json.loads(manifest.read_bytes())
-    manifest.write_bytes(json.dumps({**content, "version": 7}, sort_keys=True, separators=(",", ":")).encode())
-    with pytest.raises(InvalidFile, match="has version 7; this release reads version 6 only: use the release"):
+    manifest.write_bytes(json.dumps({**content, "version": 8}, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(InvalidFile, match="has version 8; this release reads version 7 only: use the release"):
         Vault.open(path)
 
 
@@ -87,7 +87,7 @@ def test_what_was_prepared_for_another_request_is_not_taken_for_the_one_that_was
     Vault.open(theirs).unlearn(["person-5"])
     lines = theirs.with_suffix(".ledger").read_bytes().splitlines(keepends=True)
     mine.with_suffix(".ledger").write_bytes(b"".join(lines[:-2]))  # accepted and not done
-    assert (mine / "manifest.7").exists()
+    assert Folder(mine).prepared(7) is not None
     vault = Vault.open(mine)
     assert vault.requests[-1].kind == "restore"
     assert slots_of(vault, ["person-5"]) == {"person-5": [-8]}

@@ -80,7 +80,8 @@ class Life:
         found = slots_of(self.vault, sorted({*range(30), *rows}))
         assert {one: slots for one, slots in found.items() if slots and slots[0] >= 0} == rows
         names = {path.name for path in self.path.iterdir()}
-        assert names == self.vault._writer.now.manifest.names | {"identity.json", "current"}
+        manifest = self.vault._writer.now.manifest
+        assert names == manifest.names | manifest.spares | {"identity.json", "current"}
 
 
 @pytest.mark.parametrize("declared", [False, True], ids=["observed", "declared"])

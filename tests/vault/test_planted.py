@@ -13,6 +13,7 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
+from expunge.vault.disk.folder import Folder
 
 from support.tampering import WHO, inside, judged, of_kind
 from support.vaults import made, people, random_table
@@ -162,12 +163,42 @@ def test_leftovers_of_ours_are_wiped_when_the_vault_is_opened(copies, expected, 
     assert kept.read_bytes() == bytes(len(b"residue"))
 
 
+def test_what_is_in_a_spare_page_is_wiped_when_the_vault_is_opened(original, copies, expected):
+    for name in Folder(original).current().spares:
+        path = copies()
+        assert not (path / name).read_bytes()
+        (path / name).write_bytes(b"residue")
+        assert Vault.open(path).verify().ok
+        assert not (path / name).read_bytes()
+        assert judged(path, expected) == "harmless"
+
+
+def test_a_spare_page_that_somebody_removed_is_made_again(original, copies, expected):
+    path = copies()
+    for name in Folder(original).current().spares:
+        (path / name).unlink()
+    assert judged(path, expected) == "harmless"
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_what_is_no_plain_file_is_refused_as_a_spare_page(original, copies, expected, tmp_path, plant, not_forever):
+    secret = tmp_path / "of somebody else"
+    secret.write_text("precious")
+    for name in Folder(original).current().spares:
+        path = copies()
+        plant(path / name, secret)
+        assert judged(path, expected) == "refused", name
+        assert secret.read_text() == "precious"
+
+
 def test_a_manifest_that_names_files_elsewhere_is_refused(copies, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("precious")
     for edit in (
         lambda content: content["schema"].update(name="../../secret"),
         lambda content: content["learners"][0].update(name=str(secret)),
+        lambda content: content["learners"][0].update(name="rows.1"),  # rows.0 would be its spare page
+        lambda content: content.update(page=2),
         lambda content: content["people"][0].update(name="../v.ledger"),
         lambda content: content.update(stage={"name": "../../secret", "sum": "0" * 64}),
     ):

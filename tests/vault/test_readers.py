@@ -79,7 +79,7 @@ def test_what_cannot_be_tidied_now_is_tidied_later_and_holds_up_no_reader(vault,
         assert opened.requests
     assert everything(path) == before
     assert Vault.open(path).verify().ok
-    assert Folder(path).leftovers(Folder(path).current().names) == []
+    assert Folder(path).leftovers(Folder(path).current()) == []
     assert {request.state for request in Vault.open(path).requests} == {"certified"}
 
 
@@ -291,7 +291,7 @@ def audited(vault):
     try:
         return vault.verify()
     except Unfinished:
-        assert Folder(vault.places.vault).leftovers(Folder(vault.places.vault).current().names)
+        assert Folder(vault.places.vault).leftovers(Folder(vault.places.vault).current())
         return None
 
 
@@ -407,7 +407,7 @@ def test_an_answer_that_a_request_overtakes_is_not_given(vault, monkeypatch, nam
 
 
 def test_a_damaged_file_is_still_a_damaged_file_to_who_only_reads(vault):
-    (vault.places.vault / "learner.0.1").write_bytes(b"x")
+    (vault.places.vault / "learner.0.1.0").write_bytes(b"x")
     with used(Watched()), pytest.raises(InvalidFile, match="fails its checksum"):
         Vault.open(vault.places.vault, read_only=True)
 

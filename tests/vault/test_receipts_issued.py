@@ -138,15 +138,15 @@ def _full(vault, ask):
     """The disk is full as soon as the manifest is to be written, after the leaves."""
     from expunge.saving import files
 
-    create = files.create
+    fill = files.fill
 
     def fails(path, *parts):
         if path.name.startswith("manifest."):
             raise OSError(28, "the disk is full")
-        create(path, *parts)
+        fill(path, *parts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "create", fails)
+        patch.setattr(files, "fill", fails)
         ask()
 
 

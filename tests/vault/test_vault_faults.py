@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from expunge import CodedRegressor
 from expunge.errors import Unfinished
 from expunge.saving import files
 from expunge.vault import Vault
@@ -33,6 +34,7 @@ from support.trials import (
     steps,
     told,
 )
+from support.vaults import made, random_table
 
 pytestmark = pytest.mark.no_cover
 
@@ -92,7 +94,7 @@ def test_who_says_that_the_key_was_not_changed_has_not_changed_it(world, command
 
 def test_leaves_of_a_request_that_was_refused_do_not_come_back_with_a_power_cut(world):
     command = next(command for command in REQUESTS if command.name == "unlearn")
-    at = next(k for k, operation in enumerate(operations(world, command)) if str(operation) == "open manifest.5")
+    at = next(k for k, operation in enumerate(operations(world, command)) if str(operation) == "write manifest.0")
     with Trial(world, command).run(Fault("full", at)) as trial:
         assert isinstance(trial.error, OSError)
         with used(trial.disk):
@@ -166,7 +168,20 @@ def test_what_is_acknowledged_is_synced(world, command):
     with Trial(world, command).run() as trial:
         assert trial.error is None
         assert trial.disk.unsynced() == []
-        assert trial.disk.lasts
+
+
+@pytest.mark.parametrize(("people", "syncs"), [([4], 12), ([4, 8], 14)])
+def test_an_erasure_takes_so_many_syncs_and_changes_no_name_in_the_folder(tmp_path, people, syncs):
+    root = tmp_path / "disk"
+    root.mkdir()
+    rows = random_table([k % 20 for k in range(40)], seed=0)
+    vault = made(root / NAME, rows, model=CodedRegressor(shards=4, rate=4, random_state=0))  # one learner
+    vault.unlearn([1, 2])  # makes the folder of the leaves
+    names, disk = os.listdir(root / NAME), Forgetful(root)
+    with used(disk):
+        vault.unlearn(people)
+    assert sum(operation.name == "sync" for operation in disk.log) == syncs
+    assert sorted(os.listdir(root / NAME)) == sorted(names)
 
 
 class Watched(Forgetful):

@@ -310,8 +310,18 @@ def sync_folder(path: Path) -> None:
 
 
 def create(path: Path, *parts: Data) -> None:
-    """Write a new file, synced; its name lasts from the next `sync_folder` on."""
+    """Write a new file, synced unless it is empty; its name lasts from the next `sync_folder` on."""
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        if parts:
+            write_parts(fd, parts)
+            sync(fd)
+
+
+def fill(path: Path, *parts: Data) -> None:
+    """Write into a file that is there and empty, synced."""
+    with opened(path, os.O_WRONLY) as fd:
+        if size_of(fd):
+            raise InvalidFile(f"{path} is not empty: open the vault anew")
         write_parts(fd, parts)
         sync(fd)
 
@@ -427,10 +437,32 @@ def wipe(path: Path) -> None:
     """Overwrite a file with zeros, sync, and remove it; no file is fine. `sync_folder` makes that last."""
     with suppress(FileNotFoundError):
         with opened(path, os.O_WRONLY) as fd:
-            if size := size_of(fd):
-                _zero(fd, 0, size)
-                sync(fd)
+            _zero_all(fd)
         system.unlink(path)
+
+
+def clear(path: Path) -> None:
+    """Overwrite a file with zeros, sync, and make it empty. If a power cut undoes the last, the zeros are there."""
+    with opened(path, os.O_WRONLY) as fd:
+        _zero_all(fd)
+        system.truncate(fd, 0)
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a plain file is there that has no bytes; one that is not ours is refused."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    if isinstance(path, Guarded):
+        path.check(found)
+    return stat.S_ISREG(found.st_mode) and not found.st_size
+
+
+def _zero_all(fd: int) -> None:
+    if size := size_of(fd):
+        _zero(fd, 0, size)
+        sync(fd)
 
 
 def _zero(fd: int, start: int, stop: int) -> None:

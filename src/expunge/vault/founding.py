@@ -159,7 +159,7 @@ class Founding:
         for path in self._mine - {places.vault, places.ledger}:
             files.wipe(path)
         if self._identity is not None:
-            Folder(places.vault).wipe_all_but(())
+            Folder(places.vault).wipe_all_but(None)
             files.wipe(places.vault / "identity.json")
         if places.vault in self._mine:
             with suppress(FileNotFoundError):

@@ -62,7 +62,7 @@ def glance(path: str | Path) -> Status | None:
     records, torn = ledger.read(manifest.before)
     if pending(manifest, records, torn) or not finished(manifest, records) or waiting(records):
         return None
-    if folder.leftovers(manifest.names) or ledger.vault() != folder.identity().vault:
+    if folder.leftovers(manifest) or ledger.vault() != folder.identity().vault:
         return None
     found = status_of(places, manifest)
     return found if folder.current() == manifest else None

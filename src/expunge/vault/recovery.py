@@ -35,7 +35,7 @@ def recover(writer: "Writer") -> None:
             return _catch_up(writer, manifest, records, ahead)
         manifest = prepared
     if manifest is None:  # a first training that was never accepted
-        return writer.folder.wipe_all_but(())
+        return writer.folder.wipe_all_but(None)
     newest = next(record for record in requests if record.request == manifest.request)
     request = request_of(newest)  # before anything is changed: a newer release may know what this one does not
     writer.notary.waiting = waiting(records)
@@ -46,7 +46,7 @@ def recover(writer: "Writer") -> None:
         writer.finish(newest, request, writer.load(manifest))
     else:
         vault = writer.load(manifest)
-        if writer.folder.leftovers(manifest.names):  # of a crash; or this is a copy that was made half way
+        if writer.folder.leftovers(manifest):  # of a crash; or this is a copy that was made half way
             request.overwrite(vault, newest.request)
         writer.check_rows(vault)
         check_committed(manifest, records, vault.state.ensemble.digest())

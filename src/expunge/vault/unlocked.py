@@ -27,7 +27,7 @@ def settled(folder: Folder, ledger: Ledger, wait: float, *, tidy: bool = False) 
         if manifest is not None:
             records, torn = ledger.read(manifest.before)
             done = not pending(manifest, records, torn) and finished(manifest, records)
-            if done and not (tidy and folder.leftovers(manifest.names)):
+            if done and not (tidy and folder.leftovers(manifest)):
                 return manifest
         if time.monotonic() >= deadline:
             raise Unfinished(

@@ -226,7 +226,7 @@ class Vault:
             if not finished(manifest, records):
                 with suppress(PermissionError):
                     self._settle()
-            elif folder.leftovers(manifest.names) or self._keys.left_behind() or self._can_sign(manifest, records):
+            elif folder.leftovers(manifest) or self._keys.left_behind() or self._can_sign(manifest, records):
                 with suppress(VaultBusy, PermissionError):
                     self._settle(wait=0.0)
         self._reader.current()

@@ -1,13 +1,14 @@
 """The writer: how a request is carried out so that a crash at any instruction loses nothing and leaves nothing.
 
-1. *Prepare*: every new file and the new manifest are written beside the old ones and synced. A failure here leaves only
-   leftovers, which are wiped: the request was not accepted and nothing has changed.
+1. *Prepare*: every new file and the new manifest are written beside the old ones (learners and manifests into their
+   spare pages) and synced. A failure here leaves only leftovers, which are wiped: the request was not accepted and
+   nothing has changed.
 2. *Accept*: one record in the ledger, synced. From here on the request will be carried out, by whoever opens the vault.
 3. *Commit*: `current` names the new manifest, by a line that is overwritten and synced (`disk.pointers`).
 4. *Overwrite* the erased rows, their bits and their owners' entries in place, each file synced. The record in the
    ledger says which, so doing it again does the same.
-5. *Wipe* and unlink what the new manifest does not name: old moments, weights, manifest (with its salt), corrected rows
-   that are now in their slots. The folder is synced.
+5. *Wipe* what the new manifest does not name: old moments, weights, manifest (with its salt), corrected rows that are
+   now in their slots. Zeros are written and synced; then a page is made empty, and any other file is removed.
 6. *Certify*: the payload and its signature in the ledger, synced.
 
 The ledger leads and the folder follows. That a request is accepted only once it is prepared means that nobody waits
@@ -129,8 +130,8 @@ class Writer:
 
     def _left_behind(self) -> bool:
         """Whether another process ended before its request was accepted: its files, and rows it added, are wiped."""
-        names = () if self.trained is None else self.trained.manifest.names
-        return bool(self.folder.leftovers(names)) or self.notary.left_behind
+        manifest = None if self.trained is None else self.trained.manifest
+        return bool(self.folder.leftovers(manifest)) or self.notary.left_behind
 
     # The six steps
 
@@ -191,7 +192,7 @@ class Writer:
         self.leaves.discard()
         manifest = self.folder.current()
         if manifest is None:
-            return self.folder.wipe_all_but(())
+            return self.folder.wipe_all_but(None)
         self.load(manifest)
         return self.tidy()
 
@@ -205,7 +206,7 @@ class Writer:
         """Overwrite, wipe and certify (steps 4 to 6). Doing it again changes nothing."""
         request.overwrite(vault, record.request)
         self.check_rows(vault)
-        self.folder.wipe_all_but(vault.manifest.names)
+        self.folder.wipe_all_but(vault.manifest)
         self.trained = vault
         if note := request.note():
             self.notary.notes.append(note)
@@ -232,4 +233,4 @@ class Writer:
         if not now.rows.empty(free):
             now.rows.blank(free)
         now.rows.trim()
-        self.folder.wipe_all_but(now.manifest.names)
+        self.folder.wipe_all_but(now.manifest)

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
 import re
 import secrets
 import uuid
-from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -112,50 +111,48 @@ class Folder:
 
     def current(self) -> Manifest | None:
         """The manifest that counts; None if no training was ever finished."""
-        while (name := self._current()) is not None:
+        while (pointed := self._current()) is not None:
             try:
-                return self._manifest(name)
+                return self._manifest(*pointed)
             except InvalidFile:
-                if self._current() == name:  # else a writer went on, and wiped what was being read
+                if self._current() == pointed:  # else a writer went on, and wiped what was being read
                     raise
         return None
 
-    def _current(self) -> str | None:
+    def _current(self) -> tuple[int, int] | None:
+        """The page of the manifest that counts, and the request that it is of."""
         path = self.path / "current"
         try:
-            return manifest_name(max(pointers_in(files.read(path, most=100), path)))
+            found = pointers_in(files.read(path, most=100), path)
         except FileNotFoundError:
             return None
+        return found.index(max(found)), max(found)
 
-    def _manifest(self, name: str) -> Manifest:
+    def _manifest(self, page: int, request: int) -> Manifest:
+        path = self.path / manifest_name(page)
         try:
-            data = files.read(self.path / name, most=MOST_BYTES)
+            data = files.read(path, most=MOST_BYTES)
         except FileNotFoundError:
-            raise InvalidFile(f"{self.path} is incomplete: current names {name}, which is not there") from None
-        manifest = Manifest.from_bytes(data, self.path / name)
-        if manifest.name != name:
-            raise InvalidFile(f"{self.path / name} is the manifest of another request")
+            raise InvalidFile(f"{self.path} is incomplete: current names {path.name}, which is not there") from None
+        manifest = Manifest.from_bytes(data, path)
+        if (manifest.page, manifest.request) != (page, request):
+            raise InvalidFile(f"{path} is the manifest of another request")
         return manifest
 
     def prepared(self, request: int) -> Manifest | None:
         """The manifest of a request that was accepted and has yet to be committed, if it is there and whole."""
-        path = self.path / manifest_name(request)
-        try:
-            return Manifest.from_bytes(files.read(path, most=MOST_BYTES), path)
-        except (FileNotFoundError, InvalidFile):
-            return None
+        for page in range(2):
+            with suppress(FileNotFoundError, InvalidFile):
+                return self._manifest(page, request)
+        return None
 
     def commit(self, manifest: Manifest) -> None:
         """Make a manifest the one that counts."""
-        path = self.path / "current"
+        path, line = self.path / "current", pointer(manifest.request)
         try:
-            with files.opened(path, os.O_RDWR) as fd:
-                found = pointers_in(files.read_from(fd, path, most=100), path)
-                place = (max(range(2), key=found.__getitem__) + (max(found) != manifest.request)) % 2
-                files.write_all(fd, pointer(manifest.request), place * len(NO_POINTER))
-                files.sync(fd)
+            files.overwrite(path, [(manifest.page * len(line), line)])
         except FileNotFoundError:
-            files.put(path, pointer(manifest.request), NO_POINTER)
+            files.put(path, *((line, NO_POINTER) if manifest.page == 0 else (NO_POINTER, line)))
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, for good."""
@@ -181,18 +178,39 @@ class Folder:
         except FileNotFoundError:
             raise InvalidFile(f"{self.path / name} is not there: the folder is incomplete") from None
 
-    def wipe_all_but(self, keep: Iterable[str]) -> None:
-        """Wipe and remove every file of ours that is not to be kept; other people's files are left alone."""
-        leftovers = self.leftovers(keep)
-        for name in leftovers:
-            files.wipe(self.path / name)
-        if leftovers:
+    def begin(self, name: str, spare: str, *parts: Data) -> None:
+        """Write the first page of something, synced, and make its spare; their names last with the next sync."""
+        files.create(self.path / name, *parts)
+        files.create(self.path / spare)
+
+    def fill(self, name: str, *parts: Data) -> None:
+        """Write the spare page of something, synced. If somebody removed it, it is made again."""
+        try:
+            files.fill(self.path / name, *parts)
+        except FileNotFoundError:
+            files.create(self.path / name, *parts)
             files.sync_folder(self.path)
 
-    def leftovers(self, keep: Iterable[str]) -> list[str]:
-        """The files of ours that are not to be kept."""
-        names = set(files.names(self.path)) - set(keep)
-        return sorted(name for name in names if _OURS.fullmatch(name))
+    def wipe_all_but(self, manifest: Manifest | None) -> None:
+        """Wipe every file of ours that a manifest does not name, and remove all but its spares.
+
+        Other people's files are left alone.
+        """
+        leftovers = self.leftovers(manifest)
+        spares = set() if manifest is None else manifest.spares
+        for name in leftovers:
+            (files.clear if name in spares else files.wipe)(self.path / name)
+        if not spares.issuperset(leftovers):
+            files.sync_folder(self.path)
+
+    def leftovers(self, manifest: Manifest | None) -> list[str]:
+        """The files of ours that a manifest does not name, but for spares that are empty."""
+        ours = [name for name in files.names(self.path) if _OURS.fullmatch(name)]
+        if manifest is None:
+            return ours
+        names, spares = manifest.names, manifest.spares
+        others = (name for name in ours if name not in names)
+        return [name for name in others if name not in spares or not files.is_empty(self.path / name)]
 
 
 def sha256_of(*parts: Data) -> str:

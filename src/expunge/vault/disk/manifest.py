@@ -1,14 +1,16 @@
 """The manifest: which files are the vault's state, as of which request.
 
-Every request writes a manifest of its own, `manifest.<request>`. The tiny file `current` says which one counts
-(`pointers`): to change that is the commit. (Were the manifest itself renamed over, the old one would go without being
-wiped, and it holds fingerprints of the old state.) Everything else in the folder is a leftover. The salt
-makes the commitment in a certificate worthless to whoever does not have this manifest, and goes with it.
+Manifests and learners have two pages each, files of which one counts; the other is the *spare*, which is empty. Every
+request writes a manifest into the spare. The tiny file `current` says which page counts (`pointers`): to change that is
+the commit. Then the page before, which holds fingerprints of the old state, is wiped: it is the spare of the next
+request, and no name in the folder has changed. Everything else in the folder is a leftover. The salt makes the
+commitment in a certificate worthless to whoever does not have this manifest, and goes with it.
 """
 
 import hashlib
 import json
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +21,10 @@ from ...errors import InvalidFile
 from ..ledger.records import Position
 from .fields import Word, fits
 
-VERSION = 6
+VERSION = 7
 MOST_BYTES = 2**26  # more than any manifest has
 _NO_SUM = b'"sum":""'
+_LEARNER = re.compile(r"learner\.\d+\.\d+\.[01]")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Learner:
     weights: str  # the SHA-256 of their part of the file
     rows: int
     coded_rows: int
+
+    @property
+    def spare(self) -> str:
+        """The other page of the learner."""
+        return f"{self.name[:-1]}{1 - int(self.name[-1])}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,7 @@ class Manifest:
 
     vault: str
     request: int  # the newest that is carried out
+    page: int  # 0 or 1: which of the two files it is in
     training: int  # the request that trained the model
     before: Position  # where the ledger's record of that request begins
     record: str  # that record's hash
@@ -113,7 +122,12 @@ class Manifest:
     @property
     def name(self) -> str:
         """The file that it is in."""
-        return manifest_name(self.request)
+        return manifest_name(self.page)
+
+    @property
+    def spare(self) -> str:
+        """The other page of the manifest."""
+        return manifest_name(1 - self.page)
 
     @property
     def rows_file(self) -> str:
@@ -131,6 +145,11 @@ class Manifest:
         files = (self.schema, self.blueprint)
         batches = {part.name for part in self.learners} | {part.name for part in self.people}
         return {file.name for file in files} | batches | {self.rows_file, self.live_file, self.name}
+
+    @property
+    def spares(self) -> set[str]:
+        """The pages that do not count: if they are there, they are empty."""
+        return {self.spare, *(learner.spare for learner in self.learners)}
 
     def to_bytes(self) -> bytes:
         """As JSON, with a checksum."""
@@ -162,9 +181,9 @@ class Manifest:
         return manifest
 
 
-def manifest_name(request: int) -> str:
-    """The file of a request's manifest."""
-    return f"manifest.{request}"
+def manifest_name(page: int) -> str:
+    """The file that is a page of the manifest."""
+    return f"manifest.{page}"
 
 
 def _decoded(content: Mapping[str, Any]) -> Manifest:
@@ -194,6 +213,8 @@ def _check(manifest: Manifest) -> None:
     """Refuse fields of other types, or that do not fit each other."""
     if not fits(manifest, Manifest):
         raise ValueError("a field has a value of another type")
+    if manifest.page > 1 or not all(_LEARNER.fullmatch(learner.name) for learner in manifest.learners):
+        raise ValueError("there are two pages of everything")
     for text in (manifest.salt, *(learner.sum for learner in manifest.learners)):
         bytes.fromhex(text)
     for side in (manifest.inputs, manifest.targets):

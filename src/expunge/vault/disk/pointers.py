@@ -1,7 +1,8 @@
-"""Pointers: the two lines of `current`, the newer of which names the manifest that counts.
+"""Pointers: the two lines of `current`, each of which names the request that a page of the manifest is of.
 
-A commit overwrites the line that does not count, in place: no rename, and no sync of the folder. A write that was cut
-short leaves a line that fails its checksum, and then the other counts as before. Only numbers are in it, no secrets.
+The page of the newer request counts. A commit overwrites the line of the other page, in place: no rename, and no sync
+of the folder. A write that was cut short leaves a line that fails its checksum, and then the other counts as before.
+Only numbers are in it, no secrets.
 """
 
 import hashlib
@@ -9,17 +10,16 @@ import re
 from pathlib import Path
 
 from ...errors import InvalidFile
-from .manifest import manifest_name
 
-_LINE = re.compile(rb"manifest\.([1-9]\d{0,11}) [0-9a-f]{8} *")
-_OLD = re.compile(rb"manifest\.[1-9]\d*\n")  # before manifests had version 5
+_LINE = re.compile(rb"request ([1-9]\d{0,11}) [0-9a-f]{8} *")
+_OLD = re.compile(rb"manifest\.[1-9]\d*[\n ].*", re.DOTALL)  # before manifests had version 7
 _BYTES = 32
 NO_POINTER = b" " * (_BYTES - 1) + b"\n"
 
 
 def pointer(request: int) -> bytes:
-    """The line that names the manifest of a request."""
-    name = manifest_name(request)
+    """The line that names a request."""
+    name = f"request {request}"
     return f"{name} {hashlib.sha256(name.encode()).hexdigest()[:8]}".ljust(_BYTES - 1).encode() + b"\n"
 
 

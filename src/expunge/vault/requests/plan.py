@@ -113,6 +113,7 @@ class Plan:
         manifest = Manifest(
             vault=site.identity.vault,
             request=number,
+            page=0 if site.trained is None else 1 - site.trained.manifest.page,
             training=number if known is None else known.training,
             before=after,
             record=record.end.hash,
@@ -134,8 +135,12 @@ class Plan:
         )
         if self.leaves:
             site.leaves.write(number, record.body["receipts"], self.leaves)
-        files.create(site.folder.path / manifest.name, manifest.to_bytes())
-        files.sync_folder(site.folder.path)
+        if site.trained is None:
+            site.folder.begin(manifest.name, manifest.spare, manifest.to_bytes())
+        else:
+            site.folder.fill(manifest.name, manifest.to_bytes())
+        if self.fresh or self.charter is not None or self.brings is not None or self.stage is not None:
+            files.sync_folder(site.folder.path)  # else there is no new name
         return manifest
 
     def _slots_sum(self, seal: bytes, known: Manifest | None) -> Word:
@@ -158,20 +163,26 @@ class Plan:
 
 
 def _write_learners(site: Site, state: State, before: Snapshot | None) -> tuple[Learner, ...]:
-    """Write the weights and moments of the learners that learned; the others keep their files."""
+    """Write the weights and moments of the learners that learned; the others keep their pages."""
     ensemble, learners = state.ensemble, []
     for j, moments in enumerate(ensemble.states):
-        if before is not None and moments is before.state.ensemble.states[j]:
-            learners.append(before.manifest.learners[j])
+        known = None if before is None else before.manifest.learners[j]
+        if before is not None and known is not None and moments is before.state.ensemble.states[j]:
+            learners.append(known)
             continue
         whole = replace(moments, limbs=moments.integers)  # turned into integers once
         digest = ensemble.fingerprint(j, whole).hex()
-        if before is not None and digest == before.manifest.learners[j].sum:
-            learners.append(before.manifest.learners[j])
+        if known is not None and digest == known.sum:
+            learners.append(known)
             continue
-        name, weights = f"learner.{j}.{site.number}", array_parts(_weights(ensemble, j))
-        files.create(site.folder.path / name, *weights, *array_parts(whole.limbs))
-        learners.append(Learner(name, digest, sha256_of(*weights), whole.rows, whole.coded_rows))
+        name = f"learner.{j}.{site.number}.0" if known is None else known.spare
+        weights, limbs = array_parts(_weights(ensemble, j)), array_parts(whole.limbs)
+        learner = Learner(name, digest, sha256_of(*weights), whole.rows, whole.coded_rows)
+        if known is None:
+            site.folder.begin(name, learner.spare, *weights, *limbs)
+        else:
+            site.folder.fill(name, *weights, *limbs)
+        learners.append(learner)
     return tuple(learners)
 
 
