@@ -193,17 +193,17 @@ def folder_opened(path: Guarded) -> Iterator[int]:
 
 
 @contextmanager
-def holding(path: Guarded) -> Iterator[None]:
+def holding(path: Guarded) -> Iterator[bool]:
     """Keep a folder of a vault open for a while: this thread opens files in it without another look at the folder.
 
-    If it cannot be opened, or is not ours, then whoever opens a file in it says so.
+    Yields whether it is. If it cannot be opened, or is not ours, then whoever opens a file in it says so.
     """
     before = _held.folders.get(str(path))
     with ExitStack() as opened_now:
         with suppress(OSError, InvalidFile):
             _held.folders[str(path)] = opened_now.enter_context(folder_opened(path))
         try:
-            yield
+            yield str(path) in _held.folders
         finally:
             _held.folders.pop(str(path), None)
             if before is not None:
@@ -343,7 +343,7 @@ def draft_of(path: Path) -> Path:
 def is_draft(path: Path) -> bool:
     """Whether a draft is there. A second name of a file, or a link, is none: who put it there wants that file wiped."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except FileNotFoundError:
         return False
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
@@ -351,9 +351,11 @@ def is_draft(path: Path) -> bool:
 
 def wipe_draft(path: Path) -> None:
     """Wipe a draft that somebody who was stopped left; anything else of that name is refused."""
+    if not os.path.lexists(path):
+        return
     if is_draft(path):
         wipe(path)
-    elif os.path.lexists(path):
+    else:
         raise InvalidFile(f"{path} is a link, or a second name of another file: remove it")
 
 

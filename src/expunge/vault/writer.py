@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -143,7 +143,7 @@ class Writer:
         after = before[-1].end if before else self.ledger.tip
         site, request = replace(self.site, keys=known_keys(self.notary.known, before)), plan.request
         body = {"request": site.number, "kind": request.kind, "waiting": self.notary.waiting, **request.body()}
-        record = compose(after, {**body, **asdict(caller or Caller()), "time": now()})
+        record = compose(after, {**body, **vars(caller or Caller()), "time": now()})
         with self.preparing():
             manifest = plan.prepare(site, after, record)
         self._accept(*before, record)

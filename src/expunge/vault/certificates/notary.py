@@ -5,6 +5,7 @@ state: never a text that lies somewhere.
 """
 
 import hashlib
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,8 +145,9 @@ class Notary:
     def _export(self, request: int, jws: str) -> Path | None:
         """Write a certificate where people can take it away."""
         try:
-            files.make_folder(self._folder, for_group=self._folder.for_group)
-            with files.holding(self._folder):
+            with files.holding(self._folder) as held:
+                if not held:
+                    files.make_folder(self._folder, for_group=self._folder.for_group)
                 path = self._place(request, jws)
                 files.put(path, jws.encode() + b"\n")
         except (OSError, InvalidFile) as error:  # the ledger gets it: the request is done
@@ -158,6 +160,8 @@ class Notary:
         from . import jws
 
         path = self.path(request)
+        if not os.path.lexists(path):
+            return path
         try:
             there, mine = jws.unchecked(jws.read(path)), jws.unchecked(certificate)
         except (OSError, ExpungeError):

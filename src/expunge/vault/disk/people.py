@@ -20,6 +20,7 @@ RequestNumbers = TypeVar("RequestNumbers", int, Slots)
 
 NOBODY = -1  # the slot of an entry that means nothing any more
 MOST_SEGMENTS = 16
+_FEW = 64  # comparisons
 _NONE = np.empty(0, dtype=np.int64)
 
 
@@ -48,6 +49,14 @@ def from_text(texts: Iterable[str]) -> Hashes:
 def tombstone(request: RequestNumbers) -> RequestNumbers:
     """Encode the number of a request as a tombstone; its own inverse."""
     return -1 - request
+
+
+def _among(slots: Slots, others: Slots) -> NDArray[np.bool_]:
+    """Which of these slots are among others."""
+    if slots.size * others.size <= _FEW:  # most requests are about one person: faster than to sort
+        few: NDArray[np.bool_] = (slots[:, None] == others).any(axis=1)
+        return few
+    return np.isin(slots, others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,13 +109,13 @@ class People:
         """Put tombstones of these requests, one per hash, over the entries of erased rows; and sync."""
         entries = self.find(hashes, torn=True)
         tombs = tombstone(by[entries.owner])
-        those = np.isin(entries.slot, erased) | (entries.slot == tombs) | entries.torn
+        those = _among(entries.slot, erased) | (entries.slot == tombs) | entries.torn
         self._overwrite(entries.where(those), tombs[those])
 
     def drop(self, hashes: Hashes, erased: Slots) -> None:
         """Forget the entries of erased rows: their owners may come again; and sync."""
         entries = self.find(hashes, torn=True)
-        entries = entries.where(np.isin(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
+        entries = entries.where(_among(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
         self._overwrite(entries, np.full(len(entries.slot), NOBODY))
 
     def free(self, hashes: Hashes, until: int, but: Slots | None = None) -> None:

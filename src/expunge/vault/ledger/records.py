@@ -39,6 +39,7 @@ class Position:
 
 
 START = Position(0, "")
+_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -125,4 +126,4 @@ def fits(body: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    return _encoder.encode(body).encode()
