@@ -23,6 +23,7 @@ from support.sampling import examples
 from support.strategies import regressors, tables
 
 needs_kernels = pytest.mark.skipif(not NATIVE, reason="this run is the one without the kernels")
+needs_products = pytest.mark.skipif(native.multiplying() is None, reason="BLAS multiplies here")
 
 
 @pytest.mark.skipif(not native.about().startswith(("used", "not built")), reason="EXPUNGE_NATIVE=0")
@@ -262,10 +263,15 @@ def test_a_map_that_somebody_derived_from_ours_computes_for_itself(rng):
     st.sampled_from([None, ["linear", "log"]]),
     st.sampled_from([1, 7, 10**6]),
     st.integers(1, 2),
+    st.booleans(),
     st.integers(0, 2**20),
 )
-def test_whole_shards_are_learned_with_the_same_bits(code, bounds, scales, target_scales, float_rows, threads, seed):
-    """Also where stripes are empty, sums are folded, and threads share out learners of which some remain."""
+def test_whole_shards_are_learned_with_the_same_bits(
+    code, bounds, scales, target_scales, float_rows, threads, blas, seed
+):
+    """Also where stripes are empty, sums are folded, threads share out learners of which some remain, and where BLAS
+    multiplies, as on machines without AVX-512.
+    """
     rng = np.random.default_rng(seed)
     X, y = rng.random((1200, 3)), rng.random((1200, 2))
     X[:, 2] = 0.5
@@ -277,12 +283,44 @@ def test_whole_shards_are_learned_with_the_same_bits(code, bounds, scales, targe
     store, encoder, rule = state.ensemble.store, state.ensemble.encoder, state.blueprint.rule
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(threads, user_api="blas"):
         patch.setattr(tally, "FLOAT_ROWS", float_rows)
+        if blas:
+            patch.setattr(tally, "multiplying", lambda: None)
         natively, plainly = both(lambda: rule.learned(encoder, store))
     for (moments, weights), expected in zip(natively, plainly, strict=True):
         assert moments == expected[0]
         assert (weights is None) == (expected[1] is None)
         assert weights is None or weights.tobytes() == expected[1].tobytes()
     assert [moments for moments, _ in natively] == state.ensemble.states
+
+
+@needs_products
+@examples(100)
+@given(st.integers(1, 60), st.integers(1, 40), st.sampled_from([1.0, -1.0]), st.integers(0, 2**20))
+def test_products_are_the_exact_ones_and_nothing_else_is_touched(w, m, sign, seed):
+    """Widths around those of a vector, a panel and two of them."""
+    _compare_products(w, m, sign, np.random.default_rng(seed))
+
+
+@needs_products
+@pytest.mark.parametrize("w", [191, 192, 193, 217, 400])
+def test_products_of_more_panels_than_stay_in_the_cache_are_exact(w, rng):
+    _compare_products(w, 30, 1.0, rng)
+
+
+def _compare_products(w, m, sign, rng):
+    kernels, P = native.kernels(), w * (w + 1) // 2
+    q = rng.integers(-(2**36), 2**36, (m, w), endpoint=True).astype(np.float64)
+    start = rng.integers(-(2**40), 2**40, (3, P)).astype(np.float64)
+    around = np.full(3 * P + 16, np.nan)
+    sums = around[8:-8].reshape(3, P)
+    sums[:] = start
+    kernels.multiply(q, sign, sums, kernels.room(m, w))
+    high, low = limbs.slices(q)
+    upper = np.triu_indices(w)
+    for total, before, piece in zip(sums, start, (high, high + low, low), strict=True):
+        np.testing.assert_array_equal(total, before + sign * (piece.T @ piece)[upper])
+    assert np.isnan(around[:8]).all()
+    assert np.isnan(around[-8:]).all()
 
 
 NO_COLUMNS = [
@@ -323,6 +361,22 @@ NO_SHARDS = [
     {"room": np.zeros((4, 0, 7))},
     {"room": np.zeros((4, 2, 6))},
 ]
+NO_PACKED_SHARDS = [
+    {"sums": np.zeros((3, 27))},
+    {"sums": np.zeros((2, 28))},
+    {"room": np.zeros((4, 2, 7))},
+    {"room": np.zeros((2, 2, 7))},
+    {"room": np.zeros((2, 0, 24))},
+]
+NO_PRODUCTS = [
+    {"q": np.zeros((0, 7))},
+    {"q": np.zeros((3, 7))},
+    {"q": np.zeros((2, 25))},
+    {"sums": np.zeros((3, 27))},
+    {"sums": np.zeros((2, 28))},
+    {"room": np.zeros((1, 2, 24))},
+    {"room": np.zeros((2, 2, 25))},
+]
 
 
 @needs_kernels
@@ -338,6 +392,11 @@ def test_arrays_that_do_not_fit_are_refused(rng):
     whole = {name: one_row[name] for name in ("X", "y", "live")} | {"shards": 1, "first": 0, "last": 1}
     whole |= {"sums": np.zeros((3, 7, 7)), "room": np.zeros((4, 2, 7))}
     assert good.add(*whole.values()) == (1, 1)
+    packed = {"sums": np.zeros((3, 28)), "room": np.zeros((2, 2, 24))}
+    products = {"q": np.zeros((2, 7)), "sign": 1.0} | packed
+    if native.multiplying() is not None:
+        assert good.add(*(whole | packed).values()) == (1, 1)
+        kernels.multiply(*products.values())
     refused = [
         lambda: features.features(np.zeros((2, 4))),
         lambda: features.coded(np.zeros((2, 3)), one[:1], owner, weights, 1, True),
@@ -352,6 +411,9 @@ def test_arrays_that_do_not_fit_are_refused(rng):
         *(lambda wrong=wrong: kernels.Column(features, *(column | wrong).values()) for wrong in NO_COLUMNS),
         *(lambda wrong=wrong: good.relearned(*(one_row | wrong).values()) for wrong in NO_ROWS),
         *(lambda wrong=wrong: good.add(*(whole | wrong).values()) for wrong in NO_SHARDS),
+        *(lambda wrong=wrong: kernels.multiply(*(products | wrong).values()) for wrong in NO_PRODUCTS),
+        *(lambda wrong=wrong: good.add(*(whole | packed | wrong).values()) for wrong in NO_PACKED_SHARDS),
+        lambda: kernels.middle(np.zeros((2, 3))),
         lambda: kernels.clear(np.zeros((2, 3, 3))),
         lambda: kernels.ridge(np.zeros((3, 3)), np.ones(3), 2, 1, 1.0, True, 1e100, np.zeros((3, 3))),
         lambda: kernels.Predictor(features, np.zeros((7, 1)), True),

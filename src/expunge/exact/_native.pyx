@@ -26,6 +26,7 @@ cdef extern from "kernels.h" nogil:
         EXPUNGE_TILE
         EXPUNGE_BLOCK
         EXPUNGE_TERMS
+        EXPUNGE_PANEL
         EXPUNGE_GATHERED
 
     void expunge_cosines(double *, Py_ssize_t, const double *)
@@ -53,6 +54,9 @@ cdef extern from "kernels.h" nogil:
     void expunge_exchanged(const double *, const double *, const double *, Py_ssize_t, double *)
     void expunge_exchanged_integers(const int64_t *, const double *, const double *, Py_ssize_t, int64_t *)
     void expunge_packed(const double *, Py_ssize_t, double *)
+    int expunge_multiplies()
+    void expunge_multiply(const double *, Py_ssize_t, Py_ssize_t, double, double *, double *)
+    void expunge_middle(double *, Py_ssize_t)
     void expunge_matrix(const double *, Py_ssize_t, const double *, double *)
     void expunge_matrix_of_integers(const int64_t *, Py_ssize_t, const double *, double *)
     void expunge_relearned(
@@ -330,6 +334,36 @@ def packed(const double[:, :, ::1] sums):
     return made
 
 
+def multiplies():
+    """Return whether this machine can `multiply`; others have BLAS sum the products, in squares."""
+    return expunge_multiplies() != 0
+
+
+def room(Py_ssize_t m, Py_ssize_t w):
+    """Return memory for m coded rows and, after them, what `multiply` makes of them: (2, m, w, rounded up)."""
+    cdef Py_ssize_t whole = (w + EXPUNGE_PANEL - 1) // EXPUNGE_PANEL * EXPUNGE_PANEL
+    spacious = np.empty(2 * m * whole + 8)
+    first = -spacious.ctypes.data % 64 // 8  # a line of the cache
+    return spacious[first : first + 2 * m * whole].reshape(2, m, whole)
+
+
+def multiply(const double[:, ::1] q, double sign, double[:, ::1] sums, double[:, :, ::1] room):
+    """Add sign times the products of coded rows, (m, w), to triangles of H'H, (H + L)'(H + L), L'L, (3, P)."""
+    cdef Py_ssize_t m = q.shape[0], w = q.shape[1]
+    _check(expunge_multiplies() and m > 0 and w > 0)
+    _check(sums.shape[0] == 3 and sums.shape[1] == w * (w + 1) // 2)
+    _check(room.shape[0] == 2 and room.shape[1] >= m and room.shape[2] >= w and room.shape[2] % EXPUNGE_PANEL == 0)
+    with nogil:
+        expunge_multiply(&q[0, 0], m, w, sign, &room[1, 0, 0], &sums[0, 0])
+
+
+def middle(double[:, ::1] sums):
+    """Make limbs, (3, P), of the triangles of H'H, (H + L)'(H + L), L'L, in place."""
+    _check(sums.shape[0] == 3 and sums.shape[1] > 0)
+    with nogil:
+        expunge_middle(&sums[0, 0], sums.shape[1])
+
+
 def matrix(limbs, const double[::1] scales, Py_ssize_t w):
     """Return the upper triangle of sum of limb * scale, (w, w); what is below it means nothing."""
     made = np.empty((w, w))
@@ -509,13 +543,13 @@ cdef class Column:
         Py_ssize_t shards,
         Py_ssize_t first,
         Py_ssize_t last,
-        double[:, :, ::1] sums,
+        sums,
         double[:, :, ::1] room,
     ):
         """Add the products of the learner's coded rows in stripes to sums; return how many they are, and their rows.
 
-        ``sums``, (3, w, w), are the upper triangles of H'H, (H + L)'(H + L), L'L; ``room``, (4, m, w), is for m coded
-        rows at a time and their slices.
+        ``sums`` are triangles of H'H, (H + L)'(H + L), L'L: packed, (3, P), with a ``room`` as `room` makes it for m
+        coded rows at a time, or the upper ones of squares, (3, w, w), with (4, m, w) for coded rows and their slices.
         """
         cdef Py_ssize_t d = self.map.it.inputs, t = self.it.targets, w = self.width, most = room.shape[1], k
         cdef Py_ssize_t members = 0, total = 0
@@ -523,8 +557,16 @@ cdef class Column:
         cdef double one = 1.0
         _check(X.shape[1] == d and y.shape[1] == t and X.shape[0] == y.shape[0] == live.shape[0])
         _check(self.last < shards and 0 <= first and last <= live.shape[0] // shards)
-        _check(sums.shape[0] == 3 and sums.shape[1] == sums.shape[2] == w)
-        _check(room.shape[0] == 4 and room.shape[2] == w and most > 0)
+        cdef double[:, ::1] triangles
+        cdef double[:, :, ::1] squares
+        cdef bint packed = sums.ndim == 2
+        if packed:
+            triangles = sums
+            _check(expunge_multiplies() and sums.shape == (3, w * (w + 1) // 2))
+            _check(room.shape[0] == 2 and most > 0 and room.shape[2] >= w and room.shape[2] % EXPUNGE_PANEL == 0)
+        else:
+            squares = sums
+            _check(sums.shape == (3, w, w) and room.shape[0] == 4 and room.shape[2] == w and most > 0)
         cdef Scratch scratch = Scratch(EXPUNGE_BLOCK * d + EXPUNGE_GATHERED * (d + t + 1))
         with nogil:
             while first < last:
@@ -535,9 +577,12 @@ cdef class Column:
                 if m == 0:
                     continue
                 total += m
+                if packed:
+                    expunge_multiply(&room[0, 0, 0], m, w, one, &room[1, 0, 0], &triangles[0, 0])
+                    continue
                 expunge_slices(&room[0, 0, 0], m * w, &room[1, 0, 0], &room[2, 0, 0], &room[3, 0, 0])
                 for k in range(3):
-                    dsyrk(b"L", b"N", &n, &m, &one, &room[k + 1, 0, 0], &n, &one, &sums[k, 0, 0], &n)
+                    dsyrk(b"L", b"N", &n, &m, &one, &room[k + 1, 0, 0], &n, &one, &squares[k, 0, 0], &n)
         return total, members
 
 

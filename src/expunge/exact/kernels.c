@@ -315,6 +315,12 @@ CLONES void expunge_packed(const double *sums, ptrdiff_t w, double *limbs)
     }
 }
 
+CLONES void expunge_middle(double *sums, ptrdiff_t P)
+{
+    for (ptrdiff_t i = 0; i < P; i++)
+        sums[P + i] -= sums[i] + sums[2 * P + i];
+}
+
 #define MATRIX(NAME, KIND)                                                                                           \
     INLINE void row_of_##NAME(const KIND *restrict a, const KIND *restrict b, const KIND *restrict c,                \
                               const double *scales, ptrdiff_t n, double *restrict row)                               \

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { EXPUNGE_TILE = 32, EXPUNGE_BLOCK = 32, EXPUNGE_TERMS = 8 };
+enum { EXPUNGE_TILE = 32, EXPUNGE_BLOCK = 32, EXPUNGE_TERMS = 8, EXPUNGE_PANEL = 24 };
 
 /* Random cosine features, and how they become columns of a row. */
 typedef struct {
@@ -70,6 +70,16 @@ void expunge_exchanged_integers(const int64_t *limbs, const double *q, const dou
 
 /* Limbs from H'H, (H + L)'(H + L) and L'L, upper triangles of (3, w, w): the triangles packed row by row, (3, P). */
 void expunge_packed(const double *sums, ptrdiff_t w, double *limbs);
+
+/* Whether the processor has what `expunge_multiply` takes. */
+int expunge_multiplies(void);
+
+/* Add sign times H'H, (H + L)'(H + L) and L'L of m coded rows, (m, w), to packed triangles, (3, P). `panels` has room for
+   m times w, rounded up to a multiple of 24, numbers; it is faster if it begins at a multiple of 64 bytes. */
+void expunge_multiply(const double *q, ptrdiff_t m, ptrdiff_t w, double sign, double *panels, double *sums);
+
+/* Such triangles, (3, P), as limbs, in their place: H'L + L'H for (H + L)'(H + L). */
+void expunge_middle(double *sums, ptrdiff_t P);
 
 /* The matrix that limbs stand for, times 2^-2F: the upper triangle of (w, w); what is below it stays. */
 void expunge_matrix(const double *limbs, ptrdiff_t w, const double *scales, double *square);

@@ -24,9 +24,9 @@ class Moments:
     coded_rows: int
 
     @classmethod
-    def of(cls, first: Tally, *others: Tally) -> "Moments":
-        """The moments of coded rows that came."""
-        limbs = first.limbs(limb_type(sum(tally.seen for tally in (first, *others))))
+    def of(cls, first: Tally, *others: Tally, last: bool = False) -> "Moments":
+        """The moments of coded rows that came; the ``last`` time that a tally is asked, its memory becomes theirs."""
+        limbs = first.limbs(limb_type(sum(tally.seen for tally in (first, *others))), last=last)
         for tally in others:
             tally.add_to(limbs)
         rows, coded_rows = _counts(first, *others)

@@ -34,6 +34,12 @@ def kernels() -> ModuleType | None:
     return _native
 
 
+def multiplying() -> ModuleType | None:
+    """The extension, if it multiplies coded rows itself; None where BLAS does."""
+    native = kernels()
+    return native if native is not None and native.multiplies() else None
+
+
 def native_map(*arguments: Any) -> Any:
     """A `Map` of the extension; None where there is no extension. Copies and pickles come here, too."""
     native = kernels()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from .arrays import Floats
 from .blas import add_gram, add_outer, add_outer_pair, pack
 from .limbs import FLOAT_ROWS, Limbs, slices
-from .native import kernels
+from .native import kernels, multiplying
 from .threads import go_on
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
@@ -18,14 +18,19 @@ _AT_ONCE = 48 * _BUFFER_ROWS  # stripes that are encoded and multiplied in one c
 
 
 class Room:
-    """Memory for one tally after another: to touch fresh memory takes longer than many a product."""
+    """Memory for one tally after another, all of one width: to touch fresh memory takes longer than many a product."""
 
     def __init__(self) -> None:
         self._sums: Floats | None = None
         self._rows: Floats | None = None
+        self._square: Floats | None = None
 
     def sums(self, width: int) -> Floats:
-        """Three matrices whose upper triangles are zero, (3, w, w); those of the tally before are gone."""
+        """Three triangles of zeros: packed, (3, P), which will be limbs; or where BLAS multiplies the upper ones of
+        squares, (3, w, w), and those of the tally before are gone.
+        """
+        if multiplying() is not None:
+            return np.zeros((3, width * (width + 1) // 2))
         if self._sums is None or self._sums.shape[1] != width or (native := kernels()) is None:
             self._sums = np.zeros((3, width, width))
         else:
@@ -33,14 +38,17 @@ class Room:
         return self._sums
 
     def rows(self, width: int) -> Floats:
-        """A block of coded rows and its slices, (4, m, w)."""
-        if self._rows is None or self._rows.shape[2] != width:
-            self._rows = np.empty((4, 2 * _BUFFER_ROWS, width))
+        """Memory for a block of coded rows and what is made of it: see `Column.add` of the extension."""
+        if self._rows is None:
+            native, m = multiplying(), 2 * _BUFFER_ROWS
+            self._rows = np.empty((4, m, width)) if native is None else native.room(m, width)
         return self._rows
 
-    def square(self, width: int) -> Floats | None:
-        """A matrix for whoever solves, if there is one; the sums are gone then."""
-        return None if self._sums is None or self._sums.shape[1] != width else self._sums[0]
+    def square(self, width: int) -> Floats:
+        """A matrix for whoever solves, (w, w); if sums are in squares, they are gone then."""
+        if self._square is None:
+            self._square = np.empty((width, width)) if self._sums is None else self._sums[0]
+        return self._square
 
     def wipe(self) -> None:
         """Overwrite the rows that came last."""
@@ -56,7 +64,7 @@ class Tally:
         self.seen = 0  # coded rows that came or went
         self._width = width
         self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; small blocks make a slow dsyrk
-        self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet, (3, w, w)
+        self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet: see `Room.sums`
         self._summed = 0
         self._folded: NDArray[np.int64] | None = None
         self._memory = Room() if room is None else room
@@ -97,11 +105,14 @@ class Tally:
             return
         limbs += self.limbs(limbs.dtype)
 
-    def limbs(self, kind: "np.dtype[Any] | type[np.generic]") -> Limbs:
-        """Return the products of all rows so far as limbs of this type, which must hold them."""
+    def limbs(self, kind: "np.dtype[Any] | type[np.generic]", *, last: bool = False) -> Limbs:
+        """Return the products of all rows so far as limbs of this type, which must hold them.
+
+        After the ``last`` call no row may come: what is returned can be the tally's own memory.
+        """
         for sign in self._waiting:
             self._flush(sign)
-        limbs: Limbs = self._packed().astype(kind, copy=False)
+        limbs: Limbs = self._packed(last=last).astype(kind, copy=False)
         if self._folded is not None:
             limbs += self._folded
         return limbs
@@ -118,6 +129,9 @@ class Tally:
         if self._sums is not None and self._summed + len(q) > FLOAT_ROWS:
             self._fold()
         self._summed += len(q)
+        if (native := multiplying()) is not None:
+            native.multiply(np.ascontiguousarray(q), sign, self._accumulated(), self._memory.rows(self._width))
+            return
         for piece, total in zip(self._pieces(np.ascontiguousarray(q)), self._accumulated(), strict=True):
             add_gram(total, piece, sign)
 
@@ -138,12 +152,16 @@ class Tally:
 
     def _fold(self) -> None:
         """Take the sums in floats over into integers, before they could be rounded."""
-        limbs = self._packed().astype(np.int64)
+        limbs = self._packed(last=True).astype(np.int64)
         self._folded = limbs if self._folded is None else self._folded + limbs
         self._sums, self._summed = None, 0
 
-    def _packed(self) -> Floats:
-        """The sums in floats as limbs: H'H, H'L + L'H, L'L."""
+    def _packed(self, *, last: bool) -> Floats:
+        """The sums in floats as limbs: H'H, H'L + L'H, L'L; the ``last`` time in their place, if they are packed."""
+        if self._sums is not None and (native := multiplying()) is not None:
+            limbs = self._sums if last else self._sums.copy()
+            native.middle(limbs)
+            return limbs
         if self._sums is not None and (native := kernels()) is not None:
             packed: Floats = native.packed(self._sums)
             return packed

@@ -72,7 +72,8 @@ class RidgeRule:
 
         def some(k: int, n: int) -> list[tuple[Moments, Floats | None]]:
             room = Room()
-            states = ((Moments.of(_tally(encoder, store, j, change, room=room))) for j in range(k, shared_out, n))
+            tallies = (_tally(encoder, store, j, change, room=room) for j in range(k, shared_out, n))
+            states = (Moments.of(tally, last=True) for tally in tallies)
             learned = [(state, self.model(state, encoder, room.square(encoder.width))) for state in states]
             room.wipe()
             return learned
@@ -88,7 +89,7 @@ class RidgeRule:
         def part(k: int, n: int) -> Tally:
             return _tally(encoder, store, learner, change, part=(k, n))
 
-        return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS))
+        return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS), last=True)
 
     def relearn(
         self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change
