@@ -261,7 +261,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         X, y = self._rows(X, y)
         if len(X) != len(change.slots):
             raise InvalidInput(f"rectify needs one id per row, got {len(change.slots)} ids for {len(X)} rows")
-        return self._commit(held, held.state.after(replace(change, X=X, y=y)), started=started)
+        return self._commit(held, held.state.after(change._replace(X=X, y=y)), started=started)
 
     def predict(self, X: TableLike) -> Floats:
         """Predict the target of rows: (n, d) -> (n,) or (n, t); for rows outside the bounds see ``outside``."""

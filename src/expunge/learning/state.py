@@ -6,7 +6,7 @@ overwriting, in plain stores. A request is therefore carried out whole or not at
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -86,17 +86,16 @@ def _gain(store: Store, change: Change) -> int:
     return (0 if change.erases else len(change.slots)) - int(np.count_nonzero(store.live[change.slots]))
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
+class Outcome(NamedTuple):
     """What a change leads to, ready to be committed."""
 
     state: State
     rows: int
     learners: int
     bounds_moved: bool
-    _overwrite: Callable[[], None]
+    overwrite: Callable[[], None]
 
     def commit(self) -> State:
         """Overwrite what is to go and return the new state. Plain stores only: repeat it if it is interrupted."""
-        self._overwrite()
+        self.overwrite()
         return self.state

@@ -1,7 +1,7 @@
 """Changes: rows that are replaced or erased, and where they touch a learner."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,7 @@ from ..encoding.encoder import Encoder
 from ..exact.arrays import Floats, Slots
 
 
-@dataclass(frozen=True, eq=False)
-class Change:
+class Change(NamedTuple):  # made for each deletion: in a third of the time of a frozen dataclass
     """Rows to be replaced, in their slots; X=None erases the slots."""
 
     slots: Slots  # (k,), each once

@@ -1,8 +1,7 @@
 """Ids: whose row it is."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,8 +163,7 @@ class IdIndex:
         return low, high
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(NamedTuple):
     """Rows that were looked up: their slots, grouped in the order asked for, each id's in order of arrival."""
 
     slots: Slots  # (k,)
