@@ -10,8 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import demo
-from expunge.server.database import Database
-from expunge.server.serving import queue_path
+from expunge.server.database import Database, queue_path
 from expunge.server.tokens import Tokens
 
 HERE = Path("build/serve-demo")

@@ -8,9 +8,8 @@ import pytest
 
 from expunge import CodedRegressor
 from expunge.server.app import create_app
-from expunge.server.database import Database
+from expunge.server.database import Database, queue_path
 from expunge.server.service import Options, Service
-from expunge.server.serving import queue_path
 from expunge.vault import Vault
 
 from support.client import LocalClient

@@ -308,10 +308,12 @@ OURS = {
         for path in ("/requests", "/requests/x", "/requests/x/certificate", "/audit", "/status", "/keys", "/holds",
                      "/verifications/x")
     } | {("POST", "/verifications")},
-    "admin": {("POST", "/holds"), ("DELETE", "/holds/x")},
+    "admin": {("POST", "/holds"), ("POST", "/holds/lookup"), ("DELETE", "/holds/x")},
     "predict": {("POST", "/invocations"), ("GET", "/v2/models/spend"), ("POST", "/v2/models/spend/infer"),
                 ("GET", "/v2/models/spend/versions/1"), ("POST", "/v2/models/spend/versions/1/infer")},
 }  # fmt: skip
+
+FOLLOWED = dict.fromkeys([("GET", "/requests/x"), ("GET", "/requests/x/certificate")], ("erase", "rows"))
 
 
 def test_every_route_of_the_app_asks_who_is_there(client, service):
@@ -334,7 +336,8 @@ def test_a_scope_opens_its_routes_and_no_others(client, service, scope):
         for method, path in sorted(routes):
             full = path if needed == "predict" else f"/api/v1{path}"
             status = client.request(method, full, headers=headers).status_code
-            assert (status == 403) == (scope not in (needed, "admin")), (scope, method, path, status)
+            allowed = {needed, "admin", *FOLLOWED.get((method, path), ())}
+            assert (status == 403) == (scope not in allowed), (scope, method, path, status)
             assert status != 401
 
 
@@ -406,3 +409,61 @@ def test_a_full_disk_is_not_ready(client, monkeypatch):
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:expunge:problem:disk-full")
     assert problem_of(sqlite3.OperationalError("database or disk is full")).kind == "disk-full"
+
+
+def test_a_vault_that_is_not_there_is_told_and_may_come_back(client, vault):
+    away = vault.places.vault.with_name("away")
+    vault.places.vault.rename(away)
+    for path in ("/readyz", "/api/v1/status"):
+        assert (client.get(path).status_code, client.get(path).json()["type"]) == (503, "urn:expunge:problem:storage")
+    away.rename(vault.places.vault)
+    assert client.get("/readyz").status_code == 200
+
+
+def test_a_queue_that_was_removed_takes_nothing(client, service):
+    service.database.path.unlink()
+    assert client.post(ERASE, json={"ids": ["p1"]}).json()["type"] == "urn:expunge:problem:storage"
+    assert client.get("/readyz").status_code == 503
+    assert service.vault.holds(["p1"])[0].state == "present"
+
+
+def test_callers_have_requests_of_their_own(make, clock):
+    """Who cancels leaves those alone who asked for the same person."""
+    service = make(window=timedelta(hours=1))
+    headers = [{"Authorization": f"Bearer {service.tokens.new(name, ['erase'], None)[1]}"} for name in ("a", "b")]
+    with LocalClient(create_app(service)) as client:
+        first, again, other = (client.post(ERASE, json={"ids": ["p1"]}, headers=headers[k]).json() for k in (0, 0, 1))
+        named = client.post(ERASE, json={"ids": ["p1"], "reference": "t2"}, headers=headers[0]).json()
+        assert first["id"] == again["id"]
+        assert len({one["id"] for one in (first, other, named)}) == 3
+        for one in (first, named):
+            assert client.delete(f"/api/v1/requests/{one['id']}", headers=headers[0]).status_code == 200
+        clock.pass_(hours=1)
+        service.look()
+        where = f"/api/v1/requests/{other['id']}"
+        assert client.get(where, headers=headers[1]).json()["state"] == "done"
+        assert client.get(f"{where}/certificate", headers=headers[1]).status_code == 200
+    assert service.vault.holds(["p1"])[0].state == "erased"
+
+
+def test_many_receipts_are_asked_for_apart(client, monkeypatch):
+    monkeypatch.setattr("expunge.server.protocols.api._MOST_RECEIPTS", 1)
+    assert client.post(ERASE, json={"ids": ["p1", "p2"]}).json()["receipts"] is None
+    assert None not in client.post("/api/v1/receipts", json={"ids": ["p1", "p2"]}).json()
+
+
+@pytest.mark.parametrize("raw", ["p1\np2".encode("utf-16-le"), b"p1\0"])
+def test_lists_in_other_encodings_are_refused(client, vault, raw):
+    assert client.post(ERASE, content=raw, headers={"content-type": "text/plain"}).status_code == 400
+    assert vault.holds(["p1"])[0].state == "present"
+
+
+def test_lines_may_end_as_they_did_on_old_machines(client):
+    found = client.post(ERASE, content=b"p1\rp2\r", headers={"content-type": "text/plain"}).json()
+    assert found["outcome"]["erased"] == 2
+
+
+def test_a_name_that_is_given_twice_is_refused(client, vault):
+    answer = client.post(ERASE, content=b'{"ids": ["p1"], "ids": ["p2"]}', headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert [one.state for one in vault.holds(["p1", "p2"])] == ["present", "present"]

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from expunge.server.app import create_app
-from expunge.server.serving import queue_path
+from expunge.server.database import queue_path
 
 from support.client import LocalClient
 from support.traces import number_forms, survivors, text_forms

@@ -1,6 +1,7 @@
 """The commands of the service: tokens are made, listed and revoked beside the vault, and options are read."""
 
 import json
+import sqlite3
 from argparse import ArgumentTypeError
 from datetime import timedelta
 
@@ -9,8 +10,7 @@ import pytest
 from expunge.cli import program
 from expunge.cli.parser import parser
 from expunge.cli.serving import _batch, _duration
-from expunge.server.database import Database
-from expunge.server.serving import queue_path
+from expunge.server.database import Database, queue_path
 from expunge.server.tokens import Tokens
 
 
@@ -66,3 +66,26 @@ def test_options_of_the_service_are_read():
             _batch(text)
     with pytest.raises(ArgumentTypeError):
         _duration("soon")
+
+
+def test_a_token_counts_at_most_for_a_hundred_years(vault, capsys):
+    code, _, told = run(
+        capsys, "token", "new", "--scope", "read", "--days", "99999999999", "--vault", str(vault.places.vault)
+    )
+    assert (code, "at most 36,500" in told) == (2, True)
+
+
+def test_a_queue_that_cannot_be_written_is_told_in_words(vault, capsys, monkeypatch):
+    def full(*given):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Tokens, "new", full)
+    code, _, told = run(capsys, "token", "new", "--scope", "read", "--vault", str(vault.places.vault))
+    assert (code, "disk is full" in told) == (1, True)
+
+
+def test_an_address_that_leads_elsewhere_now_is_told(vault, capsys, tmp_path):
+    for id_, told in (("p1", ""), ("p1", ""), ("p2", "1 address led to another id before")):
+        (tmp_path / "a.csv").write_text(f"email,id\njane@example.com,{id_}\n")
+        code, _, said = run(capsys, "aliases", "add", str(tmp_path / "a.csv"), "--vault", str(vault.places.vault))
+        assert (code, told in said, bool(said)) == (0, True, bool(told))

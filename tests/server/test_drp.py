@@ -530,7 +530,7 @@ def test_the_command_fills_the_table(vault, make, tmp_path, capsys):
     assert capsys.readouterr().out == "read: 3 addresses; known: 3\n"
     path.write_text("\ufeffemail,id\nada@example.com,p3\n")
     add(vault, path, "--json")
-    assert json.loads(capsys.readouterr().out) == {"read": 1, "aliases": 3}
+    assert json.loads(capsys.readouterr().out) == {"read": 1, "moved": 1, "aliases": 3}
     found = make().aliases
     people = [vault.unseal([found.find(one)])[0] for one in ("ADA@example.com", "bob@example.com", "b@example.com")]
     assert people == ["p3", "p2", "p2"]

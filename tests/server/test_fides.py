@@ -316,3 +316,8 @@ def test_the_connector_is_for_who_may_read(client, service):
     for token, status in ((good, 200), (other, 403)):
         answer = client.get("/fides/connector.zip", headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code == status
+
+
+def test_a_body_of_another_type_is_no_id(client, vault):
+    assert client.post("/fides/erasures", json={"external_id": "p1"}).status_code == 415
+    assert state(vault, "p1") == "present"

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from expunge.cli import program
+from expunge.server.database import queue_path
 from expunge.server.queue import Asked
-from expunge.server.serving import queue_path
 
 ASKED = Asked("erasure", "api", "gdpr")
 
@@ -90,4 +91,43 @@ def test_a_hold_that_ended_is_forgotten(service, clock):
     clock.pass_(days=1)
     assert service.holds.every() == []
     service.look()
-    assert service.database.all("SELECT * FROM holds") == []
+    assert [bytes(row["hash"]) for row in service.database.all("SELECT * FROM holds")] == [b""]
+
+
+def test_a_request_remembers_that_it_was_held_and_a_hold_that_it_was_there(service, clock):
+    (hold,) = service.hold(["p1"], "case 7", None, "legal")
+    entry = service.erase(["p1"], ASKED)
+    clock.pass_(days=2)
+    assert service.holds.release(hold.id)
+    assert not service.holds.release(hold.id)
+    service.look()
+    done = service.queue.get(entry.id)
+    assert (done.state, done.reason) == ("done", "")
+    assert done.outcome["held"] == [
+        {"reasons": ["case 7"], "from": "2026-01-31T12:00:00Z", "to": "2026-02-02T12:00:00Z"}
+    ]
+    (past,) = service.holds.past()
+    assert (past.reason, past.actor, past.until, past.hash) == ("case 7", "legal", clock(), b"")
+    assert service.holds.every() == []
+
+
+def test_who_is_held_can_be_asked_and_the_same_hold_is_made_once(client):
+    asked = {"ids": ["p1"], "reason": "court"}
+    (first,), (again,) = (client.post("/api/v1/holds", json=asked).json() for _ in range(2))
+    assert first == again
+    client.post("/api/v1/holds", json={**asked, "reason": "tax"})
+    mine, others = client.post("/api/v1/holds/lookup", json={"ids": ["p1", "p2"]}).json()
+    assert ([one["reason"] for one in mine], others) == (["court", "tax"], [])
+    assert len(client.get("/api/v1/holds").json()) == 2
+    client.delete(f"/api/v1/holds/{first['id']}")
+    assert [one["reason"] for one in client.get("/api/v1/holds?past=true").json()] == ["court"]
+
+
+def test_the_command_line_does_not_erase_who_is_held(service, vault, capsys):
+    (hold,) = service.hold(["p1"], "case 7", None, "legal")
+    words = ["unlearn", "--vault", str(vault.places.vault), "--id", "p1"]
+    assert program.run(words) == 3
+    assert "1 of these people is on legal hold until it is released: case 7" in capsys.readouterr().err
+    assert state(vault, "p1") == "present"
+    service.holds.release(hold.id)
+    assert program.run(words) == 0

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from expunge import CodedRegressor
 from expunge.server.app import create_app
-from expunge.server.database import Database
+from expunge.server.database import Database, queue_path
 from expunge.server.service import Service
-from expunge.server.serving import queue_path
 from expunge.vault import Vault
 
 from support.client import LocalClient

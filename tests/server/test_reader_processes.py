@@ -11,8 +11,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from expunge.server.database import Database
-from expunge.server.serving import queue_path
+from expunge.server.database import Database, queue_path
 from expunge.server.tokens import Tokens
 from expunge.vault import Vault
 

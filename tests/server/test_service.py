@@ -6,10 +6,9 @@ from datetime import timedelta
 import pytest
 
 from expunge.errors import InvalidInput, InvalidSetting, VaultBusy
-from expunge.server.database import Database
+from expunge.server.database import Database, queue_path
 from expunge.server.queue import Asked, Filter
 from expunge.server.service import Options, Service
-from expunge.server.serving import queue_path
 from expunge.vault import Vault
 
 ASKED = Asked("erasure", "api", "gdpr")
@@ -329,3 +328,14 @@ def test_a_stop_that_would_take_too_long_says_so(service):
         thread.start()
         thread.join()
     assert answers == [False]
+
+
+def test_a_queue_that_is_older_than_the_ledger_says_so(make, vault, capsys):
+    service = make()
+    service.erase(["p1"], ASKED)
+    with service.database.writing() as database:
+        database.execute("DELETE FROM requests")
+    service.stop()
+    service = make()
+    service.start()
+    assert '"the queue is older than the ledger", "requests": 1' in capsys.readouterr().err

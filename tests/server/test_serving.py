@@ -11,10 +11,10 @@ import uvicorn
 from expunge.errors import InvalidSetting, VaultBusy
 from expunge.server import listening
 from expunge.server.app import Limits
-from expunge.server.database import Database
+from expunge.server.database import Database, queue_path
 from expunge.server.listening import Impatient, config
 from expunge.server.options import Options
-from expunge.server.serving import Address, _alone, queue_path, serve
+from expunge.server.serving import Address, _alone, serve
 from expunge.server.tokens import Tokens
 
 from support.processes import Served, small_vault

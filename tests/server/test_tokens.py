@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from expunge.errors import InvalidSetting, UnknownId
-from expunge.server.serving import queue_path
+from expunge.server.database import queue_path
 from expunge.server.tokens import SCOPES
 
 STATUS = "/api/v1/status"

@@ -30,16 +30,17 @@ def _add_file(added: Parser) -> None:
 def add(args: Namespace) -> None:
     """Let e-mail addresses lead to ids; they are kept as keyed hashes, and the ids sealed."""
     from ..server.aliases import Aliases
-    from ..server.database import Database
-    from ..server.serving import queue_path
+    from ..server.database import Database, queue_path
 
     pairs, vault = _pairs(args.file), opened(args)
     aliases = Aliases(vault, Database(queue_path(vault.places.vault)))
-    aliases.add(pairs)
+    moved = aliases.add(pairs)
     if args.json:
-        terminal.say_json({"read": len(pairs), "aliases": aliases.count()})
-    else:
-        terminal.say(f"read: {terminal.counted(len(pairs), 'address', 'addresses')}; known: {aliases.count()}")
+        terminal.say_json({"read": len(pairs), "moved": moved, "aliases": aliases.count()})
+        return
+    terminal.say(f"read: {terminal.counted(len(pairs), 'address', 'addresses')}; known: {aliases.count()}")
+    if moved:
+        terminal.note(f"{terminal.counted(moved, 'address', 'addresses')} led to another id before")
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:

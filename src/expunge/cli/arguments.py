@@ -227,8 +227,8 @@ def add_id_column(parser: Parser) -> None:
 # Values
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Whole numbers of at least ``least``."""
+def whole(least: int, most: int = 2**63) -> Callable[[str], int]:
+    """Whole numbers from ``least`` to ``most``."""
 
     def value(text: str) -> int:
         try:
@@ -237,6 +237,8 @@ def whole(least: int) -> Callable[[str], int]:
             number = least - 1
         if number < least:
             raise ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
+        if number > most:
+            raise ArgumentTypeError(f"must be at most {most:,}, got {text!r}")
         return number
 
     return value

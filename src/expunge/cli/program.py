@@ -53,6 +53,8 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return kind, (f"{error.filename}: {reason}" if error.filename else reason) + _more(error, words), 1
+    if kind in ("OperationalError", "DatabaseError") and type(error).__module__ == "sqlite3":
+        return kind, f"the file of the service's queue cannot be used: {error}", 1
     if isinstance(error, MemoryError):
         return kind, "there is not enough memory", 1
     if isinstance(error, ModuleNotFoundError) and not (error.name or "expunge").startswith("expunge"):

@@ -132,6 +132,7 @@ def unlearn(args: Namespace) -> None:
     spoken, wanted, unknown, vault = said(args), ids(args), list[str](), opened(args)
     if args.attest_unknown:
         wanted, unknown = told_apart(vault, wanted)
+    _refuse_held(vault, wanted)
     handed = Handed(args)
     if not wanted:
         return _stated(vault, unknown, spoken, handed, args)
@@ -142,6 +143,21 @@ def unlearn(args: Namespace) -> None:
         handed.hand(lambda: vault.attest_unknown(unknown))
     done = "erased {rows} of {people}; {learners} learned anew" if receipt.seconds else "erased before, by {request}"
     return show_receipt(receipt, done, args, skipped=("unknown id was", "unknown ids were"), handed=handed)
+
+
+def _refuse_held(vault: "Vault", wanted: Sequence[str]) -> None:
+    """Refuse people whom a service in front of the vault holds by law."""
+    from ..server.database import Database, queue_path
+
+    path = queue_path(vault.places.vault)
+    if not wanted or not path.exists():
+        return
+    from ..errors import InvalidInput
+    from ..server.holds import Holds, on_hold
+
+    if held := Holds(Database(path)).of([one.hash for one in vault.seal(list(wanted))]):
+        count = terminal.counted(len({one.hash for one in held}), "of these people is", "of these people are")
+        raise InvalidInput(f"{count} {on_hold(held)}; release the hold first (docs/service.md)")
 
 
 def _stated(vault: "Vault", unknown: Sequence[str], spoken: "Said", handed: Handed, args: Namespace) -> None:

@@ -83,7 +83,7 @@ def serve(args: Namespace) -> None:
 def _add_token(added: Parser) -> None:
     added.add_argument("--scope", choices=_SCOPES, action="append", required=True, help="What it allows; may repeat.")
     added.add_argument("--name", default="token", help="Whose it is: the ledger names it with each request.")
-    added.add_argument("--days", type=whole(1), default=365, help="How long it counts (default: 365).")
+    added.add_argument("--days", type=whole(1, 36_500), default=365, help="How long it counts (default: 365).")
 
 
 def new(args: Namespace) -> None:
@@ -121,8 +121,7 @@ def revoke(args: Namespace) -> None:
 
 
 def _tokens(args: Namespace) -> Any:
-    from ..server.database import Database
-    from ..server.serving import queue_path
+    from ..server.database import Database, queue_path
     from ..server.tokens import Tokens
 
     return Tokens(Database(queue_path(opened(args).places.vault)))

@@ -67,23 +67,23 @@ def _refuse_pages_of_others(request: Request) -> None:
         raise Problem(403, "not-allowed", "without a token no other page may ask")
 
 
-def admitted(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> Who:
-    """Who asks, if they may do this and do not ask too often."""
+def admitted(request: Request, credentials: HTTPAuthorizationCredentials | None, *scopes: Scope) -> Who:
+    """Who asks, if one of these scopes is theirs and they do not ask too often."""
     who = identified(request, credentials)
     if who.token is None:
         _refuse_pages_of_others(request)
-    if not who.allows(scope):
-        raise Problem(403, "not-allowed", f"the token lacks the scope {scope!r}")
+    if not any(map(who.allows, scopes)):
+        raise Problem(403, "not-allowed", f"the token lacks the scope {' or '.join(map(repr, scopes))}")
     limit: Callable[[str], float] = request.app.state.limit
     if (wait := limit(who.key)) > 0:
         raise Problem(429, "too-many-requests", "slow down", {"Retry-After": str(int(wait) + 1)})
     return who
 
 
-def needs(scope: Scope) -> Any:
-    """What a route depends on: who asks, who must be allowed this."""
+def needs(*scopes: Scope) -> Any:
+    """What a route depends on: who asks, who must have one of these scopes."""
 
     def allowed(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Who:
-        return admitted(request, credentials, scope)
+        return admitted(request, credentials, *scopes)
 
     return Depends(allowed)

@@ -29,15 +29,19 @@ class Aliases:
     def __init__(self, vault: Vault, database: Database) -> None:
         self._vault, self._database = vault, database
 
-    def add(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Let addresses lead to ids, all or none of them; one that is known leads to its new id."""
+    def add(self, pairs: Sequence[tuple[str, str]]) -> int:
+        """Let addresses lead to ids, all or none of them; return how many of them led to others before."""
         emails = [normalised(email) for email, _ in pairs]
         if None in emails:
             raise InvalidInput(f"pair {emails.index(None) + 1} has no e-mail address: it needs a name, @ and a domain")
         marks, people = self._marks(filter(None, emails)), self._vault.seal([id_ for _, id_ in pairs])
+        moved = 0
         with self._database.writing() as database:
             for mark, one in zip(marks, people, strict=True):
+                before = database.one("SELECT hash FROM aliases WHERE alias = ?", mark)
+                moved += before is not None and before["hash"] != one.hash
                 database.execute("INSERT OR REPLACE INTO aliases VALUES (?, ?, ?)", mark, one.hash, one.text)
+        return moved
 
     def find(self, email: str) -> Sealed | None:
         """The sealed id that an address leads to."""

@@ -76,11 +76,18 @@ def _private_file(suffix: str) -> Iterator[Path]:
 
 
 def parsed(body: bytes) -> Any:
-    """JSON, whatever it is; what is not is refused, and so are numbers that JSON has not (NaN), and deep nesting."""
+    """JSON, whatever it is; refused are numbers that JSON has not (NaN), names given twice and deep nesting."""
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        return json.loads(body.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        raise Problem(400, "invalid-json", "the body is no JSON, or not in UTF-8") from None
+        raise Problem(400, "invalid-json", "the body is no JSON, not in UTF-8, or gives a name twice") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice")
+    return found
 
 
 def _no_constant(name: str) -> Any:

@@ -117,6 +117,18 @@ CREATE INDEX aliases_hash ON aliases (hash);
 """
 
 
+def queue_path(vault: Path) -> Path:
+    """Where the queue of a vault's service is: beside its ledger."""
+    return vault.with_suffix(".queue")
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return None
+
+
 class Database:
     """One connection that threads share, each for the length of a transaction."""
 
@@ -126,6 +138,7 @@ class Database:
         if fresh:  # nobody else may read it, from its first moment on
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             _sync(path.parent)
+        self._inode = _inode(path)
         self._lock = threading.RLock()
         self._depth = 0
         try:
@@ -138,6 +151,11 @@ class Database:
             self._take_up(fresh)
         except sqlite3.DatabaseError as error:
             raise InvalidFile(f"{path} is no queue of a service, or a damaged one: {error}") from None
+
+    def check(self) -> None:
+        """Refuse to go on with a file that somebody removed or replaced: what is written to it would be lost."""
+        if self._inode != _inode(self.path):
+            raise sqlite3.OperationalError("the queue's file was removed, or another put in its place")
 
     def _take_up(self, fresh: bool) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -161,6 +179,7 @@ class Database:
         """All or nothing, and on the disk when it ends. Within another transaction it is a part of that."""
         with self._lock:
             if self._depth == 0:
+                self.check()
                 self._connection.execute("BEGIN IMMEDIATE")
             self._depth += 1
             try:

@@ -13,7 +13,7 @@ from .service import Service, Told
 
 router = APIRouter(tags=["operations"])
 
-_SPARE = 16 * 2**20  # bytes on the disk, without which no request is safe to begin
+_SPARE = 4 * 2**20  # bytes on the disk, below which requests may soon be refused
 
 
 class Metrics:
@@ -75,8 +75,9 @@ def readyz(request: Request) -> dict[str, str]:
     if service.draining:
         raise Problem(503, "draining", "the service is being stopped")
     service.vault.status()
+    service.database.check()
     if shutil.disk_usage(service.database.path.parent).free < _SPARE:
-        raise Problem(503, "disk-full", "the disk is full")
+        raise Problem(503, "disk-full", "the disk is nearly full")
     return {"status": "ready"}
 
 

@@ -35,4 +35,6 @@ def erasure_outcome(people: Sequence[Holding], receipt: Receipt | None) -> dict[
 
 def why(error: BaseException) -> str:
     """What is said of an error: those of a vault name nobody, of others only the kind is told."""
-    return str(error)[:_LONGEST] if isinstance(error, ExpungeError) else type(error).__name__
+    if isinstance(error, ExpungeError):
+        return str(error)[:_LONGEST]
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__

@@ -1,5 +1,6 @@
 """Problems: errors as RFC 9457 has them, with one stable type per class of error; no identity is in any."""
 
+import errno
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -81,10 +82,10 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(404, "not-found")
     if isinstance(error, ClientDisconnect):
         return Problem(400, "cut-off", "the body ended before its end")
-    if isinstance(error, sqlite3.OperationalError):
-        full = "full" in str(error)
-        detail = "the disk is full" if full else "the queue cannot be written now"
-        return Problem(503, "disk-full" if full else "queue-busy", detail, {"Retry-After": "1"})
+    if isinstance(error, sqlite3.OperationalError | OSError):
+        full = "full" in str(error) or getattr(error, "errno", None) == errno.ENOSPC
+        detail = "the disk is full" if full else "a file of the service or of the vault cannot be used now"
+        return Problem(503, "disk-full" if full else "storage", detail, {"Retry-After": "1"})
     return Problem(500, "unexpected", "the service failed; its log tells which kind of error it was")
 
 

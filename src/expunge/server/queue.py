@@ -126,6 +126,10 @@ class Queue:
             raise LookupError(id_)
         return _entry(row)
 
+    def has(self, id_: str) -> bool:
+        """Whether there is such a request."""
+        return self.database.one("SELECT 1 FROM requests WHERE id = ?", id_) is not None
+
     def find(self, protocol: str, outside: str) -> Entry | None:
         """The newest request that another system calls so."""
         row = self.database.one(

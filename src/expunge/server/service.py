@@ -5,6 +5,7 @@ after any crash, and is carried out by whoever starts next. Doing it again does 
 """
 
 import hashlib
+import re
 import sqlite3
 import threading
 import time
@@ -19,7 +20,7 @@ from .aliases import Aliases
 from .clocks import Clock, utc_now
 from .database import Database
 from .deliveries import Deliveries
-from .holds import Hold, Holds, on_hold
+from .holds import Hold, Holds, begun, on_hold, over
 from .hooks import Hooks
 from .logs import log
 from .options import Options
@@ -30,6 +31,7 @@ from .verifying import Verifications
 
 __all__ = ["Options", "Service", "Told"]
 
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # of a request
 _TICK = 1.0  # seconds between two looks at what is due
 _WORDS = 200  # characters of a reference that the ledger takes
 _RESTS = 20  # times as long as a wipe that takes long, until the next
@@ -66,7 +68,8 @@ class Service:
     def erase(self, ids: Sequence[str | int], asked: Asked, *, wait: bool = True) -> Entry:
         """Take an erasure; it is on the disk when this returns, and carried out if nothing asks for a delay.
 
-        The same people are not queued twice: their open request is the answer.
+        The same people are not queued twice by one caller for one reference: their open request is the answer. Others
+        who ask for them have requests of their own, which stay when this one is cancelled.
         """
         if not ids:
             raise InvalidInput("ids is empty: name at least one id")
@@ -75,7 +78,7 @@ class Service:
         if not asked.reference.isprintable():
             raise InvalidSetting("reference must be one line of text")
         sealed = {one.hash: one for one in self.vault.seal(list(ids))}
-        mark = self.mark(b"".join(sorted(sealed)))
+        mark = self._mark_of(asked, sealed)
         with self.database.writing():
             if (known := self.queue.same(mark)) is not None and asked.outside is None:
                 self.queue.remember(asked.answers, known.id)
@@ -83,17 +86,23 @@ class Service:
             runs = self.clock() + self.options.window
             asked = replace(asked, kind=ERASURE, people=tuple(sealed.values()), mark=mark)
             entry = self.queue.add(asked, runs)
-            if held := self.holds.of(list(sealed)):
-                entry = self.queue.move(entry.id, "held", on_hold(held))
             self.tell("accepted", entry)
-            if entry.state == "held":
-                self.tell("refused", entry)
+            if held := self.holds.of(list(sealed)):
+                entry = self._hold_back(entry, held)
         if entry.state == "waiting" and self.options.at_once and wait:
             self.run([entry])
             entry = self.queue.get(entry.id)
         if entry.open:
             self._wake.set()
         return entry
+
+    def open_request(self, asked: Asked, hashes: Iterable[bytes]) -> Entry | None:
+        """The request that this caller has open for the same people and reference."""
+        return self.queue.same(self._mark_of(asked, hashes))
+
+    def _mark_of(self, asked: Asked, hashes: Iterable[bytes]) -> str:
+        caller = f"{asked.protocol}\n{asked.actor}\n{asked.reference}\n".encode()
+        return self.mark(caller + b"".join(sorted(hashes)))
 
     def run(self, entries: Sequence[Entry]) -> None:
         """Carry erasures out, all in one request of the vault; what fails for now stays in the queue."""
@@ -175,6 +184,12 @@ class Service:
                 self._look_at_holds(entry)
         return made
 
+    def holds_of(self, ids: Sequence[str | int]) -> list[list[Hold]]:
+        """The holds of each of these people."""
+        hashes = [one.hash for one in self.vault.seal(list(ids))]
+        found = self.holds.of(hashes)
+        return [[hold for hold in found if hold.hash == one] for one in hashes]
+
     def _look_at_holds(self, entry: Entry) -> Entry:
         """Let a request wait, or be held, as the holds in force say."""
         if entry.state not in ("waiting", "held"):
@@ -182,11 +197,15 @@ class Service:
         with self._working:
             entry, held = self.queue.get(entry.id), self.holds.of_request(entry.id)
             if held and entry.state == "waiting":
-                with self.database.writing():
-                    entry = self.queue.move(entry.id, "held", on_hold(held))
-                    self.tell("refused", entry)
+                entry = self._hold_back(entry, held)
             elif not held and entry.state == "held":
-                entry = self.queue.move(entry.id, "waiting")
+                entry = self.queue.move(entry.id, "waiting", held=over(entry, self.clock()))
+        return entry
+
+    def _hold_back(self, entry: Entry, held: Sequence[Hold]) -> Entry:
+        with self.database.writing():
+            entry = self.queue.move(entry.id, "held", on_hold(held), held=begun(entry, held, self.clock()))
+            self.tell("refused", entry)
         return entry
 
     # Other requests
@@ -237,10 +256,12 @@ class Service:
 
     def _take_up(self) -> None:
         """Requests that were being carried out when the process ended: the ledger tells what became of them."""
-        log = {one.reference.split(" ")[0]: one for one in self.vault.requests if one.reference}
+        named = {one.reference.split(" ")[0]: one for one in self.vault.requests if one.reference}
+        if missing := sum(_ID.fullmatch(name) is not None and not self.queue.has(name) for name in named):
+            log("the queue is older than the ledger", requests=missing)
         for entry in self.queue.pending():
             if entry.state == "running":
-                done = log.get(entry.id)
+                done = named.get(entry.id)
                 if done is None:
                     self.queue.move(entry.id, "failed", "the service ended before it was accepted: ask again")
                 else:

@@ -17,7 +17,7 @@ import uvicorn
 from ..errors import InvalidSetting, VaultBusy
 from ..vault import Vault
 from .app import Limits, create_app
-from .database import Database
+from .database import Database, queue_path
 from .limits import App, Message, Receive, Send
 from .listening import Address, config
 from .logs import log
@@ -26,15 +26,10 @@ from .readers import Readers
 from .service import Options, Service
 from .tokens import Tokens
 
-__all__ = ["Address", "queue_path", "serve"]
+__all__ = ["Address", "serve"]
 
 _UNGUARDED = "without a token only this machine may ask: make one (expunge token new) before you listen elsewhere"
 _DRAIN, _LAST = 5.0, 1.5  # seconds for answers that are under way at the end, and for what follows; 10 are promised
-
-
-def queue_path(vault: Path) -> Path:
-    """Where the queue of a vault's service is: beside its ledger."""
-    return vault.with_suffix(".queue")
 
 
 def serve(vault: Vault, address: Address, options: Options, limits: Limits, readers: int = 0) -> None:

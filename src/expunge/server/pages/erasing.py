@@ -54,7 +54,8 @@ def confirm(request: Request, posted: Annotated[Posted, posts("erase")]) -> Resp
     try:
         named = ids(posted.get("ids"), service.options.most_ids)
         reference, regulation = _about(posted)
-        plan = _plan(service, named)
+        asked = Asked(ERASURE, "dashboard", regulation, reference, posted.visitor.name)
+        plan = _plan(service, named, asked)
     except (InvalidInput, Problem) as error:
         detail = problem_of(error).detail
         typed = {name: posted.get(name) for name in ("ids", "reference")}
@@ -121,7 +122,7 @@ class Plan:
 
     people: list[Person]
     sealed: str
-    same: Entry | None  # an open request about exactly these people
+    same: Entry | None  # a request that this visitor has open for exactly these people and this reference
 
     @property
     def listed(self) -> list[Person]:
@@ -143,7 +144,7 @@ class Plan:
         return sum(one.held for one in self.people)
 
 
-def _plan(service: Service, named: list[str]) -> Plan:
+def _plan(service: Service, named: list[str], asked: Asked) -> Plan:
     """Look people up; each counts once, also if they are written in two ways."""
     sealed = service.vault.seal(named)
     once = {one.hash: (name, one) for name, one in zip(named, sealed, strict=True)}
@@ -153,7 +154,7 @@ def _plan(service: Service, named: list[str]) -> Plan:
         Person(name, holding.state, holding.rows, hash_ in held)
         for (hash_, (name, _)), holding in zip(once.items(), found, strict=True)
     ]
-    same = service.queue.same(service.mark(b"".join(sorted(once))))
+    same = service.open_request(asked, once)
     return Plan(people, _packed([one for _, one in once.values()]), same)
 
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from ...errors import ExpungeError, InvalidFile, InvalidInput, VaultBusy
+from ...errors import ExpungeError, InvalidFile, InvalidInput, SigningFailed, Unfinished, VaultBusy
 from ...vault import Receipt
 from ...vault.certificates.jws import unchecked
 from ..access import Who, needs, service_of
@@ -29,7 +29,9 @@ from .models import Erasure, Ids, Line, Reason, body_of, rows_body, validated
 router = APIRouter(prefix="/api/v1", tags=["own API"], responses=PROBLEMS)
 
 Erase, Read, Rows = needs("erase"), needs("read"), needs("rows")
+Follow = needs("read", "erase", "rows")  # whoever asked may look at what becomes of it: nobody guesses its id
 _PREFER = "respond-async"
+_MOST_RECEIPTS = 1000  # in an answer: each has the certificate
 
 
 # Erasures
@@ -82,18 +84,22 @@ def _erase(service: Service, body: Erasure, who: Who, answered: Answered, later:
     found = request_view(entry) | {"certificate": None, "receipts": None}
     if entry.state == "done":
         found["certificate"] = service.certificate(entry)
-        with suppress(VaultBusy):  # it is done all the same: they can be asked for
+        with suppress(VaultBusy, Unfinished, SigningFailed):  # it is done all the same: they can be asked for
             strangers = bool(entry.outcome["unknown"])  # who came back since is none
-            found["receipts"] = [receipt_view(one) for one in service.receipts(body.ids, strangers=strangers)]
+            if len(body.ids) <= _MOST_RECEIPTS:
+                found["receipts"] = [receipt_view(one) for one in service.receipts(body.ids, strangers=strangers)]
     where = {"Location": f"/api/v1/requests/{entry.id}"}
     return JSONResponse(found, 200 if entry.state == "done" and not later else 202, headers=where)
 
 
 def _lines(raw: bytes) -> list[str]:
     try:
-        lines = [text for line in raw.decode("utf-8-sig").split("\n") if (text := line.strip())]
+        text = raw.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise Problem(400, "invalid-text", "the ids must be in UTF-8") from None
+    if "\0" in text:  # of UTF-16, most likely
+        raise Problem(400, "invalid-text", "the ids must be in UTF-8, without zero characters")
+    lines = [id_ for line in text.split("\n") if (id_ := line.strip())]
     if not lines:
         raise Problem(422, "invalid-input", "there is no id: write one per line")
     return lines
@@ -213,7 +219,7 @@ def requests(
 
 
 @router.get("/requests/{id}", response_model=Told)
-def one_request(request: Request, id: str, who: Annotated[Who, Read]) -> dict[str, Any]:  # noqa: A002
+def one_request(request: Request, id: str, who: Annotated[Who, Follow]) -> dict[str, Any]:  # noqa: A002
     """One request."""
     return request_view(service_of(request).queue.get(id))
 
@@ -238,7 +244,7 @@ async def extend(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[
 
 
 @router.get("/requests/{id}/certificate")
-def certificate(request: Request, id: str, who: Annotated[Who, Read]) -> Response:  # noqa: A002
+def certificate(request: Request, id: str, who: Annotated[Who, Follow]) -> Response:  # noqa: A002
     """The certificate of a request: compact JWS, or its payload (Accept: application/json)."""
     service = service_of(request)
     text = service.certificate(service.queue.get(id))
@@ -249,6 +255,9 @@ def certificate(request: Request, id: str, who: Annotated[Who, Read]) -> Respons
     return PlainTextResponse(text, media_type="application/jose")
 
 
+_OUTCOME = ("rows", "erased", "earlier", "unknown", "held", "request")  # of an outcome, in a table
+
+
 @router.get("/audit")
 def audit(request: Request, who: Annotated[Who, Read], format: Literal["json", "csv"] = "json") -> Response:  # noqa: A002
     """Every request with its times and states, for auditors: no identities."""
@@ -257,11 +266,10 @@ def audit(request: Request, who: Annotated[Who, Read], format: Literal["json", "
         return JSONResponse(found)
     out = io.StringIO()
     names = [name for name in (found[0] if found else {"id": 0}) if name != "outcome"]
-    writer = csv.DictWriter(out, [*names, "rows", "request"], extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(out, [*names, *_OUTCOME], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for one in found:
-        outcome = one["outcome"]
-        cells = {**one, "rows": outcome.get("rows"), "request": outcome.get("request")}
+        cells = {**one, **{name: one["outcome"].get(name) for name in _OUTCOME}}
         writer.writerow({name: _guarded(value) for name, value in cells.items()})
     return PlainTextResponse(out.getvalue(), media_type="text/csv")
 

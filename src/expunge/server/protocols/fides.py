@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from ..access import Who, needs, service_of
-from ..bodies import parsed
+from ..bodies import media_type, parsed
 from ..problems import Problem
 from ..queue import ERASURE, Asked, Entry
 from ..service import Service
@@ -126,7 +126,7 @@ def connection(who: Annotated[Who, Erase]) -> dict[str, str]:
 @router.post("/people", openapi_extra=_body("text/plain", _PERSON))
 async def people(request: Request, who: Annotated[Who, Erase]) -> dict[str, Any]:
     """Whether a person has rows; the body is the id, as plain text."""
-    id_ = _person(await request.body())
+    id_ = _person(request, await request.body())
     (holding,) = await run_in_threadpool(service_of(request).vault.holds, [id_])
     return {"people": [{"id": id_, "rows": holding.rows}] if holding.state == "present" else []}
 
@@ -142,7 +142,7 @@ async def erasures(
     """Erase a person; the body is the id, as plain text. Asked again for the same privacy request it is done once."""
     if fides_privacy_request and not _NAME.fullmatch(fides_privacy_request):
         raise Problem(422, "invalid-request", "Fides-Privacy-Request must be the id of a privacy request")
-    id_ = _person(await request.body())
+    id_ = _person(request, await request.body())
     entry = await run_in_threadpool(_erased, service_of(request), [id_], fides_privacy_request, who)
     if not _on_its_way(entry):
         raise Problem(409, "not-erased", entry.reason or "the request was cancelled")
@@ -161,7 +161,9 @@ def connector(who: Annotated[Who, Read]) -> Response:
     return Response(found.getvalue(), media_type="application/zip", headers=saved)
 
 
-def _person(raw: bytes) -> str:
+def _person(request: Request, raw: bytes) -> str:
+    if media_type(request) not in ("text/plain", ""):
+        raise Problem(415, "wrong-type", "the body must be an id, as text/plain")
     try:
         text = raw.decode()
     except UnicodeDecodeError:

@@ -11,7 +11,7 @@ from ..bodies import parsed
 from ..problems import Problem
 from ..views import hold_view
 from .answers import PROBLEMS, Held
-from .models import NewHold, body_of, validated
+from .models import Ids, NewHold, body_of, validated
 
 router = APIRouter(prefix="/api/v1", tags=["own API"], responses=PROBLEMS)
 Read, Admin = needs("read"), needs("admin")
@@ -21,9 +21,10 @@ Read, Admin = needs("read"), needs("admin")
 
 
 @router.get("/holds", response_model=list[Held])
-def holds(request: Request, who: Annotated[Who, Read]) -> list[dict[str, Any]]:
-    """The legal holds in force; whom they are about is not told."""
-    return [hold_view(one) for one in service_of(request).holds.every()]
+def holds(request: Request, who: Annotated[Who, Read], past: bool = False) -> list[dict[str, Any]]:
+    """The legal holds in force, or those that are over; whom they are about is not told."""
+    found = service_of(request).holds
+    return [hold_view(one) for one in (found.past() if past else found.every())]
 
 
 @router.post("/holds", status_code=201, response_model=list[Held], openapi_extra=body_of(NewHold))
@@ -33,6 +34,14 @@ async def hold(request: Request, who: Annotated[Who, Admin]) -> list[dict[str, A
     until = None if body.until is None else _end(body.until, service.clock())
     made = await run_in_threadpool(service.hold, body.ids, body.reason, until, who.name)
     return [hold_view(one) for one in made]
+
+
+@router.post("/holds/lookup", response_model=list[list[Held]], openapi_extra=body_of(Ids))
+async def look_up(request: Request, who: Annotated[Who, Admin]) -> list[list[dict[str, Any]]]:
+    """The holds of each of these people, in their order."""
+    service, body = service_of(request), validated(Ids, parsed(await request.body()))
+    found = await run_in_threadpool(service.holds_of, body.ids)
+    return [[hold_view(one) for one in some] for some in found]
 
 
 def _end(until: datetime, now: datetime) -> datetime:
