@@ -72,8 +72,14 @@ clients: $(READY)  ## predictions asked for by MLflow's and Triton's own clients
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt mlflow-skinny 'tritonclient[http]'
 	$(BIN)/python -m pytest -q -rs tests/server/test_clients.py
 
-load: $(READY)  ## 200 predictions per second over HTTP while people are erased, for half an hour: none stale, none lost
-	$(BIN)/python -m benchmarks.load --seconds 1800 $(LOAD)
+load: $(READY) .venv-mlflow/.ready  ## 200 predictions per second over HTTP while people are erased, for half an hour: none stale, none lost; beside MLflow
+	$(BIN)/python -m benchmarks.load --seconds 1800 --mlflow .venv-mlflow/bin/python $(LOAD)
+
+.venv-mlflow/.ready:
+	@echo "setting up .venv-mlflow, for MLflow's own server: a minute or two"
+	@$(PYTHON) -m venv .venv-mlflow
+	@.venv-mlflow/bin/python $(INSTALL) mlflow scikit-learn
+	@touch $@
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
 	@$(BIN)/python -m benchmarks
@@ -96,7 +102,7 @@ pictures: $(READY)  ## the pictures in CONTRIBUTING.md, from the import contract
 	$(BIN)/python -m pictures
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) .venv-mlflow build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What the package is built with, in versions that are pinned as well: pip would take the newest for a build of its own.
