@@ -800,3 +800,13 @@ def test_a_restored_folder_begins_its_chart_there():
            for n, kind in enumerate(("train", "unlearn", "restore", "unlearn"), 1)]  # fmt: skip
     assert [rows for _, rows in numbers.rows_over_time(log, 30)] == [35, 30]
     assert numbers.rows_over_time([], 30) == []
+
+
+def test_a_request_that_was_held_says_so(client, service, clock):
+    (hold,) = service.hold(["p1"], "case <7>", None, "legal")
+    entry = service.erase(["p1"], Asked("erasure", "api", "gdpr"))
+    clock.pass_(days=2)
+    service.holds.release(hold.id)
+    service.look()
+    shown = Person(client).get(f"/requests/{entry.id}")
+    assert "Was on legal hold 31 Jan 2026 to 2 Feb 2026 : case <7>" in shown.text
