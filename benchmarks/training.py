@@ -29,8 +29,8 @@ COSINES = (
 )
 
 SHARED = (
-    "four learners of some 20 ms each are shared out to two threads, which share memory and caches; with faster kernels "
-    "one thread has less left to give away"
+    "four learners of some 20 ms each are shared out to two threads, which share memory and caches; with faster "
+    "kernels one thread has less left to give away"
 )
 
 
