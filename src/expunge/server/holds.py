@@ -55,7 +55,7 @@ class Holds:
 
     def past(self) -> list[Hold]:
         """The holds that are over; whose they were is not known any more."""
-        question = "SELECT * FROM holds WHERE until <= ? ORDER BY since, id"
+        question = "SELECT * FROM holds WHERE until <= ? ORDER BY since, rowid"
         return [_hold(row) for row in self._database.all(question, as_text(self._clock()))]
 
     def of(self, hashes: Sequence[bytes]) -> list[Hold]:
@@ -68,7 +68,7 @@ class Holds:
         return self._found("hash IN (SELECT hash FROM people WHERE request = ?)", id_)
 
     def _found(self, test: str, *values: str) -> list[Hold]:
-        question = f"SELECT * FROM holds WHERE (until IS NULL OR until > ?) AND {test} ORDER BY since, id"  # noqa: S608
+        question = f"SELECT * FROM holds WHERE (until IS NULL OR until > ?) AND {test} ORDER BY since, rowid"  # noqa: S608
         return [_hold(row) for row in self._database.all(question, as_text(self._clock()), *values)]
 
     def forget(self) -> int:
