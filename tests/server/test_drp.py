@@ -557,3 +557,10 @@ def test_aliases_refuse_what_is_no_address(service, vault):
     with pytest.raises(InvalidInput, match="pair 2"):
         Aliases(vault, service.database).add([("a@b", "p1"), ("b", "p2")])
     assert service.aliases.count() == before
+
+
+@pytest.mark.parametrize("right", ["access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in"])
+def test_a_right_that_is_denied_can_be_looked_up_all_the_same(agent, client, right):
+    agent.delete(exercise=right)
+    found = client.get("/api/v1/requests", params={"kind": right})
+    assert (found.status_code, [one["kind"] for one in found.json()["requests"]]) == (200, [right])

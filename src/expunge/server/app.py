@@ -26,7 +26,7 @@ class Limits:
     """What one caller may ask for."""
 
     most_bytes: int = 64 * 2**20  # of a body
-    patience: float = 30.0  # seconds between two pieces of a body
+    patience: float = 30.0  # seconds for a body, and one more for every 10 kB of it
     per_second: float = 500.0  # requests of one caller to one process
     burst: float = 1000.0
 

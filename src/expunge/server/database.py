@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import InvalidFile
 
-VERSION = 1
+VERSION = 2
 
 _TABLES = """
 CREATE TABLE requests (

@@ -36,10 +36,10 @@ class Holds:
         with self._database.writing() as database:
             alike = {one.hash: one for one in self.of(wanted) if (one.reason, one.until) == (reason, until)}
             made = [alike.get(one) or Hold(str(uuid.uuid4()), one, reason, now, until, actor) for one in wanted]
-            for hold in made:
-                end = None if until is None else as_text(until)
-                values = (hold.id, hold.hash, reason, as_text(hold.since), end, hold.actor)
-                database.execute("INSERT OR IGNORE INTO holds VALUES (?, ?, ?, ?, ?, ?)", *values)
+            end = None if until is None else as_text(until)
+            for hold in (one for one in made if one.hash not in alike):
+                values = (hold.id, hold.hash, reason, as_text(now), end, actor)
+                database.execute("INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?)", *values)
         return made
 
     def release(self, id_: str) -> bool:

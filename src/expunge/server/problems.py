@@ -83,16 +83,16 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, ClientDisconnect):
         return Problem(400, "cut-off", "the body ended before its end")
     if isinstance(error, sqlite3.OperationalError | OSError):
-        full = "full" in str(error) or getattr(error, "errno", None) == errno.ENOSPC
+        full = error.errno == errno.ENOSPC if isinstance(error, OSError) else "full" in str(error)
         detail = "the disk is full" if full else "a file of the service or of the vault cannot be used now"
         return Problem(503, "disk-full" if full else "storage", detail, {"Retry-After": "1"})
     return Problem(500, "unexpected", "the service failed; its log tells which kind of error it was")
 
 
 async def answer(request: Request, error: Exception) -> JSONResponse:
-    """Answer an error; the log hears of those that nobody expected."""
+    """Answer an error; the log hears of those that somebody has to look at."""
     problem = problem_of(error)
-    if problem.status >= 500 and problem.kind == "unexpected":
+    if problem.kind in ("unexpected", "storage", "disk-full"):
         from .logs import log
 
         log("error", error=type(error).__name__)

@@ -16,7 +16,10 @@ State: TypeAlias = Literal["waiting", "held", "running", "done", "cancelled", "f
 STATES: tuple[State, ...] = get_args(State)
 OPEN: tuple[State, ...] = ("waiting", "held", "running")
 
-Kind: TypeAlias = Literal["erasure", "rectification", "addition", "readmission", "access", "portability"]
+Kind: TypeAlias = Literal[
+    "erasure", "rectification", "addition", "readmission",
+    "access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in",  # asked for by DRP, and denied
+]  # fmt: skip
 ERASURE: Kind = "erasure"
 Way: TypeAlias = Literal["api", "dashboard", "opendsr", "drp", "fides"]
 KEPT = timedelta(days=90)  # how long an idempotency key is known
@@ -26,8 +29,8 @@ KEPT = timedelta(days=90)  # how long an idempotency key is known
 class Asked:
     """What somebody asks for, before it has a number."""
 
-    kind: str
-    protocol: str
+    kind: Kind
+    protocol: Way
     regulation: Regulation
     reference: str = ""
     actor: str = ""

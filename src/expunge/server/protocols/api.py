@@ -139,7 +139,7 @@ async def add(
 
 
 async def _with_table(
-    request: Request, who: Who, kind: str, reference: str, carry_out: Callable[..., Receipt]
+    request: Request, who: Who, kind: Kind, reference: str, carry_out: Callable[..., Receipt]
 ) -> dict[str, Any]:
     service = service_of(request)
     async with uploaded(request, service.options.most_rows) as (data, mark):

@@ -17,14 +17,15 @@ from ..addresses import checked
 from ..agents import Agent, Agents, Refusal, read_directory
 from ..clocks import Regulation
 from ..problems import problem_of
-from ..queue import ERASURE, Asked, Entry
+from ..queue import ERASURE, Asked, Entry, Kind, Way
 from ..service import Service, Told
 
 router = APIRouter(prefix="/drp/v1", tags=["Data Rights Protocol"])
 
-PROTOCOL = "drp"
+PROTOCOL: Way = "drp"
 REVOKED = "revoked by the agent"
-_EXERCISES = ("deletion", "access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in")
+_RIGHTS: tuple[Kind, ...] = ("access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in")
+_EXERCISES: dict[Any, Kind] = {"deletion": ERASURE, **{right: right for right in _RIGHTS}}
 _TELLING = ("done", "cancelled", "refused")  # events after which the status is another
 _LONGEST = 200  # characters of an agent's name for a request
 _SIGNED = {
@@ -124,12 +125,12 @@ async def revoke(request: Request, request_id: str) -> Response:
 
 def _exercised(service: Service, agent: Agent, message: dict[str, Any]) -> Entry:
     wanted = message.get("exercise")
-    if wanted not in _EXERCISES:
+    if not isinstance(wanted, str) or wanted not in _EXERCISES:
         raise Refusal(400, f"exercise must be one of {', '.join(_EXERCISES)}", fatal=True)
     name = _text(message, "agent-request-id")
     facts = {"_agent": agent.id} | ({} if name is None else {"_agent_request_id": name})
     asked = Asked(
-        ERASURE if wanted == "deletion" else str(wanted), PROTOCOL, _regulation(service, message),
+        _EXERCISES[wanted], PROTOCOL, _regulation(service, message),
         actor=agent.name, outside=name or "", callbacks=_callbacks(service, message), facts=facts,
     )  # fmt: skip
     if wanted != "deletion":

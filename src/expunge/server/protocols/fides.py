@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field
 from ..access import Who, needs, service_of
 from ..bodies import media_type, parsed
 from ..problems import Problem
-from ..queue import ERASURE, Asked, Entry
+from ..queue import ERASURE, Asked, Entry, Way
 from ..service import Service
 from ..views import request_view
 from .credentials import needs_bare
@@ -30,7 +30,7 @@ from .identities import people_of
 from .models import validated
 
 router = APIRouter(prefix="/fides", tags=["Fides"])
-PROTOCOL = "fides"
+PROTOCOL: Way = "fides"
 Erase, Read, Secret = needs("erase"), needs("read"), needs_bare("erase")
 
 _FILES = ("config.yml", "dataset.yml")

@@ -14,13 +14,14 @@ from ...access import Who
 from ...clocks import as_text
 from ...logs import log
 from ...problems import Problem
-from ...queue import ERASURE, Asked, Entry
+from ...queue import ERASURE, Asked, Entry, Way
 from ...service import Service, Told
 from ..identities import people_of
 from .bodies import FORMAT, IDENTITY, Wanted, refusal, request_id
 from .keys import SigningFiles
 
-PROTOCOL, VERSION = "opendsr", "2.0"
+PROTOCOL: Way = "opendsr"
+VERSION = "2.0"
 PREFIX = "/opendsr/v2"
 _STATUS = {
     "waiting": "pending",
