@@ -157,6 +157,12 @@ class SigningFailed(ExpungeError):
     exit_code = 15
 
 
+class ClusterFailed(ExpungeError):
+    """A cluster that cannot be used, or that was lost; nothing was changed."""
+
+    exit_code = 16
+
+
 def positions(places: Sequence[int]) -> str:
     """Name places in a list, counted from one: up to ten of them."""
     shown = ", ".join(str(place + 1) for place in places[:10])

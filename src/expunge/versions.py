@@ -14,6 +14,21 @@ def version_line() -> str:
     return f"expunge {__version__} (native kernels: {about()})"
 
 
+def versions() -> dict[str, str]:
+    """The versions of expunge, Python and what decides about bits, by name: two processes with the same agree."""
+    from importlib import metadata
+
+    from . import __version__
+
+    there = {"expunge": __version__, "python": ".".join(map(str, sys.version_info[:2]))}
+    for name in ("numpy", "scipy", "pyarrow"):
+        try:
+            there[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            there[name] = "none"
+    return there
+
+
 def show_versions() -> None:
     """Print the versions of expunge, Python and the packages it stands on, and whether native kernels are in use.
 

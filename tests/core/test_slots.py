@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -5,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.encoding import placement
-from expunge.encoding.placement import draw_slots, free_slots, room
+from expunge.encoding.placement import BLOCK, CHUNK, Dealt, draw_slots, free_slots, room
+from expunge.encoding.shuffle import Shuffle
 from expunge.errors import InvalidInput, UnknownId
 from expunge.stores.ids import GONE, IdIndex, as_ids, slots_of_mentions
 
@@ -80,18 +82,74 @@ def test_an_index_without_ids_counts_and_leaves_the_slots_that_it_was_given_alon
     assert slots.tolist() == [5, 3, 4]
 
 
-@given(st.lists(st.integers(0, 9), max_size=30))
-def test_equal_words_are_sorted_as_they_came(drawn):
-    words = np.array(drawn, dtype=np.uint64)
-    assert placement._order(words).tolist() == sorted(range(len(drawn)), key=drawn.__getitem__)
-
-
 def test_slots_never_change_between_releases():
     assert draw_slots(KEY, 0, 10, 4).tolist() == GOLDEN[0]
     assert draw_slots(KEY, 10, 5, 4).tolist() == GOLDEN[1]
 
 
-GOLDEN = [[3, 2, 1, 7, 6, 8, 0, 4, 5, 10], [11, 13, 14, 9, 12]]
+GOLDEN = [[3, 0, 1, 5, 6, 2, 4, 11, 8, 7], [9, 13, 14, 10, 12]]
+
+
+sizes = st.one_of(
+    st.integers(0, 30), st.sampled_from([CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7, BLOCK + 5 * CHUNK + 3])
+)
+
+
+@examples(60)
+@given(keys, st.lists(sizes, min_size=1, max_size=4), st.integers(1, 25), st.randoms(use_true_random=False))
+def test_slots_and_numbers_of_rows_are_inverse_of_any_part_alone(key, counts, shards, random):
+    starts = np.cumsum([0, *counts]).tolist()
+    dealt = Dealt(key, shards, tuple(starts[:-1]), starts[-1])
+    rows = np.arange(dealt.drawn)
+    slots = dealt.slots(rows)
+    np.testing.assert_array_equal(slots, np.concatenate(batches(key, counts, shards)))
+    np.testing.assert_array_equal(dealt.rows(slots), rows)
+    assert {*slots.tolist(), *free_slots(key, dealt.drawn, shards).tolist()} == set(range(room(dealt.drawn, shards)))
+    some = np.array(random.sample(range(dealt.drawn), min(7, dealt.drawn)), dtype=np.int64)
+    np.testing.assert_array_equal(dealt.slots(some), slots[some])
+    np.testing.assert_array_equal(dealt.rows(slots[some]), some)
+
+
+@examples(30)
+@given(keys, st.integers(1, 25))
+def test_a_block_of_slots_has_whole_chunks_of_rows_but_for_its_edges(key, shards):
+    dealt = Dealt(key, shards, (0,), 3 * BLOCK)
+    rows = dealt.rows(np.arange(dealt.block, 2 * dealt.block))  # the second of at least three
+    chunks, counts = np.unique(rows // CHUNK, return_counts=True)
+    assert len(chunks) <= dealt.block // CHUNK + 2
+    assert (counts < CHUNK).sum() <= 2
+
+
+def test_a_sorted_table_is_dealt_over_all_of_itself():
+    """The rows of a stripe are as far apart as those of a draw of all rows: their mean varies as little."""
+    n, s = 40 * BLOCK, 20
+    means = Dealt(KEY, s, (0,), n).rows(np.arange(n)).reshape(-1, s).mean(axis=1) / n
+    assert means.std() < 1.2 * np.sqrt(1 / 12 / s)  # in the order of arrival it would be 4.5 times as much
+    lanes = Dealt(KEY, s, (0,), n).slots(np.arange(BLOCK)) % s  # a part of it goes to all lanes alike
+    assert np.bincount(lanes).std() < 3 * np.sqrt(BLOCK / s)
+
+
+@examples(60)
+@given(keys, st.integers(0, 2), st.integers(0, 2**64 - 1), st.integers(1, 3000))
+def test_a_shuffle_is_a_permutation_and_goes_back(key, kind, tweak, size):
+    shuffle, x = Shuffle.of(key), np.arange(size, dtype=np.uint64)
+    there = shuffle.forward(kind, np.uint64(tweak), np.uint64(size), x)
+    assert sorted(there.tolist()) == list(range(size))
+    np.testing.assert_array_equal(shuffle.backward(kind, np.uint64(tweak), np.uint64(size), there), x)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_all_orders_of_few_numbers_are_about_equally_likely(size):
+    draws = 100_000
+    tweaks = np.repeat(np.arange(draws, dtype=np.uint64), size)
+    x = np.tile(np.arange(size, dtype=np.uint64), draws)
+    orders = Shuffle.of(KEY).forward(2, tweaks, np.uint64(size), x).reshape(draws, size) @ 10 ** np.arange(
+        size, dtype=np.uint64
+    )
+    counts, freedom = np.unique(orders, return_counts=True)[1], math.factorial(size) - 1
+    assert len(counts) == freedom + 1
+    chi_square = ((counts - draws / len(counts)) ** 2 / (draws / len(counts))).sum()
+    assert chi_square < freedom + 4 * np.sqrt(2 * freedom)
 
 
 def test_a_batch_is_permuted():

@@ -46,8 +46,7 @@ from expunge.saving import files
 from expunge.vault import Vault
 from expunge.vault.disk.people import hashed
 from expunge.vault.ledger.ledger import Ledger
-from expunge.vault.requests import KINDS
-from expunge.vault.requests import plan as plans
+from expunge.vault.requests import KINDS, taking
 
 from support.disks import Unsynced
 from support.evidence import Evidence
@@ -409,7 +408,7 @@ def main() -> None:
         os.execve(sys.executable, sys.orig_argv, os.environ | ONE_THREAD)  # noqa: S606 - ourselves
     faulthandler.enable()
     files.system = Unsynced()
-    plans.MOST_SEGMENTS = 3  # to merge people often
+    taking.MOST_SEGMENTS = 3  # to merge people often
     with tempfile.TemporaryDirectory(prefix="expunge-killing-", ignore_cleanup_errors=True) as folder:
         torture = Torture(Path(folder), asked.seed, starved=asked.load)
         try:

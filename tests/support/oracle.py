@@ -182,12 +182,12 @@ class Oracle:
         return replace(self, blueprint=draw_blueprint(replace(Settings.of(self.model), **given), d, t))
 
     def _add(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
-        """Rows of who was erased are left out."""
-        kept = [(one, row) for one, row in zip(ids, rows, strict=True) if one not in self.erased]
-        slots = draw_slots(self.blueprint.key, self.slots_drawn, len(kept), self.blueprint.code.shards)
-        for (one, row), slot in zip(kept, slots.tolist(), strict=True):
-            self.rows.setdefault(one, []).append((slot, row))
-        return replace(self, slots_drawn=self.slots_drawn + len(kept))
+        """Rows of who was erased are left out: their slots stay empty."""
+        slots = draw_slots(self.blueprint.key, self.slots_drawn, len(ids), self.blueprint.code.shards)
+        for one, row, slot in zip(ids, rows, slots.tolist(), strict=True):
+            if one not in self.erased:
+                self.rows.setdefault(one, []).append((slot, row))
+        return replace(self, slots_drawn=self.slots_drawn + len(ids))
 
     def _rectify(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
         """The k-th row of an id takes the place of its k-th row."""

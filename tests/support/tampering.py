@@ -10,7 +10,7 @@ from expunge.vault.ledger.records import START, compose, parse
 
 from support.vaults import made, people, random_table, slots_of, weights
 
-WHO = "person-4"  # has two rows
+WHO = "person-6"  # has two rows, one for each learner
 
 
 EVERYONE = [*dict.fromkeys(people()), "new-1", "new-2", "nobody"]

@@ -32,6 +32,7 @@ from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.disk import folder as folders
 from expunge.vault.disk.people import hashed
 from expunge.vault.requests import plan as plans
+from expunge.vault.requests import taking
 
 from support.disks import Crash, used
 from support.faulty import Fault, Faulty
@@ -207,7 +208,7 @@ def _replaced(world: World, oracle: Oracle) -> Oracle:
 def _merged(world: World, root: Path, vault: Vault) -> None:
     """As many segments as there may be: the next batch makes one of all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "MOST_SEGMENTS", 2)
+        patch.setattr(taking, "MOST_SEGMENTS", 2)
         world.requests["more"].ask(vault)
 
 

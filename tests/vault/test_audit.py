@@ -58,16 +58,17 @@ def test_a_row_that_was_exchanged_with_its_checksum(vault):
 
 def test_bytes_where_a_row_was_erased(vault):
     rows = vault._writer.now.rows
-    slot = int(np.flatnonzero(~rows.live)[0])
-    with rows.path.open("r+b") as file:
-        os.pwrite(file.fileno(), b"\1", slot * rows.entry_bytes)
+    row = int(rows.layout.dealt.rows(np.flatnonzero(~rows.live[:])[:1])[0])
+    with rows.layout.path(0).open("r+b") as file:
+        os.pwrite(file.fileno(), b"\1", row * rows.layout.entry_bytes)
     assert found(vault) == {"rows": "there are bytes left where a row was erased"}
 
 
 def test_a_row_that_fails_its_checksum(vault):
     rows = vault._writer.now.rows
-    with rows.path.open("r+b") as file:
-        os.pwrite(file.fileno(), b"\1", int(np.flatnonzero(rows.live)[0]) * rows.entry_bytes)
+    row = int(rows.layout.dealt.rows(np.flatnonzero(rows.live)[:1])[0])
+    with rows.layout.path(0).open("r+b") as file:
+        os.pwrite(file.fileno(), b"\1", row * rows.layout.entry_bytes)
     assert set(found(vault)) == {"rows", "model"}
     assert "checksum" in found(vault)["rows"]
 
@@ -75,10 +76,10 @@ def test_a_row_that_fails_its_checksum(vault):
 def test_bits_of_slots_that_are_not_those_of_the_manifest(vault):
     writer = vault._writer
     live = writer.now.rows.live
-    slots = np.array([np.flatnonzero(live)[0], np.flatnonzero(~live)[0]])  # one more, one less: the number fits
-    live[slots] = ~live[slots]
-    writer.now.rows._write_bits(slots)
-    live[slots] = ~live[slots]
+    there, hole = np.flatnonzero(live)[:1], np.flatnonzero(~live[:])[:1]  # one more, one less: the number fits
+    live[there], live[hole] = False, True
+    writer.now.rows._write_bits(np.concatenate([there, hole]))
+    live[there], live[hole] = True, False
     assert found(vault)["rows"] == "the slots in use are not those of the manifest"
 
 

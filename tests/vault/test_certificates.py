@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
@@ -117,7 +118,8 @@ def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
     told = {name: content for name, content in everything(vault.places.vault).items() if not name.startswith("v.vault")}
     payloads = [json.dumps(unchecked(r.certificate)).encode() for r in vault.requests]
     with vault._writing() as writer:
-        manifest, X = writer.now.manifest, writer.now.rows.X
+        manifest, (X, _) = writer.now.manifest, writer.now.rows.take(np.flatnonzero(writer.now.rows.live))
+    assert X.all()
     values = {repr(value) for column in X.T for value in column.tolist() if value} | {
         repr(bound) for side in (manifest.inputs, manifest.targets) for bound in (*side.low, *side.high)
     }

@@ -139,7 +139,7 @@ def test_only_the_new_schema_and_blueprint_are_left(vault):
     vault.rebound({"x1": (-2, 2)})
     names = {path.name for path in vault.places.vault.iterdir()}
     assert {name for name in names if name.startswith(("schema", "blueprint"))} == {"schema.3", "blueprint.3"}
-    assert {"rows.1", "live.1", "people.1"} <= names
+    assert {"rows.1.0", "live.1", "people.1.0"} <= names
 
 
 def test_progress_is_told_up_to_all_rows(vault):

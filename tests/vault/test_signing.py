@@ -319,7 +319,7 @@ def test_a_training_whose_key_cannot_sign_is_refused_and_leaves_nothing(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held.pem", "held.pub"]
 
 
-@pytest.mark.parametrize("name", ["learner.0.2.0", "rows.2", None])
+@pytest.mark.parametrize("name", ["learner.0.2.0", "rows.2.0", None])
 def test_a_training_that_is_refused_changes_no_key(vault, tmp_path, monkeypatch, name):
     """A table that cannot be, or a disk that is full when a file is to be made."""
     from expunge.saving import files

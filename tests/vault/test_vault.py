@@ -111,7 +111,7 @@ def test_adding_often_merges_what_is_known_of_people_and_nothing_shows(tmp_path,
 
 
 @pytest.mark.parametrize("bounds", [None, (-3.0, 3.0)])
-def test_a_table_longer_than_a_block_is_learned_block_by_block(tmp_path, rng, bounds):
+def test_a_table_longer_than_a_block_is_learned_as_in_memory(tmp_path, rng, bounds):
     n, more = BLOCK_ROWS + 1000, BLOCK_ROWS + 10
     X, y = rng.uniform(-1, 1, (n + more, 2)), rng.uniform(-1, 1, n + more)
     X[BLOCK_ROWS + 7, 0], X[n + 5, 1] = 1.5, -1.5  # in a later block a bound moves, if it is observed
@@ -119,13 +119,10 @@ def test_a_table_longer_than_a_block_is_learned_block_by_block(tmp_path, rng, bo
     model = small(features=None, shards=10, rate=5, bounds=bounds, target_bounds=bounds)
     vault = Vault.create(tmp_path / "v.vault", table(ids[:n], X[:n], y[:n]), target="y", id="who", model=model)
     memory = small(features=None, shards=10, rate=5, bounds=bounds, target_bounds=bounds)
-    blocks = [slice(0, BLOCK_ROWS), slice(BLOCK_ROWS, n), slice(n, n + BLOCK_ROWS), slice(n + BLOCK_ROWS, n + more)]
-    for block in blocks[:2]:
-        memory.partial_fit(X[block], y[block], ids=ids[block])
+    memory.fit(X[:n], y[:n], ids=ids[:n])
     assert bits(vault) == bits(memory)
     vault.add(table(ids[n:], X[n:], y[n:]))
-    for block in blocks[2:]:
-        memory.partial_fit(X[block], y[block], ids=ids[block])
+    memory.partial_fit(X[n:], y[n:], ids=ids[n:])
     assert bits(vault) == bits(memory)
     gone = [0, BLOCK_ROWS // 2 - 1, BLOCK_ROWS // 2, (BLOCK_ROWS + 7) // 2, (n + 5) // 2, (n + more - 1) // 2]
     assert vault.unlearn(gone).learners == memory.unlearn(gone).learners

@@ -168,7 +168,7 @@ def test_the_search_finds_every_trace_where_it_is(scene, observed):
     new = old.oracle.after(requests(observed)["unlearn the extremes"])
     wanted = gone(old.oracle, new)
     there = survivors(old.root, wanted | old.secrets)
-    rows, manifest = f"{NAME}/rows.1", f"{NAME}/{Folder(old.path).current().name}"
+    rows, manifest = f"{NAME}/rows.1.0", f"{NAME}/{Folder(old.path).current().name}"
     ensembles = [oracle.ensemble for oracle in (old.oracle, new)]
     learners = enumerate(Folder(old.path).current().learners)
     touched = [part.name for j, part in learners if len({one.fingerprint(j) for one in ensembles}) == 2]

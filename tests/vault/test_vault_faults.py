@@ -124,9 +124,9 @@ def test_a_recovery_that_fails_is_recovered_from(world, command):
 @pytest.mark.parametrize(
     ("name", "kind", "operation"),
     [
-        ("unlearn", "sync", "sync people.1"),  # the tombstone could be read, so it was not written again
-        ("unlearn", "torn", "write people.1"),  # a torn entry failed its checksum for ever
-        ("readmit", "torn", "write people.1"),
+        ("unlearn", "sync", "sync people.1.0"),  # the tombstone could be read, so it was not written again
+        ("unlearn", "torn", "write people.1.0"),  # a torn entry failed its checksum for ever
+        ("readmit", "torn", "write people.1.0"),
         ("create", "stop", "sync identity.json"),  # it could be read, so it was not synced again
         ("create", "sync", "sync small.ledger"),  # cleaning up left a ledger whose folder had no identity
         ("create", "error", "sync small.ledger"),  # an error of cleaning up hid that a sync had failed

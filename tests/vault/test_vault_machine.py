@@ -17,7 +17,7 @@ from expunge.vault import Vault
 from expunge.vault.certificates.jws import checked, load_public
 from expunge.vault.disk.folder import Folder
 from expunge.vault.ledger.ledger import Ledger
-from expunge.vault.requests import plan as plans
+from expunge.vault.requests import taking
 
 from support.disks import Crash, Ending, used
 from support.oracle import Oracle, Request, plain_slots_sum
@@ -351,7 +351,7 @@ class VaultMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True, scope="module")
 def _merged_often():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "MOST_SEGMENTS", 3)
+        patch.setattr(taking, "MOST_SEGMENTS", 3)
         yield
 
 

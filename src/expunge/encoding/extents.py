@@ -4,7 +4,7 @@ An observed bound is the least or the largest value of the rows there are. How m
 most changes are known to leave it where it is without a look at the other rows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,17 @@ class Extent:
         at_high += np.where(high == self.bounds.high, self.at_high, 0)
         return Extent(Bounds(low, high, self.bounds.unit), at_low, at_high)
 
+    def and_those(self, parts: "Iterable[Extent]") -> "Extent":
+        """The extent of no rows, which this is, with all rows that the parts are of."""
+        extent = self
+        for part in parts:
+            if (part.at_low > 0).all():
+                both = extent.widened(np.array([part.bounds.low, part.bounds.high]))
+                at_low = [np.where(one.bounds.low == both.bounds.low, one.at_low, 0) for one in (extent, part)]
+                at_high = [np.where(one.bounds.high == both.bounds.high, one.at_high, 0) for one in (extent, part)]
+                extent = Extent(both.bounds, sum(at_low) - self.at_low, sum(at_high) - self.at_high)
+        return extent
+
     def replaced(self, old: Floats, new: Floats) -> "Extent | None":
         """The extent with rows ``old`` gone and ``new`` there, or None if a bound may have moved: measure again."""
         low, high = self.bounds.low, self.bounds.high
@@ -77,6 +88,16 @@ class Extents:
     def widened(self, X: Floats, y: Floats) -> "Extents":
         """The extents with more rows."""
         return Extents(self.inputs.widened(X), self.targets.widened(y))
+
+    def and_those(self, parts: "Sequence[Extents]") -> "Extents":
+        """The extents of no rows, which these are, with all rows that the parts are of."""
+        inputs = self.inputs.and_those(part.inputs for part in parts)
+        return Extents(inputs, self.targets.and_those(part.targets for part in parts))
+
+    def same_bounds(self, other: "Extents") -> bool:
+        """Whether the bounds in force are the same."""
+        sides = ((self.inputs.bounds, other.inputs.bounds), (self.targets.bounds, other.targets.bounds))
+        return all(np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high) for a, b in sides)
 
     def replaced(self, old: tuple[Floats, Floats], new: tuple[Floats, Floats]) -> "Extents | None":
         """The extents after a change of rows (X, y), or None if a bound moved."""

@@ -15,7 +15,7 @@ from ..errors import InvalidSetting
 Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.RandomState | None
 Key: TypeAlias = NDArray[np.uint64]  # (2,)
 
-BATCH, LANES, SEEDS = range(3)  # the streams of a model's key: who comes when, lanes of a stripe, learners' seeds
+DEAL, SEEDS = range(2)  # the streams of a model's key: slots, learners' seeds
 
 
 def as_generator(seed: Seed) -> np.random.Generator:

@@ -74,3 +74,11 @@ def matrix(limbs: Limbs, scales: Floats, w: int) -> Floats: ...
 def ridge(
     limbs: Limbs, scales: Floats, w: int, targets: int, alpha: float, intercept: bool, large: float, room: Floats | None
 ) -> Floats | None: ...
+def shuffled(
+    rounds: NDArray[np.uint64],
+    kind: np.uint64,
+    tweak: NDArray[np.uint64],
+    size: NDArray[np.uint64],
+    x: NDArray[np.uint64],
+    backward: bool,
+) -> NDArray[np.uint64]: ...

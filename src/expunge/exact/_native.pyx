@@ -2,7 +2,7 @@
 """The loops of ``kernels.c`` on NumPy's arrays. Callers are inside the package (`native`): only shapes are checked."""
 
 from libc.math cimport ldexp
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from scipy.linalg.cython_blas cimport dsyrk
@@ -96,6 +96,9 @@ cdef extern from "kernels.h" nogil:
         Py_ssize_t, double *, double *, Py_ssize_t, Py_ssize_t, Py_ssize_t *,
     )
     void expunge_clear(double *, Py_ssize_t)
+    void expunge_shuffle(
+        const uint64_t *, Py_ssize_t, uint64_t, const uint64_t *, const uint64_t *, uint64_t *, Py_ssize_t, int
+    )
 
 
 cdef class Scratch:
@@ -616,3 +619,18 @@ cdef int _check(bint fits) except -1:
     if not fits:
         raise ValueError("arrays do not fit each other")
     return 0
+
+
+def shuffled(const uint64_t[::1] rounds, uint64_t kind, tweak, size, x, bint backward):
+    """Keyed permutations of numbers, each below its size: see `encoding/shuffle.py`."""
+    cdef const uint64_t[::1] tweaks = np.ascontiguousarray(tweak), sizes = np.ascontiguousarray(size)
+    out = np.array(x, dtype=np.uint64)
+    cdef uint64_t[::1] numbers = out
+    if tweaks.shape[0] != numbers.shape[0] or sizes.shape[0] != numbers.shape[0]:
+        raise ValueError("each number has a tweak and a size")
+    if numbers.shape[0]:
+        with nogil:
+            expunge_shuffle(
+                &rounds[0], rounds.shape[0], kind, &tweaks[0], &sizes[0], &numbers[0], numbers.shape[0], backward
+            )
+    return out

@@ -470,3 +470,68 @@ void expunge_wipe(double *numbers, ptrdiff_t n)
     memset(numbers, 0, (size_t)n * sizeof *numbers);
     __asm__ __volatile__("" : : "r"(numbers) : "memory"); /* as far as the compiler knows, somebody reads them */
 }
+
+/* Keyed permutations: see `encoding/shuffle.py`. Integers modulo 2^64 throughout, and one square root. */
+
+static const uint64_t ODD = 0x9E3779B97F4A7C15u;
+
+INLINE uint64_t mixed(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* Once through the network, for up to BLOCK numbers that lie side by side. */
+CLONES static void network(const uint64_t *rounds, ptrdiff_t count, const uint64_t *hashed, const uint64_t *sizes,
+                           uint64_t *numbers, ptrdiff_t n, int backward)
+{
+    uint64_t halves[2][BLOCK], sides[2][BLOCK];
+    for (ptrdiff_t i = 0; i < n; i++) {
+        sides[0][i] = (uint64_t)sqrt((double)sizes[i]) + 1;
+        sides[1][i] = (sizes[i] - 1) / sides[0][i] + 1;
+        halves[0][i] = numbers[i] / sides[1][i];
+        halves[1][i] = numbers[i] % sides[1][i];
+    }
+    for (ptrdiff_t step = 0; step < count; step++) {
+        ptrdiff_t k = backward ? count - 1 - step : step;
+        uint64_t *one = halves[k % 2], *side = sides[k % 2], *other = halves[1 - k % 2];
+        for (ptrdiff_t i = 0; i < n; i++) {
+            uint64_t by = ((mixed(other[i] * ODD + (hashed[i] + rounds[k])) >> 32) * side[i]) >> 32;
+            uint64_t moved = one[i] + (backward ? side[i] - by : by);
+            one[i] = moved >= side[i] ? moved - side[i] : moved;
+        }
+    }
+    for (ptrdiff_t i = 0; i < n; i++)
+        numbers[i] = halves[0][i] * sides[1][i] + halves[1][i];
+}
+
+void expunge_shuffle(const uint64_t *rounds, ptrdiff_t count, uint64_t kind, const uint64_t *tweaks,
+                     const uint64_t *sizes, uint64_t *numbers, ptrdiff_t n, int backward)
+{
+    for (ptrdiff_t first = 0; first < n; first += BLOCK) {
+        ptrdiff_t some = n - first < BLOCK ? n - first : BLOCK, left = some;
+        uint64_t hashed[BLOCK], size[BLOCK], number[BLOCK];
+        ptrdiff_t place[BLOCK];
+        for (ptrdiff_t i = 0; i < some; i++) {
+            hashed[i] = mixed(tweaks[first + i] * ODD + kind);
+            size[i] = sizes[first + i];
+            number[i] = numbers[first + i];
+            place[i] = first + i;
+        }
+        while (left > 0) { /* what is beyond its size goes through it again */
+            network(rounds, count, hashed, size, number, left, backward);
+            ptrdiff_t beyond = 0;
+            for (ptrdiff_t i = 0; i < left; i++) {
+                numbers[place[i]] = number[i];
+                if (number[i] >= size[i]) {
+                    hashed[beyond] = hashed[i];
+                    size[beyond] = size[i];
+                    number[beyond] = number[i];
+                    place[beyond++] = place[i];
+                }
+            }
+            left = beyond;
+        }
+    }
+}

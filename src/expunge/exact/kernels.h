@@ -132,4 +132,9 @@ void expunge_clear(double *sums, ptrdiff_t w);
 /* Zeros that no compiler leaves out. */
 void expunge_wipe(double *numbers, ptrdiff_t n);
 
+/* Keyed permutations of numbers below their sizes, in place: the network of `encoding/shuffle.py`, with the hash of one
+   `tweak` each. `rounds` are words of the key, `count` of them, and `kind` another. */
+void expunge_shuffle(const uint64_t *rounds, ptrdiff_t count, uint64_t kind, const uint64_t *tweaks,
+                     const uint64_t *sizes, uint64_t *numbers, ptrdiff_t n, int backward);
+
 #endif

@@ -83,6 +83,19 @@ class Moments:
         rows, coded_rows = _counts(*changes)
         return Moments(limbs, self.rows + rows, held(self.coded_rows + coded_rows))
 
+    def plus(self, other: "Moments") -> "Moments":
+        """The moments of the coded rows of both."""
+        coded_rows = held(self.coded_rows + other.coded_rows)
+        kind = limb_type(coded_rows)
+        limbs = self.limbs.astype(kind) + other.limbs.astype(kind, copy=False)
+        return Moments(limbs, self.rows + other.rows, coded_rows)
+
+    def minus(self, other: "Moments") -> "Moments":
+        """The moments without the coded rows of the other, all of which are in these."""
+        kind = limb_type(self.coded_rows)
+        limbs = self.limbs.astype(kind) - other.limbs.astype(kind, copy=False)
+        return Moments(limbs, self.rows - other.rows, self.coded_rows - other.coded_rows)
+
     def exchanged(self, before: Floats, after: Floats, rows: int) -> "Moments":
         """The moments with one coded row in the place of another, (1, w) or none each, and so many rows more."""
         native = kernels()

@@ -10,23 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encoding.encoder import Encoder
+from ..stores.bits import Live, hash_of_slots
 
-DIGEST_VERSION = 4
+DIGEST_VERSION = 5
 
 
-def digest(encoder: Encoder, described: dict[str, Any], live: NDArray[np.bool_], fingerprints: Sequence[bytes]) -> str:
+def digest(encoder: Encoder, described: dict[str, Any], live: Live, fingerprints: Sequence[bytes]) -> str:
     """SHA-256 over the public parameters, the slots in use and each learner's fingerprint: 64 hex characters.
 
     ``described`` is what is public of aggregate and rule, as plain JSON values.
     """
-    slots = np.packbits(live).tobytes().rstrip(b"\0")  # empty slots at the end do not count
     if (known := _known.get(encoder)) is None:
         arrays = [f"{array.dtype.str}{array.shape}".encode() + array.tobytes() for array in _public_arrays(encoder)]
         known = _known[encoder] = _public_values(encoder), b"".join(map(_hash, arrays))
     values, arrays_hashed = known
     header = json.dumps(values | described, sort_keys=True).encode()
     # A hash per part: no byte can move from one to the next.
-    return _hash(b"".join([_hash(header), arrays_hashed, *map(_hash, (slots, *fingerprints))])).hex()
+    return _hash(b"".join([_hash(header), arrays_hashed, hash_of_slots(live), *map(_hash, fingerprints)])).hex()
 
 
 def _hash(part: bytes) -> bytes:

@@ -19,8 +19,9 @@ from ..exact.threads import one_blas_thread, spread
 from ..stores.change import Change
 from ..stores.store import Store
 from .digest import digest
-from .rules import SPREAD_ROWS, RidgeRule, Rule
+from .rules import SPREAD_ROWS, RidgeRule, Rule, touches_most
 from .settings import Aggregate
+from .summing import moments_of, summed_stripes
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,8 @@ class Ensemble:
     def changed(self, change: Change) -> tuple["Ensemble", list[int]]:
         """The ensemble after a change that its store has yet to carry out, and the learners that it touches."""
         touched = self.encoder.code.learners_of(change.slots)
+        if self.store.at_once(self.encoder) is not None and touches_most(self.encoder, self.store, change):
+            return Ensemble.learn(self.encoder, self.store, self.rule, self.aggregate, change), touched
         states, models, prints = self.states.copy(), self.models.copy(), self._prints.copy()
         # Of one row nothing is summed by BLAS, and who solves holds it to one thread.
         if len(change.slots) == 1:
@@ -63,6 +66,25 @@ class Ensemble:
         for j in touched:
             prints[j] = None
         return Ensemble(self.encoder, self.store, self.rule, self.aggregate, states, models, prints), touched
+
+    def extended(self, store: Store, stripes: range, had: range, touched: list[int]) -> "Ensemble":
+        """The ensemble on a store that has more rows in some stripes, which touch these learners.
+
+        Of these stripes its own store has rows in ``had`` at most.
+        """
+        with one_blas_thread():
+            every = len(touched) == len(self.states)
+            before = moments_of(self.encoder, self.store, had, learners=touched)
+            after = (
+                summed_stripes(self.encoder, store, stripes)
+                if every
+                else moments_of(self.encoder, store, stripes, learners=touched)
+            )
+            states, models, prints = self.states.copy(), self.models.copy(), self._prints.copy()
+            for j, old, new in zip(touched, before, after, strict=True):
+                states[j], prints[j] = states[j].minus(old).plus(new), None
+                models[j] = self.rule.model(states[j], self.encoder)
+        return Ensemble(self.encoder, store, self.rule, self.aggregate, states, models, prints)
 
     def _relearn(self, touched: list[int], change: Change, states: list[Any], models: list[Any]) -> None:
         for j in touched:

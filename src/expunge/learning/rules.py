@@ -9,7 +9,7 @@ import numpy as np
 from ..encoding.codes import Code
 from ..encoding.encoder import Encoder
 from ..encoding.randomness import Key
-from ..exact.arrays import WHOLE, Floats, Part
+from ..exact.arrays import Floats
 from ..exact.moments import Moments
 from ..exact.ridge import OneRow, relearned, ridge_weights
 from ..exact.tally import Room, Tally
@@ -17,6 +17,7 @@ from ..exact.threads import spread, workers
 from ..stores.change import Change
 from ..stores.store import Store
 from .settings import Aggregate
+from .summing import summed_stripes, tally_of
 
 SPREAD_ROWS = 512  # rows for which another thread is worth its start
 
@@ -67,12 +68,15 @@ class RidgeRule:
     def learned(
         self, encoder: Encoder, store: Store, change: Change | None = None
     ) -> list[tuple[Moments, Floats | None]]:
+        if store.at_once(encoder) is not None:
+            states = summed_stripes(encoder, store, range(store.live.size // encoder.code.shards), change)
+            return [(state, self.model(state, encoder)) for state in states]
         r, n = encoder.code.learners, workers(store.live.size // SPREAD_ROWS)
         shared_out = 0 if n > r else r - r % n  # whole learners for each thread; the rows of the others are shared out
 
         def some(k: int, n: int) -> list[tuple[Moments, Floats | None]]:
             room = Room()
-            tallies = (_tally(encoder, store, j, change, room=room) for j in range(k, shared_out, n))
+            tallies = (tally_of(encoder, store, j, change, room=room) for j in range(k, shared_out, n))
             states = (Moments.of(tally, last=True) for tally in tallies)
             learned = [(state, self.model(state, encoder, room.square(encoder.width))) for state in states]
             room.wipe()
@@ -87,7 +91,7 @@ class RidgeRule:
         """The state of one learner, its rows shared out to threads."""
 
         def part(k: int, n: int) -> Tally:
-            return _tally(encoder, store, learner, change, part=(k, n))
+            return tally_of(encoder, store, learner, change, part=(k, n))
 
         return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS), last=True)
 
@@ -104,7 +108,7 @@ class RidgeRule:
         if len(change.slots) == 1:
             ((before, after),) = store.touched(encoder, learner, change)
             return state.exchanged(before.rows, after.rows, after.members - before.members)
-        if _touches_most(store, change, encoder.code.shards, state.coded_rows):
+        if touches_most(encoder, store, change, state.coded_rows):
             return self.learn(encoder, store, learner, change)
 
         def part(k: int, n: int) -> Tally:
@@ -142,33 +146,14 @@ class RidgeRule:
 RuleOf: TypeAlias = Callable[[Key], Rule]  # brings the rule of a learner that is not ours; the key seeds it
 
 
-def _tally(
-    encoder: Encoder,
-    store: Store,
-    learner: int,
-    change: Change | None,
-    *,
-    part: Part = WHOLE,
-    room: Room | None = None,
-) -> Tally:
-    """The coded rows of a learner, summed, or a share of them."""
-    tally = Tally(encoder.width, room)
-    column, table = encoder.column(learner), store.table(encoder)
-    if change is None and column is not None and table is not None:
-        (k, n), shards = part, encoder.code.shards
-        stripes = store.live.size // shards
-        tally.add_stripes(column, table, shards, range(stripes * k // n, stripes * (k + 1) // n))
-        return tally
-    for block in store.shard(encoder, learner, change, part=part):
-        tally.add(block.rows, block.members)
-    return tally
-
-
-def _touches_most(store: Store, change: Change, shards: int, coded_rows: int) -> bool:
+def touches_most(encoder: Encoder, store: Store, change: Change, coded_rows: int | None = None) -> bool:
     """Whether the coded rows in which rows go or are replaced, before and after, are more than all that there are."""
+    shards = encoder.code.shards
+    coded_rows = store.live.size // shards if coded_rows is None else coded_rows
     if 2 * len(change.slots) <= coded_rows:
         return False
-    return 2 * len(np.unique(change.slots[store.live[change.slots]] // shards)) > coded_rows
+    stripes = np.sort(change.slots[store.live[change.slots]] // shards)
+    return 2 * int(np.count_nonzero(np.diff(stripes, prepend=-1))) > coded_rows
 
 
 def _one_row(encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, OneRow] | None:

@@ -13,6 +13,7 @@ import numpy as np
 from ..encoding.extents import Extents
 from ..encoding.placement import draw_slots, room
 from ..exact.arrays import Slots
+from ..stores.bits import count_set
 from ..stores.change import Change
 from ..stores.coded import Coded
 from ..stores.rows import Rows
@@ -32,9 +33,21 @@ class State:
     rows: int  # rows learned and not unlearned
 
     @classmethod
-    def learn(cls, blueprint: Blueprint, rows: Rows, drawn: int, change: Change | None = None) -> Self:
-        """Train from scratch on rows in their slots, as they are or as they will be after a change."""
-        extents = blueprint.measured(rows, change)
+    def learn(
+        cls,
+        blueprint: Blueprint,
+        rows: Rows,
+        drawn: int,
+        change: Change | None = None,
+        *,
+        extents: Extents | None = None,
+    ) -> Self:
+        """Train from scratch on rows in their slots, as they are or as they will be after a change.
+
+        Whoever has measured the rows brings their ``extents``.
+        """
+        if extents is None:
+            extents = blueprint.measured(rows, change)
         encoder = blueprint.encoder(extents)
         store: Store = rows if blueprint.keep == "rows" else Coded.of(encoder, rows, blueprint.print_key)
         ensemble = Ensemble.learn(encoder, store, blueprint.rule, blueprint.aggregate, change)
@@ -49,6 +62,19 @@ class State:
         """The state with room for more rows, and the slots that they get."""
         slots = draw_slots(self.blueprint.key, self.drawn, rows, self.blueprint.code.shards)
         return self.grown(self.drawn + rows), slots
+
+    def extended(self, rows: Rows, drawn: int, extents: Extents, touched: list[int]) -> "tuple[State, bool]":
+        """The state with one batch more, and whether a bound moved.
+
+        ``rows`` has all rows, of which those of the batch, with these ``extents``, touch these learners.
+        """
+        both = self.blueprint.measured().and_those([self.extents, extents])
+        if not self.extents.same_bounds(both):
+            return State.learn(self.blueprint, rows, drawn, extents=both), True
+        s = self.blueprint.code.shards
+        stripes, had = range(self.drawn // s, room(drawn, s) // s), range(self.drawn // s, room(self.drawn, s) // s)
+        ensemble = self.ensemble.extended(rows, stripes, had, touched)
+        return State(self.blueprint, ensemble, both, drawn, count_set(rows.live)), False
 
     def after(self, change: Change) -> "Outcome":
         """What a change leads to. Nothing is overwritten yet."""
@@ -76,7 +102,7 @@ class State:
 
 def _count(rows: Rows, change: Change | None) -> int:
     """How many rows there are, or will be after a change."""
-    return int(np.count_nonzero(rows.live)) + (0 if change is None else _gain(rows, change))
+    return count_set(rows.live) + (0 if change is None else _gain(rows, change))
 
 
 def _gain(store: Store, change: Change) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..encoding.encoder import Encoder
 from ..errors import InvalidInput
 from ..exact.arrays import WHOLE, Floats, Integers, Part, Slots, cut
+from ..exact.moments import Moments
 from .change import Change, Touch
 from .rows import Rows
 from .store import CodedBlock, padded
@@ -89,6 +90,15 @@ class Coded:
 
     def table(self, encoder: Encoder) -> None:
         return None
+
+    def at_once(self, encoder: Encoder) -> None:
+        return None
+
+    def summed(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+        return None
+
+    def stripes(self, shards: int, stripes: range, change: Change | None = None) -> Rows:
+        return self.as_rows()
 
     def _members(self) -> NDArray[np.bool_]:
         return self.live.reshape(self.q.shape[1], -1)  # (stripes, s)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from ..encoding.codes import Column
 from ..encoding.encoder import Encoder
 from ..exact.arrays import WHOLE, Floats, Part, Slots, cut, unsigned_zeros
+from ..exact.moments import Moments
+from .bits import Live
 from .change import Change, Touch
 from .store import CodedBlock, Stripe, padded
 
@@ -16,7 +18,7 @@ from .store import CodedBlock, Stripe, padded
 class Rows:
     """The rows themselves, in slot order. X and y may be memory maps."""
 
-    def __init__(self, X: Floats, y: Floats, live: NDArray[np.bool_]) -> None:
+    def __init__(self, X: Floats, y: Floats, live: Live) -> None:
         self.X, self.y, self.live = X, y, live  # (slots, d), (slots, t), (slots,)
         # Whether rows may be read where they lie; who derives a store from this may have a say in what `take` returns.
         self._whole = type(self) is Rows and X.flags.c_contiguous and y.flags.c_contiguous
@@ -59,8 +61,27 @@ class Rows:
         X, y = self.take(slots[live])
         return *encoder.as_column_takes(X, y), live, -1
 
-    def table(self, encoder: Encoder) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
+    def table(self, encoder: Encoder) -> tuple[Floats, Floats, Live] | None:
         return (self.X, self.y, self.live) if self._whole and encoder.plain else None
+
+    def at_once(self, encoder: Encoder) -> int | None:
+        return None
+
+    def summed(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+        return None
+
+    def stripes(self, shards: int, stripes: range, change: Change | None = None) -> "Rows":
+        first, last = stripes.start * shards, stripes.stop * shards
+        live = self.live[first:last].copy()
+        here = None if change is None else change.between(first, last)
+        if here is not None:
+            live[here.slots - first] = False  # a row that goes is not read: where a bound moved, it may be far outside
+        X, y = np.zeros((last - first, self.X.shape[1])), np.zeros((last - first, self.y.shape[1]))
+        X[live], y[live] = self.take(first + np.flatnonzero(live))
+        if here is not None and here.X is not None and here.y is not None:
+            at = here.slots - first
+            X[at], y[at], live[at] = here.X, here.y, True
+        return Rows(X, y, live)
 
     def _coded(
         self,

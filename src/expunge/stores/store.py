@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from ..encoding.encoder import Encoder
 from ..exact.arrays import WHOLE, Floats, Part, Slots
+from ..exact.moments import Moments
+from .bits import Live
 from .change import Change
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class CodedBlock:
 class Store(Protocol):
     """What is kept of the rows."""
 
-    live: NDArray[np.bool_]  # (slots,): which slots have a row; the slots fill whole stripes
+    live: Live  # (slots,): which slots have a row; the slots fill whole stripes
 
     def shard(
         self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
@@ -61,8 +63,17 @@ class Store(Protocol):
     def stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe | None:
         """The rows that share a coded row of a learner with this slot, for its native column; None if none are kept."""
 
-    def table(self, encoder: Encoder) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
+    def table(self, encoder: Encoder) -> tuple[Floats, Floats, Live] | None:
         """X, y and live, for a native column to read all rows of a learner where they lie; None if it cannot."""
+
+    def at_once(self, encoder: Encoder) -> int | None:
+        """Stripes whose rows are best read together, for all learners; None if each learner may read its own."""
+
+    def summed(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+        """The moments of every learner over stripes, if others compute them; after a change in order, if any."""
+
+    def stripes(self, shards: int, stripes: range, change: Change | None = None) -> "Rows":
+        """The rows of some stripes, as they are or as they will be after a change in order, in memory."""
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         """Get ready to carry out a change; the function returned does it, and may be called twice."""

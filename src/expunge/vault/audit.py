@@ -8,11 +8,14 @@ from ..encoding.placement import free_slots
 from ..errors import ExpungeError
 from ..exact.arrays import Floats, cut
 from ..learning.state import State
+from ..stores.bits import Bits
 from .certificates.anchors import Anchor
 from .certificates.jws import PublicKey
 from .certificates.payload import commitment
-from .disk.rowfile import read_bits
-from .disk.slotsum import slots_sum
+from .disk.people import NOBODY
+from .disk.rowfile import RowFile, read_bits
+from .disk.runs import parts_of
+from .disk.segments import distinct
 from .disk.snapshot import load_moments
 from .ledger.history import history
 from .ledger.records import DONE
@@ -73,27 +76,39 @@ def _rows(writer: Writer) -> str:
     """Check that every row passes its checksum, and that where there is none there is nothing."""
     rows, manifest, blueprint = writer.now.rows, writer.now.manifest, writer.now.blueprint
     live = read_bits(rows.bits, len(rows.live))
-    counted = int(live.sum()), slots_sum(np.flatnonzero(live), rows.seal)
-    if not np.array_equal(live, rows.live) or counted != (manifest.rows, manifest.slots_sum):
+    if not np.array_equal(live.packed, rows.live.packed):
+        raise _Wrong("the slots in use are not those of the manifest")
+    counted = live.count(), RowFile(rows.layout, live).sum
+    if counted != (manifest.rows, manifest.slots_sum):
         raise _Wrong("the slots in use are not those of the manifest")
     if live[free_slots(blueprint.key, manifest.drawn, blueprint.code.shards)].any():
         raise _Wrong("there are rows in slots that were never given out")
-    for piece in cut(len(live), rows.width):
-        slots = np.arange(piece.start, piece.stop)
-        rows.take(slots[live[piece]])
-        if not rows.empty(slots[~live[piece]]):
+    for piece in cut(manifest.drawn, rows.width):
+        slots = rows.layout.dealt.slots(np.arange(piece.start, piece.stop))
+        there = live[slots]
+        rows.take(slots[there])
+        if rows.entries(np.arange(piece.start, piece.stop)[~there]).any():
             raise _Wrong("there are bytes left where a row was erased")
     return f"{manifest.rows:,} rows pass their checksums, {len(live) - manifest.rows:,} empty slots are empty"
 
 
 def _people(writer: Writer) -> str:
-    """Check that every row has one owner, and that the manifest counts them."""
-    slots, manifest = writer.now.people.slots(), writer.now.manifest
-    if not np.array_equal(np.sort(slots), np.flatnonzero(writer.now.rows.live)):
+    """Check that every row has one owner, and that the manifest counts them; one range of hashes after the other."""
+    people, manifest, live = writer.now.people, writer.now.manifest, writer.now.rows.live
+    owned, owners, erased = Bits.zeros(len(live)), 0, 0
+    parts = parts_of(sum(segment.count for segment in people.segments))
+    for part in range(parts):
+        hashes, slots = people.part(part, parts)
+        mine = np.sort(slots[slots >= 0])
+        if (mine >= len(live)).any() or owned[mine].any() or (np.diff(mine) == 0).any():
+            raise _Wrong("rows and their owners do not match")
+        owned[mine] = True
+        owners, erased = owners + distinct(hashes[slots >= 0]), erased + distinct(hashes[slots < NOBODY])
+    if not np.array_equal(owned.packed, live.packed):
         raise _Wrong("rows and their owners do not match")
-    if writer.now.people.count() != (manifest.owners, manifest.erased):
+    if (owners, erased) != (manifest.owners, manifest.erased):
         raise _Wrong("the manifest counts other people")
-    return f"{len(slots):,} rows have one owner each"
+    return f"{manifest.rows:,} rows have one owner each"
 
 
 def _model(writer: Writer, progress: Progress) -> str:

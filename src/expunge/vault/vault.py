@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Unpack
 
@@ -100,6 +101,7 @@ class Vault:
         group: bool = False,
         wait: float = 10.0,
         progress: Progress = silent,
+        client: Any = None,
         **said: Unpack[Said],
     ) -> "Vault":
         """Train a model on a table, in a new vault.
@@ -137,6 +139,8 @@ class Vault:
             Seconds to wait for another writer.
         progress : callable, optional
             Called with what is being done, how many rows more were done, and of how many.
+        client : distributed.Client or expunge.distributed.Cluster, optional
+            A cluster of Dask that helps; the result has the same bytes. None: this process alone.
         **said
             What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
             with ``in_certificate=True`` into the certificate, too.
@@ -149,15 +153,14 @@ class Vault:
         with undone_if_it_fails(places) as founding:
             vault = cls(places, founding.identity(wait, group=group), keys, wait=wait)
             writer = vault._writer
-            with writer.locked(wait):
+            with vault._helped(client), writer.locked(wait):
                 if writer.trained and not replace:
                     raise taken(places)
                 started = _clock(reads=True)
                 with writer.preparing():
-                    blocks = tables.read_blocks(data, wanted, targets=True, ids=True)
                     plan = Train.plan(
                         writer.site,
-                        blocks,
+                        data,
                         wanted,
                         blueprint,
                         planned=one_line("planned", planned),
@@ -274,9 +277,19 @@ class Vault:
             with self._writer.turns.taken(self._wait), unlocked(self._writer, self._wait, tidy=tidy):
                 yield self._writer
 
+    @contextmanager
+    def _helped(self, client: Any) -> Iterator[None]:
+        """Let a cluster help for a while."""
+        if client is None:
+            yield
+            return
+        workers = import_module("expunge.distributed").workers_of(client)  # by its name: it stands on this room
+        with self._writer.helped(workers):
+            yield
+
     # Requests
 
-    def unlearn(self, ids: Any, *, skip_unknown: bool = False, **said: Unpack[Said]) -> Receipt:
+    def unlearn(self, ids: Any, *, skip_unknown: bool = False, client: Any = None, **said: Unpack[Said]) -> Receipt:
         """Erase all rows of these ids: from the model, from the disk, for good.
 
         Parameters
@@ -285,12 +298,14 @@ class Vault:
             One id or many, in one request. An id that was erased before has the answer that it had then.
         skip_unknown : bool
             Whether to leave out ids that were never there. Otherwise one of them is an error and nothing is changed.
+        client : distributed.Client or expunge.distributed.Cluster, optional
+            As in `create`; it helps if so many rows go that most of the others are learned anew.
         **said
             What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
             with ``in_certificate=True`` into the certificate, too.
         """
         caller, started = Caller(**said), _clock()
-        with self._writing() as writer:
+        with self._helped(client), self._writing() as writer:
             named = look_up(writer.site, _known(writer, ids), skip_unknown=skip_unknown, way_out=OR_ATTEST)
             if not len(named.entries.live.slot):
                 return replace(self._again(named.earlier), skipped=named.skipped, notes=caller.unheard())
@@ -318,6 +333,7 @@ class Vault:
         clip: bool = False,
         skip_erased: bool = False,
         progress: Progress = silent,
+        client: Any = None,
         **said: Unpack[Said],
     ) -> Receipt:
         """Learn more rows.
@@ -330,16 +346,15 @@ class Vault:
             Whether to move values outside declared bounds to the bound, instead of refusing the table.
         skip_erased : bool
             Whether to leave out rows of ids that were erased, instead of refusing the table.
-        progress : callable, optional
+        progress, client : optional
             As in `create`.
         **said
             As in `unlearn`.
         """
         caller, started = Caller(**said), _clock(reads=True)
-        with self._writing() as writer:
+        with self._helped(client), self._writing() as writer:
             with writer.preparing():
-                blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
-                plan = Add.plan(writer.site, blocks, clip=clip, skip_erased=skip_erased, progress=progress)
+                plan = Add.plan(writer.site, data, clip=clip, skip_erased=skip_erased, progress=progress)
             return self._done(plan, caller, started)
 
     def readmit(self, ids: Any, *, skip_unknown: bool = False, **said: Unpack[Said]) -> Receipt:
@@ -534,7 +549,7 @@ class Vault:
         with self._looking() as writer:
             return holdings(writer.site, _known(writer, ids))
 
-    def verify(self, *, progress: Progress = silent, head: "Anchor | str | None" = None) -> Verdict:
+    def verify(self, *, progress: Progress = silent, head: "Anchor | str | None" = None, client: Any = None) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate.
 
         Parameters
@@ -543,6 +558,8 @@ class Vault:
             As in `create`.
         head : Anchor or str, optional
             A head that was kept outside, or its text: whether the ledger continues it.
+        client : distributed.Client or expunge.distributed.Cluster, optional
+            As in `create`.
         """
         from . import audit
 
@@ -551,7 +568,7 @@ class Vault:
 
             head = Anchor(head.strip())
         self._writer.forget()  # what is in memory proves nothing about the files
-        with self._looking(tidy=True) as writer:
+        with self._helped(client), self._looking(tidy=True) as writer:
             return audit.verify(writer, progress, head)
 
     def head(self) -> str:

@@ -22,18 +22,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-import numpy as np
-
-from ..encoding.placement import free_slots
+from ..encoding.encoder import Encoder
 from ..errors import ExpungeError, InvalidFile, Unfinished, VaultBusy
+from ..exact.moments import Moments
 from ..saving import files
 from ..saving.files import SyncFailed
+from ..stores.change import Change
 from .certificates.keyring import known_keys
 from .certificates.keys import Keys
 from .certificates.notary import Notary, now
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.leaves import Leaves
 from .disk.manifest import Manifest
+from .disk.rowfile import RowFile
 from .disk.snapshot import Model, Snapshot, load_people, load_snapshot
 from .ledger import forks
 from .ledger.ledger import Ledger
@@ -44,6 +45,7 @@ from .recovery import recover
 from .requests import Request
 from .requests.caller import Caller
 from .requests.plan import Plan, Site
+from .requests.taking import Workers
 
 
 class Writer:
@@ -56,6 +58,7 @@ class Writer:
         self.leaves = Leaves(places.leaves)
         self.trained: Snapshot | None = None  # what is loaded; None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
+        self.workers: Workers | None = None  # other processes that help with a request
         self.turns = Turns()
         self._stamp: object = None
         self._forgotten = False
@@ -66,7 +69,17 @@ class Writer:
     def site(self) -> Site:
         """Where the next request is planned."""
         known, leaves = self.notary.known, self.leaves
-        return Site(self.folder, self.identity, self.newest + 1, self.trained, known, leaves, self.check_process)
+        return Site(
+            self.folder,
+            self.identity,
+            self.newest + 1,
+            self.trained,
+            known,
+            leaves,
+            self.check_process,
+            self.workers,
+            self._summed,
+        )
 
     @property
     def now(self) -> Snapshot:
@@ -199,7 +212,7 @@ class Writer:
     def _after(self, plan: Plan, manifest: Manifest) -> Snapshot:
         """What a plan leads to, from memory; only new entries of people are read."""
         schema = self.now.schema if plan.charter is None else plan.charter.schema
-        people = self.now.people if plan.brings is None else load_people(self.folder, manifest)
+        people = self.now.people if plan.people is None else load_people(self.folder, manifest)
         return Snapshot(self.folder, Model(manifest, schema, plan.state), people)
 
     def finish(self, record: Record, request: Request, vault: Snapshot) -> None:
@@ -212,25 +225,35 @@ class Writer:
             self.notary.notes.append(note)
         self.notary.certify(record, vault.manifest, vault.state.ensemble.digest())
 
+    @contextmanager
+    def helped(self, workers: Workers) -> Iterator[None]:
+        """Let workers help with the request that this thread is about to make."""
+        before, self.workers = self.workers, workers
+        try:
+            yield
+        finally:
+            self.workers = before
+
+    def _summed(self, rows: RowFile, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+        """What workers have summed, if there are any now."""
+        return None if self.workers is None else self.workers.summed(rows, encoder, stripes, change)
+
     # What recovery shares
 
     def load(self, manifest: Manifest) -> Snapshot:
         """Read what a manifest names."""
         self.trained = load_snapshot(self.folder, manifest, None if self.trained is None else self.trained.model)
+        self.trained.rows.helpers = self._summed
         return self.trained
 
     def check_rows(self, vault: Snapshot) -> None:
         """Refuse a folder whose bits say other slots than its manifest: a hidden row would stay in the moments."""
-        if int(np.count_nonzero(vault.rows.live)) != vault.manifest.rows:
+        if vault.rows.live.count() != vault.manifest.rows:
             raise InvalidFile(f"{self.folder.path} is damaged: it has another number of rows than its manifest says")
         if vault.rows.sum != vault.manifest.slots_sum:
             raise InvalidFile(f"{self.folder.path} is damaged: it has rows in other slots than its manifest says")
 
     def tidy(self) -> None:
         """Wipe rows beyond those that count, which were being added when something failed, then all leftovers."""
-        now = self.now
-        free = free_slots(now.blueprint.key, now.state.drawn, now.blueprint.code.shards)
-        if not now.rows.empty(free):
-            now.rows.blank(free)
-        now.rows.trim()
-        self.folder.wipe_all_but(now.manifest)
+        self.now.rows.trim()
+        self.folder.wipe_all_but(self.now.manifest)

@@ -16,7 +16,9 @@ from ...saving.own import Beside, KeyBeside, VaultFolder
 from .manifest import MOST_BYTES, File, Manifest, manifest_name
 from .pointers import NO_POINTER, pointer, pointers_in
 
-_OURS = re.compile(r"(rows|live|people|schema|blueprint|learner|stage|adding|manifest)(\.\d+)+|current\.new")
+_STATE = "rows|live|people|schema|blueprint|learner|manifest"
+_PASSING = "owners|stage|adding|training"  # only while a request is prepared or carried out
+_OURS = re.compile(rf"({_STATE}|{_PASSING})(\.\d+)+|current\.new")
 _KEY_BYTES = 32
 
 

@@ -21,7 +21,7 @@ from ...errors import InvalidFile
 from ..ledger.records import Position
 from .fields import Word, fits
 
-VERSION = 7
+VERSION = 8
 MOST_BYTES = 2**26  # more than any manifest has
 _NO_SUM = b'"sum":""'
 _LEARNER = re.compile(r"learner\.\d+\.\d+\.[01]")
@@ -64,10 +64,20 @@ class Side:
 
 @dataclass(frozen=True)
 class Batch:
-    """A segment of people, and the number of its entries."""
+    """A file of rows, and the number of its entries."""
 
     name: str
     count: int
+
+
+@dataclass(frozen=True)
+class Owners:
+    """A segment of people: the number of its entries, and which of how many equal ranges of hashes it has."""
+
+    name: str
+    count: int
+    part: int = 0
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,9 @@ class Manifest:
     schema: File
     blueprint: File
     learners: tuple[Learner, ...]
-    people: tuple[Batch, ...]
+    segments: tuple[Batch, ...]  # the rows, in the order in which they came
+    batches: tuple[int, ...]  # the number of the first row of each batch: the slots follow from these and the key
+    people: tuple[Owners, ...]
     inputs: Side
     targets: Side
     stage: File | None  # corrected rows, until they are in their slots
@@ -130,11 +142,6 @@ class Manifest:
         return manifest_name(1 - self.page)
 
     @property
-    def rows_file(self) -> str:
-        """The file of the rows."""
-        return f"rows.{self.training}"
-
-    @property
     def live_file(self) -> str:
         """The file that says which slots have a row."""
         return f"live.{self.training}"
@@ -143,8 +150,10 @@ class Manifest:
     def names(self) -> set[str]:
         """Every file that is part of the state, but for the stage, which is not once the rows are in their slots."""
         files = (self.schema, self.blueprint)
-        batches = {part.name for part in self.learners} | {part.name for part in self.people}
-        return {file.name for file in files} | batches | {self.rows_file, self.live_file, self.name}
+        learners, rows, people = (
+            {part.name for part in parts} for parts in (self.learners, self.segments, self.people)
+        )
+        return {file.name for file in files} | learners | rows | people | {self.live_file, self.name}
 
     @property
     def spares(self) -> set[str]:
@@ -194,7 +203,9 @@ def _decoded(content: Mapping[str, Any]) -> Manifest:
         fields[name] = None if fields[name] is None else File(**fields[name])
     fields["keys"] = tuple(map(str, fields["keys"]))
     fields["learners"] = tuple(Learner(**learner) for learner in fields["learners"])
-    fields["people"] = tuple(Batch(**batch) for batch in fields["people"])
+    fields["segments"] = tuple(Batch(**batch) for batch in fields["segments"])
+    fields["batches"] = tuple(fields["batches"])
+    fields["people"] = tuple(Owners(**batch) for batch in fields["people"])
     for name in ("inputs", "targets"):
         unit = fields[name].pop("unit")
         fields[name] = Side(**{k: tuple(v) for k, v in fields[name].items()}, unit=unit)
@@ -222,6 +233,12 @@ def _check(manifest: Manifest) -> None:
             raise ValueError("a side has as many lower as upper bounds")
         if not all(math.isfinite(high - low) for low, high in zip(side.low, side.high, strict=True)):
             raise ValueError("bounds are too far apart")
+    if sum(segment.count for segment in manifest.segments) != manifest.drawn or not manifest.segments:
+        raise ValueError("there are other rows than it says")
+    if manifest.batches[:1] != (0,) or list(manifest.batches) != sorted({*manifest.batches, 0}):
+        raise ValueError("batches come one after the other")
+    if any(batch.part >= batch.parts for batch in manifest.people):
+        raise ValueError("a part is one of so many")
     if not 0 < manifest.about.learners == len(manifest.learners):
         raise ValueError("there are other learners than it says")
 

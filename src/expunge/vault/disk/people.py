@@ -97,7 +97,7 @@ class People:
 
     def find(self, hashes: Hashes, *, torn: bool = False) -> Entries:
         """All entries of these hashes. Only who overwrites them again may want those that are torn."""
-        found = [segment.look_up(hashes, torn=torn) for segment in self.segments]
+        found = [_looked_up(segment, hashes, torn) for segment in self.segments]
         owner, place, slot = (np.concatenate([_NONE, *(part[k] for part in found)]) for k in range(3))
         segment = np.repeat(np.arange(len(found)), [len(part[0]) for part in found])
         order = np.argsort(owner, kind="stable")
@@ -132,28 +132,33 @@ class People:
             mine = entries.segment == k
             self.segments[k].overwrite(entries.place[mine], slots[mine])
 
-    def slots(self) -> Slots:
-        """The slots of all rows that are there."""
-        _, every = self.entries()
-        return every[every >= 0]
-
     def owners(self, slots: Slots) -> Hashes:
         """The hashes of the ids whose rows are in these slots."""
         none = np.empty((0, 2), dtype=np.uint64)
         return np.concatenate([none, *(segment.hashes()[np.isin(segment.slots(), slots)] for segment in self.segments)])
 
-    def count(self) -> tuple[int, int]:
-        """How many ids have rows, and how many are erased and not readmitted."""
-        hashes, slots = self.entries()
-        return distinct(hashes[slots >= 0]), distinct(hashes[slots < NOBODY])
+    def known(self, hashes: Hashes) -> int:
+        """How many different ids of these have rows."""
+        if not self.segments or not len(hashes):
+            return 0
+        return distinct(hashes[self.find(hashes).live.owner])
+
+    def part(self, part: int, parts: int) -> tuple[Hashes, Slots]:
+        """All entries in one of so many equal ranges of hashes, those of one id in the order in which they came."""
+        found = [segment.part(part, parts) for segment in self.segments]
+        hashes = np.concatenate([np.empty((0, 2), dtype=np.uint64), *(hashes for hashes, _ in found)])
+        return hashes, np.concatenate([_NONE, *(slots for _, slots in found)])
 
     def entries(self) -> tuple[Hashes, Slots]:
         """The hashes and slots of all entries."""
         hashes = [np.empty((0, 2), dtype=np.uint64), *(segment.hashes() for segment in self.segments)]
         return np.concatenate(hashes), np.concatenate([_NONE, *(segment.slots() for segment in self.segments)])
 
-    def merged(self, hashes: Hashes, slots: Slots) -> tuple[Hashes, Slots]:
-        """All entries that mean something, and these after them."""
-        mine, places = self.entries()
-        kept = places != NOBODY
-        return np.concatenate([mine[kept], hashes]), np.concatenate([places[kept], slots])
+
+def _looked_up(segment: Segment, hashes: Hashes, torn: bool) -> tuple[NDArray[np.intp], NDArray[np.intp], Slots]:
+    """Owner, place and slot of the entries of these hashes in a segment; only those in its range are looked for."""
+    some = segment.covered(hashes)
+    if some is None:
+        return segment.look_up(hashes, torn=torn)
+    owner, place, slot = segment.look_up(hashes[some], torn=torn)
+    return some[owner], place, slot

@@ -1,74 +1,115 @@
-"""The row file: rows on disk, one entry of fixed width per slot, so that erasing a row is an overwrite in place.
+"""The row files: rows on disk in the order in which they came, one entry of fixed width each.
 
-An entry is the row's inputs and targets as float64 and a checksum of them, of the slot and of the vault's seal. An
-erased row is all zeros, and so is a slot that has none yet. Which slots have a row is one bit each, in a file of its
-own. Subtracting a row that is not, to the last bit, the row that was learned would leave a residue for ever: every row
-that is read is checked, and a file of another vault is no better than a damaged one. The bits are checked as a whole:
-the manifest has the sum of the slots in use (`slotsum`).
+To erase a row is to overwrite its entry in place. An entry is the row's inputs and targets as float64 and a checksum of
+them, of the row's number and of the vault's seal. An erased row is all zeros, and so is one that was left out when it
+came. In which slot a row is follows from its number (`encoding.placement`). Which slots have a row is one bit each, in
+a file of its own, in the order of the slots. Subtracting a row that is not, to the last bit, the row that was learned
+would leave a residue for ever: every row that is read is checked, and a file of another vault is no better than a
+damaged one. The bits are checked as a whole: the manifest has the sum of the slots in use (`slotsum`).
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...encoding.encoder import Encoder
+from ...encoding.placement import Dealt, RowNumbers, room
 from ...encoding.randomness import words
 from ...errors import InvalidFile
-from ...exact.arrays import Floats, Slots
+from ...exact.arrays import Floats, Slots, cut
+from ...exact.moments import Moments
 from ...saving import files
+from ...stores.bits import Bits
+from ...stores.change import Change
 from ...stores.rows import Rows
+from .manifest import Batch
 from .slotsum import slots_sum
 
 Words = NDArray[np.uint64]
-Bits = NDArray[np.bool_]
 
 
-class RowFile(Rows):
-    """Rows in a file. Which slots have one is in memory, as of the last commit, and in the file of bits."""
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which files have the rows, and where each row is."""
 
-    _told: Callable[[int], None] = staticmethod(lambda _: None)
+    folder: Path
+    segments: tuple[Batch, ...]  # files of rows, one after the other
+    bits: str  # the file that says which slots have a row
+    dealt: Dealt
+    inputs: int
+    targets: int
+    seal: bytes
 
-    def __init__(self, path: Path, bits: Path, live: Bits, inputs: int, targets: int, seal: bytes) -> None:
-        self.path, self.bits, self.width, self.seal = path, bits, inputs + targets, seal
-        self._sum: int | None = None
-        data = files.mapped(path, len(live) * self.entry_bytes)
-        self._table = np.frombuffer(data, dtype="<u8").reshape(len(live), self.width + 1)
-        values = self._table[:, :-1].view("<f8")
-        super().__init__(values[:, :inputs], values[:, inputs:], live)
-
-    @classmethod
-    def open(cls, path: Path, bits: Path, slots: int, inputs: int, targets: int, seal: bytes) -> Self:
-        """Take up the files of a vault that has this many slots."""
-        return cls(path, bits, read_bits(bits, slots), inputs, targets, seal)
-
-    @classmethod
-    def create(cls, path: Path, bits: Path, live: Bits, inputs: int, targets: int, seal: bytes) -> Self:
-        """Complete a new file into which rows were written: its length, and bits of which none is set yet."""
-        files.create(bits, bytes(_bitmap_bytes(len(live))))
-        files.lengthen(path, 0, len(live) * _entry_bytes(inputs + targets))
-        return cls(path, bits, live, inputs, targets, seal)
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return room(self.dealt.drawn, self.dealt.shards)
 
     @property
     def entry_bytes(self) -> int:
         """The length of an entry."""
-        return _entry_bytes(self.width)
+        return 8 * (self.inputs + self.targets + 1)
+
+    @property
+    def bits_bytes(self) -> int:
+        """The length of the file of bits."""
+        return -(-self.slots // 8)
+
+    def path(self, segment: int) -> Path:
+        """The file of a segment."""
+        return self.folder / self.segments[segment].name
+
+
+# Who sums stripes elsewhere: the moments of every learner after a change, or None if that is not worth it.
+Helpers: TypeAlias = Callable[["RowFile", Encoder, range, Change | None], list[Moments] | None]
+
+
+class RowFile(Rows):
+    """Rows in files. Which slots have one is in memory, as of the last commit, and in the file of bits."""
+
+    live: Bits
+    _told: Callable[[int], None] = staticmethod(lambda _: None)
+
+    def __init__(self, layout: Layout, live: Bits, helpers: Helpers | None = None) -> None:
+        self.helpers = helpers
+        self.layout, self.width = layout, layout.inputs + layout.targets
+        self._sum: int | None = None
+        self._tables: dict[int, Words] = {}
+        self._starts = np.cumsum([0, *(segment.count for segment in layout.segments)])
+        super().__init__(np.empty((0, layout.inputs)), np.empty((0, layout.targets)), live)
+        for k in range(len(layout.segments)):
+            files.check_size(layout.path(k), layout.segments[k].count * layout.entry_bytes)
+
+    @classmethod
+    def open(cls, layout: Layout) -> Self:
+        """Take up the files of a vault."""
+        return cls(layout, read_bits(layout.folder / layout.bits, layout.slots))
+
+    @property
+    def bits(self) -> Path:
+        """The file of bits."""
+        return self.layout.folder / self.layout.bits
 
     @property
     def sum(self) -> int:
         """The sum of the slots in use; counted once, then it changes with them."""
         if self._sum is None:
-            self._sum = slots_sum(np.flatnonzero(self.live), self.seal)
+            pieces = cut(len(self.live), 1)
+            parts = (slots_sum(piece.start + np.flatnonzero(self.live[piece]), self.layout.seal) for piece in pieces)
+            self._sum = sum(parts) % 2**64
         return self._sum
 
     def hold(self, slots: Slots, there: bool) -> None:
         """Say, in memory alone, whether these slots have a row."""
         changed = _distinct(slots[self.live[slots] != there])
-        total = self.sum + (1 if there else -1) * slots_sum(changed, self.seal)
+        total = self.sum + (1 if there else -1) * slots_sum(changed, self.layout.seal)
         self.live[slots] = there
         self._sum = total % 2**64
 
@@ -77,22 +118,57 @@ class RowFile(Rows):
         inside = bool((slots < len(self.live)).all())
         if not inside or not self.live[slots].all() or len(_distinct(slots)) < len(slots):
             raise InvalidFile(
-                f"{self.path.parent} is damaged: somebody's row is said to be where there is none; nothing was changed"
+                f"{self.layout.folder} is damaged: somebody's row is said to be where there is none; "
+                "nothing was changed"
             )
 
     def check_sizes(self) -> None:
         """Refuse files that somebody cut since they were taken up: to read what is mapped would end the process."""
-        files.check_size(self.path, len(self.live) * self.entry_bytes)
-        files.check_size(self.bits, _bitmap_bytes(len(self.live)))
+        for k, segment in enumerate(self.layout.segments):
+            files.check_size(self.layout.path(k), segment.count * self.layout.entry_bytes)
+        files.check_size(self.bits, self.layout.bits_bytes)
+
+    # Reading
+
+    def at_once(self, encoder: Encoder) -> int:
+        return max(1, room(self.layout.dealt.block, encoder.code.shards) // encoder.code.shards)
+
+    def summed(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+        return None if self.helpers is None else self.helpers(self, encoder, stripes, change)
 
     def take(self, slots: Slots) -> tuple[Floats, Floats]:
-        table = self._table[slots]
-        if (checksums(slots, table[:, :-1], self.seal) != table[:, -1]).any():
-            raise InvalidFile(f"{self.path} is damaged: rows fail their checksum")
+        rows = self.layout.dealt.rows(slots)
+        table = self.entries(rows)
+        if (checksums(rows, table[:, :-1], self.layout.seal) != table[:, -1]).any():
+            raise InvalidFile(f"{self._where(rows)} is damaged: rows fail their checksum")
         self._told(len(slots))
         values = table[:, :-1].view("<f8")
-        d = self.X.shape[1]
+        d = self.layout.inputs
         return values[:, :d], values[:, d:]
+
+    def entries(self, rows: RowNumbers) -> Words:
+        """The entries of rows as they are, (k, d + t + 1)."""
+        if len(self.layout.segments) == 1:
+            return self._table(0)[rows]
+        table = np.empty((len(rows), self.width + 1), dtype="<u8")
+        segment = np.searchsorted(self._starts, rows, "right") - 1
+        for k in np.flatnonzero(np.bincount(segment)).tolist():
+            mine = segment == k
+            table[mine] = self._table(k)[rows[mine] - self._starts[k]]
+        return table
+
+    def _table(self, segment: int) -> Words:
+        if segment not in self._tables:
+            count = self.layout.segments[segment].count
+            data = files.mapped(self.layout.path(segment), count * self.layout.entry_bytes)
+            self._tables[segment] = np.frombuffer(data, dtype="<u8").reshape(count, self.width + 1)
+        return self._tables[segment]
+
+    def _where(self, rows: RowNumbers) -> Path:
+        """The file of rows, or the folder if they are in several."""
+        segments = np.searchsorted(self._starts, rows, "right") - 1
+        same = len(segments) and (segments == segments[0]).all()
+        return self.layout.path(int(segments[0])) if same else self.layout.folder
 
     @contextmanager
     def watched(self, told: Callable[[int], None]) -> Iterator[None]:
@@ -103,13 +179,23 @@ class RowFile(Rows):
         finally:
             del self._told
 
-    def empty(self, slots: Any) -> bool:
-        """Whether there is nothing at all in these slots."""
-        return not self._table[slots].any()
+    @property
+    def told(self) -> Callable[[int], None]:
+        """Whom to tell how many rows others have read."""
+        return self._told
+
+    def came(self, first: int) -> Iterator[Slots]:
+        """The slots of the rows from number ``first`` on that were not left out, a piece at a time."""
+        for piece in cut(self.layout.dealt.drawn - first, self.width):
+            rows = np.arange(first + piece.start, first + piece.stop)
+            yield self.layout.dealt.slots(rows[self.entries(rows)[:, -1] != 0])
+
+    # Overwriting
 
     def put(self, slots: Slots, X: Floats, y: Floats) -> None:
         """Write rows into their slots, and sync."""
-        files.overwrite(self.path, located(slots, packed(slots, X, y, self.seal)))
+        rows = self.layout.dealt.rows(slots)
+        self._overwrite(rows, packed(rows, X, y, self.layout.seal))
 
     def mark(self, slots: Slots) -> None:
         """Say that these slots have a row now, in memory and on disk."""
@@ -118,66 +204,64 @@ class RowFile(Rows):
 
     def erase(self, slots: Slots) -> None:
         """Overwrite the rows in these slots by zeros, clear their bits, and sync both."""
-        self.blank(slots)
+        self._overwrite(self.layout.dealt.rows(slots), np.zeros((len(slots), self.width + 1), dtype=np.uint64))
         self.hold(slots, False)
         self._write_bits(slots)
 
-    def blank(self, slots: Slots) -> None:
-        """Overwrite what is in these slots by zeros, and sync."""
-        files.overwrite(self.path, located(slots, np.zeros((len(slots), self.width + 1), dtype=np.uint64)))
+    def _overwrite(self, rows: RowNumbers, table: Words) -> None:
+        segment = np.searchsorted(self._starts, rows, "right") - 1
+        for k in np.flatnonzero(np.bincount(segment)).tolist():
+            mine = segment == k
+            files.overwrite(self.layout.path(k), located(rows[mine] - self._starts[k], table[mine]))
+
+    def _write_bits(self, slots: Slots) -> None:
+        """Write the bits of these slots as they are in memory, and sync."""
+        places = _distinct(slots // 8)
+        files.overwrite(self.bits, located(places, self.live.packed[places][:, None]))
+
+    # Growing and trimming
 
     def grown(self, slots: int) -> Self:
-        """The same rows with room for more slots, on disk too."""
-        if slots <= len(self.live):
-            return self
-        files.lengthen(self.path, len(self.live) * self.entry_bytes, slots * self.entry_bytes)
-        files.resize(self.bits, _bitmap_bytes(slots))
-        live = np.concatenate([self.live, np.zeros(slots - len(self.live), dtype=np.bool_)])
-        grown = type(self)(self.path, self.bits, live, self.X.shape[1], self.y.shape[1], self.seal)
+        raise NotImplementedError("a row file grows by a batch: see `with_batch`")
+
+    def with_batch(self, dealt: Dealt, segments: tuple[Batch, ...]) -> Self:
+        """The same rows, and a batch more whose entries are written; no slot of it has a row yet."""
+        layout = replace(self.layout, segments=segments, dealt=dealt)
+        if layout.bits_bytes > self.layout.bits_bytes:
+            files.resize(self.bits, layout.bits_bytes)
+        grown = type(self)(layout, self.live.resized(layout.slots), self.helpers)
         grown._sum = self._sum
         return grown
 
     def trim(self) -> None:
-        """Wipe and cut off what lies beyond the slots that there are."""
-        for path, size in (
-            (self.path, len(self.live) * self.entry_bytes),
-            (self.bits, _bitmap_bytes(len(self.live))),
-        ):
+        """Wipe and cut off what lies beyond the entries and bits that there are."""
+        sizes = {self.layout.path(k): s.count * self.layout.entry_bytes for k, s in enumerate(self.layout.segments)}
+        for path, size in (*sizes.items(), (self.bits, self.layout.bits_bytes)):
             with files.opened(path) as fd:
                 longer = files.size_of(fd) > size
             if longer:
                 files.resize(path, size)
 
-    def _write_bits(self, slots: Slots) -> None:
-        """Write the bits of these slots as they are in memory, and sync."""
-        places = _distinct(slots // 8)
-        eights = np.zeros((len(places), 8), dtype=np.bool_)
-        at = places[:, None] * 8 + np.arange(8)
-        inside = at < len(self.live)
-        eights[inside] = self.live[at[inside]]
-        files.overwrite(self.bits, located(places, np.packbits(eights, axis=1)))
-
 
 def read_bits(path: Path, slots: int) -> Bits:
     """Which slots have a row, from the file of bits. The spare bits of its last byte are never set."""
-    size = _bitmap_bytes(slots)
+    size = -(-slots // 8)
     try:
         with files.opened(path) as fd:
             data = files.read_from(fd, path, stop=size)
     except FileNotFoundError:
         raise InvalidFile(f"{path} is not there: the folder is incomplete") from None
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
-    if len(data) < size or bits[slots:].any():
+    if len(data) < size or (slots % 8 and data[-1] & 0xFF >> slots % 8):
         raise InvalidFile(f"{path} is damaged, or cut short")
-    return bits[:slots].astype(np.bool_)
+    return Bits(np.frombuffer(data, dtype=np.uint8).copy(), slots)
 
 
-def packed(slots: Slots, X: Floats, y: Floats, seal: bytes) -> Words:
+def packed(rows: RowNumbers, X: Floats, y: Floats, seal: bytes) -> Words:
     """The entries of rows: (n, d + t + 1)."""
-    table = np.empty((len(slots), X.shape[1] + y.shape[1] + 1), dtype="<u8")
+    table = np.empty((len(rows), X.shape[1] + y.shape[1] + 1), dtype="<u8")
     values = table[:, :-1].view("<f8")
     values[:, : X.shape[1]], values[:, X.shape[1] :] = X, y
-    table[:, -1] = checksums(slots, table[:, :-1], seal)
+    table[:, -1] = checksums(rows, table[:, :-1], seal)
     return table
 
 
@@ -186,12 +270,6 @@ def located(places: Slots, table: NDArray[Any]) -> Iterator[tuple[int, files.Dat
     if len(places) == 1:
         yield int(places[0]) * table.strides[0], table.tobytes()
         return
-    first, last = int(places.min(initial=0)), int(places.max(initial=0))
-    if last - first + 1 == len(places) and len(_distinct(places)) == len(places):  # as those of a whole table
-        whole = np.empty_like(table)
-        whole[places - first] = table
-        yield first * table.strides[0], whole.reshape(-1).view(np.uint8).data
-        return
     order = np.argsort(places)
     places, table = places[order], table[order]
     starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
@@ -199,10 +277,10 @@ def located(places: Slots, table: NDArray[Any]) -> Iterator[tuple[int, files.Dat
         yield int(places[start]) * table.strides[0], table[start:stop].tobytes()
 
 
-def checksums(slots: Slots, values: Words, seal: bytes) -> Words:
-    """A sum modulo 2^64 with odd factors, of the slot and all words of a row; never zero."""
+def checksums(rows: RowNumbers, values: Words, seal: bytes) -> Words:
+    """A sum modulo 2^64 with odd factors, of the row's number and all words of a row; never zero."""
     factors = _factors(seal, values.shape[1])
-    total: Words = values @ factors[1:] + slots.astype(np.uint64) * factors[0]
+    total: Words = values @ factors[1:] + rows.astype(np.uint64) * factors[0]
     return total | np.uint64(1)
 
 
@@ -213,17 +291,9 @@ def _factors(seal: bytes, width: int) -> Words:
 
 
 def _distinct(slots: Slots) -> Slots:
-    """Slots in order, each once; NumPy's own way, by hashes, takes four times as long."""
+    """Slots in order, each once; NumPy's own way, by hashes, takes many times as long."""
     if len(slots) < 2:
         return slots
     slots = np.sort(slots)
     first: Slots = slots[np.diff(slots, prepend=-1) != 0]
     return first
-
-
-def _entry_bytes(width: int) -> int:
-    return 8 * (width + 1)
-
-
-def _bitmap_bytes(slots: int) -> int:
-    return -(-slots // 8)

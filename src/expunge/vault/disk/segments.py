@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidFile
 from ...exact.arrays import Slots
 from ...saving import files
+from .manifest import Owners
 
 Hashes: TypeAlias = NDArray[np.uint64]  # (n, 2)
 Indices: TypeAlias = NDArray[np.intp]
@@ -27,13 +28,18 @@ _MIX = tuple(np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 
 class Segment:
     """One file: the high words of the hashes, sorted, then what goes with each."""
 
-    def __init__(self, path: Path, count: int, seal: bytes) -> None:
-        self.path, self.count, self._seal = path, count, seal
+    def __init__(self, path: Path, count: int, seal: bytes, part: int = 0, parts: int = 1) -> None:
+        self.path, self.count, self._seal, self._part, self._parts = path, count, seal, part, parts
         data = files.mapped(path, count * (8 + _ENTRY.itemsize))
         self.high = np.frombuffer(data, dtype="<u8", count=count)
         self._entries = np.frombuffer(data, dtype=_ENTRY, offset=8 * count)
         if len(self._entries) != count:
             raise InvalidFile(f"{path} has the wrong length")
+
+    @property
+    def owners(self) -> Owners:
+        """The segment as a manifest names it."""
+        return Owners(self.path.name, self.count, self._part, self._parts)
 
     def check_size(self) -> None:
         """Refuse a file that somebody cut since it was taken up."""
@@ -56,6 +62,19 @@ class Segment:
             slots = np.where(self._fits(place), slots, TORN)
         same = entries["low"] == hashes[owner, 1]
         return owner[same], place[same], slots[same]
+
+    def covered(self, hashes: Hashes) -> Indices | None:
+        """Which of these hashes can be here: those in its range. None means all."""
+        if self._parts == 1:
+            return None
+        low, high = _ends(self._part, self._parts)
+        return np.flatnonzero((hashes[:, 0] >= low) & (hashes[:, 0] <= high))
+
+    def part(self, part: int, parts: int) -> tuple[Hashes, Slots]:
+        """The entries in one of so many equal ranges of hashes, checked."""
+        some = range_of(self.high, part, parts)
+        entries = self._checked(some)
+        return np.column_stack([self.high[some], entries["low"]]), entries["slot"].astype(np.int64)
 
     def slots(self) -> Slots:
         """The slots of all entries, checked."""
@@ -98,6 +117,17 @@ def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[memoryview
     entries["low"], entries["slot"] = hashes[order, 1], slots[order]
     entries["check"] = _check(high, entries["low"], entries["slot"], seal)
     return high.data, entries.view(np.uint8).data
+
+
+def _ends(part: int, parts: int) -> tuple[np.uint64, np.uint64]:
+    """The least and the largest first word of a hash in one of so many equal ranges."""
+    return np.uint64(-(-part * 2**64 // parts)), np.uint64(-(-(part + 1) * 2**64 // parts) - 1)
+
+
+def range_of(high: Hashes, part: int, parts: int) -> slice:
+    """Where, among sorted first words, those in one of so many equal ranges are."""
+    low, top = _ends(part, parts)
+    return slice(int(high.searchsorted(low, "left")), int(high.searchsorted(top, "right")))
 
 
 def distinct(hashes: Hashes) -> int:

@@ -1,6 +1,7 @@
 """A vault in memory, from the files that a manifest names: its model to predict with, its rows, and whose they are."""
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding.encoder import Encoder
-from ...encoding.placement import room
+from ...encoding.placement import Dealt, room
 from ...errors import InvalidFile
-from ...exact.arrays import Floats, Slots
+from ...exact.arrays import Floats
 from ...exact.moments import Moments
 from ...learning.blueprint import Blueprint
 from ...learning.ensemble import Ensemble
@@ -23,7 +24,7 @@ from ..tables.schema import Schema
 from .folder import Folder
 from .manifest import File, Learner, Manifest
 from .people import People
-from .rowfile import RowFile, read_bits
+from .rowfile import Layout, RowFile, read_bits
 from .segments import Segment
 from .sides import extents_of
 
@@ -76,11 +77,11 @@ class Snapshot:
         for segment in self.people.segments:
             segment.check_size()
 
-    def touching(self, state: State, slots: Slots) -> State:
-        """A state with the moments read, and checked, of the learners that rows in these slots feed."""
+    def touching(self, state: State, learners: Iterable[int]) -> State:
+        """A state with the moments read, and checked, of these learners."""
         ensemble = state.ensemble
         states = ensemble.states.copy()
-        for j in state.blueprint.code.learners_of(slots):
+        for j in learners:
             if states[j] is None:
                 states[j] = load_moments(self.folder, self.manifest.learners[j], ensemble.encoder)
         return replace(state, ensemble=replace(ensemble, states=states))
@@ -96,21 +97,20 @@ def rows_of(state: State) -> RowFile:
 def load_snapshot(folder: Folder, manifest: Manifest, known: Model | None) -> Snapshot:
     """Read all that a vault holds; what never changes is taken from a model that is known."""
     model = load_model(folder, manifest, known)
-    slots = room(manifest.drawn, model.state.blueprint.code.shards)
     try:
-        rows = RowFile.open(
-            folder.path / manifest.rows_file,
-            folder.path / manifest.live_file,
-            slots,
-            len(model.schema.inputs),
-            len(model.schema.targets),
-            manifest.seal,
-        )
+        rows = RowFile.open(layout_of(folder, manifest, model.state.blueprint))
         people = load_people(folder, manifest)
     except FileNotFoundError as error:
         raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
     state = replace(model.state, ensemble=replace(model.state.ensemble, store=rows))
     return Snapshot(folder, replace(model, state=state), people)
+
+
+def layout_of(folder: Folder, manifest: Manifest, blueprint: Blueprint) -> Layout:
+    """Where the rows of a manifest are."""
+    dealt = Dealt(blueprint.key, blueprint.code.shards, manifest.batches, manifest.drawn)
+    sizes = len(manifest.inputs.low), len(manifest.targets.low)
+    return Layout(folder.path, manifest.segments, manifest.live_file, dealt, *sizes, manifest.seal)
 
 
 def digest_of(folder: Folder, model: Model) -> str:
@@ -123,7 +123,8 @@ def digest_of(folder: Folder, model: Model) -> str:
 
 def load_people(folder: Folder, manifest: Manifest) -> People:
     """Read whose rows are where."""
-    return People([Segment(folder.path / batch.name, batch.count, manifest.seal) for batch in manifest.people])
+    batches, seal = manifest.people, manifest.seal
+    return People([Segment(folder.path / one.name, one.count, seal, one.part, one.parts) for one in batches])
 
 
 def load_model(folder: Folder, manifest: Manifest, known: Model | None = None) -> Model:

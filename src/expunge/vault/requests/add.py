@@ -1,23 +1,24 @@
 """Add: learn more rows."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...errors import InvalidInput
-from ...exact.arrays import Slots
-from ...learning.state import State
+from ...exact.arrays import cut
 from ...saving import files
-from ...stores.change import Change
 from ..certificates.merkle import root
-from ..disk.snapshot import Snapshot, rows_of
-from ..tables import Block
-from .intake import Intake, Progress
+from ..disk.people import People
+from ..disk.rowfile import RowFile
+from ..disk.snapshot import Snapshot
+from .intake import Progress
 from .lost import Lost
 from .plan import Plan, Site
 from .request import Request
+from .taking import Arrived, Coming, Wanted, beside, brought, taken_in
+
+_FEW = 4_096  # rows of which it is looked up which learners they feed
 
 
 @dataclass(frozen=True)
@@ -25,79 +26,77 @@ class Add(Request):
     """Rows that come, in new slots."""
 
     receipts: str  # the root of the tree of receipts
-    drawn: int  # slots given out so far
+    drawn: int  # rows that came so far, holes among them
 
     kind: ClassVar[str] = "add"
 
     @classmethod
-    def plan(cls, site: Site, blocks: Iterable[Block], *, clip: bool, skip_erased: bool, progress: Progress) -> Plan:
+    def plan(cls, site: Site, data: Any, *, clip: bool, skip_erased: bool, progress: Progress) -> Plan:
         """Stream rows into the row file and learn them."""
         now = site.now
-        intake = Intake(site, now.schema, now.blueprint, now.people, now.state.drawn, site.commitments, clip)
+        charter = now.manifest.schema, now.manifest.blueprint
+        wanted = Wanted(
+            data, now.schema, now.blueprint, now.people, now.state.drawn, "adding", charter, site.commitments, clip
+        )
         # A leftover, should this be killed: there are rows to be wiped where no other file says so.
         files.create(site.folder.path / f"adding.{site.number}")
         files.sync_folder(site.folder.path)
-        learning = _Learning(now)
-        for slots, X, y in intake.take(now.rows.path, blocks):
-            learning.learn(Change(slots, X, y), intake.drawn)
-            progress("adding", len(slots), None)
+        arrived = taken_in(site, wanted, now.manifest.segments[-1], progress)
+        taken = arrived.taken
         if not skip_erased:
-            intake.refuse_erased()
-        if intake.drawn == now.state.drawn:
+            taken.refuse_erased()
+        if not taken.kept:
             raise InvalidInput("there are no rows to add")
-        hashes, slots = intake.entries()
-        state, learners = learning.finished()
-        leaves, known = intake.leaves(), intake.known()
-        request = cls(len(slots), len(leaves), root(leaves).hex(), intake.drawn)
+        rows = _with(now, arrived)
+        touched = _touched(now, rows)
+        state = now.touching(now.state, touched)
+        with rows.watched(lambda k: progress("learning", k, None)):
+            after, moved = state.extended(rows, rows.layout.dealt.drawn, taken.extents, touched)
+        stays = beside(now.manifest.people)
+        kept = People(now.people.segments[stays:])
+        found = brought(site, Coming(arrived.runs, rows.layout.dealt, now.people, kept, only_erased=False))
+        leaves = sorted(taken.leaves)
+        request = cls(taken.kept, found.people, root(leaves).hex(), after.drawn)
         return Plan(
             request,
-            state,
-            now.manifest.owners + request.people - known,
+            after,
+            now.manifest.owners + found.people - found.known,
             now.manifest.erased,
-            learners,
-            brings=(hashes, slots),
+            now.blueprint.code.learners if moved else len(touched),
+            people=(*now.manifest.people[:stays], *found.segments),
             leaves=leaves,
-            skipped=len(intake.erased),
-            known=known,
-            clipped=intake.clipped,
+            skipped=len(taken.erased),
+            known=found.known,
+            clipped=taken.clipped,
         )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
-        vault.rows.mark(brought(vault, number))
+        for slots in vault.rows.came(vault.manifest.batches[-1]):
+            vault.rows.mark(slots)
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
         lost.missing += self.rows
         lost.drawn = self.drawn
 
 
-class _Learning:
-    """A state that learns block after block; where a bound moves it learns everything anew, once, at the end."""
-
-    def __init__(self, before: Snapshot) -> None:
-        self._before, self._state, self._moved = before, before.state, False
-        self._touched: set[int] = set()
-
-    def learn(self, change: Change, drawn: int) -> None:
-        state = self._state.grown(drawn)
-        self._moved = self._moved or state.extents_after(change) is None
-        if not self._moved:
-            state = self._before.touching(state, change.slots).after(change).state
-            self._touched.update(state.blueprint.code.learners_of(change.slots))
-        rows_of(state).hold(change.slots, True)
-        self._state = state
-
-    def finished(self) -> tuple[State, int]:
-        """The state, and how many learners learned."""
-        if not self._moved:
-            return self._state, len(self._touched)
-        state = self._state
-        return State.learn(state.blueprint, rows_of(state), state.drawn), state.blueprint.code.learners
+def _with(now: Snapshot, arrived: Arrived) -> RowFile:
+    """The rows with those that arrived, in memory: on the disk their bits are not set yet."""
+    before, taken = now.rows, arrived.taken
+    segments, first = now.manifest.segments, now.state.drawn
+    if arrived.segments[0].name == segments[-1].name:
+        segments = segments[:-1]
+    rows = before.with_batch(before.layout.dealt.and_batch(taken.rows), (*segments, *arrived.segments))
+    for piece in cut(taken.rows, 1):
+        numbers = np.arange(first + piece.start, first + piece.stop)
+        holes = taken.holes[(taken.holes >= numbers[0]) & (taken.holes <= numbers[-1])]
+        rows.hold(rows.layout.dealt.slots(np.delete(numbers, holes - numbers[0])), True)
+    return rows
 
 
-def brought(vault: Snapshot, number: int) -> Slots:
-    """The slots of the rows that request ``number`` brought; after a merge of segments, of all rows there are."""
-    batches = vault.manifest.people
-    if not batches or batches[-1].name != f"people.{number}":
-        return np.empty(0, dtype=np.int64)
-    slots = vault.people.segments[-1].slots()
-    return slots[slots >= 0]
+def _touched(now: Snapshot, rows: RowFile) -> list[int]:
+    """The learners that new rows feed."""
+    first, drawn = now.state.drawn, rows.layout.dealt.drawn
+    if drawn - first > _FEW:
+        return list(range(now.blueprint.code.learners))
+    slots = rows.layout.dealt.slots(np.arange(first, drawn))
+    return now.blueprint.code.learners_of(slots[rows.live[slots]])

@@ -1,32 +1,34 @@
-"""Intake: rows on their way from a table into the row file, a block at a time.
+"""Intake: rows on their way from a table into a row file, a block at a time, in the order of the table.
 
-A block is checked, gets its slots, and is written there; nothing in the state names those slots yet, so an intake that
-fails has changed nothing. Rows of people who were erased are never written.
+A row's number is its place in the table, after all rows that came before; one that is left out, because its owner was
+erased, keeps its number as a hole. So whoever has some rows of a table can take them in without the others. Nothing in
+the state names these rows yet: an intake that fails has changed nothing. Rows of people who were erased are never
+written.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
-from ...encoding.placement import draw_slots
+from ...encoding.extents import Extents
+from ...encoding.placement import RowNumbers
 from ...errors import ErasedId
-from ...exact.arrays import Floats, Slots
+from ...exact.arrays import Floats
 from ...learning.blueprint import Blueprint
 from ...saving import files
 from ..certificates.commitments import Commitments
+from ..disk.folder import VaultIdentity
 from ..disk.people import People, hashed
-from ..disk.rowfile import located, packed
-from ..disk.segments import Hashes, distinct
+from ..disk.rowfile import packed
+from ..disk.runs import Gathering
+from ..disk.segments import Hashes
 from ..tables import Block, Schema, checked
-from .plan import Site
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]  # what, how many rows more, of how many
-
-_NONE = np.empty((0, 2), dtype=np.uint64)
 
 
 def silent(what: str, rows: int, of: int | None) -> None:
@@ -45,56 +47,33 @@ def admitted(
     return *kept, moved
 
 
-@dataclass
-class Intake:
-    """Rows that are being taken in: where they go, whose they are, and who was left out."""
+@dataclass(frozen=True)
+class Taken:
+    """What an intake has to tell: no row, and no id."""
 
-    site: Site
-    schema: Schema
-    blueprint: Blueprint
-    people: People  # before these rows
-    drawn: int  # slots given out so far
-    commitments: Commitments | None = None  # to the people, for their receipts
-    clip: bool = False  # whether values outside declared bounds are moved to the bound
-    erased: set[bytes] = field(default_factory=set)  # hashes of erased ids that were seen
-    clipped: int = 0  # values that were moved to a bound
-    _leaves: set[bytes] = field(default_factory=set)
-    _hashes: list[Hashes] = field(default_factory=lambda: [_NONE])
-    _known: list[Hashes] = field(default_factory=lambda: [_NONE])  # of people who had rows before
-    _slots: list[Slots] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
+    rows: int  # numbers that were given, holes among them
+    holes: RowNumbers  # the numbers of rows that were left out
+    erased: frozenset[bytes]  # hashes of erased ids that were seen
+    clipped: int  # values that were moved to a bound
+    extents: Extents  # of the rows that were kept, where bounds are observed
+    leaves: frozenset[bytes]  # commitments to the people, if there are to be receipts
 
-    def take(self, path: Path, blocks: Iterable[Block]) -> Iterator[tuple[Slots, Floats, Floats]]:
-        """Write rows to their slots in a file, synced at the end; yields what was written."""
-        with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
-            for hashes, X, y in checked(blocks, self._admitted):
-                self.site.check_process()
-                slots = draw_slots(self.blueprint.key, self.drawn, len(X), self.blueprint.code.shards)
-                for offset, data in located(slots, packed(slots, X, y, self.site.identity.seal)):
-                    files.write_all(fd, data, offset)
-                self.drawn += len(X)
-                self._hashes.append(hashes)
-                self._slots.append(slots)
-                yield slots, X, y
-                self.site.check_process()  # whoever was told of these rows may have forked
-            files.sync(fd)
+    @classmethod
+    def of(cls, blueprint: Blueprint, parts: "Sequence[Taken]") -> "Taken":
+        """What the intakes of the parts of one table have to tell, in their order."""
+        return cls(
+            sum(part.rows for part in parts),
+            np.concatenate([np.empty(0, dtype=np.int64), *(part.holes for part in parts)]),
+            frozenset().union(*(part.erased for part in parts)),
+            sum(part.clipped for part in parts),
+            blueprint.measured().and_those([part.extents for part in parts]),
+            frozenset().union(*(part.leaves for part in parts)),
+        )
 
-    def _admitted(self, block: Block) -> tuple[Hashes, Floats, Floats]:
-        """The rows of a block as they will be kept, without those of erased people."""
-        assert block.ids is not None
-        assert block.y is not None
-        ids, X, y = block.ids, block.X, block.y
-        hashes = hashed(self.site.identity.key, ids)
-        entries = self.people.find(hashes)
-        self._known.append(hashes[np.unique(entries.live.owner)])
-        if len(buried := entries.buried.owner):
-            self.erased.update(map(bytes, hashes[buried]))
-            keep = np.setdiff1d(np.arange(len(hashes)), buried)
-            ids, hashes, X, y = [ids[k] for k in keep.tolist()], hashes[keep], X[keep], y[keep]
-        X, y, clipped = admitted(self.schema, self.blueprint, X, y, clip=self.clip)
-        self.clipped += clipped
-        if self.commitments is not None:
-            self._leaves.update(self.commitments.of(set(ids)))
-        return hashes, X, y
+    @property
+    def kept(self) -> int:
+        """How many rows there are."""
+        return self.rows - len(self.holes)
 
     def refuse_erased(self) -> None:
         """Refuse a table that holds people who were erased."""
@@ -105,14 +84,76 @@ class Intake:
                 "or readmit those who consented again"
             )
 
-    def entries(self) -> tuple[Hashes, Slots]:
-        """Whose rows were taken in, and where they are."""
-        return np.concatenate(self._hashes), np.concatenate(self._slots)
 
-    def leaves(self) -> list[bytes]:
-        """The commitments to the people, sorted: their order tells nothing."""
-        return sorted(self._leaves)
+@dataclass
+class Intake:
+    """Rows that are being taken in: where they go, whose they are, and who was left out."""
 
-    def known(self) -> int:
-        """How many of the people had rows before."""
-        return distinct(np.concatenate(self._known))
+    identity: VaultIdentity
+    schema: Schema
+    blueprint: Blueprint
+    people: People  # before these rows
+    first: int  # the number of the first row
+    gathering: Gathering
+    commitments: Commitments | None = None  # to the people, for their receipts
+    clip: bool = False  # whether values outside declared bounds are moved to the bound
+    check: Callable[[], None] = lambda: None  # refuses to go on, before and after each block
+    _rows: int = 0
+    _holes: list[RowNumbers] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
+    _erased: set[bytes] = field(default_factory=set)
+    _clipped: int = 0
+    _extents: Extents | None = None
+    _leaves: set[bytes] = field(default_factory=set)
+
+    def take(self, path: Path, blocks: Iterable[Block], entry: int = 0) -> Iterator[int]:
+        """Write rows into a file from its ``entry`` on, synced at the end; yields how many were written."""
+        width = 8 * (len(self.schema.inputs) + len(self.schema.targets) + 1)
+        with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
+            for table in checked(blocks, self._admitted):
+                self.check()
+                files.write_all(fd, table.reshape(-1).view(np.uint8).data, (entry + self._rows) * width)
+                self._rows += len(table)
+                yield len(table)
+                self.check()  # whoever was told of these rows may have forked
+            files.sync(fd)
+
+    def _admitted(self, block: Block) -> Floats:
+        """The entries of a block as they will be kept, empty where erased people are left out."""
+        assert block.ids is not None
+        assert block.y is not None
+        X, y, ids, rows = block.X, block.y, block.ids, self.first + self._rows + np.arange(len(block))
+        hashes = hashed(self.identity.key, ids)
+        kept = self._kept(hashes)
+        if not kept.all():
+            self._holes.append(rows[~kept])
+            ids, hashes = [one for one, stays in zip(ids, kept.tolist(), strict=True) if stays], hashes[kept]
+            X, y = X[kept], y[kept]
+        X, y, clipped = admitted(self.schema, self.blueprint, X, y, clip=self.clip)
+        self._clipped += clipped
+        self._measure(X, y)
+        if self.commitments is not None:
+            self._leaves.update(self.commitments.of(set(ids)))
+        self.gathering.add(hashes, rows[kept])
+        table = np.zeros((len(rows), X.shape[1] + y.shape[1] + 1), dtype="<u8")
+        table[kept] = packed(rows[kept], X, y, self.identity.seal)
+        return table
+
+    def _kept(self, hashes: Hashes) -> np.ndarray:
+        kept = np.ones(len(hashes), dtype=np.bool_)
+        if self.people.segments:
+            kept[self.people.find(hashes).buried.owner] = False
+            self._erased.update(map(bytes, hashes[~kept]))
+        return kept
+
+    def _measure(self, X: Floats, y: Floats) -> None:
+        if self._extents is None:
+            self._extents = self.blueprint.measured()
+        if self.blueprint.observed:
+            self._extents = self._extents.widened(X, y)
+
+    @property
+    def taken(self) -> Taken:
+        """What there is to tell so far."""
+        extents = self.blueprint.measured() if self._extents is None else self._extents
+        holes = np.concatenate(self._holes)
+        return Taken(self._rows, holes, frozenset(self._erased), self._clipped, extents, frozenset(self._leaves))

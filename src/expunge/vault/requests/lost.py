@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
+from ...stores.bits import Live
 
 
 @dataclass
@@ -16,7 +15,7 @@ class Lost:
     who were erased or corrected go, also those that the requests could not name: another copy had lost them.
     """
 
-    live: NDArray[np.bool_]  # which slots have a row in the old copy
+    live: Live  # which slots have a row in the old copy
     erase: set[int] = field(default_factory=set)
     people: set[str] = field(default_factory=set)  # keyed hashes of the ids that were erased or corrected
     bury: dict[str, int] = field(default_factory=dict)  # keyed hash of an id -> the request whose certificate says so

@@ -5,13 +5,14 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ...encoding.features import FeatureMap
 from ...encoding.scales import Scales
 from ...errors import InvalidFile
-from ...exact.arrays import Floats, Slots
+from ...exact.arrays import Floats
 from ...learning.blueprint import Blueprint
 from ...learning.ensemble import Ensemble
 from ...learning.rules import RidgeRule
@@ -24,12 +25,11 @@ from ..certificates.commitments import Commitments
 from ..disk.fields import Word
 from ..disk.folder import Folder, VaultIdentity, sha256_of
 from ..disk.leaves import Leaves
-from ..disk.manifest import About, Batch, File, Learner, Manifest
-from ..disk.people import MOST_SEGMENTS
-from ..disk.segments import Hashes, segment_bytes
+from ..disk.manifest import About, File, Learner, Manifest, Owners
+from ..disk.rowfile import Helpers
 from ..disk.sides import side_of
 from ..disk.slotsum import slots_sum
-from ..disk.snapshot import Snapshot
+from ..disk.snapshot import Snapshot, rows_of
 from ..ledger.records import Position, Record
 from ..tables.schema import Schema
 from .request import Numbers, Request
@@ -48,6 +48,8 @@ class Site:
     keys: tuple[str, ...]  # that sign for the vault, the newest first
     leaves: Leaves
     check_process: Callable[[], None]  # refuses in a child that was forked in the midst of the request
+    workers: Any = None  # `taking.Workers`: other processes that help
+    summed: Helpers | None = None  # what they have summed
 
     @property
     def now(self) -> Snapshot:
@@ -92,7 +94,7 @@ class Plan:
     owners: int  # ids that have rows then
     erased: int  # ids that are erased then
     learners: int = 0  # that learned anew
-    brings: tuple[Hashes, Slots] | None = None  # new entries of people
+    people: tuple[Owners, ...] | None = None  # all segments of people, if there are new ones
     erases: Numbers = ()  # slots
     stage: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
     charter: Charter | None = None  # a new schema and blueprint
@@ -105,6 +107,7 @@ class Plan:
     def prepare(self, site: Site, after: Position, record: Record) -> Manifest:
         """Write every file that the request brings, and the manifest that names them; all are synced (step 1)."""
         before = None if self.fresh else site.now
+        layout = rows_of(self.state).layout
         number, state, known = site.number, self.state, None if before is None else before.manifest
         if self.charter is not None:
             schema, blueprint = self.charter.files
@@ -119,7 +122,7 @@ class Plan:
             record=record.end.hash,
             drawn=state.drawn,
             rows=state.rows,
-            slots_sum=self._slots_sum(site.identity.seal, known),
+            slots_sum=self._slots_sum(site.identity.seal),
             owners=self.owners,
             erased=self.erased,
             salt=secrets.token_bytes(_SALT_BYTES).hex(),
@@ -127,7 +130,9 @@ class Plan:
             schema=schema,
             blueprint=blueprint,
             learners=_write_learners(site, state, before),
-            people=self._write_people(site, before),
+            segments=layout.segments,
+            batches=layout.dealt.batches,
+            people=site.now.manifest.people if self.people is None else self.people,
             inputs=side_of(state.extents.inputs),
             targets=side_of(state.extents.targets),
             stage=None if self.stage is None else site.folder.write(f"stage.{number}", *array_parts(self.stage)),
@@ -139,27 +144,13 @@ class Plan:
             site.folder.begin(manifest.name, manifest.spare, manifest.to_bytes())
         else:
             site.folder.fill(manifest.name, manifest.to_bytes())
-        if self.fresh or self.charter is not None or self.brings is not None or self.stage is not None:
+        if self.fresh or self.charter is not None or self.people is not None or self.stage is not None:
             files.sync_folder(site.folder.path)  # else there is no new name
         return manifest
 
-    def _slots_sum(self, seal: bytes, known: Manifest | None) -> Word:
-        """The sum of the slots that will have a row, from what comes and goes: nobody counts them all."""
-        come = np.empty(0, dtype=np.int64) if self.brings is None else self.brings[1]
-        change = slots_sum(come[come >= 0], seal) - slots_sum(np.array(self.erases, dtype=np.int64), seal)
-        return Word(((0 if known is None else known.slots_sum) + change) % 2**64)
-
-    def _write_people(self, site: Site, before: Snapshot | None) -> tuple[Batch, ...]:
-        """A segment of the entries that the request brings; with too many segments, one of all that there are."""
-        batches = () if before is None else before.manifest.people
-        if self.brings is None:
-            return batches
-        entries = self.brings
-        if before is not None and len(batches) >= MOST_SEGMENTS:
-            entries, batches = before.people.merged(*entries), ()
-        name = f"people.{site.number}"
-        files.create(site.folder.path / name, *segment_bytes(*entries, site.identity.seal))
-        return (*batches, Batch(name, len(entries[1])))
+    def _slots_sum(self, seal: bytes) -> Word:
+        """The sum of the slots that will have a row: those that go have theirs until they are overwritten."""
+        return Word((rows_of(self.state).sum - slots_sum(np.array(self.erases, dtype=np.int64), seal)) % 2**64)
 
 
 def _write_learners(site: Site, state: State, before: Snapshot | None) -> tuple[Learner, ...]:

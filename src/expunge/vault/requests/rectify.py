@@ -50,7 +50,7 @@ class Rectify(Request):
             way_out="unlearn the id, readmit it and add its rows",
         )
         now.rows.check_held(slots)
-        outcome = now.touching(now.state, slots).after(Change(slots, X, y))
+        outcome = now.touching(now.state, now.blueprint.code.learners_of(slots)).after(Change(slots, X, y))
         leaves = leaves_of(site, named.ids)
         request = cls(len(slots), len(place), root(leaves).hex(), tuple(slots.tolist()), as_text(named.hashes))
         had, erased, stage = now.manifest.owners, now.manifest.erased, np.column_stack([X, y])

@@ -1,6 +1,6 @@
 """Restore: bring an old copy of the folder to where the ledger is, as far as that can be done."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,9 +10,11 @@ from ...encoding.bounds import Bounds
 from ...exact.arrays import Floats, Slots, cut
 from ...learning.blueprint import Blueprint
 from ...learning.state import State
+from ...saving import files
 from ...stores.change import Change
+from ..disk.manifest import Batch, Owners
 from ..disk.people import NOBODY, as_text, from_text, tombstone
-from ..disk.segments import Hashes, among, distinct
+from ..disk.segments import Hashes, among, distinct, segment_bytes
 from ..disk.snapshot import Snapshot, rows_of
 from .lost import Lost
 from .plan import Charter, Plan, Site
@@ -44,7 +46,7 @@ class Restore(Request):
         lost.erase.update(now.people.find(from_text(lost.people)).live.slot.tolist())
         schema, blueprint = rebounded(now.schema, now.blueprint, lost.bounds)
         outside = _drop_outside(now, blueprint, lost) if lost.bounds else 0
-        state = now.state.grown(max(lost.drawn, now.state.drawn))
+        state = _grown(now, max(lost.drawn, now.state.drawn))
         change = Change(np.array(sorted(lost.erase), dtype=np.int64))
         now.rows.check_held(change.slots)
         charter = None
@@ -52,7 +54,7 @@ class Restore(Request):
             charter = Charter.written(site, schema, blueprint)
             after, learners = State.learn(blueprint, rows_of(state), state.drawn, change), blueprint.code.learners
         else:
-            outcome = now.touching(state, change.slots).after(change)
+            outcome = now.touching(state, now.blueprint.code.learners_of(change.slots)).after(change)
             after, learners = outcome.state, outcome.learners
         request = cls(
             rows=len(change.slots),
@@ -69,7 +71,8 @@ class Restore(Request):
         )
         brings = _tombstones(now, lost, change.slots)
         owners, erased = request._counts(now, brings)
-        return Plan(request, after, owners, erased, learners, brings=brings, erases=request.erase, charter=charter)
+        people = None if brings is None else _written(site, brings)
+        return Plan(request, after, owners, erased, learners, people=people, erases=request.erase, charter=charter)
 
     def _counts(self, now: Snapshot, brings: tuple[Hashes, Slots] | None) -> tuple[int, int]:
         """How many ids will have rows, and how many will be erased."""
@@ -114,19 +117,39 @@ class Restore(Request):
         return text
 
 
+def _grown(now: Snapshot, drawn: int) -> State:
+    """The state with the numbers given out that rows had which were added since: they are never given again."""
+    rows, missing = now.rows, drawn - now.state.drawn
+    if not missing:
+        return now.state
+    *others, last = rows.layout.segments
+    last = Batch(last.name, last.count + missing)
+    size = rows.layout.entry_bytes
+    files.lengthen(rows.layout.folder / last.name, (last.count - missing) * size, last.count * size)
+    rows = rows.with_batch(rows.layout.dealt.and_batch(missing), (*others, last))
+    return replace(now.state, ensemble=replace(now.state.ensemble, store=rows), drawn=drawn)
+
+
+def _written(site: Site, brings: tuple[Hashes, Slots]) -> tuple[Owners, ...]:
+    """Write a segment of tombstones."""
+    name = f"people.{site.number}.0"
+    files.create(site.folder.path / name, *segment_bytes(*brings, site.identity.seal))
+    return (*site.now.manifest.people, Owners(name, len(brings[1])))
+
+
 def _drop_outside(now: Snapshot, blueprint: Blueprint, lost: Lost) -> int:
     """Let the rows outside these bounds go, too; returns how many.
 
     When the bounds were declared no row was outside: another copy had lost these. To learn them would break what the
     exact integers rely on.
     """
-    outside = now.rows.live.copy()
-    outside[list(lost.erase)] = False
-    slots = np.flatnonzero(outside)
-    for piece in cut(len(slots), now.rows.width):
-        X, y = now.rows.take(slots[piece])
-        outside[slots[piece]] = _beyond(blueprint.inputs, X) | _beyond(blueprint.targets, y)
-    gone = np.flatnonzero(outside)
+    found, live = [np.empty(0, dtype=np.int64)], now.rows.live.copy()
+    live[np.array(sorted(lost.erase), dtype=np.int64)] = False
+    for piece in cut(len(live), now.rows.width):
+        slots = piece.start + np.flatnonzero(live[piece])
+        X, y = now.rows.take(slots)
+        found.append(slots[_beyond(blueprint.inputs, X) | _beyond(blueprint.targets, y)])
+    gone = np.concatenate(found)
     lost.erase.update(gone.tolist())
     lost.dropped(as_text(now.people.owners(gone)))
     return len(gone)

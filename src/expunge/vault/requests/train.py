@@ -1,27 +1,27 @@
 """Train: learn a table from scratch, in a new vault or in place of what a vault had learned."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ...encoding.placement import room
+from ...encoding.placement import Dealt, free_slots, room
 from ...encoding.scales import Scales, ScalesLike
 from ...errors import InvalidInput, InvalidSetting
 from ...learning.blueprint import Blueprint, draw_blueprint
 from ...learning.settings import Settings
 from ...learning.state import State
-from ..disk.people import NOBODY, People
-from ..disk.rowfile import RowFile
-from ..disk.segments import distinct
-from ..disk.snapshot import Snapshot
-from ..tables import Block, Schema
+from ...saving import files
+from ...stores.bits import Bits
+from ..disk.manifest import Batch
+from ..disk.people import People
+from ..disk.rowfile import Layout, RowFile
+from ..tables import Schema
 from ..tables.scales import LINEAR
-from .add import brought
-from .intake import Intake, Progress
+from .intake import Progress
 from .plan import Charter, Plan, Site
 from .request import Request
+from .taking import Arrived, Coming, Wanted, brought, taken_in
 
 
 def blueprint_of(settings: Settings, schema: Schema) -> Blueprint:
@@ -65,7 +65,7 @@ def _check_scales(given: ScalesLike, schema: Schema) -> None:
 class Train(Request):
     """Rows that are learned from scratch; nothing of what was learned before goes on."""
 
-    drawn: int  # slots given out so far
+    drawn: int  # rows that came, holes among them
     planned: str  # what a plan promised of the model, in words
 
     kind: ClassVar[str] = "train"
@@ -74,7 +74,7 @@ class Train(Request):
     def plan(
         cls,
         site: Site,
-        blocks: Iterable[Block],
+        data: Any,
         schema: Schema,
         blueprint: Blueprint,
         *,
@@ -86,33 +86,29 @@ class Train(Request):
         _check_same_ids(site, schema)
         charter = Charter.written(site, schema, blueprint)
         before = People([]) if site.trained is None else site.trained.people
-        intake = Intake(site, schema, blueprint, before, 0)
-        path = site.folder.path / f"rows.{site.number}"
-        for slots, _, _ in intake.take(path, blocks):
-            progress("reading", len(slots), None)
+        wanted = Wanted(data, schema, blueprint, before, 0, "reading", charter.files)
+        arrived = taken_in(site, wanted, Batch(f"rows.{site.number}.0", 0), progress)
+        taken = arrived.taken
         if not skip_erased:
-            intake.refuse_erased()
-        state = _learned(site, intake, progress)
-        hashes, slots = intake.entries()
-        old_hashes, old = before.merged(hashes[:0], slots[:0])
-        tombs = old < NOBODY
-        brings = np.concatenate([old_hashes[tombs], hashes]), np.concatenate([old[tombs], slots])
-        request = cls(len(slots), distinct(hashes), intake.drawn, planned)
+            taken.refuse_erased()
+        _check_enough(taken.kept, blueprint)
+        dealt = Dealt(blueprint.key, blueprint.code.shards, (0,), taken.rows)
+        rows = _row_file(site, schema, dealt, arrived)
+        with rows.watched(lambda k: progress("learning", k, taken.kept)):
+            state = State.learn(blueprint, rows, taken.rows, extents=taken.extents)
+        found = brought(site, Coming(arrived.runs, dealt, before, before, only_erased=True))
         return Plan(
-            request,
+            cls(taken.kept, found.people, taken.rows, planned),
             state,
-            request.people,
-            distinct(old_hashes[tombs]),
+            found.people,
+            found.erased,
             blueprint.code.learners,
-            brings=brings,
+            people=found.segments,
             charter=charter,
             fresh=True,
-            skipped=len(intake.erased),
-            clipped=intake.clipped,
+            skipped=len(taken.erased),
+            clipped=taken.clipped,
         )
-
-    def overwrite(self, vault: Snapshot, number: int) -> None:
-        vault.rows.mark(brought(vault, number))
 
 
 def _check_same_ids(site: Site, schema: Schema) -> None:
@@ -122,22 +118,22 @@ def _check_same_ids(site: Site, schema: Schema) -> None:
         raise InvalidSetting(f"this vault was trained {was}: train it so again, or who was erased could come back")
 
 
-def _learned(site: Site, intake: Intake, progress: Progress) -> State:
-    """The state that training on the rows of an intake leads to."""
-    n, s, schema, blueprint = intake.drawn, intake.blueprint.code.shards, intake.schema, intake.blueprint
-    if n == 0:
+def _check_enough(rows: int, blueprint: Blueprint) -> None:
+    """Refuse to train on fewer rows than there are shards."""
+    s = blueprint.code.shards
+    if rows == 0:
         raise InvalidInput("there are no rows left to learn from: everybody in this table was erased")
-    if n < s:
-        raise InvalidInput(f"training needs as many rows as shards, got {n} rows, shards={s}; use fewer shards")
-    live = np.zeros(room(n, s), dtype=np.bool_)
-    live[intake.entries()[1]] = True
-    rows = RowFile.create(
-        site.folder.path / f"rows.{site.number}",
-        site.folder.path / f"live.{site.number}",
-        live,
-        len(schema.inputs),
-        len(schema.targets),
-        site.identity.seal,
-    )
-    with rows.watched(lambda k: progress("learning", k, n * (1 + blueprint.observed))):
-        return State.learn(blueprint, rows, n)
+    if rows < s:
+        raise InvalidInput(f"training needs as many rows as shards, got {rows} rows, shards={s}; use fewer shards")
+
+
+def _row_file(site: Site, schema: Schema, dealt: Dealt, arrived: Arrived) -> RowFile:
+    """The rows that arrived; their bits are in a file that nothing names before the request is accepted."""
+    live = Bits.ones(room(dealt.drawn, dealt.shards))
+    live[free_slots(dealt.key, dealt.drawn, dealt.shards)] = False
+    live[dealt.slots(arrived.taken.holes)] = False
+    name = f"live.{site.number}"
+    files.create(site.folder.path / name, live.packed.data)
+    sizes = len(schema.inputs), len(schema.targets)
+    layout = Layout(site.folder.path, arrived.segments, name, dealt, *sizes, site.identity.seal)
+    return RowFile(layout, live, site.summed)

@@ -31,7 +31,7 @@ class Unlearn(Request):
         live = named.entries.live
         now, owners = site.now, np.unique(live.owner)
         now.rows.check_held(live.slot)
-        outcome = now.touching(now.state, live.slot).after(Change(live.slot))
+        outcome = now.touching(now.state, now.blueprint.code.learners_of(live.slot)).after(Change(live.slot))
         gone = named.hashes[owners]
         leaves = leaves_of(site, [named.ids[k] for k in owners.tolist()])
         request = cls(len(live.slot), len(gone), root(leaves).hex(), tuple(live.slot.tolist()), as_text(gone))

@@ -1,0 +1,141 @@
+"""Runs: whose rows came, sorted by hash, on their way into the segments of people.
+
+Rows come in their own order and segments are sorted by hash. So entries are gathered, and sorted a run at a time; a
+table of many rows leaves its runs in files. A segment is then merged from all runs, for one range of hashes after the
+other: nobody ever holds all entries at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...encoding.placement import Dealt, RowNumbers
+from ...errors import InvalidFile
+from ...exact.arrays import Slots
+from ...saving import files
+from .people import NOBODY, People
+from .segments import Hashes, distinct, range_of
+
+RUN = 2**21  # entries that are sorted at once
+PART = 2**22  # entries of a segment, about: a range of hashes is merged in memory
+_WORDS = 3  # of 8 bytes, per entry
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Entries of rows, sorted by hash; rows of the same id in the order in which they came."""
+
+    high: Hashes  # (n,) the first words of the hashes
+    low: Hashes  # (n,) the second
+    rows: RowNumbers  # (n,)
+    name: str = ""  # of its file, if it is in one
+
+    @classmethod
+    def of(cls, hashes: Hashes, rows: RowNumbers) -> "Run":
+        """Sort entries."""
+        order = np.argsort(hashes[:, 0], kind="stable")
+        return cls(hashes[order, 0], hashes[order, 1], rows[order])
+
+    @classmethod
+    def read(cls, path: Path, count: int) -> "Run":
+        """Take up a run that was written."""
+        try:
+            words = np.frombuffer(files.mapped(path, count * 8 * _WORDS), dtype="<u8").reshape(_WORDS, count)
+        except FileNotFoundError:
+            raise InvalidFile(f"{path} is not there: it was wiped while it was needed") from None
+        return cls(words[0], words[1], words[2].view("<i8"), path.name)
+
+    def write(self, path: Path) -> None:
+        """Write it into a new file, synced."""
+        files.create(path, self.high.astype("<u8").data, self.low.astype("<u8").data, self.rows.astype("<i8").data)
+
+    def part(self, part: int, parts: int) -> tuple[Hashes, RowNumbers]:
+        """The entries in one of so many equal ranges of hashes."""
+        some = range_of(self.high, part, parts)
+        return np.column_stack([self.high[some], self.low[some]]), self.rows[some]
+
+
+class Gathering:
+    """Entries as they come; whenever there are many, a sorted run of them goes to a file."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self._folder, self._stem = folder, stem
+        self._waiting: list[tuple[Hashes, RowNumbers]] = []
+        self.runs: list[tuple[str, int]] = []  # the files, and how many entries each has
+        self.count = 0
+
+    def add(self, hashes: Hashes, rows: RowNumbers) -> None:
+        """Take entries."""
+        self._waiting.append((hashes, rows))
+        self.count += len(rows)
+        if sum(len(rows) for _, rows in self._waiting) >= RUN:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let a file have what waits."""
+        if self._waiting:
+            run, name = self._sorted(), f"{self._stem}.{len(self.runs)}"
+            run.write(self._folder / name)
+            self.runs.append((name, len(run.rows)))
+
+    def finished(self) -> list[Run]:
+        """All runs; what is left may stay in memory."""
+        last = [self._sorted()] if self._waiting else []
+        return [Run.read(self._folder / name, count) for name, count in self.runs] + last
+
+    def _sorted(self) -> Run:
+        waiting, self._waiting = self._waiting, []
+        return Run.of(np.concatenate([hashes for hashes, _ in waiting]), np.concatenate([rows for _, rows in waiting]))
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """The entries of one range of hashes that a new segment has, and what they count."""
+
+    hashes: Hashes
+    slots: Slots
+    people: int  # whose rows come
+    known: int  # of these, how many had rows before
+    erased: int  # how many erased people there are among the entries that were kept
+
+
+def merged(
+    runs: Sequence[Run], dealt: Dealt, before: People, kept: People, part: int, parts: int, *, only_erased: bool
+) -> Merged:
+    """Merge the entries of rows that come with those of segments that they replace, in one range of hashes.
+
+    ``before`` is everybody who was there, ``kept`` the segments to be merged: all that means something in them or, with
+    ``only_erased``, their tombstones.
+    """
+    found = [run.part(part, parts) for run in runs]
+    none = np.empty((0, 2), dtype=np.uint64)
+    new = np.concatenate([none, *(hashes for hashes, _ in found)])
+    slots = dealt.slots(np.concatenate([np.empty(0, dtype=np.int64), *(rows for _, rows in found)]))
+    old, places = kept.part(part, parts)
+    there = places < NOBODY if only_erased else places != NOBODY
+    old, places = old[there], places[there]
+    known = 0 if only_erased else before.known(new)
+    return Merged(
+        np.concatenate([old, new]),
+        np.concatenate([places, slots]),
+        distinct(new),
+        known,
+        distinct(old[places < NOBODY]),
+    )
+
+
+def parts_of(entries: int) -> int:
+    """How many ranges of hashes so many entries are cut into."""
+    return max(1, -(-entries // PART))
+
+
+def all_merged(
+    runs: Sequence[Run], dealt: Dealt, before: People, kept: People, *, only_erased: bool
+) -> Iterator[Merged]:
+    """Merge range after range."""
+    total = sum(len(run.rows) for run in runs) + sum(segment.count for segment in kept.segments)
+    parts = parts_of(total)
+    for part in range(parts):
+        yield merged(runs, dealt, before, kept, part, parts, only_erased=only_erased)

@@ -1,0 +1,58 @@
+"""Packed bits are used like an array of booleans: compared with one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expunge.stores.bits import Bits, count_set, hash_of_slots
+
+bools = st.lists(st.booleans(), max_size=200).map(lambda values: np.array(values, dtype=np.bool_))
+
+
+def packed(values):
+    return Bits(np.packbits(values), len(values))
+
+
+@given(bools, st.data())
+def test_bits_are_read_and_set_like_booleans(values, data):
+    bits, values = packed(values), values.copy()
+    for _ in range(3):
+        places = st.integers(0, len(values) - 1) if len(values) else st.nothing()
+        at = np.array(data.draw(st.lists(places, max_size=8)) if len(values) else [], dtype=np.int64)
+        there = data.draw(st.booleans())
+        bits[at], values[at] = there, there
+        a, b = sorted((data.draw(st.integers(0, len(values))), data.draw(st.integers(0, len(values)))))
+        np.testing.assert_array_equal(bits[a:b], values[a:b])
+        np.testing.assert_array_equal(bits[at], values[at])
+        np.testing.assert_array_equal(np.asarray(bits), values)
+        assert (len(bits), count_set(bits)) == (len(values), count_set(values)) == (values.size, values.sum())
+        assert hash_of_slots(bits) == hash_of_slots(values)
+
+
+@given(bools, st.integers(0, 100))
+def test_empty_slots_at_the_end_do_not_count_and_others_do(values, more):
+    longer = packed(values).resized(len(values) + more)
+    np.testing.assert_array_equal(longer[:], np.concatenate([values, np.zeros(more, dtype=np.bool_)]))
+    assert hash_of_slots(longer) == hash_of_slots(values)
+    if not values.all():
+        values[np.flatnonzero(~values)[0]] = True
+        assert hash_of_slots(longer) != hash_of_slots(values)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64])
+def test_all_or_none_are_set(size):
+    assert Bits.ones(size)[:].all()
+    assert not Bits.zeros(size)[:].any()
+    assert Bits.ones(size).count() == size
+
+
+def test_a_hash_follows_changes_in_every_piece():
+    values = np.zeros(3 * 2**16 + 5, dtype=np.bool_)
+    bits = packed(values)
+    seen = {hash_of_slots(bits)}
+    for at in (0, 2**16 - 1, 2**16, 3 * 2**16 + 4):
+        bits[np.array([at])], values[at] = True, True
+        seen.add(hash_of_slots(bits))
+        assert hash_of_slots(bits) == hash_of_slots(values) == hash_of_slots(bits.copy())
+    assert len(seen) == 5
