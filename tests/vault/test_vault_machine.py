@@ -18,6 +18,7 @@ from expunge.vault.certificates.jws import checked, load_public
 from expunge.vault.disk.folder import Folder
 from expunge.vault.ledger.ledger import Ledger
 from expunge.vault.requests import plan as plans
+from expunge.vault.requests import request as requests
 
 from support.disks import Crash, Ending, used
 from support.oracle import Oracle, Request, plain_slots_sum
@@ -352,6 +353,7 @@ class VaultMachine(RuleBasedStateMachine):
 def _merged_often():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "MOST_SEGMENTS", 3)
+        patch.setattr(requests, "LONG", 4)  # some requests have their lists beside the ledger
         yield
 
 

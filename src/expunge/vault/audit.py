@@ -15,8 +15,9 @@ from .disk.rowfile import read_bits
 from .disk.slotsum import slots_sum
 from .disk.snapshot import load_moments
 from .ledger.history import history
-from .ledger.records import DONE
+from .ledger.records import DONE, LIST
 from .receipts import Check, Verdict
+from .requests import request_of
 from .requests.intake import Progress
 from .signatures import check_signatures
 from .writer import Writer
@@ -60,7 +61,9 @@ def _ledger(writer: Writer) -> str:
         raise _Wrong("requests are missing, doubled or out of order")
     if unfinished := [request.number for request in history(records) if request.state == "accepted"]:
         raise _Wrong(f"requests {unfinished} are not done")
-    return f"{len(records)} records, {len(asked)} requests, every hash fits"
+    lists = [request_of(record, writer.lists) for record in records if LIST in record.body]
+    beside = f", and those of {len(lists)} lists" if lists else ""
+    return f"{len(records)} records, {len(asked)} requests, every hash fits{beside}"
 
 
 def _certificates(writer: Writer) -> str:

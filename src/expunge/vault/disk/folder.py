@@ -16,7 +16,7 @@ from ...saving.own import Beside, KeyBeside, VaultFolder
 from .manifest import MOST_BYTES, File, Manifest, manifest_name
 from .pointers import NO_POINTER, pointer, pointers_in
 
-_OURS = re.compile(r"(rows|live|people|schema|blueprint|learner|stage|adding|manifest)(\.\d+)+|current\.new")
+_OURS = re.compile(r"(rows|live|people|schema|blueprint|learner|stage|adding|listing|manifest)(\.\d+)+|current\.new")
 _KEY_BYTES = 32
 
 
@@ -30,6 +30,7 @@ class Places:
     public: Beside
     certificates: Beside
     leaves: Beside
+    lists: Beside
 
     @classmethod
     def of(cls, path: str | Path) -> "Places":
@@ -42,9 +43,9 @@ class Places:
         if vault.exists() and not vault.is_dir():
             raise InvalidFile(f"{vault} is there and is not a folder")
         key = KeyBeside(vault.with_suffix(".key"))
-        ends = (".ledger", ".pub", ".certificates", ".leaves")
-        ledger, public, certificates, leaves = (Beside(vault.with_suffix(end)) for end in ends)
-        return cls(vault, ledger, key, public, certificates, leaves)
+        ends = (".ledger", ".pub", ".certificates", ".leaves", ".lists")
+        ledger, public, certificates, leaves, lists = (Beside(vault.with_suffix(end)) for end in ends)
+        return cls(vault, ledger, key, public, certificates, leaves, lists)
 
     def look(self) -> None:
         """Refuse what others planted. Before the first training all that is there must be this user's."""

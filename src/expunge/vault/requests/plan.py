@@ -32,7 +32,7 @@ from ..disk.slotsum import slots_sum
 from ..disk.snapshot import Snapshot
 from ..ledger.records import Position, Record
 from ..tables.schema import Schema
-from .request import Numbers, Request
+from .request import Request
 
 _SALT_BYTES = 32
 
@@ -93,7 +93,7 @@ class Plan:
     erased: int  # ids that are erased then
     learners: int = 0  # that learned anew
     brings: tuple[Hashes, Slots] | None = None  # new entries of people
-    erases: Numbers = ()  # slots
+    erases: Slots | None = None
     stage: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
     charter: Charter | None = None  # a new schema and blueprint
     leaves: Sequence[bytes] = ()  # commitments to the people of the request
@@ -146,7 +146,7 @@ class Plan:
     def _slots_sum(self, seal: bytes, known: Manifest | None) -> Word:
         """The sum of the slots that will have a row, from what comes and goes: nobody counts them all."""
         come = np.empty(0, dtype=np.int64) if self.brings is None else self.brings[1]
-        change = slots_sum(come[come >= 0], seal) - slots_sum(np.array(self.erases, dtype=np.int64), seal)
+        change = slots_sum(come[come >= 0], seal) - (0 if self.erases is None else slots_sum(self.erases, seal))
         return Word(((0 if known is None else known.slots_sum) + change) % 2**64)
 
     def _write_people(self, site: Site, before: Snapshot | None) -> tuple[Batch, ...]:
