@@ -186,7 +186,7 @@ def test_the_record_of_a_long_request_has_the_lengths_and_the_hash_and_nobody_in
     assert len(data) == 4 * 8 + 3 * 16
     assert len(json.dumps(dict(body))) < 500
     check = next(check for check in vault.verify().checks if check.name == "ledger")
-    assert "and those of 1 lists" in check.detail
+    assert "2 requests (1 of them with lists), every hash fits" in check.detail
 
 
 # Damage

@@ -62,8 +62,8 @@ def _ledger(writer: Writer) -> str:
     if unfinished := [request.number for request in history(records) if request.state == "accepted"]:
         raise _Wrong(f"requests {unfinished} are not done")
     lists = [request_of(record, writer.lists) for record in records if LIST in record.body]
-    beside = f", and those of {len(lists)} lists" if lists else ""
-    return f"{len(records)} records, {len(asked)} requests, every hash fits{beside}"
+    beside = f" ({len(lists)} of them with lists)" if lists else ""
+    return f"{len(records)} records, {len(asked)} requests{beside}, every hash fits"
 
 
 def _certificates(writer: Writer) -> str:

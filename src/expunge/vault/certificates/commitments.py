@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 SALT_BYTES = 32
 _PURPOSE = b"expunge receipts"
+_BLOCK = 64  # bytes of a block of SHA-256
+_PADS = tuple(bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))  # of HMAC
 
 
 class Commitments:
@@ -30,7 +32,7 @@ class Commitments:
         self.vault, self.request = vault, request
         self._key = hmac.digest(key, _PURPOSE, "sha256")
         self._number, self._about = request.to_bytes(8, "big"), _about(vault, request)
-        self._inner, self._outer = (bytes(byte ^ pad for byte in self._key.ljust(64, b"\0")) for pad in (0x36, 0x5C))
+        self._inner, self._outer = (self._key.ljust(_BLOCK, b"\0").translate(pad) for pad in _PADS)
 
     def salt(self, person: bytes) -> bytes:
         """The salt of a person's commitment, from the id in its one form (UTF-8, NFC)."""
