@@ -47,6 +47,7 @@ from expunge.vault import Vault
 from expunge.vault.disk.people import hashed
 from expunge.vault.ledger.ledger import Ledger
 from expunge.vault.requests import KINDS, taking
+from expunge.vault.requests import request as requests
 
 from support.disks import Unsynced
 from support.evidence import Evidence
@@ -409,6 +410,7 @@ def main() -> None:
     faulthandler.enable()
     files.system = Unsynced()
     taking.MOST_SEGMENTS = 3  # to merge people often
+    requests.LONG = 4  # to keep lists beside the ledger often
     with tempfile.TemporaryDirectory(prefix="expunge-killing-", ignore_cleanup_errors=True) as folder:
         torture = Torture(Path(folder), asked.seed, starved=asked.load)
         try:

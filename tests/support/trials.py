@@ -32,6 +32,7 @@ from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.disk import folder as folders
 from expunge.vault.disk.people import hashed
 from expunge.vault.requests import plan as plans
+from expunge.vault.requests import request as requests
 from expunge.vault.requests import taking
 
 from support.disks import Crash, used
@@ -212,6 +213,17 @@ def _merged(world: World, root: Path, vault: Vault) -> None:
         world.requests["more"].ask(vault)
 
 
+def _listed(ask: Callable[[World, Path, Any], Any]) -> Callable[[World, Path, Any], Any]:
+    """A request whose slots and people are kept beside the ledger, as those of thousands are."""
+
+    def run(world: World, root: Path, vault: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(requests, "LONG", 0)
+            return ask(world, root, vault)
+
+    return run
+
+
 COMMANDS = [
     Command(
         "create",
@@ -231,6 +243,7 @@ COMMANDS = [
     Command("add and merge", _merged, _after("more"), repeats=False),
     Command("rectify", _asked("righter"), _after("righter")),
     Command("unlearn", _asked("both"), _after("both")),
+    Command("unlearn a list", _listed(_asked("both")), _after("both")),
     Command("readmit", _asked("back"), _after("back"), repeats=False),
     Command("rebound", _asked("wider"), _after("wider")),
     Command("rebound again", _asked("widest"), _after("widest"), scene="rebounded"),
@@ -244,6 +257,13 @@ COMMANDS = [
             opens=False,
         )
         for scene in OLD_COPIES.values()
+    ),
+    Command(
+        "restore a list",
+        _listed(lambda _, root, __: Vault.open(root / NAME)),
+        lambda _, oracle: oracle.without([6, 20, 21]),
+        scene="old copy",
+        opens=False,
     ),
     Command("renew_key", lambda _, __, vault: vault.renew_key(), scene="keyless"),
     Command("change_key", lambda _, __, vault: vault.renew_key()),
@@ -426,6 +446,9 @@ def settled(root: Path, allowed: set[State], *, certified: bool = False) -> Stat
     assert set(os.listdir(root / NAME)) == manifest.names | manifest.spares | {"identity.json", "current"}
     assert not any((root / NAME / name).stat().st_size for name in manifest.spares)
     assert not [name for name in os.listdir(root) if name.endswith(".new")]
+    known = {f"{r.request:06}-{r.body['list']}" for r in vault._writer.ledger.read()[0] if "list" in r.body}
+    lists = vault.places.lists
+    assert (set(os.listdir(lists)) if lists.exists() else set()) == known  # of a request that was not accepted: nothing
     if vault.places.key.exists():
         assert SigningKey.load(vault.places.key).public.name == vault.public_keys()[0]
     for request in vault.requests:  # everybody's receipt can be made again

@@ -10,7 +10,7 @@ from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Vault
 from expunge.vault.disk.people import hashed
 
-BESIDE = (".ledger", ".key", ".pub", ".certificates", ".leaves")
+BESIDE = (".ledger", ".key", ".pub", ".certificates", ".leaves", ".lists")
 
 
 def small(**changes):

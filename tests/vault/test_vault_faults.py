@@ -16,6 +16,7 @@ from expunge.saving import files
 from expunge.vault import Vault
 from expunge.vault.disk.pointers import pointer, pointers_in
 from expunge.vault.requests import KINDS
+from expunge.vault.requests import request as requests
 
 from support.disks import Crash, used
 from support.faulty import Fault, Faulty
@@ -170,8 +171,9 @@ def test_what_is_acknowledged_is_synced(world, command):
         assert trial.disk.unsynced() == []
 
 
-@pytest.mark.parametrize(("people", "syncs"), [([4], 12), ([4, 8], 14)])
-def test_an_erasure_takes_so_many_syncs_and_changes_no_name_in_the_folder(tmp_path, people, syncs):
+@pytest.mark.parametrize(("people", "long", "syncs"), [([4], 1000, 12), ([4, 8], 1000, 14), ([4, 8], 0, 22)])
+def test_an_erasure_takes_so_many_syncs_and_changes_no_name_in_the_folder(tmp_path, monkeypatch, people, long, syncs):
+    monkeypatch.setattr(requests, "LONG", long)
     root = tmp_path / "disk"
     root.mkdir()
     rows = random_table([k % 20 for k in range(40)], seed=0)

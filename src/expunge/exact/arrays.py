@@ -1,7 +1,10 @@
-"""Arrays: the types that every room speaks of, and how rows are cut into pieces that stay in cache."""
+"""Arrays: the types that every room speaks of, how rows are cut into pieces that stay in cache, and sets of numbers.
+
+Sets are made by sorting: NumPy's own functions hash since 2.3, which takes many times as long for large arrays.
+"""
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +19,10 @@ WHOLE: Part = (0, 1)
 # Numbers that a step works on at once: 1 MiB. More leave the cache; with fewer, threads wait for each other.
 AT_ONCE = 2**17
 
+_FEW = 64  # comparisons that are faster than to sort
+_WIDE = 16  # flags per number, in a table of them that is faster than to sort
+_Numbers = TypeVar("_Numbers", bound=np.generic)
+
 
 def cut(rows: int, width: int, part: Part = WHOLE) -> Iterator[slice]:
     """Cut rows of ``width`` numbers into pieces that stay in cache; ``part`` = (k, n): only the k-th of n shares."""
@@ -29,3 +36,27 @@ def cut(rows: int, width: int, part: Part = WHOLE) -> Iterator[slice]:
 def unsigned_zeros(values: Floats) -> Floats:
     """The values with 0.0 for -0.0: the two are equal, so no digest and no bound may tell them apart."""
     return values + 0.0
+
+
+def distinct(values: NDArray[_Numbers]) -> NDArray[_Numbers]:
+    """The values in order, each once."""
+    if len(values) < 2:
+        return values
+    values = np.sort(values)
+    first = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values[first]
+
+
+def among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of the values are among others."""
+    if values.size * others.size <= _FEW:  # most requests are about one person
+        few: NDArray[np.bool_] = (values[:, None] == others).any(axis=1)
+        return few
+    if values.dtype.kind == "i" and int(others.max()) - int(others.min()) <= _WIDE * (values.size + others.size):
+        return np.isin(values, others, kind="table")
+    others = np.sort(others)
+    place = others.searchsorted(values)
+    place[place == len(others)] = 0
+    found: NDArray[np.bool_] = others[place] == values
+    return found

@@ -15,11 +15,12 @@ from .certificates.payload import commitment
 from .disk.people import NOBODY
 from .disk.rowfile import RowFile, read_bits
 from .disk.runs import parts_of
-from .disk.segments import distinct
+from .disk.segments import distinct_ids
 from .disk.snapshot import load_moments
 from .ledger.history import history
-from .ledger.records import DONE
+from .ledger.records import DONE, LIST
 from .receipts import Check, Verdict
+from .requests import request_of
 from .requests.intake import Progress
 from .signatures import check_signatures
 from .writer import Writer
@@ -63,7 +64,9 @@ def _ledger(writer: Writer) -> str:
         raise _Wrong("requests are missing, doubled or out of order")
     if unfinished := [request.number for request in history(records) if request.state == "accepted"]:
         raise _Wrong(f"requests {unfinished} are not done")
-    return f"{len(records)} records, {len(asked)} requests, every hash fits"
+    lists = [request_of(record, writer.lists) for record in records if LIST in record.body]
+    beside = f" ({len(lists)} of them with lists)" if lists else ""
+    return f"{len(records)} records, {len(asked)} requests{beside}, every hash fits"
 
 
 def _certificates(writer: Writer) -> str:
@@ -103,7 +106,7 @@ def _people(writer: Writer) -> str:
         if (mine >= len(live)).any() or owned[mine].any() or (np.diff(mine) == 0).any():
             raise _Wrong("rows and their owners do not match")
         owned[mine] = True
-        owners, erased = owners + distinct(hashes[slots >= 0]), erased + distinct(hashes[slots < NOBODY])
+        owners, erased = owners + distinct_ids(hashes[slots >= 0]), erased + distinct_ids(hashes[slots < NOBODY])
     if not np.array_equal(owned.packed, live.packed):
         raise _Wrong("rows and their owners do not match")
     if (owners, erased) != (manifest.owners, manifest.erased):

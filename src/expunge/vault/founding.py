@@ -12,6 +12,7 @@ from ..errors import ExpungeError, InvalidFile, InvalidSetting, MissingData, Unf
 from ..saving import files
 from . import tables
 from .disk.folder import Folder, Places, VaultIdentity
+from .disk.lists import Lists
 from .ledger.history import history
 from .ledger.ledger import Ledger
 from .ledger.records import header
@@ -159,6 +160,7 @@ class Founding:
         for path in self._mine - {places.vault, places.ledger}:
             files.wipe(path)
         if self._identity is not None:
+            Lists(places.lists, places.vault).wipe_marked()
             Folder(places.vault).wipe_all_but(None)
             files.wipe(places.vault / "identity.json")
         if places.vault in self._mine:

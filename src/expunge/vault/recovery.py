@@ -8,6 +8,7 @@ from ..saving import files
 from .certificates.committed import check_committed
 from .certificates.keyring import known_keys
 from .certificates.waiting import waiting
+from .disk.lists import names_of
 from .disk.manifest import Manifest
 from .ledger.records import DONE, SIGNATURE, START, Record, of_kind
 from .looking import check_vault
@@ -35,10 +36,13 @@ def recover(writer: "Writer") -> None:
             return _catch_up(writer, manifest, records, ahead)
         manifest = prepared
     if manifest is None:  # a first training that was never accepted
+        _settle_lists(writer, records)
         return writer.folder.wipe_all_but(None)
     newest = next(record for record in requests if record.request == manifest.request)
-    request = request_of(newest)  # before anything is changed: a newer release may know what this one does not
+    # Before anything is changed: a newer release may know what this one does not.
+    request = request_of(newest, writer.lists)
     writer.notary.waiting = waiting(records)
+    _settle_lists(writer, records)
     if newest.request not in done:
         writer.ledger.settle()  # who wrote that it is accepted may have ended before it was synced
         writer.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
@@ -61,6 +65,15 @@ def _settle_keys(writer: "Writer") -> None:
     writer.notary.settle()
 
 
+def _settle_lists(writer: "Writer", records: Sequence[Record]) -> None:
+    """Give the lists of accepted requests their names, and wipe drafts of requests that were not accepted."""
+    done = of_kind(records, DONE)
+    if names := names_of(record for record in records if record.request not in done):
+        writer.ledger.settle()  # the acceptance may never have reached the disk, and then the list has to be a draft
+        writer.lists.keep(names)
+    writer.lists.wipe_marked()
+
+
 def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Record], ahead: Sequence[Record]) -> None:
     """Bring an old copy of the folder to where the ledger is, as far as it can be."""
     if manifest is None or any(record.kind == Train.kind for record in ahead):
@@ -68,9 +81,10 @@ def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Rec
             f"{writer.places.vault} is older than the training that {writer.places.ledger} knows, or was emptied: "
             "put a newer copy of the folder back"
         )
-    own, missed = request_of(records[0]), [(record.request, request_of(record)) for record in ahead]
+    own, *missed = [(record.request, request_of(record, writer.lists)) for record in (records[0], *ahead)]
+    _settle_lists(writer, records)
     vault = writer.load(manifest)
-    own.overwrite(vault, manifest.request)  # the copy may have been made half way
+    own[1].overwrite(vault, manifest.request)  # the copy may have been made half way
     writer.check_rows(vault)
     check_committed(manifest, records, vault.state.ensemble.digest())
     writer.tidy()
@@ -81,7 +95,7 @@ def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Rec
         request.replay(lost, number, done=number in done)
     # Who was erased by a request that nobody finished, or certified, is erased by this one.
     uncertified = {record.request for record in ahead} - of_kind(records, SIGNATURE).keys()
-    lost.bury = {hashed: writer.newest + 1 if by in uncertified else by for hashed, by in lost.bury.items()}
+    lost.bury = {one: writer.newest + 1 if by in uncertified else by for one, by in lost.bury.items()}
     with writer.preparing():
         plan = Restore.plan(writer.site, lost)
     writer.perform(plan)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidFile
-from .disk.people import as_text, hashed
+from .disk.people import as_bytes, hashed
 
 _PURPOSE = b"expunge sealed ids"
 _NONCE_BYTES = 12
@@ -43,7 +43,7 @@ class Sealer:
 
     def seal(self, ids: Sequence[bytes]) -> list[Sealed]:
         """Ids in their one form, sealed. The hash is the nonce: two ids have two of them."""
-        hashes = [bytes.fromhex(text) for text in as_text(hashed(self._key, ids))]
+        hashes = as_bytes(hashed(self._key, ids))
         return [
             Sealed(mine, self._cipher.encrypt(mine[:_NONCE_BYTES], one, mine))
             for mine, one in zip(hashes, ids, strict=True)

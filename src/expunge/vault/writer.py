@@ -1,8 +1,8 @@
 """The writer: how a request is carried out so that a crash at any instruction loses nothing and leaves nothing.
 
 1. *Prepare*: every new file and the new manifest are written beside the old ones (learners and manifests into their
-   spare pages) and synced. A failure here leaves only leftovers, which are wiped: the request was not accepted and
-   nothing has changed.
+   spare pages) and synced; long lists of slots and people beside the ledger (`disk.lists`). A failure here leaves only
+   leftovers, which are wiped: the request was not accepted and nothing has changed.
 2. *Accept*: one record in the ledger, synced. From here on the request will be carried out, by whoever opens the vault.
 3. *Commit*: `current` names the new manifest, by a line that is overwritten and synced (`disk.pointers`).
 4. *Overwrite* the erased rows, their bits and their owners' entries in place, each file synced. The record in the
@@ -33,6 +33,7 @@ from .certificates.keys import Keys
 from .certificates.notary import Notary, now
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.leaves import Leaves
+from .disk.lists import Lists, names_of
 from .disk.manifest import Manifest
 from .disk.rowfile import RowFile
 from .disk.snapshot import Model, Snapshot, load_people, load_snapshot
@@ -55,7 +56,7 @@ class Writer:
         self.places, self.identity = places, identity
         self.folder, self.ledger = Folder(places.vault), Ledger(places.ledger)
         self.notary = Notary(identity.vault, self.ledger, places.certificates, keys)
-        self.leaves = Leaves(places.leaves)
+        self.leaves, self.lists = Leaves(places.leaves), Lists(places.lists, places.vault)
         self.trained: Snapshot | None = None  # what is loaded; None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
         self.workers: Workers | None = None  # other processes that help with a request
@@ -155,12 +156,16 @@ class Writer:
         before = [] if introduction is None else [introduction]
         after = before[-1].end if before else self.ledger.tip
         site, request = replace(self.site, keys=known_keys(self.notary.known, before)), plan.request
-        body = {"request": site.number, "kind": request.kind, "waiting": self.notary.waiting, **request.body()}
+        said, lists = request.written()
+        body = {"request": site.number, "kind": request.kind, "waiting": self.notary.waiting, **said}
         record = compose(after, {**body, **vars(caller or Caller()), "time": now()})
         with self.preparing():
+            for name in names_of([record]):
+                self.lists.write(site.number, name, lists)
             manifest = plan.prepare(site, after, record)
         self._accept(*before, record)
         try:
+            self.lists.keep(names_of([record]))
             if introduction is not None:
                 self.notary.learn(introduction)
                 self.notary.settle()
@@ -203,6 +208,7 @@ class Writer:
 
     def _abandon(self) -> None:
         self.leaves.discard()
+        self.lists.discard()
         manifest = self.folder.current()
         if manifest is None:
             return self.folder.wipe_all_but(None)

@@ -17,7 +17,7 @@ from .manifest import MOST_BYTES, File, Manifest, manifest_name
 from .pointers import NO_POINTER, pointer, pointers_in
 
 _STATE = "rows|live|people|schema|blueprint|learner|manifest"
-_PASSING = "owners|stage|adding|training"  # only while a request is prepared or carried out
+_PASSING = "owners|stage|adding|listing|training"  # only while a request is prepared or carried out
 _OURS = re.compile(rf"({_STATE}|{_PASSING})(\.\d+)+|current\.new")
 _KEY_BYTES = 32
 
@@ -32,6 +32,7 @@ class Places:
     public: Beside
     certificates: Beside
     leaves: Beside
+    lists: Beside
 
     @classmethod
     def of(cls, path: str | Path) -> "Places":
@@ -44,9 +45,9 @@ class Places:
         if vault.exists() and not vault.is_dir():
             raise InvalidFile(f"{vault} is there and is not a folder")
         key = KeyBeside(vault.with_suffix(".key"))
-        ends = (".ledger", ".pub", ".certificates", ".leaves")
-        ledger, public, certificates, leaves = (Beside(vault.with_suffix(end)) for end in ends)
-        return cls(vault, ledger, key, public, certificates, leaves)
+        ends = (".ledger", ".pub", ".certificates", ".leaves", ".lists")
+        ledger, public, certificates, leaves, lists = (Beside(vault.with_suffix(end)) for end in ends)
+        return cls(vault, ledger, key, public, certificates, leaves, lists)
 
     def look(self) -> None:
         """Refuse what others planted. Before the first training all that is there must be this user's."""

@@ -13,14 +13,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...exact.arrays import Slots
-from .segments import TORN, Hashes, Segment, distinct
+from ...exact.arrays import Slots, among, distinct
+from .segments import TORN, Hashes, Segment, distinct_ids
 
 RequestNumbers = TypeVar("RequestNumbers", int, Slots)
 
 NOBODY = -1  # the slot of an entry that means nothing any more
 MOST_SEGMENTS = 16
-_FEW = 64  # comparisons
 _NONE = np.empty(0, dtype=np.int64)
 
 
@@ -33,30 +32,33 @@ def hashed(key: bytes, ids: Sequence[bytes]) -> Hashes:
         state.update(text)
         return state.digest()
 
-    return np.frombuffer(b"".join(map(one, ids)), dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    return from_bytes(map(one, ids))
 
 
-def as_text(hashes: Hashes) -> tuple[str, ...]:
+def as_bytes(hashes: Hashes) -> list[bytes]:
+    """Hashes as 16 bytes each, for sets and dictionaries."""
+    data = hashes.astype("<u8").tobytes()
+    return [data[k : k + 16] for k in range(0, len(data), 16)]
+
+
+def from_bytes(hashes: Iterable[bytes]) -> Hashes:
+    """The inverse of `as_bytes`."""
+    return np.frombuffer(b"".join(hashes), dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def as_text(hashes: Hashes) -> list[str]:
     """Hashes as hexadecimal text, for the ledger."""
-    return tuple(bytes(row).hex() for row in hashes.astype("<u8"))
+    return [one.hex() for one in as_bytes(hashes)]
 
 
 def from_text(texts: Iterable[str]) -> Hashes:
     """The inverse of `as_text`."""
-    return np.frombuffer(bytes.fromhex("".join(texts)), dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    return from_bytes([bytes.fromhex("".join(texts))])
 
 
 def tombstone(request: RequestNumbers) -> RequestNumbers:
     """Encode the number of a request as a tombstone; its own inverse."""
     return -1 - request
-
-
-def _among(slots: Slots, others: Slots) -> NDArray[np.bool_]:
-    """Which of these slots are among others."""
-    if slots.size * others.size <= _FEW:  # most requests are about one person: faster than to sort
-        few: NDArray[np.bool_] = (slots[:, None] == others).any(axis=1)
-        return few
-    return np.isin(slots, others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +111,13 @@ class People:
         """Put tombstones of these requests, one per hash, over the entries of erased rows; and sync."""
         entries = self.find(hashes, torn=True)
         tombs = tombstone(by[entries.owner])
-        those = _among(entries.slot, erased) | (entries.slot == tombs) | entries.torn
+        those = among(entries.slot, erased) | (entries.slot == tombs) | entries.torn
         self._overwrite(entries.where(those), tombs[those])
 
     def drop(self, hashes: Hashes, erased: Slots) -> None:
         """Forget the entries of erased rows: their owners may come again; and sync."""
         entries = self.find(hashes, torn=True)
-        entries = entries.where(_among(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
+        entries = entries.where(among(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
         self._overwrite(entries, np.full(len(entries.slot), NOBODY))
 
     def free(self, hashes: Hashes, until: int, but: Slots | None = None) -> None:
@@ -128,20 +130,20 @@ class People:
         self._overwrite(entries, np.full(len(entries.slot), NOBODY))
 
     def _overwrite(self, entries: Entries, slots: Slots) -> None:
-        for k in np.unique(entries.segment).tolist():
+        for k in distinct(entries.segment).tolist():
             mine = entries.segment == k
             self.segments[k].overwrite(entries.place[mine], slots[mine])
 
     def owners(self, slots: Slots) -> Hashes:
         """The hashes of the ids whose rows are in these slots."""
         none = np.empty((0, 2), dtype=np.uint64)
-        return np.concatenate([none, *(segment.hashes()[np.isin(segment.slots(), slots)] for segment in self.segments)])
+        return np.concatenate([none, *(segment.hashes()[among(segment.slots(), slots)] for segment in self.segments)])
 
     def known(self, hashes: Hashes) -> int:
         """How many different ids of these have rows."""
         if not self.segments or not len(hashes):
             return 0
-        return distinct(hashes[self.find(hashes).live.owner])
+        return distinct_ids(hashes[self.find(hashes).live.owner])
 
     def part(self, part: int, parts: int) -> tuple[Hashes, Slots]:
         """All entries in one of so many equal ranges of hashes, those of one id in the order in which they came."""

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from ...encoding.encoder import Encoder
 from ...encoding.placement import Dealt, RowNumbers, room
 from ...encoding.randomness import words
 from ...errors import InvalidFile
-from ...exact.arrays import Floats, Slots, cut
+from ...exact.arrays import Floats, Slots, cut, distinct
 from ...exact.moments import Moments
 from ...saving import files
 from ...stores.bits import Bits
@@ -31,6 +30,7 @@ from ...stores.change import Change
 from ...stores.rows import Rows
 from .manifest import Batch
 from .slotsum import slots_sum
+from .spans import spans
 
 Words = NDArray[np.uint64]
 
@@ -108,7 +108,7 @@ class RowFile(Rows):
 
     def hold(self, slots: Slots, there: bool) -> None:
         """Say, in memory alone, whether these slots have a row."""
-        changed = _distinct(slots[self.live[slots] != there])
+        changed = distinct(slots[self.live[slots] != there])
         total = self.sum + (1 if there else -1) * slots_sum(changed, self.layout.seal)
         self.live[slots] = there
         self._sum = total % 2**64
@@ -116,7 +116,7 @@ class RowFile(Rows):
     def check_held(self, slots: Slots) -> None:
         """Refuse to take the rows in these slots for rows if one has none: then its owner's entry is damaged."""
         inside = bool((slots < len(self.live)).all())
-        if not inside or not self.live[slots].all() or len(_distinct(slots)) < len(slots):
+        if not inside or not self.live[slots].all() or len(distinct(slots)) < len(slots):
             raise InvalidFile(
                 f"{self.layout.folder} is damaged: somebody's row is said to be where there is none; "
                 "nothing was changed"
@@ -212,12 +212,12 @@ class RowFile(Rows):
         segment = np.searchsorted(self._starts, rows, "right") - 1
         for k in np.flatnonzero(np.bincount(segment)).tolist():
             mine = segment == k
-            files.overwrite(self.layout.path(k), located(rows[mine] - self._starts[k], table[mine]))
+            files.overwrite(self.layout.path(k), spans(rows[mine] - self._starts[k], table[mine], self._table(k)))
 
     def _write_bits(self, slots: Slots) -> None:
         """Write the bits of these slots as they are in memory, and sync."""
-        places = _distinct(slots // 8)
-        files.overwrite(self.bits, located(places, self.live.packed[places][:, None]))
+        places, packed = distinct(slots // 8), self.live.packed[:, None]
+        files.overwrite(self.bits, spans(places, packed[places], packed))
 
     # Growing and trimming
 
@@ -265,18 +265,6 @@ def packed(rows: RowNumbers, X: Floats, y: Floats, seal: bytes) -> Words:
     return table
 
 
-def located(places: Slots, table: NDArray[Any]) -> Iterator[tuple[int, files.Data]]:
-    """The offsets and bytes that put the rows of a table into these places of a file: neighbours at once."""
-    if len(places) == 1:
-        yield int(places[0]) * table.strides[0], table.tobytes()
-        return
-    order = np.argsort(places)
-    places, table = places[order], table[order]
-    starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
-    for start, stop in pairwise([*starts.tolist(), len(places)]):  # none if there are no places
-        yield int(places[start]) * table.strides[0], table[start:stop].tobytes()
-
-
 def checksums(rows: RowNumbers, values: Words, seal: bytes) -> Words:
     """A sum modulo 2^64 with odd factors, of the row's number and all words of a row; never zero."""
     factors = _factors(seal, values.shape[1])
@@ -288,12 +276,3 @@ def checksums(rows: RowNumbers, values: Words, seal: bytes) -> Words:
 def _factors(seal: bytes, width: int) -> Words:
     odd: Words = words(np.frombuffer(seal, dtype="<u8").astype(np.uint64), 0, 0, width + 1) | np.uint64(1)
     return odd
-
-
-def _distinct(slots: Slots) -> Slots:
-    """Slots in order, each once; NumPy's own way, by hashes, takes many times as long."""
-    if len(slots) < 2:
-        return slots
-    slots = np.sort(slots)
-    first: Slots = slots[np.diff(slots, prepend=-1) != 0]
-    return first

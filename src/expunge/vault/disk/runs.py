@@ -16,7 +16,7 @@ from ...errors import InvalidFile
 from ...exact.arrays import Slots
 from ...saving import files
 from .people import NOBODY, People
-from .segments import Hashes, distinct, range_of
+from .segments import Hashes, distinct_ids, range_of
 
 RUN = 2**21  # entries that are sorted at once
 PART = 2**22  # entries of a segment, about: a range of hashes is merged in memory
@@ -120,9 +120,9 @@ def merged(
     return Merged(
         np.concatenate([old, new]),
         np.concatenate([places, slots]),
-        distinct(new),
+        distinct_ids(new),
         known,
-        distinct(old[places < NOBODY]),
+        distinct_ids(old[places < NOBODY]),
     )
 
 

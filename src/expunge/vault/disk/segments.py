@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidFile
+from ...exact import arrays
 from ...exact.arrays import Slots
 from ...saving import files
 from .manifest import Owners
+from .spans import spans
 
 Hashes: TypeAlias = NDArray[np.uint64]  # (n, 2)
 Indices: TypeAlias = NDArray[np.intp]
@@ -47,6 +49,13 @@ class Segment:
 
     def look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
         """Owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is no error."""
+        if len(hashes) == 1:
+            return self._look_up(hashes, torn=torn)
+        order = np.argsort(hashes[:, 0])  # many are found in the order of the file, from one page to the next
+        owner, place, slots = self._look_up(hashes[order], torn=torn)
+        return order[owner], place, slots
+
+    def _look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
         low, high = self.high.searchsorted(hashes[:, 0], "left"), self.high.searchsorted(hashes[:, 0], "right")
         if not torn:
             # A corrupt word that misled the search is next to the result: a search ends where the last words that it
@@ -89,12 +98,11 @@ class Segment:
         """Put these slots into these entries, and sync."""
         files.overwrite(self.path, self._rewritten(place, slots))
 
-    def _rewritten(self, place: Indices, slots: Slots) -> Iterator[tuple[int, bytes]]:
-        entries = self._entries[place].copy()
+    def _rewritten(self, place: Indices, slots: Slots) -> Iterator[tuple[int, files.Data]]:
+        entries = self._entries[place]
         entries["slot"] = slots
         entries["check"] = _check(self.high[place], entries["low"], entries["slot"], self._seal)
-        for k, entry in zip(place.tolist(), entries, strict=True):
-            yield 8 * self.count + k * _ENTRY.itemsize, entry.tobytes()
+        return spans(place, entries, self._entries, 8 * self.count)
 
     def _checked(self, place: Any = slice(None)) -> NDArray[Any]:
         if not self._fits(place).all():
@@ -130,15 +138,14 @@ def range_of(high: Hashes, part: int, parts: int) -> slice:
     return slice(int(high.searchsorted(low, "left")), int(high.searchsorted(top, "right")))
 
 
-def distinct(hashes: Hashes) -> int:
+def distinct_ids(hashes: Hashes) -> int:
     """How many different ids these hashes are of."""
-    mixed = np.sort(_mixed(hashes))
-    return int(np.count_nonzero(mixed[1:] != mixed[:-1])) + bool(len(mixed))
+    return len(arrays.distinct(_mixed(hashes)))
 
 
-def among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
+def ids_among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
     """Which of these hashes are among others."""
-    return np.isin(_mixed(hashes), _mixed(others))
+    return arrays.among(_mixed(hashes), _mixed(others))
 
 
 def _mixed(hashes: Hashes) -> NDArray[np.uint64]:

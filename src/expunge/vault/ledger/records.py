@@ -15,8 +15,9 @@ from typing import Any
 
 from ...errors import InvalidFile
 
-VERSION = 3
+VERSION = 4
 LEDGER, KEY, DONE, SIGNATURE = "ledger", "key", "done", "signature"
+LIST = "list"  # in a request with long lists: the SHA-256 of the file that has them, beside the ledger
 
 _REQUEST: dict[str, type] = {
     "request": int, "waiting": list, "time": str, "rows": int, "people": int,

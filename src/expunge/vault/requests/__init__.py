@@ -4,6 +4,7 @@ To add one: a class in a file of its own, and a line here.
 """
 
 from ...errors import InvalidFile
+from ..disk.lists import Lists, list_name
 from ..ledger.records import Record
 from .add import Add
 from .readmit import Readmit
@@ -19,12 +20,12 @@ KINDS: dict[str, type[Request]] = {
 }
 
 
-def request_of(record: Record) -> Request:
-    """The request that a record tells of."""
+def request_of(record: Record, lists: Lists) -> Request:
+    """The request that a record tells of, with its lists if they lie beside the ledger."""
     kind = KINDS.get(record.kind)
     if kind is None:
         raise InvalidFile(f"the ledger has a request of the unknown kind {record.kind!r}: a newer release wrote it?")
-    return kind.read(record.body)
+    return kind.read(record.body, lambda sum_, size: lists.read(list_name(record.request, sum_), size))
 
 
 __all__ = ["KINDS", "Add", "Readmit", "Rebound", "Rectify", "Request", "Restore", "Train", "Unlearn", "request_of"]

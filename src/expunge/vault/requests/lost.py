@@ -3,7 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...stores.bits import Live
+from ...exact.arrays import Slots, distinct
+from ...stores.bits import Bits
+from ..disk.people import as_bytes
+from ..disk.segments import Hashes
 
 
 @dataclass
@@ -15,35 +18,40 @@ class Lost:
     who were erased or corrected go, also those that the requests could not name: another copy had lost them.
     """
 
-    live: Live  # which slots have a row in the old copy
-    erase: set[int] = field(default_factory=set)
-    people: set[str] = field(default_factory=set)  # keyed hashes of the ids that were erased or corrected
-    bury: dict[str, int] = field(default_factory=dict)  # keyed hash of an id -> the request whose certificate says so
-    drop: set[str] = field(default_factory=set)  # their rows go, and they may come again
-    free: set[str] = field(default_factory=set)  # readmitted
+    live: Bits  # which slots have a row in the old copy
+    erase: Bits = field(init=False)  # which of them go
+    people: set[bytes] = field(default_factory=set)  # keyed hashes of the ids that were erased or corrected
+    bury: dict[bytes, int] = field(default_factory=dict)  # hash of an id -> the request whose certificate says so
+    drop: set[bytes] = field(default_factory=set)  # their rows go, and they may come again
+    free: set[bytes] = field(default_factory=set)  # readmitted
     bounds: dict[str, tuple[str, str]] = field(default_factory=dict)  # column -> low and high, as text
     drawn: int = 0
     missing: int = 0
 
-    def erased(self, slots: Iterable[int]) -> int:
+    def __post_init__(self) -> None:
+        self.erase = Bits.zeros(len(self.live))
+
+    def erased(self, slots: Slots) -> int:
         """Take rows that were erased; return how many of them the copy never had: they were added and erased since."""
-        gone = set(slots)
-        here = {slot for slot in gone if slot < len(self.live) and self.live[slot]}
-        self.erase |= here
+        gone = distinct(slots)
+        here = gone[gone < len(self.live)]
+        here = here[self.live[here]]
+        self.erase[here] = True
         return len(gone) - len(here)
 
-    def buried(self, hashes: Iterable[str], by: Iterable[int]) -> None:
+    def buried(self, hashes: Hashes, by: Iterable[int]) -> None:
         """Take people who were erased, and by which requests."""
-        self.bury.update(zip(hashes, by, strict=True))
-        self.drop -= set(self.bury)
+        who = as_bytes(hashes)
+        self.bury.update(zip(who, by, strict=True))
+        self.drop.difference_update(who)
 
-    def dropped(self, hashes: Iterable[str]) -> None:
+    def dropped(self, hashes: Hashes) -> None:
         """Take people whose rows go and who may come again."""
-        self.drop |= set(hashes) - set(self.bury)
+        self.drop.update(one for one in as_bytes(hashes) if one not in self.bury)
 
-    def freed(self, hashes: Iterable[str]) -> None:
+    def freed(self, hashes: Hashes) -> None:
         """Take people who were readmitted."""
-        for hashed in hashes:
-            self.bury.pop(hashed, None)
-            self.drop.add(hashed)
-            self.free.add(hashed)
+        for one in as_bytes(hashes):
+            self.bury.pop(one, None)
+            self.drop.add(one)
+            self.free.add(one)

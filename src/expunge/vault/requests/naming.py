@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import InvalidInput, UnknownId, positions
+from ...exact.arrays import distinct
 from ..disk.people import NOBODY, Entries, hashed, tombstone
 from ..disk.segments import Hashes
 from .plan import Site
-from .request import Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,9 +22,9 @@ class Named:
     skipped: int = 0  # ids that were left out
 
     @property
-    def earlier(self) -> Numbers:
+    def earlier(self) -> tuple[int, ...]:
         """The requests that erased some of them before."""
-        return tuple(sorted({tombstone(slot) for slot in self.entries.buried.slot.tolist()}))
+        return tuple(distinct(tombstone(self.entries.buried.slot)).tolist())
 
 
 _LEAVE_OUT = "leave them out (--skip-unknown, skip_unknown=True)"

@@ -12,7 +12,7 @@ import numpy as np
 from ...encoding.features import FeatureMap
 from ...encoding.scales import Scales
 from ...errors import InvalidFile
-from ...exact.arrays import Floats
+from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
 from ...learning.ensemble import Ensemble
 from ...learning.rules import RidgeRule
@@ -32,7 +32,7 @@ from ..disk.slotsum import slots_sum
 from ..disk.snapshot import Snapshot, rows_of
 from ..ledger.records import Position, Record
 from ..tables.schema import Schema
-from .request import Numbers, Request
+from .request import Request
 
 _SALT_BYTES = 32
 
@@ -95,7 +95,7 @@ class Plan:
     erased: int  # ids that are erased then
     learners: int = 0  # that learned anew
     people: tuple[Owners, ...] | None = None  # all segments of people, if there are new ones
-    erases: Numbers = ()  # slots
+    erases: Slots | None = None
     stage: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
     charter: Charter | None = None  # a new schema and blueprint
     leaves: Sequence[bytes] = ()  # commitments to the people of the request
@@ -150,7 +150,8 @@ class Plan:
 
     def _slots_sum(self, seal: bytes) -> Word:
         """The sum of the slots that will have a row: those that go have theirs until they are overwritten."""
-        return Word((rows_of(self.state).sum - slots_sum(np.array(self.erases, dtype=np.int64), seal)) % 2**64)
+        gone = 0 if self.erases is None else slots_sum(self.erases, seal)
+        return Word((rows_of(self.state).sum - gone) % 2**64)
 
 
 def _write_learners(site: Site, state: State, before: Snapshot | None) -> tuple[Learner, ...]:

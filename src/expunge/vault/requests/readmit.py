@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..certificates.merkle import root
-from ..disk.people import as_text, from_text
 from ..disk.snapshot import Snapshot
+from .listed import People
 from .lost import Lost
 from .naming import Named
 from .plan import Plan, Site, leaves_of
-from .request import People, Request
+from .request import Request
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Readmit(Request):
     """Tombstones that go."""
 
@@ -25,12 +25,12 @@ class Readmit(Request):
     def plan(cls, site: Site, named: Named) -> Plan:
         """Readmit these people, all of whom are erased."""
         leaves, before = leaves_of(site, named.ids), site.now.manifest
-        request = cls(0, len(named.ids), root(leaves).hex(), as_text(named.hashes))
+        request = cls(0, len(named.ids), root(leaves).hex(), named.hashes)
         erased = before.erased - len(named.ids)
         return Plan(request, site.now.state, before.owners, erased, leaves=leaves, skipped=named.skipped)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
-        vault.people.free(from_text(self.free), until=number)
+        vault.people.free(self.free, until=number)
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
         lost.freed(self.free)

@@ -22,7 +22,7 @@ from .request import Request, Texts
 Ends: TypeAlias = Mapping[str, tuple[str, str]]  # column -> low and high as text; both empty: observed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rebound(Request):
     """Columns that get other bounds."""
 

@@ -7,21 +7,22 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import ErasedId
-from ...exact.arrays import Floats
+from ...exact.arrays import Floats, distinct
 from ...stores.change import Change
 from ...stores.ids import slots_of_mentions
 from ..certificates.merkle import root
-from ..disk.people import as_text
+from ..disk.people import as_bytes
 from ..disk.snapshot import Snapshot, checked_array
 from ..tables import Block
 from .intake import admitted
+from .listed import Numbers, People
 from .lost import Lost
 from .naming import look_up
 from .plan import Plan, Site, leaves_of
-from .request import Numbers, People, Request
+from .request import Request
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rectify(Request):
     """Rows that take the place of others; until they are in their slots they are in a file, the stage."""
 
@@ -38,7 +39,7 @@ class Rectify(Request):
         now = site.now
         X, y, clipped = admitted(now.schema, now.blueprint, X, y)
         named = look_up(site, owners, way_out="add their rows")
-        if len(buried := np.unique(named.entries.buried.owner)):
+        if len(buried := distinct(named.entries.buried.owner)):
             ids = "1 id in this table was" if len(buried) == 1 else f"{len(buried):,} ids in this table were"
             raise ErasedId(f"{ids} erased before; nothing was changed")
         place = {owner: k for k, owner in enumerate(dict.fromkeys(owners))}
@@ -52,7 +53,7 @@ class Rectify(Request):
         now.rows.check_held(slots)
         outcome = now.touching(now.state, now.blueprint.code.learners_of(slots)).after(Change(slots, X, y))
         leaves = leaves_of(site, named.ids)
-        request = cls(len(slots), len(place), root(leaves).hex(), tuple(slots.tolist()), as_text(named.hashes))
+        request = cls(len(slots), len(place), root(leaves).hex(), slots, named.hashes)
         had, erased, stage = now.manifest.owners, now.manifest.erased, np.column_stack([X, y])
         return Plan(request, outcome.state, had, erased, outcome.learners, stage=stage, leaves=leaves, clipped=clipped)
 
@@ -60,13 +61,13 @@ class Rectify(Request):
         stage, rows = vault.manifest.stage, vault.rows
         if stage is None or not (vault.folder.path / stage.name).exists():
             return
-        slots, d = np.array(self.replace, dtype=np.int64), rows.X.shape[1]
+        slots, d = self.replace, rows.X.shape[1]
         values = checked_array(vault.folder, stage.name, vault.folder.read(stage), "<f8", len(slots), rows.width)
         rows.put(slots, values[:, :d], values[:, d:])
         vault.folder.rename(stage.name, f"{stage.name}.0")  # half wiped it would look damaged
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
-        lost.people.update(self.replaced)
+        lost.people.update(as_bytes(self.replaced))
         lost.dropped(self.replaced)
 
 

@@ -7,22 +7,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding.bounds import Bounds
-from ...exact.arrays import Floats, Slots, cut
+from ...exact.arrays import Floats, Slots, among, cut
 from ...learning.blueprint import Blueprint
 from ...learning.state import State
 from ...saving import files
 from ...stores.change import Change
 from ..disk.manifest import Batch, Owners
-from ..disk.people import NOBODY, as_text, from_text, tombstone
-from ..disk.segments import Hashes, among, distinct, segment_bytes
+from ..disk.people import NOBODY, as_bytes, from_bytes, tombstone
+from ..disk.segments import Hashes, distinct_ids, ids_among, segment_bytes
 from ..disk.snapshot import Snapshot, rows_of
+from .listed import Numbers, People
 from .lost import Lost
 from .plan import Charter, Plan, Site
 from .rebound import rebounded
-from .request import Numbers, People, Request
+from .request import Request
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Restore(Request):
     """What requests since an old copy of the folder asked for, done again at once."""
 
@@ -43,11 +44,11 @@ class Restore(Request):
     def plan(cls, site: Site, lost: Lost) -> Plan:
         """Catch up with what was lost."""
         now = site.now
-        lost.erase.update(now.people.find(from_text(lost.people)).live.slot.tolist())
+        lost.erase[now.people.find(from_bytes(lost.people)).live.slot] = True
         schema, blueprint = rebounded(now.schema, now.blueprint, lost.bounds)
         outside = _drop_outside(now, blueprint, lost) if lost.bounds else 0
         state = _grown(now, max(lost.drawn, now.state.drawn))
-        change = Change(np.array(sorted(lost.erase), dtype=np.int64))
+        change = Change(np.flatnonzero(lost.erase))
         now.rows.check_held(change.slots)
         charter = None
         if lost.bounds:
@@ -60,11 +61,11 @@ class Restore(Request):
             rows=len(change.slots),
             people=len(lost.bury),
             since=now.manifest.request,
-            erase=tuple(change.slots.tolist()),
-            bury=tuple(lost.bury),
-            by=tuple(lost.bury.values()),
-            drop=tuple(sorted(lost.drop)),
-            free=tuple(sorted(lost.free)),
+            erase=change.slots,
+            bury=from_bytes(lost.bury),
+            by=np.array(list(lost.bury.values()), dtype=np.int64),
+            drop=from_bytes(sorted(lost.drop)),
+            free=from_bytes(sorted(lost.free)),
             drawn=state.drawn,
             missing=lost.missing,
             outside=outside,
@@ -79,23 +80,22 @@ class Restore(Request):
         hashes, slots = now.people.entries()
         if brings is not None:
             hashes, slots = np.concatenate([hashes, brings[0]]), np.concatenate([slots, brings[1]])
-        goes = np.isin(slots, self.erase)
-        freed = among(hashes, from_text(self.free)) & (slots >= tombstone(self.since))
-        buried = (slots < NOBODY) & ~freed | among(hashes, from_text(self.bury))
-        return distinct(hashes[(slots >= 0) & ~goes]), distinct(hashes[buried])
+        goes = among(slots, self.erase)
+        freed = ids_among(hashes, self.free) & (slots >= tombstone(self.since))
+        buried = (slots < NOBODY) & ~freed | ids_among(hashes, self.bury)
+        return distinct_ids(hashes[(slots >= 0) & ~goes]), distinct_ids(hashes[buried])
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
-        erased = np.array(self.erase, dtype=np.int64)
-        if self.erase:
-            vault.rows.erase(erased)
-        if self.bury:
-            vault.people.bury(from_text(self.bury), np.array(self.by, dtype=np.int64), erased)
-        if self.drop:
-            vault.people.drop(from_text(self.drop), erased)
-        if self.free:
-            again = dict(zip(self.bury, self.by, strict=True))  # who was readmitted and then erased stays erased
-            but = np.array([again.get(hashed, NOBODY) for hashed in self.free], dtype=np.int64)
-            vault.people.free(from_text(self.free), until=self.since, but=but)
+        if len(self.erase):
+            vault.rows.erase(self.erase)
+        if len(self.bury):
+            vault.people.bury(self.bury, self.by, self.erase)
+        if len(self.drop):
+            vault.people.drop(self.drop, self.erase)
+        if len(self.free):
+            again = dict(zip(as_bytes(self.bury), self.by.tolist(), strict=True))  # who was erased again stays erased
+            but = np.array([again.get(one, NOBODY) for one in as_bytes(self.free)], dtype=np.int64)
+            vault.people.free(self.free, until=self.since, but=but)
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
         lost.erased(self.erase)
@@ -103,7 +103,7 @@ class Restore(Request):
             lost.missing = max(0, lost.missing - self.missing)
         lost.drawn = self.drawn
         lost.freed(self.free)  # first: who is in both was readmitted and erased again
-        lost.buried(self.bury, self.by)
+        lost.buried(self.bury, self.by.tolist())
         lost.dropped(self.drop)
 
     def note(self) -> str:
@@ -144,14 +144,14 @@ def _drop_outside(now: Snapshot, blueprint: Blueprint, lost: Lost) -> int:
     exact integers rely on.
     """
     found, live = [np.empty(0, dtype=np.int64)], now.rows.live.copy()
-    live[np.array(sorted(lost.erase), dtype=np.int64)] = False
+    live[np.flatnonzero(lost.erase)] = False
     for piece in cut(len(live), now.rows.width):
         slots = piece.start + np.flatnonzero(live[piece])
         X, y = now.rows.take(slots)
         found.append(slots[_beyond(blueprint.inputs, X) | _beyond(blueprint.targets, y)])
     gone = np.concatenate(found)
-    lost.erase.update(gone.tolist())
-    lost.dropped(as_text(now.people.owners(gone)))
+    lost.erase[gone] = True
+    lost.dropped(now.people.owners(gone))
     return len(gone)
 
 
@@ -163,9 +163,9 @@ def _beyond(bounds: Bounds, values: Floats) -> NDArray[np.bool_]:
 
 def _tombstones(now: Snapshot, lost: Lost, erased: Slots) -> tuple[Hashes, Slots] | None:
     """Tombstones for erased people of whom the copy has no row that could become one."""
-    bury = from_text(lost.bury)
-    found = now.people.find(bury)
-    unknown = np.setdiff1d(np.arange(len(bury)), found.owner[np.isin(found.slot, erased)])
-    if not len(unknown):
+    bury = from_bytes(lost.bury)
+    found, unknown = now.people.find(bury), np.ones(len(lost.bury), dtype=np.bool_)
+    unknown[found.owner[among(found.slot, erased)]] = False
+    if not unknown.any():
         return None
     return bury[unknown], tombstone(np.array(list(lost.bury.values()), dtype=np.int64)[unknown])

@@ -5,17 +5,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...exact.arrays import among, distinct
 from ...stores.change import Change
 from ..certificates.merkle import root
-from ..disk.people import as_text, from_text
+from ..disk.people import as_bytes
 from ..disk.snapshot import Snapshot
+from .listed import Numbers, People
 from .lost import Lost
 from .naming import Named
 from .plan import Plan, Site, leaves_of
-from .request import Numbers, People, Request
+from .request import Request
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unlearn(Request):
     """Rows that go, in these slots, and tombstones for their owners."""
 
@@ -29,13 +31,13 @@ class Unlearn(Request):
     def plan(cls, site: Site, named: Named) -> Plan:
         """Erase these people; somebody erased before has no rows and stays erased."""
         live = named.entries.live
-        now, owners = site.now, np.unique(live.owner)
+        now, owners = site.now, distinct(live.owner)
         now.rows.check_held(live.slot)
         outcome = now.touching(now.state, now.blueprint.code.learners_of(live.slot)).after(Change(live.slot))
         gone = named.hashes[owners]
         leaves = leaves_of(site, [named.ids[k] for k in owners.tolist()])
-        request = cls(len(live.slot), len(gone), root(leaves).hex(), tuple(live.slot.tolist()), as_text(gone))
-        erased = now.manifest.erased + len(set(owners.tolist()) - set(named.entries.buried.owner.tolist()))
+        request = cls(len(live.slot), len(gone), root(leaves).hex(), live.slot, gone)
+        erased = now.manifest.erased + int(np.count_nonzero(~among(owners, named.entries.buried.owner)))
         left = now.manifest.owners - len(gone)
         skipped, erases = named.skipped, request.erase
         return Plan(
@@ -43,11 +45,10 @@ class Unlearn(Request):
         )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
-        erased = np.array(self.erase, dtype=np.int64)
-        vault.rows.erase(erased)
-        vault.people.bury(from_text(self.bury), np.full(len(self.bury), number), erased)
+        vault.rows.erase(self.erase)
+        vault.people.bury(self.bury, np.full(len(self.bury), number), self.erase)
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
         lost.missing -= lost.erased(self.erase)
-        lost.people.update(self.bury)
+        lost.people.update(as_bytes(self.bury))
         lost.buried(self.bury, [number] * len(self.bury))
