@@ -1,7 +1,7 @@
 """Tables: schemas, the reading of rows, proposals, and predictions into files.
 
 In the order of the work: a schema declares what columns are (`kinds`, `document`, `schema`); `sources` gives the record
-batches of a file or frame; `cells` turns them into floats; `reading` makes `blocks` of them, with `ids`; `proposal`
+batches of files or a frame; `cells` turns them into floats; `reading` makes `blocks` of them, with `ids`; `proposal`
 drafts a schema for a table; `predictions` writes answers. All errors about tables are worded with `messages`.
 
 This is the door: other rooms use the names in ``__all__`` and no others. What reads or writes tables needs pyarrow,
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from ...doors import door
 from .blocks import BLOCK_ROWS, Block, checked
 from .ids import id_bytes, id_texts
-from .messages import shown
+from .messages import shown, title
 from .schema import Schema
 
 if TYPE_CHECKING:
     from .predictions import written_predictions
     from .proposal import plain_schema, propose
     from .reading import has_ids, read_blocks, read_ids
-    from .sources import kept, read_once, taken
+    from .sources import kept, overwrites, read_once, taken
 
 __all__ = [
     "BLOCK_ROWS",
@@ -32,6 +32,7 @@ __all__ = [
     "id_bytes",
     "id_texts",
     "kept",
+    "overwrites",
     "plain_schema",
     "propose",
     "read_blocks",
@@ -39,12 +40,14 @@ __all__ = [
     "read_once",
     "shown",
     "taken",
+    "title",
     "written_predictions",
 ]
 
 _WITH_PYARROW = {
     "has_ids": "reading",
     "kept": "sources",
+    "overwrites": "sources",
     "plain_schema": "proposal",
     "propose": "proposal",
     "read_blocks": "reading",

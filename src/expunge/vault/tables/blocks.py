@@ -1,4 +1,4 @@
-"""Blocks: the pieces that a table is read in, and how their refusals are added up to one of the whole table."""
+"""Blocks: what a table is read in, and how their refusals are added up to one of the whole table."""
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from ...errors import CountedInput
 from ...exact.arrays import Floats
 from .messages import WrongCell
 
-BLOCK_ROWS = 65_536  # slots are drawn block by block: another number would give another model
+BLOCK_ROWS = 65_536
 
 Made = TypeVar("Made")
 
