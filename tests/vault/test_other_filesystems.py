@@ -6,6 +6,7 @@ import pyarrow.fs
 import pytest
 
 from expunge.errors import InvalidFile
+from expunge.vault import tables
 from expunge.vault.tables.proposal import propose
 from expunge.vault.tables.sources import disks
 
@@ -49,6 +50,9 @@ def test_another_filesystem_may_have_partitions(bucket):
         (bucket[0] / f"x={x}").mkdir(parents=True)
         parquet(some(k, 1).drop(["x"]), bucket[0] / f"x={x}" / "t.parquet")
     assert whole("s3://bucket", OWNED)[0].ravel().tolist() == [2.0, 1.5]
+    found = tables.pieces("s3://bucket?a=b")
+    assert [piece.path for piece in found] == [f"s3://bucket/x={x}/t.parquet?a=b" for x in ("%2532", "1.5")]
+    assert [block.X.item() for piece in found for block in tables.read_piece(piece, OWNED)] == [2.0, 1.5]
 
 
 def test_no_message_holds_a_password(bucket):
