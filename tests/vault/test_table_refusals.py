@@ -109,9 +109,9 @@ def test_an_arrow_file_whose_offsets_point_elsewhere_is_refused(tmp_path):
 
 def test_a_source_that_is_no_table_is_refused(tmp_path):
     refused(tmp_path / "t.csv", match="no such file: .*t.csv")
-    refused(tmp_path / "t.xlsx", match=r"must end in one of .csv, .csv.gz, .*.parquet.*.arrow")
+    refused(written(tmp_path / "t.xlsx", "text"), match=r"must end in one of .csv, .csv.gz, .*.parquet.*.arrow")
     (tmp_path / "folder.parquet").mkdir()
-    refused(tmp_path / "folder.parquet", match="cannot be read: Is a directory")
+    refused(tmp_path / "folder.parquet", match="folder.parquet has no tables in it")
     refused({"x": [1]}, match="a path, or a frame .* got dict")
 
 

@@ -113,8 +113,9 @@ def below(parser: Parser) -> "Commands":
 
 
 def add_data(parser: Parser) -> None:
-    """The table."""
-    parser.add_argument("data", metavar="DATA", type=Path, help="A CSV, Parquet or Arrow file.")
+    """The table. Words stay text: a path would lose a slash of s3://."""
+    text = "CSV, Parquet or Arrow: files, globs, folders or URIs such as s3://bucket/folder."
+    parser.add_argument("data", metavar="DATA", nargs="+", help=text)
 
 
 def add_vault(parser: Parser) -> None:

@@ -107,13 +107,15 @@ def predict(args: Namespace) -> None:
 
 def evaluate(args: Namespace) -> None:
     """Predict a table that has the targets, and say how good that is, beside a linear model and the mean."""
-    if args.html is not None and args.html.exists() and args.data.exists() and args.html.samefile(args.data):
+    from ..vault import tables
+
+    if args.html is not None and tables.overwrites(args.html, args.data):
         raise UsageError(f"--html would overwrite the table, {args.html}")
     vault = opened(args)
     with terminal.progress(quiet=args.json) as told:
         found = vault.evaluate(args.data, progress=told)
     if args.html is not None:
-        found.report(args.html, title=f"{args.vault.name} on {args.data.name}")
+        found.report(args.html, title=f"{args.vault.name} on {tables.title(args.data)}")
     if args.json:
         return terminal.say_json(found.to_dict() | {"html": args.html})
     terminal.say("\n".join(_scores(found)))

@@ -29,9 +29,7 @@ def register(commands: "Commands") -> None:
 
 def _add_planning(added: Parser) -> None:
     added.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
-    added.add_argument(
-        "--on", metavar="FILE", type=Path, help="Look at the rows of this table instead, which are nobody's."
-    )
+    added.add_argument("--on", metavar="FILE", help="Look at the rows of this table instead, which are nobody's.")
     added.add_argument(
         "--forget-ms", metavar="MS", type=_milliseconds, help="The time that forgetting one row may take."
     )
@@ -78,7 +76,6 @@ def plan(args: Namespace) -> None:
 
 def _check_places(args: Namespace) -> None:
     """Refuse files that could not be written, or are read, or are one: after all the planning is too late."""
-    read = [path for path in (args.data, args.on, args.schema) if path is not None and path.exists()]
     for name, path in (("--out", args.out), ("--html", args.html)):
         if path is None:
             continue
@@ -88,10 +85,18 @@ def _check_places(args: Namespace) -> None:
             raise UsageError(f"{name}: {path} is a folder")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise UsageError(f"{name}: {path} cannot be written")
-        if path.exists() and any(path.samefile(other) for other in read):
+        if path.exists() and _is_read(path, args):
             raise UsageError(f"{name} would overwrite a file that is read, {path}")
     if args.out is not None and args.html is not None and args.out.resolve() == args.html.resolve():
         raise UsageError(f"--out and --html are the same file, {args.out}")
+
+
+def _is_read(path: Path, args: Namespace) -> bool:
+    """Whether a file that is there is one of the tables, or the schema."""
+    from ..vault import tables
+
+    schema = args.schema is not None and args.schema.exists() and path.samefile(args.schema)
+    return schema or any(tables.overwrites(path, table) for table in (args.data, args.on) if table is not None)
 
 
 def small_plan(args: Namespace) -> "Document | None":
@@ -168,7 +173,7 @@ def _schema(args: Namespace) -> "Schema":
     return wanted_schema(args.data, args.schema, args.target, id_column(args), getattr(args, "fold_case", False))
 
 
-def _made(source: Path, schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":
+def _made(source: str | list[str], schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":
     from ..planning.planner import plan as make
     from ..vault.tables.sampled import sampled_rows
 

@@ -110,8 +110,9 @@ class Vault:
         ----------
         path : path
             The folder, whose name ends in ``.vault``. Its ledger and keys lie beside it.
-        data : path or table
-            A CSV, Parquet or Arrow file, which may be larger than memory, or a pyarrow, pandas or polars table.
+        data : path, list of paths or table
+            CSV, Parquet or Arrow files, which may be larger than memory, or a pyarrow, pandas or polars table. A path
+            may be a file, a glob, a folder with all tables below it, or a URI like ``s3://bucket/folder``.
         target, id : str
             The columns of the target (or targets) and of the ids; with a schema, it names them.
         model : CodedRegressor or Settings, optional
@@ -316,7 +317,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table
+        data : path, list of paths or table
             As in `create`. An id with several rows gets as many, in the order in which they first came.
         **said
             As in `unlearn`.
@@ -340,7 +341,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table
+        data : path, list of paths or table
             As in `create`.
         clip : bool
             Whether to move values outside declared bounds to the bound, instead of refusing the table.
@@ -441,7 +442,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table
+        data : path, list of paths or table
             As in `create`.
         """
         return [one.decode() for one in tables.read_ids(data, self._reader.current().schema)]
@@ -472,7 +473,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table, or array of shape (n, d)
+        data : path, list of paths or table, or array of shape (n, d)
             The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``. A
             stream that can be read only once is held in memory, to be read again if the vault changes meanwhile.
         """
@@ -483,7 +484,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table
+        data : path, list of paths or table
             As in `predict`.
         """
         found = self.predictions(data)
@@ -494,7 +495,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table, or array of shape (n, d)
+        data : path, list of paths or table, or array of shape (n, d)
             As in `predict`.
         """
         return predicted(self._reader, data, ids=True)
@@ -504,7 +505,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table
+        data : path, list of paths or table
             As in `predict`; it may be larger than memory. A stream that can be read only once has to be given again
             if the vault changes while it is read (`VaultBusy`).
         out : path or binary file
@@ -525,7 +526,7 @@ class Vault:
 
         Parameters
         ----------
-        data : path or table
+        data : path, list of paths or table
             The columns of the inputs and the targets; others are ignored, but for the ids: with them the spread of the
             scores is over people. Rows that the vault has learned are predicted too well: bring others.
         resamples, random_state : int

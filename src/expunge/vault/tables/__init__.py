@@ -1,8 +1,9 @@
 """Tables: schemas, the reading of rows, proposals, and predictions into files.
 
 In the order of the work: a schema declares what columns are (`kinds`, `document`, `schema`); `sources` gives the record
-batches of a file or frame; `cells` turns them into floats; `reading` makes `blocks` of them, with `ids`; `proposal`
-drafts a schema for a table; `predictions` writes answers. All errors about tables are worded with `messages`.
+batches of files or a frame; `cells` turns them into floats; `reading` makes `blocks` of them, with `ids`; `splitting`
+cuts a table into pieces for several readers; `proposal` drafts a schema for a table; `predictions` writes answers. All
+errors about tables are worded with `messages`.
 
 This is the door: other rooms use the names in ``__all__`` and no others. What reads or writes tables needs pyarrow,
 which takes longer to load than most requests take; so it is loaded when such a name is first used. Write
@@ -12,44 +13,55 @@ which takes longer to load than most requests take; so it is loaded when such a 
 from typing import TYPE_CHECKING
 
 from ...doors import door
-from .blocks import BLOCK_ROWS, Block, checked
+from .blocks import BLOCK_ROWS, Block, Piece, checked
 from .ids import id_bytes, id_texts
-from .messages import shown
+from .messages import shown, title
 from .schema import Schema
 
 if TYPE_CHECKING:
     from .predictions import written_predictions
     from .proposal import plain_schema, propose
     from .reading import has_ids, read_blocks, read_ids
-    from .sources import kept, read_once, taken
+    from .sources import kept, overwrites, read_once, taken
+    from .splitting import count, pieces, read_piece
 
 __all__ = [
     "BLOCK_ROWS",
     "Block",
+    "Piece",
     "Schema",
     "checked",
+    "count",
     "has_ids",
     "id_bytes",
     "id_texts",
     "kept",
+    "overwrites",
+    "pieces",
     "plain_schema",
     "propose",
     "read_blocks",
     "read_ids",
     "read_once",
+    "read_piece",
     "shown",
     "taken",
+    "title",
     "written_predictions",
 ]
 
 _WITH_PYARROW = {
+    "count": "splitting",
     "has_ids": "reading",
     "kept": "sources",
+    "overwrites": "sources",
+    "pieces": "splitting",
     "plain_schema": "proposal",
     "propose": "proposal",
     "read_blocks": "reading",
     "read_ids": "reading",
     "read_once": "sources",
+    "read_piece": "splitting",
     "taken": "sources",
     "written_predictions": "predictions",
 }

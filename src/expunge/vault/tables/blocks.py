@@ -1,4 +1,4 @@
-"""Blocks: the pieces that a table is read in, and how their refusals are added up to one of the whole table."""
+"""Blocks: what a table is read in, and how their refusals are added up to one of the whole table; pieces of a table."""
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from ...errors import CountedInput
 from ...exact.arrays import Floats
 from .messages import WrongCell
 
-BLOCK_ROWS = 65_536  # slots are drawn block by block: another number would give another model
+BLOCK_ROWS = 65_536
 
 Made = TypeVar("Made")
 
@@ -23,6 +23,21 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.X)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive row groups of one Parquet file: rows of a table that can be read without the others.
+
+    A piece is plain data, for other processes.
+    """
+
+    path: str  # a path, or URI, that opens the file from any process; a URI with the password that it had
+    groups: tuple[int, int]  # the first row group, and the one after the last
+    rows: int
+    before: int  # rows of the table that come before it
+    footer: str  # SHA-256 of the file's footer: another file in its place is refused
+    partition: tuple[tuple[str, str | None], ...]  # columns that only the path says, as text
 
 
 def checked(

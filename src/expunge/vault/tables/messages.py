@@ -6,6 +6,7 @@ files of others: a control character or a terminal escape in one is shown escape
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 from ...errors import InvalidInput
 
@@ -42,6 +43,27 @@ def shown(text: object) -> str:
     """Return a text as an error shows it: as it is, or quoted with escapes if a terminal would not just print it."""
     plain = str(text)
     return plain if plain.isprintable() else repr(plain)
+
+
+def without_secrets(address: str) -> str:
+    """Return a path or URI as people may read it: a URI without its options, and without a password."""
+    scheme, mark, rest = address.partition("://")
+    if not mark:
+        return address
+    site, slash, path = rest.partition("?")[0].partition("/")
+    owner, at, host = site.rpartition("@")
+    return f"{scheme}://{'***' if ':' in owner else owner}{at}{host}{slash}{path}"
+
+
+def title(source: object) -> str:
+    """Return what a table is called in a title: the name of a file, folder or glob, or how many there are."""
+    words = [source] if isinstance(source, (str, Path)) else source
+    if not isinstance(words, (list, tuple)):
+        return "a table"
+    if len(words) != 1:
+        return f"{len(words):,} files"
+    address = without_secrets(str(words[0])).rstrip("/")
+    return address.rpartition("/")[2] or address
 
 
 def repeated(names: Iterable[str]) -> list[str]:

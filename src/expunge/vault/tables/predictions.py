@@ -22,6 +22,7 @@ from .cells.arrow import Arrow
 from .messages import shown
 from .reading import has_ids, read_blocks
 from .schema import Schema
+from .sources import overwrites
 
 Draft: TypeAlias = tuple[IO[bytes], Callable[[], object]]  # a file to write to, and what puts it in its place
 
@@ -95,7 +96,7 @@ def _draft(out: str | Path | IO[bytes], data: Any) -> tuple[str, AbstractContext
         raise InvalidSetting(f"predictions are written to .csv or .parquet, got {path.name!r}")
     if not path.parent.is_dir():
         raise InvalidSetting(f"there is no folder {shown(path.parent)} for the predictions")
-    if isinstance(data, str | Path) and path.exists() and path.samefile(data):
+    if overwrites(path, data):
         raise InvalidSetting(f"predictions would overwrite the table that they are made from, {shown(path)}")
     return path.suffix, _replaced(path)
 

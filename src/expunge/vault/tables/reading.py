@@ -21,8 +21,8 @@ def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool, mor
 
     Parameters
     ----------
-    source : path, frame or, to predict, array
-        The table.
+    source : path, list of paths, frame or, to predict, array
+        The table. A path may be a file, a glob, a folder or a URI.
     schema : Schema
         What its columns are.
     targets, ids : bool
@@ -31,21 +31,26 @@ def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool, mor
     more : bool
         Whether a table with targets may have columns that the schema does not mention, as one to predict for may.
     """
-    known = partial(id_bytes, fold_case=schema.fold_case) if targets else written_ids
     table = opened(named(source, schema) if isinstance(source, np.ndarray) else source)
+    rows = 0
+    for block in table_blocks(table, schema, targets=targets, ids=ids, more=more):
+        rows += len(block)
+        yield block
+    if targets and not rows:
+        raise InvalidInput(f"{table.name} has no rows")
+
+
+def table_blocks(table: Table, schema: Schema, *, targets: bool, ids: bool, more: bool = False) -> Iterator[Block]:
+    """Yield the blocks of a table that was opened, as `read_blocks` does; it may be without rows."""
+    known = partial(id_bytes, fold_case=schema.fold_case) if targets else written_ids
     schema.check(_names(table), targets=targets, ids=ids, more=more)
 
     def block(batch: Arrow) -> Block:
         X, y = encode(schema, batch, targets=targets)
         return Block(X, y, known(batch.column(schema.id), name=f"column {schema.id!r}") if ids else None)
 
-    rows = 0
     wanted = schema.wanted(targets=targets, ids=ids)
-    for made in checked(_regular(table.batches(wanted), wanted), block, table.row):
-        rows += len(made)
-        yield made
-    if targets and not rows:
-        raise InvalidInput(f"{table.name} has no rows")
+    yield from checked(_regular(table.batches(wanted), wanted), block, table.row)
 
 
 def checked_batches(source: Source, columns: Mapping[str, str], check: Callable[[Arrow], Made]) -> Iterator[Made]:

@@ -17,7 +17,7 @@ def days(array: Arrow) -> Floats:
         array = _parsed(array)
     if pa.types.is_date(array.type):
         return floats(array.cast(pa.date32()).cast(pa.int32()))
-    return floats(_microseconds(array)) / DAY
+    return floats(microseconds(array)) / DAY
 
 
 def _parsed(text: Arrow) -> Arrow:
@@ -30,7 +30,8 @@ def _parsed(text: Arrow) -> Arrow:
     return pc.coalesce(local, pc.if_else(zoned, text, nothing).cast(pa.timestamp("us", "UTC")).cast(local.type))
 
 
-def _microseconds(array: Arrow) -> Arrow:
+def microseconds(array: Arrow) -> Arrow:
+    """Return timestamps as microseconds since 1970; one out of range raises ``ArrowInvalid``."""
     ticks, unit = array.cast(pa.int64()), array.type.unit
     if unit != "ns":
         return pc.multiply_checked(ticks, {"s": 10**6, "ms": 10**3, "us": 1}[unit])

@@ -4,7 +4,6 @@ What is read off the data tells about the people in it, so the text says that it
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -14,7 +13,7 @@ from ..cells.arrow import Arrow, unpacked, unpacked_type
 from ..cells.by_kind import takes
 from ..cells.ids import id_text
 from ..kinds import OTHER, Number
-from ..messages import WrongCell, check_there
+from ..messages import WrongCell, check_there, title
 from ..reading import checked_batches, column_types
 from ..schema import Schema, is_row_label
 from ..sources import Source, read_once, taken
@@ -54,7 +53,7 @@ def propose(
     source = taken(source)
     found = _patient_look(source, targets, id, people)
     schema = Schema(id, targets, tuple((column, kind) for column, (kind, _) in found.items()))
-    name = quoted(Path(source).name) if isinstance(source, (str, Path)) else "a table"
+    name = "a table" if hasattr(source, "__arrow_c_stream__") else quoted(title(source))
     header = _HEADER.format(name=name, people=people, whose="rows" if id is None else "people", other=OTHER)
     return "\n".join([header, *lines(schema, {column: note for column, (_, note) in found.items()}), ""])
 

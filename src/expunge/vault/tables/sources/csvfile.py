@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,8 @@ from ....errors import ExpungeError, InvalidFile, InvalidInput
 from ..cells.arrow import Arrow
 from ..kinds import Boolean, Number
 from ..messages import WrongCell, separator_hint
+from .disks import Place
+from .partitions import Partition
 from .table import BUFFER, File, unquoted
 
 _EXPECTED = {"double": Number.in_words, "bool": Boolean.in_words, "string": "text in UTF-8"}
@@ -23,18 +24,22 @@ _HEADER = 1 << 16  # bytes that are looked at for a header
 class Csv(File):
     """A CSV file; the ending .tsv says that tabs separate its cells."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        name = path.name.lower()
+    names_are_sure = False
+
+    def __init__(self, place: Place, partition: Partition | None = None) -> None:
+        super().__init__(place, partition)
+        name = place.path.lower()
         self._gzip = "gzip" if name.endswith(".gz") else None
         self._separator = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
 
-    @cached_property
-    def types(self) -> Arrow:
+    def _types_inside(self) -> Arrow:
         with self._unquoted(()), self._reader() as reader:
             return pa.schema(zip(reader.schema.names, reader.schema.types, strict=True))
 
-    def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
+    def type_read(self, name: str, columns: Mapping[str, str]) -> Arrow:
+        return pa.type_for_alias(columns[name])
+
+    def _batches_inside(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
         types = {name: pa.type_for_alias(cells) for name, cells in columns.items()}
         with self._unquoted(self.types.names), self._reader(types) as reader:
             yield from reader
@@ -52,10 +57,10 @@ class Csv(File):
         )
 
     def _stream(self) -> Any:
-        return pa.input_stream(self.path, compression=self._gzip)
+        return pa.input_stream(self.place.opened(), compression=self._gzip)
 
     def _unquoted(self, names: Sequence[str]) -> AbstractContextManager[None]:
-        return unquoted(partial(self._told, names))
+        return unquoted(partial(self._told, names), self.name)
 
     def _told(self, names: Sequence[str], message: str) -> ExpungeError:
         """Say what pyarrow says, without the cells that it quotes. It counts the header as row 1."""
@@ -67,7 +72,7 @@ class Csv(File):
             return InvalidInput(f"{self.row(int(found[1]) - 1)} {cells}{self._hint()}")
         if re.match("(CSV parse error: )?Empty CSV file", message):
             return InvalidInput(f"{self.name} is empty")
-        return InvalidFile(f"{self.name} is damaged, or not CSV in UTF-8")
+        return InvalidFile(f"{self.name} is damaged, or not CSV in UTF-8{self._or_away}")
 
     def _hint(self) -> str:
         """Return a question about the separator, if the header looks as if it had another."""

@@ -1,0 +1,89 @@
+"""Splitting: pieces of a Parquet table that several processes can read, each on its own, and how many rows it has."""
+
+from collections.abc import Iterator, Sized
+from itertools import pairwise
+
+import numpy as np
+
+from ...encoding.values import whole_number
+from .blocks import BLOCK_ROWS, Block, Piece
+from .reading import table_blocks
+from .schema import Schema
+from .sources import Groups, Parquet, Source, files_of, opened, place_at
+
+MOST_ROWS = 16 * BLOCK_ROWS
+
+
+def pieces(source: Source, *, most_rows: int = MOST_ROWS) -> list[Piece] | None:
+    """Return the pieces that make up a table, in its order; None if it has none, as it is no Parquet.
+
+    Only the footers of the files are read.
+
+    Parameters
+    ----------
+    source : path, list of paths or frame
+        The table.
+    most_rows : int
+        The most rows of a piece; one that is a single row group has as many as that has.
+    """
+    whole_number("most_rows", most_rows)
+    files = _parquet_files(source)
+    if files is None:
+        return None
+    found, before = list[Piece](), 0
+    for file in files:
+        rows, footer = file.footer.rows, file.footer.digest
+        for first, end in pairwise(_cuts(rows, most_rows)):
+            if n := sum(rows[first:end]):
+                found.append(Piece(file.place.address, (first, end), n, before, footer, file.partition))
+                before += n
+    return found
+
+
+def read_piece(piece: Piece, schema: Schema, *, targets: bool = True, ids: bool = True) -> Iterator[Block]:
+    """Yield the blocks of a piece: all pieces one after the other have the rows of `read_blocks`.
+
+    Numbers of rows in errors are those of the file, counts those of the piece. A file with another footer than when the
+    piece was made is refused (`InvalidFile`).
+
+    Parameters
+    ----------
+    piece : Piece
+        One of `pieces`.
+    schema, targets, ids
+        As in `read_blocks`.
+    """
+    groups = Groups(*piece.groups, piece.footer)
+    table = Parquet(place_at(piece.path), piece.partition, groups)
+    return table_blocks(table, schema, targets=targets, ids=ids)
+
+
+def count(source: Source) -> int | None:
+    """Return how many rows a table has, if that is known without reading them: of Parquet, a frame or an array."""
+    if isinstance(source, np.ndarray) or hasattr(source, "__arrow_c_stream__"):
+        return len(source) if isinstance(source, Sized) else None
+    files = _parquet_files(source)
+    return None if files is None else sum(sum(file.footer.rows) for file in files)
+
+
+def _parquet_files(source: Source) -> list[Parquet] | None:
+    """Return the files of a Parquet table, once their columns were compared; None if it is something else."""
+    if hasattr(source, "__arrow_c_stream__") or isinstance(source, np.ndarray):
+        return None
+    table = opened(source)
+    files = [file for file in files_of(table) if isinstance(file, Parquet)]
+    if not files:
+        return None
+    _ = table.types
+    return files
+
+
+def _cuts(rows: tuple[int, ...], most: int) -> list[int]:
+    """Return where the pieces of a file begin and end: consecutive row groups with at most so many rows, or one."""
+    cuts, held = [0], 0
+    for k, n in enumerate(rows):
+        if held and held + n > most:
+            cuts.append(k)
+            held = 0
+        held += n
+    return [*cuts, len(rows)]
