@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients load bench quality choosing paper docs pictures clean
+.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load bench quality scale choosing paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -65,6 +65,9 @@ browser: $(READY)  ## the dashboard in Chromium, driven by Playwright; installs 
 	@PYTHONPATH=tests $(BIN)/python -m support.browser
 	$(BIN)/python -m pytest -q -rs tests/server/test_browser.py
 
+hosts: $(READY)  ## a cluster on two hosts, which are network namespaces, and a cable that is cut; needs root and iproute2
+	@PYTHONPATH=tests $(BIN)/python -m support.hosts
+
 kills-%: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m support.killing --kills 5000 --seed $*
 
@@ -83,6 +86,9 @@ load: $(READY) .venv-mlflow/.ready  ## 200 predictions per second over HTTP whil
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
 	@$(BIN)/python -m benchmarks
+
+scale: $(READY)  ## vaults of 10^7 rows, with and without workers, into docs/scale.md; SCALE=--large: 10^8 rows, an hour and 60 GB
+	@$(BIN)/python -m benchmarks.scale $(SCALE)
 
 quality: $(READY)  ## errors on real tables beside boosted trees, into docs/quality.md; an hour or more
 	@$(BIN)/python -m benchmarks.quality $(QUALITY)

@@ -176,7 +176,7 @@ class Forgetful(files.System):
 
     def left(self, seed: int | None = None) -> Tree:
         """What a power cut leaves: all that was synced and, with a seed, by chance some of the rest."""
-        return self.top.left(None if seed is None else Random(seed))  # noqa: S311 - a die, not a secret
+        return self.top.left(None if seed is None else Random(seed))
 
     @property
     def lasts(self) -> bool:

@@ -149,7 +149,7 @@ def forged_ones():
 
 def damaged_ones(count=600):
     """A byte of the file changed, taken out or put in, anywhere."""
-    drawn, good = random.Random(0), GOOD.to_json().strip().encode()  # noqa: S311  # no secret is drawn
+    drawn, good = random.Random(0), GOOD.to_json().strip().encode()  # no secret is drawn
     for k in range(count):
         place, byte = drawn.randrange(len(good)), drawn.choice(b'Aa0_-.=+ \n"{}[],:\\e\xff')
         middle = drawn.choice([bytes([byte]), b"", bytes([byte]) + good[place : place + 1]])

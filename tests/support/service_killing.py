@@ -182,7 +182,7 @@ def main():
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    rng, left, done = random.Random(args.seed), args.kills, 0  # noqa: S311 - not a secret
+    rng, left, done = random.Random(args.seed), args.kills, 0
     while left:
         some = min(left, KILLS_A_VAULT)
         with tempfile.TemporaryDirectory() as folder:

@@ -23,6 +23,7 @@ from .arguments import (
     opened,
     whole,
 )
+from .clusters import add_cluster, cluster
 from .terminal import counted
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def register(commands: "Commands") -> None:
     command(commands, find, add_ids, add_read_only, add_vault)
     command(commands, status, add_read_only, add_vault)
     command(commands, log, add_read_only, add_vault)
-    command(commands, verify, _add_head, add_read_only, add_vault)
+    command(commands, verify, _add_head, add_read_only, add_cluster, add_vault)
     command(commands, schema, add_data, add_targets, add_id_column, _add_people, add_json)
 
 
@@ -224,8 +225,8 @@ def verify(args: Namespace) -> None:
     from ..errors import VerificationFailed
 
     anchor, vault = _anchor(args), opened(args)
-    with terminal.progress(quiet=args.json) as told:
-        verdict = vault.verify(progress=told, head=anchor)
+    with cluster(args) as client, terminal.progress(quiet=args.json) as told:
+        verdict = vault.verify(progress=told, head=anchor, client=client)
     if args.json:
         terminal.say_json({"ok": verdict.ok, **asdict(verdict)})
     else:

@@ -27,6 +27,7 @@ from .arguments import (
     said,
     signing,
 )
+from .clusters import add_cluster, check_cluster, cluster
 from .handing import Handed, told_apart
 from .models import add_model, settings
 from .receipts import show_receipt
@@ -44,10 +45,10 @@ def register(commands: "Commands") -> None:
     """Add the commands of this room."""
     last = (add_key, add_caller, add_vault)
     table = (add_data, add_targets, add_id_column)
-    command(commands, train, *table, _add_training, add_skip_erased, add_public_key, *last)
-    command(commands, unlearn, add_ids, _add_skip_unknown, add_attest, add_receipts, *last)
+    command(commands, train, *table, _add_training, add_skip_erased, add_cluster, add_public_key, *last)
+    command(commands, unlearn, add_ids, _add_skip_unknown, add_attest, add_receipts, add_cluster, *last)
     command(commands, rectify, add_data, add_receipts, *last)
-    command(commands, add, add_data, add_skip_erased, _add_clip, add_receipts, *last)
+    command(commands, add, add_data, add_skip_erased, _add_clip, add_receipts, add_cluster, *last)
     command(commands, readmit, add_ids, _add_skip_unknown, add_receipts, *last)
     command(commands, rebound, _add_bounds, *last)
 
@@ -98,9 +99,10 @@ def train(args: Namespace) -> None:
     from ..vault import Vault
     from ..vault.founding import check_place
 
+    check_cluster(args)
     check_place(args.vault, replace=args.replace)
     model, planned = settings(args)
-    with terminal.progress(quiet=args.json) as told:
+    with cluster(args) as client, terminal.progress(quiet=args.json) as told:
         made = Vault.create(
             args.vault,
             args.data,
@@ -117,6 +119,7 @@ def train(args: Namespace) -> None:
             group=args.group,
             wait=args.wait,
             progress=told,
+            client=client,
             **said(args),
         )
     assert made.receipt is not None
@@ -136,7 +139,8 @@ def unlearn(args: Namespace) -> None:
     handed = Handed(args)
     if not wanted:
         return _stated(vault, unknown, spoken, handed, args)
-    receipt = vault.unlearn(wanted, skip_unknown=args.skip_unknown, **spoken)
+    with cluster(args) as client:
+        receipt = vault.unlearn(wanted, skip_unknown=args.skip_unknown, client=client, **spoken)
     handed.hand(lambda: vault.personal_receipts(wanted, skip_unknown=args.skip_unknown))
     if unknown:
         receipt = replace(receipt, skipped=receipt.skipped + len(unknown))
@@ -186,8 +190,9 @@ def rectify(args: Namespace) -> None:
 def add(args: Namespace) -> None:
     """Learn more rows; a table that holds erased ids is refused."""
     vault, handed = opened(args), Handed(args)
-    with terminal.progress(quiet=args.json) as told:
-        receipt = vault.add(args.data, skip_erased=args.skip_erased, clip=args.clip, progress=told, **said(args))
+    options = {"skip_erased": args.skip_erased, "clip": args.clip, **said(args)}
+    with cluster(args) as client, terminal.progress(quiet=args.json) as told:
+        receipt = vault.add(args.data, progress=told, client=client, **options)
     left_out = {"request": receipt.request, "skip_unknown": args.skip_erased}
     handed.hand(lambda: vault.personal_receipts(vault.ids_in(args.data), **left_out), request=receipt.request)
     show_receipt(receipt, "added {rows} of {people}; {learners} learned anew", args, skipped=_ERASED, handed=handed)

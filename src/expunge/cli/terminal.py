@@ -144,8 +144,9 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]
     line, done = Line(quiet=quiet), dict[str, int]()
 
     def told(what: str, rows: int, of: int | None) -> None:
-        done[what] = done.get(what, 0) + rows
-        line.show(f"{what}: {done[what]:,}{'' if of is None else f' of {of:,}'} rows")
+        stage = what.partition(" (")[0]  # what follows in brackets may change: how many workers were lost
+        done[stage] = done.get(stage, 0) + rows
+        line.show(f"{what}: {done[stage]:,}{'' if of is None else f' of {of:,}'} rows")
 
     try:
         yield told

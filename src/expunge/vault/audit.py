@@ -1,21 +1,20 @@
 """The audit: train again from the surviving rows, compare bit for bit, and check every record and certificate."""
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 
 from ..encoding.placement import free_slots
 from ..errors import ExpungeError
-from ..exact.arrays import Floats, cut
+from ..exact.arrays import Floats
 from ..learning.state import State
-from ..stores.bits import Bits
 from .certificates.anchors import Anchor
 from .certificates.jws import PublicKey
 from .certificates.payload import commitment
-from .disk.people import NOBODY
+from .checking import Owned, owned_in, wrong_in_rows
 from .disk.rowfile import RowFile, read_bits
 from .disk.runs import parts_of
-from .disk.segments import distinct_ids
 from .disk.snapshot import load_moments
 from .ledger.history import history
 from .ledger.records import DONE, LIST
@@ -79,39 +78,32 @@ def _rows(writer: Writer) -> str:
     """Check that every row passes its checksum, and that where there is none there is nothing."""
     rows, manifest, blueprint = writer.now.rows, writer.now.manifest, writer.now.blueprint
     live = read_bits(rows.bits, len(rows.live))
-    if not np.array_equal(live.packed, rows.live.packed):
-        raise _Wrong("the slots in use are not those of the manifest")
     counted = live.count(), RowFile(rows.layout, live).sum
-    if counted != (manifest.rows, manifest.slots_sum):
+    if not np.array_equal(live.packed, rows.live.packed) or counted != (manifest.rows, manifest.slots_sum):
         raise _Wrong("the slots in use are not those of the manifest")
     if live[free_slots(blueprint.key, manifest.drawn, blueprint.code.shards)].any():
         raise _Wrong("there are rows in slots that were never given out")
-    for piece in cut(manifest.drawn, rows.width):
-        slots = rows.layout.dealt.slots(np.arange(piece.start, piece.stop))
-        there = live[slots]
-        rows.take(slots[there])
-        if rows.entries(np.arange(piece.start, piece.stop)[~there]).any():
-            raise _Wrong("there are bytes left where a row was erased")
+    numbers = range(rows.layout.dealt.drawn)
+    found = None if writer.workers is None else writer.workers.wrong_in_rows(rows, numbers)
+    for wrong in [wrong_in_rows(rows, numbers)] if found is None else found:
+        if wrong is not None:
+            raise _Wrong(wrong)
     return f"{manifest.rows:,} rows pass their checksums, {len(live) - manifest.rows:,} empty slots are empty"
 
 
 def _people(writer: Writer) -> str:
     """Check that every row has one owner, and that the manifest counts them; one range of hashes after the other."""
-    people, manifest, live = writer.now.people, writer.now.manifest, writer.now.rows.live
-    owned, owners, erased = Bits.zeros(len(live)), 0, 0
+    people, manifest, rows = writer.now.people, writer.now.manifest, writer.now.rows
     parts = parts_of(sum(segment.count for segment in people.segments))
-    for part in range(parts):
-        hashes, slots = people.part(part, parts)
-        mine = np.sort(slots[slots >= 0])
-        if (mine >= len(live)).any() or owned[mine].any() or (np.diff(mine) == 0).any():
-            raise _Wrong("rows and their owners do not match")
-        owned[mine] = True
-        owners, erased = owners + distinct_ids(hashes[slots >= 0]), erased + distinct_ids(hashes[slots < NOBODY])
-    if not np.array_equal(owned.packed, live.packed):
+    found = None if writer.workers is None else writer.workers.owned(people, parts, manifest.seal)
+    if found is None:
+        found = [owned_in(people, part, parts, manifest.seal) for part in range(parts)]
+    owned = reduce(Owned.plus, found)
+    if (owned.rows, owned.sum) != (rows.live.count(), rows.sum):
         raise _Wrong("rows and their owners do not match")
-    if (owners, erased) != (manifest.owners, manifest.erased):
+    if (owned.owners, owned.erased) != (manifest.owners, manifest.erased):
         raise _Wrong("the manifest counts other people")
-    return f"{manifest.rows:,} rows have one owner each"
+    return f"{owned.rows:,} rows have one owner each"
 
 
 def _model(writer: Writer, progress: Progress) -> str:
@@ -119,7 +111,7 @@ def _model(writer: Writer, progress: Progress) -> str:
     now = writer.now
     manifest, ensemble = now.manifest, now.state.ensemble
     rows = manifest.rows * (1 + now.blueprint.observed)
-    with now.rows.watched(lambda k: progress("retraining", k, rows)):
+    with now.rows.watched(lambda k: progress(writer.site.stage("retraining"), k, rows)):
         retrained = State.learn(now.blueprint, now.rows, now.state.drawn).ensemble
     for learner in manifest.learners:
         load_moments(writer.folder, learner, ensemble.encoder)

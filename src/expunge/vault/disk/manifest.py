@@ -127,6 +127,11 @@ class Manifest:
     about: About
 
     @property
+    def charter(self) -> tuple[File, File]:
+        """The files of the schema and of the blueprint."""
+        return self.schema, self.blueprint
+
+    @property
     def seal(self) -> bytes:
         """What is mixed into the checksums of this vault's rows and people."""
         return uuid.UUID(self.vault).bytes

@@ -140,7 +140,7 @@ class RowFile(Rows):
         rows = self.layout.dealt.rows(slots)
         table = self.entries(rows)
         if (checksums(rows, table[:, :-1], self.layout.seal) != table[:, -1]).any():
-            raise InvalidFile(f"{self._where(rows)} is damaged: rows fail their checksum")
+            raise InvalidFile(f"{self.where(rows)} is damaged: rows fail their checksum")
         self._told(len(slots))
         values = table[:, :-1].view("<f8")
         d = self.layout.inputs
@@ -164,7 +164,7 @@ class RowFile(Rows):
             self._tables[segment] = np.frombuffer(data, dtype="<u8").reshape(count, self.width + 1)
         return self._tables[segment]
 
-    def _where(self, rows: RowNumbers) -> Path:
+    def where(self, rows: RowNumbers) -> Path:
         """The file of rows, or the folder if they are in several."""
         segments = np.searchsorted(self._starts, rows, "right") - 1
         same = len(segments) and (segments == segments[0]).all()
@@ -184,12 +184,6 @@ class RowFile(Rows):
         """Whom to tell how many rows others have read."""
         return self._told
 
-    def came(self, first: int) -> Iterator[Slots]:
-        """The slots of the rows from number ``first`` on that were not left out, a piece at a time."""
-        for piece in cut(self.layout.dealt.drawn - first, self.width):
-            rows = np.arange(first + piece.start, first + piece.stop)
-            yield self.layout.dealt.slots(rows[self.entries(rows)[:, -1] != 0])
-
     # Overwriting
 
     def put(self, slots: Slots, X: Floats, y: Floats) -> None:
@@ -197,10 +191,13 @@ class RowFile(Rows):
         rows = self.layout.dealt.rows(slots)
         self._overwrite(rows, packed(rows, X, y, self.layout.seal))
 
-    def mark(self, slots: Slots) -> None:
-        """Say that these slots have a row now, in memory and on disk."""
-        self.hold(slots, True)
-        self._write_bits(slots)
+    def mark(self, first: int) -> None:
+        """Say that the rows from number ``first`` on are there, but for those that were left out; and sync."""
+        for piece in cut(self.layout.dealt.drawn - first, self.width):
+            rows = np.arange(first + piece.start, first + piece.stop)
+            self.hold(self.layout.dealt.slots(rows[self.entries(rows)[:, -1] != 0]), True)
+        start = first // self.layout.dealt.shards * self.layout.dealt.shards // 8  # their slots are all from here on
+        files.overwrite(self.bits, [(start, self.live.packed[start:].data)])
 
     def erase(self, slots: Slots) -> None:
         """Overwrite the rows in these slots by zeros, clear their bits, and sync both."""

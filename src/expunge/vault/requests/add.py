@@ -34,14 +34,10 @@ class Add(Request):
     def plan(cls, site: Site, data: Any, *, clip: bool, skip_erased: bool, progress: Progress) -> Plan:
         """Stream rows into the row file and learn them."""
         now = site.now
-        charter = now.manifest.schema, now.manifest.blueprint
-        wanted = Wanted(
-            data, now.schema, now.blueprint, now.people, now.state.drawn, "adding", charter, site.commitments, clip
-        )
         # A leftover, should this be killed: there are rows to be wiped where no other file says so.
         files.create(site.folder.path / f"adding.{site.number}")
         files.sync_folder(site.folder.path)
-        arrived = taken_in(site, wanted, now.manifest.segments[-1], progress)
+        arrived = taken_in(site, _wanted(site, data, clip), now.manifest.segments[-1], progress)
         taken = arrived.taken
         if not skip_erased:
             taken.refuse_erased()
@@ -50,7 +46,7 @@ class Add(Request):
         rows = _with(now, arrived)
         touched = _touched(now, rows)
         state = now.touching(now.state, touched)
-        with rows.watched(lambda k: progress("learning", k, None)):
+        with rows.watched(lambda k: progress(site.stage("learning"), k, None)):
             after, moved = state.extended(rows, rows.layout.dealt.drawn, taken.extents, touched)
         stays = beside(now.manifest.people)
         kept = People(now.people.segments[stays:])
@@ -71,12 +67,18 @@ class Add(Request):
         )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
-        for slots in vault.rows.came(vault.manifest.batches[-1]):
-            vault.rows.mark(slots)
+        vault.rows.mark(vault.manifest.batches[-1])
 
     def replay(self, lost: Lost, number: int, *, done: bool) -> None:
         lost.missing += self.rows
         lost.drawn = self.drawn
+
+
+def _wanted(site: Site, data: Any, clip: bool) -> Wanted:
+    """The table that is to be added."""
+    now = site.now
+    first, charter = now.state.drawn, now.manifest.charter
+    return Wanted(data, now.schema, now.blueprint, now.people, first, "adding", charter, site.commitments, clip)
 
 
 def _with(now: Snapshot, arrived: Arrived) -> RowFile:

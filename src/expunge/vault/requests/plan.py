@@ -58,6 +58,11 @@ class Site:
             raise InvalidFile(f"{self.folder.path} was never trained to the end: train it again")
         return self.trained
 
+    def stage(self, what: str) -> str:
+        """What is being done, for a progress bar, and how many workers were lost over it."""
+        lost = 0 if self.workers is None else self.workers.lost
+        return f"{what} ({lost} worker{'s'[: lost > 1]} lost)" if lost else what
+
     @property
     def commitments(self) -> Commitments:
         """The commitments to the people of the request."""
@@ -109,10 +114,7 @@ class Plan:
         before = None if self.fresh else site.now
         layout = rows_of(self.state).layout
         number, state, known = site.number, self.state, None if before is None else before.manifest
-        if self.charter is not None:
-            schema, blueprint = self.charter.files
-        else:
-            schema, blueprint = site.now.manifest.schema, site.now.manifest.blueprint
+        schema, blueprint = site.now.manifest.charter if self.charter is None else self.charter.files
         manifest = Manifest(
             vault=site.identity.vault,
             request=number,

@@ -12,6 +12,7 @@ from ...saving import files
 from ...stores.change import Change
 from .. import tables
 from ..certificates.commitments import Commitments
+from ..checking import Owned
 from ..disk.manifest import Batch, File, Owners
 from ..disk.people import People
 from ..disk.rowfile import RowFile
@@ -51,11 +52,21 @@ class Arrived:
 class Workers(Protocol):
     """Other processes that work on the files of a vault; the answers are the same as this process would give."""
 
+    @property
+    def lost(self) -> int:
+        """How many of them were lost so far."""
+
     def arrived(self, site: Site, wanted: Wanted, progress: Progress) -> Arrived | None:
         """Take a table in, in files of their own; None if it cannot be read in pieces."""
 
     def people(self, site: Site, coming: "Coming") -> "Brought | None":
         """Merge entries of people into new segments; None if the entries are in the memory of this process."""
+
+    def wrong_in_rows(self, rows: RowFile, numbers: range) -> list[str | None] | None:
+        """What `checking.wrong_in_rows` says of parts of these rows; None if there are too few to share out."""
+
+    def owned(self, people: People, parts: int, seal: bytes) -> list[Owned] | None:
+        """What `checking.owned_in` says of each range of hashes; None if there is only one."""
 
     def summed(self, rows: RowFile, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
         """The moments of every learner over stripes; None if there are too few to share out."""

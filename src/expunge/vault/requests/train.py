@@ -94,7 +94,7 @@ class Train(Request):
         _check_enough(taken.kept, blueprint)
         dealt = Dealt(blueprint.key, blueprint.code.shards, (0,), taken.rows)
         rows = _row_file(site, schema, dealt, arrived)
-        with rows.watched(lambda k: progress("learning", k, taken.kept)):
+        with rows.watched(lambda k: progress(site.stage("learning"), k, taken.kept)):
             state = State.learn(blueprint, rows, taken.rows, extents=taken.extents)
         found = brought(site, Coming(arrived.runs, dealt, before, before, only_erased=True))
         return Plan(

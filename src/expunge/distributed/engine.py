@@ -1,0 +1,294 @@
+"""The engine: Dask, and how it is started, joined and checked. No other module knows it.
+
+Whoever reaches a scheduler can run code on its workers. So a cluster of our own has certificates of its own, for itself
+alone, listens on the loopback and has no dashboard; one that is joined must be reached by TLS, or lie on this machine.
+"""
+
+import ipaddress
+import logging
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dask
+import distributed
+from distributed.comm.core import CommClosedError
+from distributed.security import Security
+
+from ..errors import ClusterFailed, InvalidSetting
+from ..versions import versions
+from .helping import Helpers
+
+_LOOK = 1.0  # seconds between looks at whether the cluster is still there
+_PATIENCE = 60.0  # seconds to wait for a worker, when there is none
+_FEW = 8  # sums that are added at once
+_QUIET = {
+    "distributed.worker.memory.target": False,  # nothing is spilled to a disk: it may be rows
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 128 * 2**20,  # Dask's own makes our blocks slow
+    "distributed.worker.preload": ["expunge.distributed.calm"],
+    "distributed.scheduler.http.routes": [],  # no pages
+    "distributed.worker.http.routes": [],
+    "distributed.admin.log-length": 0,
+}
+_GONE = (CommClosedError, distributed.CancelledError, TimeoutError, OSError)
+
+
+class Cluster:
+    """A Dask client as an `Executor`.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A client of a cluster whose workers see the vault under the same path, and have the same versions of expunge and
+        of what it stands on.
+    insecure : bool
+        Whether a scheduler on another machine may be reached without TLS. Then whoever is on the network can run code
+        on the workers, and read rows.
+    """
+
+    def __init__(self, client: distributed.Client, *, insecure: bool = False) -> None:
+        if not isinstance(client, distributed.Client) or client.asynchronous:
+            raise InvalidSetting("client must be a distributed.Client that is not asynchronous, or a Cluster")
+        address = str(client.scheduler.address) if client.scheduler is not None else ""
+        check_address(address, insecure=insecure)
+        self._client = client
+        self._known: set[str] = set()
+        self._alone_since: float | None = None
+        self.lost = 0
+        self._check_versions()
+
+    @cached_property
+    def helpers(self) -> Helpers:
+        """What a vault asks for."""
+        return Helpers(self)
+
+    def run(self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]], done: Callable[[int], None]) -> list[Any]:
+        results: dict[int, Any] = {}
+
+        def take(k: int, future: Any) -> None:
+            results[k] = future.result()
+            future.release()  # else Dask would run it again, should the worker that has the result be lost
+            done(k)
+
+        with self._submitted(task, calls) as futures:
+            self._wait(dict(enumerate(futures)), take)
+        return [results[k] for k in range(len(calls))]
+
+    def reduced(
+        self,
+        task: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        combine: Callable[[Sequence[Any]], Any],
+        done: Callable[[int], None],
+    ) -> Any:
+        with self._submitted(task, calls) as futures:
+            layer, every = list(futures), list(futures)
+            while len(layer) > 1:
+                groups = [layer[k : k + _FEW] for k in range(0, len(layer), _FEW)]
+                layer = [self._client.submit(combine, group, pure=False) for group in groups]
+                every += layer
+            try:
+                self._wait(dict(enumerate(futures)), lambda k, future: done(k))
+                found: list[Any] = []
+                self._wait({0: layer[0]}, lambda _, future: found.append(future.result()))
+            finally:
+                self._release(every)
+        return found[0]
+
+    def everywhere(self, task: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        with _told():
+            return dict(self._client.run(task, *arguments))
+
+    @contextmanager
+    def _submitted(self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[list[Any]]:
+        """Submit calls; however this ends, nothing of them goes on."""
+        with _told():
+            futures = [self._client.submit(task, *call, pure=False) for call in calls]
+            try:
+                yield futures
+            finally:
+                self._release(futures)
+
+    def _release(self, futures: Sequence[Any]) -> None:
+        with suppress(Exception):  # a cluster that is gone has nothing to release
+            unfinished = [future for future in futures if not future.done()]
+            if unfinished:
+                self._client.cancel(unfinished, force=True)
+            for future in futures:
+                future.release()
+
+    def _wait(self, futures: dict[int, Any], take: Callable[[int, Any], None]) -> None:
+        """Take results as they come, and look now and then whether there is anybody left who could bring more."""
+        waiting = dict(futures)
+        while waiting:
+            with suppress(TimeoutError), self._client.as_current():
+                distributed.wait(list(waiting.values()), timeout=_LOOK, return_when="FIRST_COMPLETED")
+            for k in [k for k, future in waiting.items() if future.done()]:
+                take(k, waiting.pop(k))
+            self._look()
+
+    def _look(self) -> None:
+        """Count the workers that are lost; refuse to wait for ever."""
+        if self._client.status != "running":
+            raise ClusterFailed("the connection to the Dask scheduler was lost; nothing was changed")
+        there = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        self.lost += len(self._known - there)
+        self._known = there
+        if there:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = time.monotonic()
+        elif time.monotonic() - self._alone_since > _PATIENCE:
+            raise ClusterFailed(f"there has been no worker for {_PATIENCE:.0f} seconds; nothing was changed")
+
+    def _check_versions(self) -> None:
+        """Refuse workers with other versions than this process: they could compute other bits, or not understand."""
+        mine = versions()
+        others = self.everywhere(versions)
+        if not others:
+            raise ClusterFailed("the cluster has no workers")
+        self._known = set(others)
+        for theirs in others.values():
+            if different := [name for name in mine if theirs.get(name) != mine[name]]:
+                told = ", ".join(f"{name} {theirs.get(name)} instead of {mine[name]}" for name in different)
+                raise ClusterFailed(f"a worker has other versions than this process: {told}; install the same")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Replace errors of Dask by what they mean for a vault."""
+    try:
+        yield
+    except distributed.KilledWorker:
+        raise ClusterFailed(
+            "a task was lost with its worker again and again: workers may have too little memory; nothing was changed"
+        ) from None
+    except _GONE as error:
+        raise ClusterFailed(f"the cluster is gone ({type(error).__name__}); nothing was changed") from None
+
+
+def workers_of(client: Any) -> Helpers:
+    """What a vault asks of a cluster: of a `Cluster`, or of a client of Dask."""
+    return (client if isinstance(client, Cluster) else Cluster(client)).helpers
+
+
+class _Plain(distributed.Nanny):
+    """What starts a worker, and starts it again; it has no dashboard, even where one is installed."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "dashboard": False})
+
+
+@contextmanager
+def own_cluster(workers: int) -> Iterator[Cluster]:
+    """Start so many processes on this machine, which end with this.
+
+    They speak TLS with certificates that are made for the occasion, listen on the loopback, spill nothing to the disk
+    and have no dashboard.
+    """
+    if type(workers) is not int or workers < 1:
+        raise InvalidSetting(f"workers must be a whole number, at least 1, got {workers!r}")
+    quiet = logging.CRITICAL + 1
+    with tempfile.TemporaryDirectory(prefix="expunge-workers-") as scratch, dask.config.set(_QUIET):
+        with _calm():
+            cluster = distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                protocol="tls://",
+                security=Security.temporary(),
+                dashboard_address="127.0.0.1:0",  # without an address it would listen on all of the machine's
+                worker_dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                worker_class=_Plain,
+                memory_limit=0,
+                local_directory=scratch,
+                silence_logs=quiet,
+            )
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            yield Cluster(client)
+
+
+@contextmanager
+def _calm() -> Iterator[None]:
+    """Ignore Ctrl-C while workers start, a few seconds: processes that were started half cannot be ended in peace.
+
+    The workers, who inherit that, ignore it for good, as do those that are started later (`calm`).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
+@contextmanager
+def joined_cluster(
+    address: str,
+    *,
+    ca: str | Path | None = None,
+    cert: str | Path | None = None,
+    key: str | Path | None = None,
+    insecure: bool = False,
+    timeout: float = 30.0,
+) -> Iterator[Cluster]:
+    """Join a cluster that is there, by the address of its scheduler, such as ``tls://host:8786``.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler. One that begins with ``tcp://`` and is not on this machine is refused.
+    ca, cert, key : path
+        The certificate authority, and this process' own certificate and key (PEM), for ``tls://``.
+    insecure : bool
+        As in `Cluster`.
+    timeout : float
+        Seconds to wait for the scheduler.
+    """
+    check_address(address, insecure=insecure)
+    security = None
+    if urlsplit(address).scheme == "tls":
+        if ca is None or cert is None or key is None:
+            raise InvalidSetting(
+                "tls:// needs an authority, a certificate and its key: --tls-ca, --tls-cert, --tls-key"
+            )
+        files = {"tls_ca_file": str(ca), "tls_client_cert": str(cert), "tls_client_key": str(key)}
+        security = Security(require_encryption=True, **files)
+    try:
+        client = distributed.Client(address, security=security, timeout=timeout, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ClusterFailed(f"no Dask scheduler answers at {address}: {type(error).__name__}") from None
+    with client:
+        yield Cluster(client, insecure=insecure)
+
+
+def check_address(address: str, *, insecure: bool) -> None:
+    """Refuse a scheduler that anybody on the network could take over."""
+    parts = urlsplit(address)
+    if parts.scheme in ("tls", "wss", "inproc") or insecure:
+        return
+    if parts.scheme not in ("tcp", "ws") or not _on_this_machine(parts.hostname or ""):
+        raise InvalidSetting(
+            f"{address} is not on this machine and not reached by TLS: whoever is on the network could run code on the "
+            "workers. Use tls://, or insist (--insecure, Cluster(client, insecure=True))"
+        )
+
+
+def _on_this_machine(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
