@@ -102,7 +102,7 @@ paper: $(READY)  ## the paper's experiments, claims and report, in paper-results
 	$(BIN)/expunge paper report
 
 docs: $(READY)  ## the API from the docstrings, as HTML in build/docs
-	$(BIN)/pdoc --docformat numpy --output-directory build/docs expunge expunge.testing expunge.errors expunge.vault
+	$(BIN)/pdoc --docformat numpy --output-directory build/docs expunge expunge.testing expunge.errors expunge.vault expunge.distributed
 
 pictures: $(READY)  ## the pictures in CONTRIBUTING.md, from the import contract and the code
 	$(BIN)/python -m pictures

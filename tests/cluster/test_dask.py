@@ -11,12 +11,14 @@ from pathlib import Path
 
 import distributed
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from distributed.security import Security
 
 from expunge.distributed import Cluster, joined_cluster, own_cluster
 from expunge.distributed.engine import check_address
-from expunge.errors import ClusterFailed, InvalidSetting
+from expunge.errors import ClusterFailed, ErasedId, InvalidInput, InvalidSetting
 from expunge.vault import Vault
 
 from support.executors import Killing, always_dies, fails
@@ -25,7 +27,12 @@ from support.vaults import small, weights
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 TESTS = Path(__file__).parents[1]
-PHASES = ["take_piece", "merge_part", "sum_stripes", "add_sums"]
+PHASES = ["take_piece", "merge_part", "sum_stripes", "add_sums"]  # in which a worker, or who asked, can be killed
+
+
+def sampled(*values, of):
+    """The first values in `make test`, all in `make torture`: each starts processes."""
+    return [value if value in values else pytest.param(value, marks=pytest.mark.torture) for value in of]
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +65,14 @@ def test_two_workers_give_the_bytes_of_one_process(tmp_path, data, small_tasks, 
     assert vault.verify().ok
 
 
-@pytest.mark.parametrize("rows", [1_500, 20_000])
+@pytest.mark.parametrize("rows", sampled(20_000, of=[1_500, 20_000]))
 def test_three_workers_give_the_same_in_pieces_of_any_size(tmp_path, data, small_tasks, expected, rows, monkeypatch):
     monkeypatch.setattr("expunge.distributed.helping.TASK_ROWS", rows)
     with own_cluster(3) as three:
         assert _asked(tmp_path / "v.vault", data, three) == expected
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", sampled("take_piece", "sum_stripes", of=PHASES))
 def test_a_worker_that_is_killed_in_any_phase_changes_nothing(tmp_path, data, small_tasks, two, expected, phase):
     killing = Killing(two._client, phase, tmp_path)
     assert _asked(tmp_path / "v.vault", data, killing) == expected
@@ -83,13 +90,14 @@ def test_a_task_that_fails_for_good_is_an_error_and_leaves_nothing(tmp_path, dat
     assert not (tmp_path / "v.vault").exists()
 
 
+@pytest.mark.torture  # it starts many processes
 def test_a_task_that_kills_every_worker_is_given_up(tmp_path, data, small_tasks):
     with own_cluster(2) as cluster, pytest.raises(ClusterFailed, match="lost with its worker again and again"):
         _asked(tmp_path / "v.vault", data, Killing(cluster._client, "take_piece", tmp_path, always_dies))
     assert not (tmp_path / "v.vault").exists()
 
 
-@pytest.mark.parametrize("phase", ["take_piece", "sum_stripes", "merge_part"])
+@pytest.mark.parametrize("phase", sampled("sum_stripes", of=PHASES[:3]))
 def test_a_coordinator_that_is_killed_has_accepted_nothing_and_leaves_nothing(tmp_path, data, phase, expected):
     path = tmp_path / "v.vault"
     command = [sys.executable, "-m", "support.coordinator", str(path), str(data / "first"), phase]
@@ -209,3 +217,31 @@ def test_no_client_is_picked_up_that_was_not_given(tmp_path, data, two):
     with two._client.as_current():
         vault = Vault.create(tmp_path / "v.vault", data / "first", target="y", id="who", model=small())
     assert [part.name for part in vault.places.vault.glob("rows.*")] == ["rows.1.0"]
+
+
+def test_logs_of_workers_have_no_cell_no_id_and_no_key(tmp_path, data, small_tasks):
+    """With a cluster that logs as Dask does by default: tables that are refused, and a task that fails."""
+    odd = pq.read_table(data / "more.parquet").slice(0, 2_000)
+    text = pa.array(["canary-cell"] * len(odd))
+    pq.write_table(odd.set_column(1, "x0", text), tmp_path / "text.parquet", row_group_size=500)
+    gaps = pa.array([None, *odd.column("x0").to_pylist()[1:]])
+    pq.write_table(odd.set_column(1, "x0", gaps), tmp_path / "gaps.parquet", row_group_size=500)
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as there,
+        distributed.Client(there, set_as_default=False) as client,
+    ):
+        vault = Vault.create(tmp_path / "v.vault", data / "first", target="y", id="who", model=small(), client=client)
+        vault.unlearn(["person-3"], client=client)
+        for table in ("text.parquet", "gaps.parquet"):
+            with pytest.raises(InvalidInput):
+                vault.add(tmp_path / table, client=client)
+        with pytest.raises(ErasedId):
+            vault.add(data / "first", client=client)
+        with pytest.raises(RuntimeError):
+            vault.add(data / "more.parquet", client=Killing(client, "take_piece", tmp_path, fails))
+        logged = [*client.get_worker_logs().values(), client.get_scheduler_logs()]
+    told = "\n".join(str(line) for lines in logged for line in lines)
+    assert "broken for good" in told  # it is the log of what failed
+    values = [repr(value) for value in odd.column("x0").to_pylist()]
+    for secret in ("canary", "person-", vault._writer.identity.key.hex(), repr(vault._writer.identity.key), *values):
+        assert secret not in told

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.distributed import helping
-from expunge.distributed.helping import Helpers
 from expunge.errors import ClusterFailed, ErasedId, InvalidInput
 from expunge.saving import files
 from expunge.vault import Vault
@@ -17,19 +16,6 @@ from expunge.vault.disk.folder import Folder
 
 from support.executors import Here
 from support.vaults import random_table, small, weights
-
-
-class Cluster(Here):
-    """What `Vault` takes for a cluster."""
-
-    @property
-    def helpers(self):
-        return Helpers(self)
-
-
-@pytest.fixture(autouse=True)
-def known_to_the_door(monkeypatch):
-    monkeypatch.setattr("expunge.distributed.workers_of", lambda client: client.helpers, raising=False)
 
 
 def create(path, data, client=None, **changes):
@@ -50,7 +36,7 @@ def only_what_counts(vault):
 def test_everything_that_workers_help_with_has_the_bytes_of_one_process(tmp_path, data, small_tasks, bounds):
     model = small(bounds=bounds, target_bounds=bounds)
     mine, theirs = tmp_path / "mine.vault", tmp_path / "theirs.vault"
-    here = Cluster(seed=1)
+    here = Here(seed=1)
     alone, helped = create(mine, data / "first", model=model), create(theirs, data / "first", here, model=model)
     assert {"take_piece", "merge_part", "sum_stripes", "add_sums"} <= set(here.ran)
     assert shown(alone) == shown(helped)
@@ -95,17 +81,17 @@ def test_cuts_and_repetitions_do_not_show(tmp_path_factory, rows, group, task, p
         patch.setattr(runs, "RUN", part)
         patch.setattr("expunge.encoding.placement.BLOCK", 512)
         alone = create(folder / "a.vault", folder / "t.parquet", model=model)
-        helped = create(folder / "b.vault", folder / "t.parquet", Cluster(seed), model=model)
-        for vault, client in ((alone, None), (helped, Cluster(seed))):
+        helped = create(folder / "b.vault", folder / "t.parquet", Here(seed), model=model)
+        for vault, client in ((alone, None), (helped, Here(seed))):
             vault.unlearn([f"p{k}" for k in range(0, 50, 2)], client=client)
             vault.add(folder / "t.parquet", skip_erased=True, client=client)
         assert shown(alone) == shown(helped)
-        assert helped.verify(client=Cluster(seed)).ok
+        assert helped.verify(client=Here(seed)).ok
         assert only_what_counts(helped)
 
 
 def test_a_table_that_has_no_pieces_is_read_by_this_process(tmp_path, small_tasks):
-    here = Cluster()
+    here = Here()
     helped = create(tmp_path / "v.vault", random_table([f"p{k}" for k in range(300)]), here)
     assert "take_piece" not in here.ran
     assert helped.verify().ok
@@ -118,7 +104,7 @@ def test_refusals_have_the_numbers_of_the_whole_table(tmp_path, small_tasks):
     broken = whole.set_column(1, "x0", pa.array(values, from_pandas=True))
     pq.write_table(broken, tmp_path / "t.parquet", row_group_size=500)
     told = []
-    for client in (None, Cluster()):
+    for client in (None, Here()):
         with pytest.raises(InvalidInput) as refusal:
             create(tmp_path / "v.vault", tmp_path / "t.parquet", client)
         told.append(str(refusal.value))
@@ -128,17 +114,17 @@ def test_refusals_have_the_numbers_of_the_whole_table(tmp_path, small_tasks):
 
 
 def test_erased_people_are_refused_by_whoever_finds_them(tmp_path, data, small_tasks):
-    vault = create(tmp_path / "v.vault", data / "first", Cluster())
+    vault = create(tmp_path / "v.vault", data / "first", Here())
     vault.unlearn(["person-5"])
     before = shown(vault)
     with pytest.raises(ErasedId, match="^1 id in this table was erased before"):
-        vault.add(data / "first", client=Cluster())
+        vault.add(data / "first", client=Here())
     assert shown(Vault.open(vault.places.vault)) == before
     assert only_what_counts(vault)
 
 
 def test_workers_that_do_not_see_the_vault_are_refused_and_nothing_is_left(tmp_path, data, small_tasks):
-    class Blind(Cluster):
+    class Blind(Here):
         def everywhere(self, task, *arguments):
             return {"one": True, "another": False}
 
@@ -149,7 +135,7 @@ def test_workers_that_do_not_see_the_vault_are_refused_and_nothing_is_left(tmp_p
 
 @pytest.mark.parametrize("task", ["take_piece", "merge_part", "sum_stripes", "add_sums"])
 def test_a_task_that_fails_leaves_all_as_it_was(tmp_path, data, small_tasks, task):
-    class Failing(Cluster):
+    class Failing(Here):
         def _called(self, function, *arguments):
             if function.__name__ == task and (task in self.ran or task == "add_sums"):  # in the midst of the work
                 raise RuntimeError("broken")
@@ -170,7 +156,7 @@ def test_a_worker_that_was_cut_off_stops_and_wipes_what_it_wrote(tmp_path, data,
     """The token is gone: the request was given up, or is done."""
     late = []
 
-    class CutOff(Cluster):
+    class CutOff(Here):
         def run(self, task, calls, done):
             if task.__name__ != "sum_stripes":  # which writes nothing
                 late.append((task, calls[0]))
@@ -189,7 +175,7 @@ def test_what_tasks_return_has_no_row_and_no_id(tmp_path, data, small_tasks):
 
     sent = []
 
-    class Listening(Cluster):
+    class Listening(Here):
         def _called(self, task, *arguments):
             result = super()._called(task, *arguments)
             sent.append(pickle.dumps((arguments, result)))

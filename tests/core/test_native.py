@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 import expunge
 from expunge import Code, CodedRegressor, RandomFourier
 from expunge.encoding.fourier import cosines
+from expunge.encoding.shuffle import Shuffle
 from expunge.exact import limbs, native, tally
 from expunge.stores.change import Change
 from expunge.stores.rows import Rows
@@ -460,3 +461,24 @@ def test_an_extension_that_cannot_be_loaded_is_told_and_done_without(monkeypatch
             assert native.kernels() is None
     finally:
         native.kernels.cache_clear()
+
+
+@needs_kernels
+@examples(60)
+@given(
+    st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)),
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 2**40)), min_size=1, max_size=70),
+    st.integers(0, 2),
+    st.randoms(use_true_random=False),
+)
+def test_shuffles_have_the_same_bits(key, pairs, kind, random):
+    shuffle = Shuffle.of(np.array(key, dtype=np.uint64))
+    tweaks, sizes = (np.array(column, dtype=np.uint64) for column in zip(*pairs, strict=True))
+    x = np.array([random.randrange(int(size)) for size in sizes], dtype=np.uint64)
+    found = []
+    for natively in (True, False):
+        with computing(natively=natively):
+            there = shuffle.forward(kind, tweaks, sizes, x)
+            found.append((there.tobytes(), shuffle.backward(kind, tweaks, sizes, there).tobytes()))
+    assert found[0] == found[1]
+    assert found[0][1] == x.tobytes()

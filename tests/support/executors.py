@@ -7,14 +7,19 @@ import signal
 from pathlib import Path
 
 from expunge.distributed.engine import Cluster
+from expunge.distributed.helping import Helpers
 
 
 class Here:
-    """Runs tasks in this process, in an order of its own, some of them twice; what comes and goes is pickled."""
+    """A cluster that is this process: it runs tasks in any order, some of them twice, and pickles what is sent."""
 
     def __init__(self, seed=0, twice=0.3):
         self.lost, self._random, self._twice = 0, random.Random(seed), twice
         self.ran = []  # what was run
+
+    @property
+    def helpers(self):
+        return Helpers(self)
 
     def run(self, task, calls, done):
         results = {}

@@ -7,20 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from expunge import CodedRegressor, RandomFourier
+from expunge.distributed import helping
+from expunge.encoding import placement
 from expunge.errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, NothingLearned, UnknownId
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import checked, load_public
+from expunge.vault.disk import runs
 from expunge.vault.disk.folder import Folder
 from expunge.vault.ledger.ledger import Ledger
 from expunge.vault.requests import request as requests
 from expunge.vault.requests import taking
 
 from support.disks import Crash, Ending, used
+from support.executors import Here
 from support.oracle import Oracle, Request, plain_slots_sum
 from support.sampling import examples
 from support.vaults import bits, put_back, slots_of
@@ -100,7 +105,16 @@ class VaultMachine(RuleBasedStateMachine):
 
     def train(self, request, **options):
         described = {"target": "y", "id": "who", "model": self.oracle.model, "wait": 0.0}
-        return Vault.create(self.path, request.table, **described, **options)
+        data, helped = self.helped(request)
+        return Vault.create(self.path, data, **described, **helped, **options)
+
+    def helped(self, request):
+        """The table of every second request is a file, and workers help with it."""
+        if self.oracle.request % 2:
+            return request.table, {}
+        path = self.folder / "table.parquet"
+        pq.write_table(request.table, path, row_group_size=2)
+        return path, {"client": Here(seed=self.oracle.request)}
 
     def drawn_request(self, data):
         """A request that can be carried out."""
@@ -130,7 +144,12 @@ class VaultMachine(RuleBasedStateMachine):
         if request.kind == "train":
             self.vault = self.train(request, replace=True, skip_erased=True)
             return self.vault.receipt
-        return request.ask(self.vault, **{"skip_erased": True, "clip": True} if request.kind == "add" else {})
+        if request.kind == "add":
+            data, helped = self.helped(request)
+            return self.vault.add(data, skip_erased=True, clip=True, **helped)
+        if request.kind == "unlearn" and not self.oracle.request % 2:
+            return request.ask(self.vault, client=Here(seed=self.oracle.request))
+        return request.ask(self.vault)
 
     def accept(self, request, done=True):
         if request.kind == "add":  # what is outside the bounds is clipped
@@ -354,6 +373,10 @@ def _merged_often():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(taking, "MOST_SEGMENTS", 3)
         patch.setattr(requests, "LONG", 4)  # some requests have their lists beside the ledger
+        patch.setattr(placement, "BLOCK", 8)  # many blocks, and tasks
+        patch.setattr(helping, "TASK_ROWS", 4)
+        patch.setattr(runs, "PART", 5)
+        patch.setattr(runs, "RUN", 3)
         yield
 
 

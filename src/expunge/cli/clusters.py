@@ -31,7 +31,7 @@ def check_cluster(args: Namespace) -> None:
     if args.workers is not None and args.dask is not None:
         raise UsageError("--workers starts a cluster and --dask joins one: give one of them")
     if args.dask is not None:
-        _engine().check_address(args.dask, insecure=args.insecure)
+        _engine().security_for(args.dask, **_tls(args))
 
 
 @contextmanager
@@ -51,8 +51,11 @@ def cluster(args: Namespace) -> Iterator[Any]:
 def _chosen(args: Namespace) -> Any:
     if args.workers is not None:
         return _engine().own_cluster(args.workers)
-    tls = {"ca": args.tls_ca, "cert": args.tls_cert, "key": args.tls_key}
-    return _engine().joined_cluster(args.dask, **tls, insecure=args.insecure)
+    return _engine().joined_cluster(args.dask, **_tls(args))
+
+
+def _tls(args: Namespace) -> dict[str, Any]:
+    return {"ca": args.tls_ca, "cert": args.tls_cert, "key": args.tls_key, "insecure": args.insecure}
 
 
 def _engine() -> Any:

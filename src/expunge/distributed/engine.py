@@ -178,8 +178,9 @@ def _told() -> Iterator[None]:
 
 
 def workers_of(client: Any) -> Helpers:
-    """What a vault asks of a cluster: of a `Cluster`, or of a client of Dask."""
-    return (client if isinstance(client, Cluster) else Cluster(client)).helpers
+    """What a vault asks of a cluster: of a `Cluster` (or whatever else has helpers), or of a client of Dask."""
+    found: Helpers = (client if hasattr(client, "helpers") else Cluster(client)).helpers
+    return found
 
 
 class _Plain(distributed.Nanny):
@@ -259,21 +260,28 @@ def joined_cluster(
     timeout : float
         Seconds to wait for the scheduler.
     """
-    check_address(address, insecure=insecure)
-    security = None
-    if urlsplit(address).scheme == "tls":
-        if ca is None or cert is None or key is None:
-            raise InvalidSetting(
-                "tls:// needs an authority, a certificate and its key: --tls-ca, --tls-cert, --tls-key"
-            )
-        files = {"tls_ca_file": str(ca), "tls_client_cert": str(cert), "tls_client_key": str(key)}
-        security = Security(require_encryption=True, **files)
+    security = security_for(address, ca=ca, cert=cert, key=key, insecure=insecure)
     try:
         client = distributed.Client(address, security=security, timeout=timeout, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ClusterFailed(f"no Dask scheduler answers at {address}: {type(error).__name__}") from None
     with client:
         yield Cluster(client, insecure=insecure)
+
+
+def security_for(
+    address: str, *, ca: str | Path | None, cert: str | Path | None, key: str | Path | None, insecure: bool
+) -> Security | None:
+    """Check how a scheduler is to be reached; what TLS needs, or None."""
+    check_address(address, insecure=insecure)
+    if urlsplit(address).scheme != "tls":
+        return None
+    if ca is None or cert is None or key is None:
+        raise InvalidSetting("tls:// needs an authority, a certificate and its key: --tls-ca, --tls-cert, --tls-key")
+    if missing := [str(file) for file in (ca, cert, key) if not Path(file).is_file()]:
+        raise InvalidSetting(f"no such file: {', '.join(missing)}")
+    files = {"tls_ca_file": str(ca), "tls_client_cert": str(cert), "tls_client_key": str(key)}
+    return Security(require_encryption=True, **files)
 
 
 def check_address(address: str, *, insecure: bool) -> None:
