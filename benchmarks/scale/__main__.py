@@ -94,7 +94,10 @@ class Scale:
         yield "two workers", 2, None
 
     def _job(self, *arguments: str, threads: int | None = None) -> Cost:
-        return watched(["-m", "benchmarks.scale.jobs", *arguments], threads=threads)
+        cost = watched(["-m", "benchmarks.scale.jobs", *arguments], threads=threads)
+        if not cost.told.get("ok", True):
+            raise RuntimeError("the vault does not fit")
+        return cost
 
     def _size_on_disk(self) -> str:
         bytes_ = sum(file.stat().st_size for file in self._vault.iterdir())

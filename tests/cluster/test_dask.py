@@ -9,6 +9,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
+import dask
 import distributed
 import psutil
 import pyarrow as pa
@@ -21,13 +22,13 @@ from expunge.distributed.engine import check_address
 from expunge.errors import ClusterFailed, ErasedId, InvalidInput, InvalidSetting
 from expunge.vault import Vault
 
-from support.executors import Killing, always_dies, fails
+from support.executors import Killing, always_dies, fails, no_room
 from support.vaults import small, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 TESTS = Path(__file__).parents[1]
-PHASES = ["take_piece", "merge_part", "sum_stripes", "add_sums"]  # in which a worker, or who asked, can be killed
+PHASES = ["take_pieces", "merge_part", "sum_stripes", "add_sums"]  # in which a worker, or who asked, can be killed
 
 
 def sampled(*values, of):
@@ -72,7 +73,7 @@ def test_three_workers_give_the_same_in_pieces_of_any_size(tmp_path, data, small
         assert _asked(tmp_path / "v.vault", data, three) == expected
 
 
-@pytest.mark.parametrize("phase", sampled("take_piece", "sum_stripes", of=PHASES))
+@pytest.mark.parametrize("phase", sampled("take_pieces", "sum_stripes", of=PHASES))
 def test_a_worker_that_is_killed_in_any_phase_changes_nothing(tmp_path, data, small_tasks, two, expected, phase):
     killing = Killing(two._client, phase, tmp_path)
     assert _asked(tmp_path / "v.vault", data, killing) == expected
@@ -90,10 +91,16 @@ def test_a_task_that_fails_for_good_is_an_error_and_leaves_nothing(tmp_path, dat
     assert not (tmp_path / "v.vault").exists()
 
 
+def test_a_full_disk_of_a_worker_is_told_as_such(tmp_path, data, small_tasks, two):
+    with pytest.raises(OSError, match="No space left on device"):
+        _asked(tmp_path / "v.vault", data, Killing(two._client, "take_pieces", tmp_path, no_room))
+    assert not (tmp_path / "v.vault").exists()
+
+
 @pytest.mark.torture  # it starts many processes
 def test_a_task_that_kills_every_worker_is_given_up(tmp_path, data, small_tasks):
     with own_cluster(2) as cluster, pytest.raises(ClusterFailed, match="lost with its worker again and again"):
-        _asked(tmp_path / "v.vault", data, Killing(cluster._client, "take_piece", tmp_path, always_dies))
+        _asked(tmp_path / "v.vault", data, Killing(cluster._client, "take_pieces", tmp_path, always_dies))
     assert not (tmp_path / "v.vault").exists()
 
 
@@ -227,6 +234,7 @@ def test_logs_of_workers_have_no_cell_no_id_and_no_key(tmp_path, data, small_tas
     gaps = pa.array([None, *odd.column("x0").to_pylist()[1:]])
     pq.write_table(odd.set_column(1, "x0", gaps), tmp_path / "gaps.parquet", row_group_size=500)
     with (
+        dask.config.set({"distributed.admin.log-length": 10_000}),  # a cluster of our own keeps none
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as there,
         distributed.Client(there, set_as_default=False) as client,
     ):
@@ -238,7 +246,7 @@ def test_logs_of_workers_have_no_cell_no_id_and_no_key(tmp_path, data, small_tas
         with pytest.raises(ErasedId):
             vault.add(data / "first", client=client)
         with pytest.raises(RuntimeError):
-            vault.add(data / "more.parquet", client=Killing(client, "take_piece", tmp_path, fails))
+            vault.add(data / "more.parquet", client=Killing(client, "take_pieces", tmp_path, fails))
         logged = [*client.get_worker_logs().values(), client.get_scheduler_logs()]
     told = "\n".join(str(line) for lines in logged for line in lines)
     assert "broken for good" in told  # it is the log of what failed

@@ -1,5 +1,10 @@
 """How work is cut into tasks and put together, without Dask: the same bytes whatever order, cuts and repetitions."""
 
+import os
+import resource
+import threading
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,15 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expunge.distributed import helping
+from expunge.distributed import helping, tasks
 from expunge.errors import ClusterFailed, ErasedId, InvalidInput
 from expunge.saving import files
+from expunge.stores.change import Change
 from expunge.vault import Vault
 from expunge.vault.disk import runs
 from expunge.vault.disk.folder import Folder
 
 from support.executors import Here
-from support.vaults import random_table, small, weights
+from support.vaults import made, random_table, small, weights
+
+
+@pytest.fixture
+def vault(tmp_path):
+    return made(tmp_path / "v.vault")
 
 
 def create(path, data, client=None, **changes):
@@ -38,7 +49,7 @@ def test_everything_that_workers_help_with_has_the_bytes_of_one_process(tmp_path
     mine, theirs = tmp_path / "mine.vault", tmp_path / "theirs.vault"
     here = Here(seed=1)
     alone, helped = create(mine, data / "first", model=model), create(theirs, data / "first", here, model=model)
-    assert {"take_piece", "merge_part", "sum_stripes", "add_sums"} <= set(here.ran)
+    assert {"take_pieces", "merge_part", "sum_stripes", "add_sums"} <= set(here.ran)
     assert shown(alone) == shown(helped)
     gone = [f"person-{k}" for k in range(0, 20_000, 3)]
     for ask in (
@@ -93,7 +104,7 @@ def test_cuts_and_repetitions_do_not_show(tmp_path_factory, rows, group, task, p
 def test_a_table_that_has_no_pieces_is_read_by_this_process(tmp_path, small_tasks):
     here = Here()
     helped = create(tmp_path / "v.vault", random_table([f"p{k}" for k in range(300)]), here)
-    assert "take_piece" not in here.ran
+    assert "take_pieces" not in here.ran
     assert helped.verify().ok
 
 
@@ -133,7 +144,7 @@ def test_workers_that_do_not_see_the_vault_are_refused_and_nothing_is_left(tmp_p
     assert not (tmp_path / "v.vault").exists()
 
 
-@pytest.mark.parametrize("task", ["take_piece", "merge_part", "sum_stripes", "add_sums"])
+@pytest.mark.parametrize("task", ["take_pieces", "merge_part", "sum_stripes", "add_sums"])
 def test_a_task_that_fails_leaves_all_as_it_was(tmp_path, data, small_tasks, task):
     class Failing(Here):
         def _called(self, function, *arguments):
@@ -153,21 +164,161 @@ def test_a_task_that_fails_leaves_all_as_it_was(tmp_path, data, small_tasks, tas
 
 
 def test_a_worker_that_was_cut_off_stops_and_wipes_what_it_wrote(tmp_path, data, small_tasks):
-    """The token is gone: the request was given up, or is done."""
+    """The request was given up, and the token is gone; or it is done, and the vault is another."""
     late = []
 
-    class CutOff(Here):
+    class GivesUp(Here):
         def run(self, task, calls, done):
             if task.__name__ != "sum_stripes":  # which writes nothing
                 late.append((task, calls[0]))
+            if task.__name__ == "merge_part":
+                raise RuntimeError("given up")
             return super().run(task, calls, done)
 
-    vault = create(tmp_path / "v.vault", data / "first", CutOff())
+    vault = create(tmp_path / "v.vault", data / "first")
+    with pytest.raises(RuntimeError, match="given up"):
+        vault.add(data / "more.parquet", client=GivesUp())
     names = set(files.names(vault.places.vault))
-    for task, call in late:
-        with pytest.raises(Exception, match="no longer, the folder of the vault that asked|not there"):
-            task(*call)
-        assert set(files.names(vault.places.vault)) == names
+    assert len(late) == 2
+    for told in ("no longer, the folder of the vault that asked", "another state of it"):
+        for task, call in late:
+            with pytest.raises(ClusterFailed, match=told):
+                task(*call)
+            assert {name.split(".")[0] for name in files.names(vault.places.vault)} == {n.split(".")[0] for n in names}
+        vault.unlearn(["person-1"])
+
+
+def test_a_token_that_ends_in_the_midst_of_a_task_leaves_zeros_behind(tmp_path, data, small_tasks, monkeypatch):
+    """Whoever asked has wiped and removed the files of a worker that goes on: what it writes then has no name."""
+    vault = create(tmp_path / "v.vault", data / "first")
+    kept = []
+
+    def giving_up(task, *arguments):
+        write = files.write_all
+
+        def late(fd, content, offset):
+            if not kept:
+                kept.append(os.dup(fd))
+                vault._writer.folder.wipe_all_but(vault._writer.folder.current())
+            write(fd, content, offset)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "write_all", late)
+            return task(*arguments)
+
+    class Late(Here):
+        def _called(self, task, *arguments):
+            return giving_up(task, *arguments) if task.__name__ == "take_pieces" else super()._called(task, *arguments)
+
+    with pytest.raises(ClusterFailed, match="no longer"):
+        vault.add(data / "more.parquet", client=Late(twice=0))
+    size = os.fstat(kept[0]).st_size
+    assert size > 0
+    assert os.fstat(kept[0]).st_nlink == 0
+    with open(f"/proc/self/fd/{kept[0]}", "rb") as left:
+        assert not any(left.read())
+    os.close(kept[0])
+    assert only_what_counts(vault)
+
+
+def test_tokens_are_wiped_before_anything_else(vault, monkeypatch):
+    path = vault.places.vault
+    for name in ("owners.7.1", "rows.7.1", "training.7"):
+        (path / name).write_bytes(b"x")
+        (path / name).chmod(0o600)
+    order, wipe = [], files.wipe
+    monkeypatch.setattr(files, "wipe", lambda part: (order.append(part.name), wipe(part)))
+    vault._writer.folder.wipe_all_but(vault._writer.now.manifest)
+    assert order == ["training.7", "owners.7.1", "rows.7.1"]
+
+
+@pytest.mark.parametrize("task", ["sum_stripes", "look_at_rows", "count_owners"])
+def test_a_worker_that_sees_another_state_of_the_vault_is_refused(tmp_path, data, small_tasks, task):
+    class Stale(Here):
+        """Workers look at a copy from before the last request."""
+
+        def _called(self, function, sight, *arguments):
+            if function.__name__ == task:
+                sight = replace(sight, state="0" * 64)
+            return super()._called(function, sight, *arguments)
+
+    vault = create(tmp_path / "v.vault", data / "first")
+    (wrong,) = {c.name for c in vault.verify(client=Stale()).checks if "another state of it" in c.detail}
+    assert wrong == {"sum_stripes": "model", "look_at_rows": "rows", "count_owners": "people"}[task]
+
+
+def test_a_worker_with_other_versions_refuses_its_tasks(tmp_path, data, small_tasks, monkeypatch):
+    monkeypatch.setitem(tasks.there, "numpy", "1.0")
+    with pytest.raises(ClusterFailed, match="other versions than who asked: numpy 1.0 instead of"):
+        create(tmp_path / "v.vault", data / "first").unlearn([f"person-{k}" for k in range(15_000)], client=Here())
+
+
+def test_a_client_helps_its_own_thread_and_its_own_request_alone(tmp_path, data, small_tasks):
+    vault, errors = create(tmp_path / "v.vault", data / "first"), []
+
+    class Slow(Here):
+        def run(self, task, calls, done):
+            inside.set()
+            asked.wait(5)
+            return super().run(task, calls, done)
+
+    inside, asked = threading.Event(), threading.Event()
+
+    def other():
+        inside.wait(5)
+        asked.set()
+        try:
+            vault.rectify(random_table(["person-1", "person-1"]))  # waits for its turn
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    slow = Slow()
+    vault.verify(client=slow)
+    thread.join()
+    ran = len(slow.ran)
+    assert vault._writer.workers is None
+    assert vault.verify().ok
+    assert (errors, len(slow.ran)) == ([], ran)
+
+
+def test_a_correction_is_never_sent(tmp_path, data, small_tasks):
+    """Of a change that brings rows nothing goes to workers, even if they are asked."""
+    vault, here = create(tmp_path / "v.vault", data / "first"), Here()
+    with vault._writing() as writer, writer.helped(here.helpers):
+        rows, encoder = writer.now.rows, writer.now.state.ensemble.encoder
+        change = Change(np.flatnonzero(rows.live)[:5], np.zeros((5, 2)), np.zeros((5, 1)))
+        assert here.helpers.summed(rows, encoder, range(len(rows.live) // 4), change) is None
+        assert here.helpers.summed(rows, encoder, range(len(rows.live) // 4), Change(change.slots)) is not None
+
+
+def test_hundreds_of_files_need_no_descriptor_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(helping, "TASK_ROWS", 3)
+    monkeypatch.setattr(helping, "_MOST_TASKS", 10**6)
+    monkeypatch.setattr("expunge.vault.disk.rowfile._MOST_MAPPED", 8)
+    (tmp_path / "many").mkdir()
+    for k in range(150):
+        pq.write_table(random_table([f"p{k}", f"q{k}"], seed=k), tmp_path / "many" / f"{k:03}.parquet")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, hard))
+    try:
+        vault = create(tmp_path / "v.vault", tmp_path / "many", Here(twice=0))
+        assert len(vault._writer.now.manifest.segments) == 150
+        vault.unlearn([f"p{k}" for k in range(0, 150, 7)])
+        assert vault.verify(client=Here(twice=0)).ok
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_small_files_are_put_together_to_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(helping, "TASK_ROWS", 10)
+    (tmp_path / "many").mkdir()
+    for k in range(12):
+        pq.write_table(random_table([f"p{k}"] * 4, seed=k), tmp_path / "many" / f"{k:03}.parquet")
+    vault = create(tmp_path / "v.vault", tmp_path / "many", Here())
+    assert [segment.count for segment in vault._writer.now.manifest.segments] == [8] * 6
+    assert vault.digest() == create(tmp_path / "w.vault", tmp_path / "many").digest()
 
 
 def test_what_tasks_return_has_no_row_and_no_id(tmp_path, data, small_tasks):

@@ -1,5 +1,6 @@
 """Executors for tests: tasks in this process, in any order and several times, and workers that die."""
 
+import errno
 import os
 import pickle
 import random
@@ -61,6 +62,10 @@ def always_dies(task, *arguments):
 
 def fails(task, *arguments):
     raise RuntimeError("broken for good")
+
+
+def no_room(task, *arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class Killing(Cluster):

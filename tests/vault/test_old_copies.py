@@ -208,3 +208,21 @@ def test_an_old_copy_of_folder_and_ledger_is_told_by_the_certificates_beside_it_
         vault.certificate_path(2).unlink()
     assert rolled_back.verify().ok is not told
     assert rolled_back.unlearn(["person-1"]).rows == 1  # as if it had never been asked
+
+
+def test_rows_that_one_copy_had_and_the_next_has_not_are_not_counted_as_less_than_none(vault, tmp_path):
+    path = vault.places.vault
+    before, after, between = (tmp_path / name for name in ("before", "after", "between"))
+    shutil.copytree(path, before)
+    vault.add(random_table(["new-1", "new-1"], seed=1))
+    shutil.copytree(path, after)
+    put_back(before, path)
+    Vault.open(path)
+    shutil.copytree(path, between)  # without the rows that were added
+    put_back(after, path)
+    Vault.open(path).unlearn(["new-1"])  # here they are
+    put_back(between, path)
+    (note,) = Vault.open(path).notes
+    assert "0 rows that were added since are missing" in note
+    assert Vault.open(path).verify().ok
+    assert [holding.state for holding in Vault.open(path).holds(["new-1"])] == ["erased"]

@@ -76,7 +76,7 @@ class Cluster:
         results: dict[int, Any] = {}
 
         def take(k: int, future: Any) -> None:
-            results[k] = future.result()
+            results[k] = _result(future)
             future.release()  # else Dask would run it again, should the worker that has the result be lost
             done(k)
 
@@ -91,33 +91,52 @@ class Cluster:
         combine: Callable[[Sequence[Any]], Any],
         done: Callable[[int], None],
     ) -> Any:
-        with self._submitted(task, calls) as futures:
-            layer, every = list(futures), list(futures)
-            while len(layer) > 1:
-                groups = [layer[k : k + _FEW] for k in range(0, len(layer), _FEW)]
-                layer = [self._client.submit(combine, group, pure=False) for group in groups]
-                every += layer
-            try:
-                self._wait(dict(enumerate(futures)), lambda k, future: done(k))
-                found: list[Any] = []
-                self._wait({0: layer[0]}, lambda _, future: found.append(future.result()))
-            finally:
-                self._release(every)
+        found: list[Any] = []
+
+        def take(k: int, future: Any) -> None:
+            if future.status != "finished":
+                _result(future)  # says why
+            future.release()  # whoever combines it keeps it for as long as it is needed
+            done(k)
+
+        with self._submitted(task, calls) as futures, self._combined(combine, futures) as last:
+            self._wait(dict(enumerate(futures)), take)
+            self._wait({0: last}, lambda _, future: found.append(_result(future)))
         return found[0]
 
+    @contextmanager
+    def _combined(self, combine: Callable[[Sequence[Any]], Any], futures: Sequence[Any]) -> Iterator[Any]:
+        """Have results combined, a few at a time, before others are computed: few of them are there at once."""
+        layer, every = list(futures), list[Any]()
+        try:
+            while len(layer) > 1:
+                groups = [layer[k : k + _FEW] for k in range(0, len(layer), _FEW)]
+                layer = [self._client.submit(combine, group, pure=False, priority=1) for group in groups]
+                every += layer
+            yield layer[0]
+        finally:
+            self._release(every)
+
     def everywhere(self, task: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """What each worker answers; one that is lost meanwhile does not count."""
         with _told():
-            return dict(self._client.run(task, *arguments))
+            answers: dict[str, Any] = self._client.run(task, *arguments, on_error="return")
+        lost = (OSError, TimeoutError)
+        for answer in answers.values():
+            if isinstance(answer, Exception) and not isinstance(answer, lost):
+                raise answer
+        return {worker: answer for worker, answer in answers.items() if not isinstance(answer, Exception)}
 
     @contextmanager
     def _submitted(self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[list[Any]]:
         """Submit calls; however this ends, nothing of them goes on."""
+        self._known, self._alone_since = set(), None
         with _told():
             futures = [self._client.submit(task, *call, pure=False) for call in calls]
-            try:
-                yield futures
-            finally:
-                self._release(futures)
+        try:
+            yield futures
+        finally:
+            self._release(futures)
 
     def _release(self, futures: Sequence[Any]) -> None:
         with suppress(Exception):  # a cluster that is gone has nothing to release
@@ -131,7 +150,7 @@ class Cluster:
         """Take results as they come, and look now and then whether there is anybody left who could bring more."""
         waiting = dict(futures)
         while waiting:
-            with suppress(TimeoutError), self._client.as_current():
+            with _told(), suppress(TimeoutError), self._client.as_current():
                 distributed.wait(list(waiting.values()), timeout=_LOOK, return_when="FIRST_COMPLETED")
             for k in [k for k, future in waiting.items() if future.done()]:
                 take(k, waiting.pop(k))
@@ -141,7 +160,8 @@ class Cluster:
         """Count the workers that are lost; refuse to wait for ever."""
         if self._client.status != "running":
             raise ClusterFailed("the connection to the Dask scheduler was lost; nothing was changed")
-        there = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        with _told():
+            there = set(self._client.scheduler_info(n_workers=-1)["workers"])
         self.lost += len(self._known - there)
         self._known = there
         if there:
@@ -166,14 +186,22 @@ class Cluster:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Replace errors of Dask by what they mean for a vault."""
+    """Replace errors of Dask's own calls by what they mean for a vault."""
     try:
         yield
+    except _GONE as error:
+        raise ClusterFailed(f"the cluster is gone ({type(error).__name__}); nothing was changed") from None
+
+
+def _result(future: Any) -> Any:
+    """The result of a task that has ended; an error of the task is raised as it is."""
+    try:
+        return future.result()
     except distributed.KilledWorker:
         raise ClusterFailed(
             "a task was lost with its worker again and again: workers may have too little memory; nothing was changed"
         ) from None
-    except _GONE as error:
+    except (CommClosedError, distributed.CancelledError) as error:
         raise ClusterFailed(f"the cluster is gone ({type(error).__name__}); nothing was changed") from None
 
 

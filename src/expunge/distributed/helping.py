@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from ..encoding.encoder import Encoder
@@ -10,23 +11,26 @@ from ..errors import ClusterFailed, CountedInput, ExpungeError
 from ..exact.moments import Moments
 from ..learning.summing import pieces
 from ..saving import files
+from ..saving.own import VaultFolder
 from ..stores.change import Change
 from ..vault import tables
 from ..vault.checking import Owned
+from ..vault.disk.folder import Folder
 from ..vault.disk.manifest import Owners
 from ..vault.disk.people import People
 from ..vault.disk.rowfile import RowFile
-from ..vault.disk.runs import Run, parts_of
+from ..vault.disk.runs import WrittenRun, parts_of
 from ..vault.requests.intake import Progress, Taken
 from ..vault.requests.plan import Site
 from ..vault.requests.taking import Arrived, Brought, Coming, Wanted
-from ..vault.tables.messages import WrongCell
+from ..vault.tables import Piece
 from .tasks import (
     Errand,
     Merging,
     Order,
     Refused,
-    TakenPiece,
+    Sight,
+    TakenPieces,
     add_sums,
     count_owners,
     from_plain,
@@ -35,10 +39,11 @@ from .tasks import (
     plain,
     sees,
     sum_stripes,
-    take_piece,
+    take_pieces,
 )
 
 TASK_ROWS = 2**20  # of a task: a second or more of work, beside which what the engine takes does not count
+_MOST_TASKS = 256
 
 
 class Executor(Protocol):
@@ -76,11 +81,11 @@ class Helpers:
     # Taking in
 
     def arrived(self, site: Site, wanted: Wanted, progress: Progress) -> Arrived | None:
-        """Take a table in, one task for each piece; None if it has no pieces."""
-        found = tables.pieces(wanted.data, most_rows=TASK_ROWS)
+        """Take a table in, one task for neighbouring pieces; None if it has no pieces."""
+        found = tables.pieces(wanted.data, wanted.schema, most_rows=TASK_ROWS)
         if found is None:
             return None
-        errand = self._errand(site)
+        errand, shares = self._errand(site), _shares(found)
         order = Order(
             *wanted.charter,
             owners_of(wanted.people),
@@ -90,18 +95,18 @@ class Helpers:
         )
         total = sum(piece.rows for piece in found)
         results = self._executor.run(
-            take_piece,
-            [(errand, order, piece) for piece in found],
-            lambda k: progress(site.stage(wanted.what), found[k].rows, total),
+            take_pieces,
+            [(errand, order, share) for share in shares],
+            lambda k: progress(site.stage(wanted.what), sum(piece.rows for piece in shares[k]), total),
         )
-        taken = _all_taken(results, found)
-        runs = [Run.read(errand.path / name, count) for part in taken for name, count in part.runs]
+        taken = _all_taken(results, shares)
+        runs = [WrittenRun(errand.path / name, count) for part in taken for name, count in part.runs]
         whole = Taken.of(wanted.blueprint, [part.taken for part in taken])
         return Arrived(whole, tuple(part.segment for part in taken), runs)
 
     def _errand(self, site: Site) -> Errand:
-        """Write the token of a request, once, and see that all workers see it."""
-        errand = Errand(str(site.folder.path), site.number, secrets.token_hex(16))
+        """Write the token of a request, and see that all workers see it."""
+        errand = Errand(Sight.of(site.folder), site.number, secrets.token_hex(16))
         files.create(errand.token_file, errand.token.encode())
         files.sync_folder(site.folder.path)
         blind = [worker for worker, seen in self._executor.everywhere(sees, errand).items() if not seen]
@@ -116,10 +121,11 @@ class Helpers:
 
     def people(self, site: Site, coming: Coming) -> Brought | None:
         """Merge entries of people, one task for each range of hashes; None if the entries are not in files."""
-        runs = [(run.name, len(run.rows)) for run in coming.runs]
-        if not all(name for name, _ in runs):
+        runs = [(run.path.name, run.count) for run in coming.runs if isinstance(run, WrittenRun)]
+        path = Errand(Sight.of(site.folder), site.number, "").token_file
+        if len(runs) < len(coming.runs) or not path.exists():
             return None
-        errand = Errand(str(site.folder.path), site.number, _token(site))
+        errand = Errand(Sight.of(site.folder), site.number, files.read(path, most=100).decode())
         total = sum(count for _, count in runs) + sum(segment.count for segment in coming.kept.segments)
         merging = Merging(
             tuple(runs),
@@ -129,28 +135,28 @@ class Helpers:
             coming.only_erased,
             parts_of(total),
         )
-        found = self._executor.run(
-            merge_part, [(errand, merging, part) for part in range(merging.parts)], lambda _: None
-        )
+        calls = [(errand, merging, part) for part in range(merging.parts)]
+        found = self._executor.run(merge_part, calls, lambda _: None)
         files.wipe(errand.token_file)  # from here on nobody may write: whoever was cut off finds no token
+        files.sync_folder(site.folder.path)
         segments, *counts = zip(*found, strict=True)
         return Brought(tuple(segments), *map(sum, counts))
 
     # Moments
 
     def summed(self, rows: RowFile, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
-        """Sum stripes, one task for each range of them; None if there is only one."""
+        """Sum stripes, one task for each range of them; None if there is only one, or if rows would have to be sent."""
         s, step = encoder.code.shards, rows.at_once(encoder)
-        ranges = list(pieces(stripes, step * max(1, TASK_ROWS // (step * s))))
-        if len(ranges) < 2:
+        ranges = list(pieces(stripes, step * max(1, _task_rows(len(stripes) * s) // (step * s))))
+        if len(ranges) < 2 or (change is not None and not change.erases):
             return None
-        layout, sent = plain(rows.layout), replace(encoder)
+        sight, layout, sent = _sight(rows.layout.folder), plain(rows.layout), replace(encoder)
         calls = []
         for one in ranges:
             first, last = one.start * s, one.stop * s
             live = rows.live.packed[first // 8 : -(-last // 8)].tobytes()
             mine = None if change is None else change.between(first, last)
-            calls.append((layout, sent, (one.start, one.stop), live, mine))
+            calls.append((sight, layout, sent, (one.start, one.stop), live, mine))
         told = rows.told
         done = self._executor.reduced(sum_stripes, calls, add_sums, lambda k: told(len(ranges[k]) * s))
         return from_plain(done)
@@ -159,18 +165,19 @@ class Helpers:
 
     def wrong_in_rows(self, rows: RowFile, numbers: range) -> list[str | None] | None:
         """Look at rows, one task for each range of them; None if there is only one."""
-        ranges = list(pieces(numbers, TASK_ROWS))
+        ranges = list(pieces(numbers, _task_rows(len(numbers))))
         if len(ranges) < 2:
             return None
-        layout = plain(rows.layout)
-        return self._executor.run(look_at_rows, [(layout, (one.start, one.stop)) for one in ranges], lambda _: None)
+        sight, layout = _sight(rows.layout.folder), plain(rows.layout)
+        calls = [(sight, layout, (one.start, one.stop)) for one in ranges]
+        return self._executor.run(look_at_rows, calls, lambda _: None)
 
     def owned(self, people: People, parts: int, seal: bytes) -> list[Owned] | None:
         """Count owners, one task for each range of hashes; None if there is only one."""
         if parts < 2:
             return None
-        folder, owners = str(people.segments[0].path.parent), owners_of(people)
-        calls = [(folder, owners, part, parts, seal) for part in range(parts)]
+        sight, owners = _sight(people.segments[0].path.parent), owners_of(people)
+        calls = [(sight, owners, part, parts, seal) for part in range(parts)]
         return self._executor.run(count_owners, calls, lambda _: None)
 
 
@@ -179,31 +186,55 @@ def owners_of(people: People) -> tuple[Owners, ...]:
     return tuple(segment.owners for segment in people.segments)
 
 
-def _token(site: Site) -> str:
-    path = Errand(str(site.folder.path), site.number, "").token_file
-    return files.read(path, most=100).decode()
+def _sight(folder: Path) -> Sight:
+    """What workers must see of a vault that has a state already, or is being trained."""
+    return Sight.of(Folder(VaultFolder(folder)))
 
 
-def _all_taken(results: Sequence[TakenPiece | Refused], found: Sequence[Any]) -> list[TakenPiece]:
+def _task_rows(total: int) -> int:
+    """Rows of a task: of a large table more, so that there are hundreds of tasks and files, and not thousands."""
+    return max(TASK_ROWS, -(-total // _MOST_TASKS))
+
+
+def _shares(found: Sequence[Piece]) -> list[list[Piece]]:
+    """Put neighbouring pieces together to tasks: a table may be of thousands of small files."""
+    most = _task_rows(sum(piece.rows for piece in found))
+    shares: list[list[Piece]] = []
+    held = most
+    for piece in found:
+        if held + piece.rows > most:
+            shares.append([])
+            held = 0
+        shares[-1].append(piece)
+        held += piece.rows
+    return shares
+
+
+def _all_taken(results: Sequence[TakenPieces | Refused], shares: Sequence[Sequence[Piece]]) -> list[TakenPieces]:
     """The pieces that were taken in, or one refusal of the whole table, with its numbers."""
-    refusal: ExpungeError | None = None
-    before = 0
-    for result, piece in zip(results, found, strict=True):
-        error = result.error if isinstance(result, Refused) else None
-        if refusal is None and error is not None:
-            refusal = error.with_rows(before) if isinstance(error, CountedInput) else error
-            if isinstance(error, WrongCell) or not isinstance(error, CountedInput):
-                break
-        elif isinstance(refusal, CountedInput):
-            if error is None:
-                refusal = refusal.with_rows(piece.rows)
-            elif isinstance(error, CountedInput):
-                refusal = refusal.plus(error)
-            else:
-                refusal = refusal.at_least()
-            if not refusal.complete:
-                break
-        before += piece.rows
-    if refusal is not None:
-        raise refusal
-    return [result for result in results if isinstance(result, TakenPiece)]
+    taken = [result for result in results if isinstance(result, TakenPieces)]
+    if len(taken) == len(results):
+        return taken
+    errors: list[tuple[ExpungeError | None, Piece]] = []
+    for result, share in zip(results, shares, strict=True):
+        found = result.errors if isinstance(result, Refused) else [None] * len(share)
+        errors += zip(found, share, strict=True)
+    raise _whole_refusal(errors)
+
+
+def _whole_refusal(errors: Sequence[tuple[ExpungeError | None, Piece]]) -> ExpungeError:
+    """The first refusal among pieces; one that counts has the counts of all."""
+    first = next(k for k, (error, _) in enumerate(errors) if error is not None)
+    refusal = errors[first][0]
+    assert refusal is not None
+    if not isinstance(refusal, CountedInput):
+        return refusal
+    refusal = refusal.with_rows(sum(piece.rows for _, piece in errors[:first]))
+    for error, piece in errors[first + 1 :]:
+        if error is None:
+            refusal = refusal.with_rows(piece.rows)
+        else:
+            refusal = refusal.plus(error) if isinstance(error, CountedInput) else refusal.at_least()
+        if not refusal.complete:
+            break
+    return refusal

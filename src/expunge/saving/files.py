@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -315,6 +315,25 @@ def create(path: Path, *parts: Data) -> None:
         if parts:
             write_parts(fd, parts)
             sync(fd)
+
+
+def create_if(check: Callable[[], None], path: Path, *parts: Data) -> None:
+    """Write a new file, synced. If ``check`` then refuses, it holds zeros, even if it has lost its name meanwhile."""
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd, zeroed_if_it_fails(fd):
+        write_parts(fd, parts)
+        sync(fd)
+        check()
+
+
+@contextmanager
+def zeroed_if_it_fails(fd: int) -> Iterator[None]:
+    """Leave zeros in an open file if what is written to it is not wanted after all."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            _zero_all(fd)
+        raise
 
 
 def fill(path: Path, *parts: Data) -> None:

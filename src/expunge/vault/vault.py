@@ -37,6 +37,7 @@ from .requests.caller import Caller, Said, one_line
 from .requests.intake import Progress, silent
 from .requests.naming import OR_ATTEST, Holding, holdings, look_up
 from .requests.plan import Plan
+from .requests.taking import Workers
 from .requests.train import blueprint_of
 from .tables import Schema
 from .unlocked import settled, unlocked
@@ -149,12 +150,12 @@ class Vault:
         places, caller, data = Places.of(path), Caller(**said), tables.taken(data)
         wanted = wanted_schema(data, schema, target, id, fold_case)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
-        keys = Keys(places, key, sign_with)
+        keys, workers = Keys(places, key, sign_with), _workers(client)
         signing = keys.given(public_key)
         with undone_if_it_fails(places) as founding:
             vault = cls(places, founding.identity(wait, group=group), keys, wait=wait)
             writer = vault._writer
-            with vault._helped(client), writer.locked(wait):
+            with writer.locked(wait), writer.helped(workers):
                 if writer.trained and not replace:
                     raise taken(places)
                 started = _clock(reads=True)
@@ -278,16 +279,6 @@ class Vault:
             with self._writer.turns.taken(self._wait), unlocked(self._writer, self._wait, tidy=tidy):
                 yield self._writer
 
-    @contextmanager
-    def _helped(self, client: Any) -> Iterator[None]:
-        """Let a cluster help for a while."""
-        if client is None:
-            yield
-            return
-        workers = import_module("expunge.distributed").workers_of(client)  # by its name: it stands on this room
-        with self._writer.helped(workers):
-            yield
-
     # Requests
 
     def unlearn(self, ids: Any, *, skip_unknown: bool = False, client: Any = None, **said: Unpack[Said]) -> Receipt:
@@ -305,8 +296,8 @@ class Vault:
             What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
             with ``in_certificate=True`` into the certificate, too.
         """
-        caller, started = Caller(**said), _clock()
-        with self._helped(client), self._writing() as writer:
+        caller, workers, started = Caller(**said), _workers(client), _clock()
+        with self._writing() as writer, writer.helped(workers):
             named = look_up(writer.site, _known(writer, ids), skip_unknown=skip_unknown, way_out=OR_ATTEST)
             if not len(named.entries.live.slot):
                 return replace(self._again(named.earlier), skipped=named.skipped, notes=caller.unheard())
@@ -352,8 +343,8 @@ class Vault:
         **said
             As in `unlearn`.
         """
-        caller, started = Caller(**said), _clock(reads=True)
-        with self._helped(client), self._writing() as writer:
+        caller, workers, started = Caller(**said), _workers(client), _clock(reads=True)
+        with self._writing() as writer, writer.helped(workers):
             with writer.preparing():
                 plan = Add.plan(writer.site, data, clip=clip, skip_erased=skip_erased, progress=progress)
             return self._done(plan, caller, started)
@@ -568,8 +559,9 @@ class Vault:
             from .certificates.anchors import Anchor
 
             head = Anchor(head.strip())
+        workers = _workers(client)
         self._writer.forget()  # what is in memory proves nothing about the files
-        with self._helped(client), self._looking(tidy=True) as writer:
+        with self._looking(tidy=True) as writer, writer.helped(workers):
             return audit.verify(writer, progress, head)
 
     def head(self) -> str:
@@ -699,6 +691,14 @@ class Vault:
             clipped=plan.clipped,
             notes=tuple(self._writer.notary.notes),
         )
+
+
+def _workers(client: Any) -> Workers | None:
+    """What a cluster can do for a request; found by its name, because its room stands on this one."""
+    if client is None:
+        return None
+    found: Workers = import_module("expunge.distributed").workers_of(client)
+    return found
 
 
 def _clock(*, reads: bool = False) -> float:

@@ -218,7 +218,7 @@ class Writer:
     def _after(self, plan: Plan, manifest: Manifest) -> Snapshot:
         """What a plan leads to, from memory; only new entries of people are read."""
         schema = self.now.schema if plan.charter is None else plan.charter.schema
-        people = self.now.people if plan.people is None else load_people(self.folder, manifest)
+        people = self.now.people if plan.people is None else load_people(self.folder, manifest.people, manifest.seal)
         return Snapshot(self.folder, Model(manifest, schema, plan.state), people)
 
     def finish(self, record: Record, request: Request, vault: Snapshot) -> None:
@@ -232,13 +232,13 @@ class Writer:
         self.notary.certify(record, vault.manifest, vault.state.ensemble.digest())
 
     @contextmanager
-    def helped(self, workers: Workers) -> Iterator[None]:
-        """Let workers help with the request that this thread is about to make."""
-        before, self.workers = self.workers, workers
+    def helped(self, workers: Workers | None) -> Iterator[None]:
+        """Let workers help, if there are any, with the request for which this thread has the lock."""
+        self.workers = workers
         try:
             yield
         finally:
-            self.workers = before
+            self.workers = None
 
     def _summed(self, rows: RowFile, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
         """What workers have summed, if there are any now."""

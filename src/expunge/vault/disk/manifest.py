@@ -63,7 +63,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RowSegment:
     """A file of rows, and the number of its entries."""
 
     name: str
@@ -118,7 +118,7 @@ class Manifest:
     schema: File
     blueprint: File
     learners: tuple[Learner, ...]
-    segments: tuple[Batch, ...]  # the rows, in the order in which they came
+    segments: tuple[RowSegment, ...]  # the rows, in the order in which they came
     batches: tuple[int, ...]  # the number of the first row of each batch: the slots follow from these and the key
     people: tuple[Owners, ...]
     inputs: Side
@@ -208,7 +208,7 @@ def _decoded(content: Mapping[str, Any]) -> Manifest:
         fields[name] = None if fields[name] is None else File(**fields[name])
     fields["keys"] = tuple(map(str, fields["keys"]))
     fields["learners"] = tuple(Learner(**learner) for learner in fields["learners"])
-    fields["segments"] = tuple(Batch(**batch) for batch in fields["segments"])
+    fields["segments"] = tuple(RowSegment(**batch) for batch in fields["segments"])
     fields["batches"] = tuple(fields["batches"])
     fields["people"] = tuple(Owners(**batch) for batch in fields["people"])
     for name in ("inputs", "targets"):

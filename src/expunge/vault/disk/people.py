@@ -19,7 +19,6 @@ from .segments import TORN, Hashes, Segment, distinct_ids
 RequestNumbers = TypeVar("RequestNumbers", int, Slots)
 
 NOBODY = -1  # the slot of an entry that means nothing any more
-MOST_SEGMENTS = 16
 _NONE = np.empty(0, dtype=np.int64)
 
 

@@ -28,11 +28,13 @@ from ...saving import files
 from ...stores.bits import Bits
 from ...stores.change import Change
 from ...stores.rows import Rows
-from .manifest import Batch
+from .manifest import RowSegment
 from .slotsum import slots_sum
 from .spans import spans
 
 Words = NDArray[np.uint64]
+
+_MOST_MAPPED = 256  # files of rows at a time: each takes one of the descriptors that a process may have
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ class Layout:
     """Which files have the rows, and where each row is."""
 
     folder: Path
-    segments: tuple[Batch, ...]  # files of rows, one after the other
+    segments: tuple[RowSegment, ...]  # files of rows, one after the other
     bits: str  # the file that says which slots have a row
     dealt: Dealt
     inputs: int
@@ -158,11 +160,15 @@ class RowFile(Rows):
         return table
 
     def _table(self, segment: int) -> Words:
-        if segment not in self._tables:
+        table = self._tables.pop(segment, None)
+        if table is None:
             count = self.layout.segments[segment].count
             data = files.mapped(self.layout.path(segment), count * self.layout.entry_bytes)
-            self._tables[segment] = np.frombuffer(data, dtype="<u8").reshape(count, self.width + 1)
-        return self._tables[segment]
+            table = np.frombuffer(data, dtype="<u8").reshape(count, self.width + 1)
+        self._tables[segment] = table  # the last is the one used last
+        while len(self._tables) > _MOST_MAPPED:
+            self._tables.pop(next(iter(self._tables)), None)
+        return table
 
     def where(self, rows: RowNumbers) -> Path:
         """The file of rows, or the folder if they are in several."""
@@ -221,7 +227,7 @@ class RowFile(Rows):
     def grown(self, slots: int) -> Self:
         raise NotImplementedError("a row file grows by a batch: see `with_batch`")
 
-    def with_batch(self, dealt: Dealt, segments: tuple[Batch, ...]) -> Self:
+    def with_batch(self, dealt: Dealt, segments: tuple[RowSegment, ...]) -> Self:
         """The same rows, and a batch more whose entries are written; no slot of it has a row yet."""
         layout = replace(self.layout, segments=segments, dealt=dealt)
         if layout.bits_bytes > self.layout.bits_bytes:

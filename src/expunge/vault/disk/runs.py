@@ -5,9 +5,10 @@ table of many rows leaves its runs in files. A segment is then merged from all r
 other: nobody ever holds all entries at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,7 +31,6 @@ class Run:
     high: Hashes  # (n,) the first words of the hashes
     low: Hashes  # (n,) the second
     rows: RowNumbers  # (n,)
-    name: str = ""  # of its file, if it is in one
 
     @classmethod
     def of(cls, hashes: Hashes, rows: RowNumbers) -> "Run":
@@ -38,18 +38,16 @@ class Run:
         order = np.argsort(hashes[:, 0], kind="stable")
         return cls(hashes[order, 0], hashes[order, 1], rows[order])
 
-    @classmethod
-    def read(cls, path: Path, count: int) -> "Run":
-        """Take up a run that was written."""
-        try:
-            words = np.frombuffer(files.mapped(path, count * 8 * _WORDS), dtype="<u8").reshape(_WORDS, count)
-        except FileNotFoundError:
-            raise InvalidFile(f"{path} is not there: it was wiped while it was needed") from None
-        return cls(words[0], words[1], words[2].view("<i8"), path.name)
+    @property
+    def count(self) -> int:
+        """How many entries there are."""
+        return len(self.rows)
 
-    def write(self, path: Path) -> None:
-        """Write it into a new file, synced."""
-        files.create(path, self.high.astype("<u8").data, self.low.astype("<u8").data, self.rows.astype("<i8").data)
+    def write(self, path: Path, check: Callable[[], None]) -> "WrittenRun":
+        """Write it into a new file, synced, unless ``check`` refuses."""
+        words = self.high.astype("<u8").data, self.low.astype("<u8").data, self.rows.astype("<i8").data
+        files.create_if(check, path, *words)
+        return WrittenRun(path, self.count)
 
     def part(self, part: int, parts: int) -> tuple[Hashes, RowNumbers]:
         """The entries in one of so many equal ranges of hashes."""
@@ -57,33 +55,49 @@ class Run:
         return np.column_stack([self.high[some], self.low[some]]), self.rows[some]
 
 
-class Gathering:
-    """Entries as they come; whenever there are many, a sorted run of them goes to a file."""
+@dataclass(frozen=True)
+class WrittenRun:
+    """A run in a file, which is open only while a part of it is read: there may be very many."""
 
-    def __init__(self, folder: Path, stem: str) -> None:
-        self._folder, self._stem = folder, stem
+    path: Path
+    count: int
+
+    def part(self, part: int, parts: int) -> tuple[Hashes, RowNumbers]:
+        """As of `Run`."""
+        try:
+            data = files.mapped(self.path, self.count * 8 * _WORDS)
+        except FileNotFoundError:
+            raise InvalidFile(f"{self.path} is not there: it was wiped while it was needed") from None
+        words = np.frombuffer(data, dtype="<u8").reshape(_WORDS, self.count)
+        hashes, rows = Run(words[0], words[1], words[2].view("<i8")).part(part, parts)
+        return hashes, rows.copy()  # a view would keep the file open
+
+
+AnyRun: TypeAlias = Run | WrittenRun
+
+
+class Gathering:
+    """Entries as they come; whenever there are many, a sorted run of them goes to a file, unless ``check`` refuses."""
+
+    def __init__(self, folder: Path, stem: str, check: Callable[[], None]) -> None:
+        self._folder, self._stem, self._check = folder, stem, check
         self._waiting: list[tuple[Hashes, RowNumbers]] = []
-        self.runs: list[tuple[str, int]] = []  # the files, and how many entries each has
-        self.count = 0
+        self.runs: list[WrittenRun] = []
 
     def add(self, hashes: Hashes, rows: RowNumbers) -> None:
         """Take entries."""
         self._waiting.append((hashes, rows))
-        self.count += len(rows)
         if sum(len(rows) for _, rows in self._waiting) >= RUN:
             self.flush()
 
     def flush(self) -> None:
         """Let a file have what waits."""
         if self._waiting:
-            run, name = self._sorted(), f"{self._stem}.{len(self.runs)}"
-            run.write(self._folder / name)
-            self.runs.append((name, len(run.rows)))
+            self.runs.append(self._sorted().write(self._folder / f"{self._stem}.{len(self.runs)}", self._check))
 
-    def finished(self) -> list[Run]:
+    def finished(self) -> list[AnyRun]:
         """All runs; what is left may stay in memory."""
-        last = [self._sorted()] if self._waiting else []
-        return [Run.read(self._folder / name, count) for name, count in self.runs] + last
+        return [*self.runs, *([self._sorted()] if self._waiting else [])]
 
     def _sorted(self) -> Run:
         waiting, self._waiting = self._waiting, []
@@ -102,7 +116,7 @@ class Merged:
 
 
 def merged(
-    runs: Sequence[Run], dealt: Dealt, before: People, kept: People, part: int, parts: int, *, only_erased: bool
+    runs: Sequence[AnyRun], dealt: Dealt, before: People, kept: People, part: int, parts: int, *, only_erased: bool
 ) -> Merged:
     """Merge the entries of rows that come with those of segments that they replace, in one range of hashes.
 
@@ -132,10 +146,10 @@ def parts_of(entries: int) -> int:
 
 
 def all_merged(
-    runs: Sequence[Run], dealt: Dealt, before: People, kept: People, *, only_erased: bool
+    runs: Sequence[AnyRun], dealt: Dealt, before: People, kept: People, *, only_erased: bool
 ) -> Iterator[Merged]:
     """Merge range after range."""
-    total = sum(len(run.rows) for run in runs) + sum(segment.count for segment in kept.segments)
+    total = sum(run.count for run in runs) + sum(segment.count for segment in kept.segments)
     parts = parts_of(total)
     for part in range(parts):
         yield merged(runs, dealt, before, kept, part, parts, only_erased=only_erased)

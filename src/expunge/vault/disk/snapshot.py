@@ -1,7 +1,7 @@
 """A vault in memory, from the files that a manifest names: its model to predict with, its rows, and whose they are."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ...saving.npy import array_bytes, array_from
 from ...stores.rows import Rows
 from ..tables.schema import Schema
 from .folder import Folder
-from .manifest import File, Learner, Manifest
+from .manifest import File, Learner, Manifest, Owners
 from .people import People
 from .rowfile import Layout, RowFile, read_bits
 from .segments import Segment
@@ -99,7 +99,7 @@ def load_snapshot(folder: Folder, manifest: Manifest, known: Model | None) -> Sn
     model = load_model(folder, manifest, known)
     try:
         rows = RowFile.open(layout_of(folder, manifest, model.state.blueprint))
-        people = load_people(folder, manifest)
+        people = load_people(folder, manifest.people, manifest.seal)
     except FileNotFoundError as error:
         raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
     state = replace(model.state, ensemble=replace(model.state.ensemble, store=rows))
@@ -121,10 +121,9 @@ def digest_of(folder: Folder, model: Model) -> str:
     return replace(ensemble, store=rows).digest()
 
 
-def load_people(folder: Folder, manifest: Manifest) -> People:
-    """Read whose rows are where."""
-    batches, seal = manifest.people, manifest.seal
-    return People([Segment(folder.path / one.name, one.count, seal, one.part, one.parts) for one in batches])
+def load_people(folder: Folder, owners: Sequence[Owners], seal: bytes) -> People:
+    """Read whose rows are where, as of a manifest's segments of people."""
+    return People([Segment(folder.path / one.name, one.count, seal, one.part, one.parts) for one in owners])
 
 
 def load_model(folder: Folder, manifest: Manifest, known: Model | None = None) -> Model:

@@ -90,7 +90,7 @@ def _with(now: Snapshot, arrived: Arrived) -> RowFile:
     rows = before.with_batch(before.layout.dealt.and_batch(taken.rows), (*segments, *arrived.segments))
     for piece in cut(taken.rows, 1):
         numbers = np.arange(first + piece.start, first + piece.stop)
-        holes = taken.holes[(taken.holes >= numbers[0]) & (taken.holes <= numbers[-1])]
+        holes = taken.holes[slice(*np.searchsorted(taken.holes, [numbers[0], numbers[-1] + 1]))]
         rows.hold(rows.layout.dealt.slots(np.delete(numbers, holes - numbers[0])), True)
     return rows
 

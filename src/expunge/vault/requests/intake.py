@@ -8,6 +8,7 @@ written.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -105,10 +106,13 @@ class Intake:
     _extents: Extents | None = None
     _leaves: set[bytes] = field(default_factory=set)
 
-    def take(self, path: Path, blocks: Iterable[Block], entry: int = 0) -> Iterator[int]:
-        """Write rows into a file from its ``entry`` on, synced at the end; yields how many were written."""
+    def take(self, path: Path, blocks: Iterable[Block], entry: int = 0, *, own: bool = False) -> Iterator[int]:
+        """Write rows into a file from its ``entry`` on, synced at the end; yields how many were written.
+
+        One that is this intake's ``own`` holds zeros if it fails, even if it has lost its name meanwhile.
+        """
         width = 8 * (len(self.schema.inputs) + len(self.schema.targets) + 1)
-        with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd:
+        with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd, files.zeroed_if_it_fails(fd) if own else nullcontext():
             for table in checked(blocks, self._admitted):
                 self.check()
                 files.write_all(fd, table.reshape(-1).view(np.uint8).data, (entry + self._rows) * width)
@@ -116,6 +120,7 @@ class Intake:
                 yield len(table)
                 self.check()  # whoever was told of these rows may have forked
             files.sync(fd)
+            self.check()
 
     def _admitted(self, block: Block) -> Floats:
         """The entries of a block as they will be kept, empty where erased people are left out."""

@@ -12,7 +12,7 @@ from ...learning.blueprint import Blueprint
 from ...learning.state import State
 from ...saving import files
 from ...stores.change import Change
-from ..disk.manifest import Batch, Owners
+from ..disk.manifest import Owners, RowSegment
 from ..disk.people import NOBODY, as_bytes, from_bytes, tombstone
 from ..disk.segments import Hashes, distinct_ids, ids_among, segment_bytes
 from ..disk.snapshot import Snapshot, rows_of
@@ -123,7 +123,7 @@ def _grown(now: Snapshot, drawn: int) -> State:
     if not missing:
         return now.state
     *others, last = rows.layout.segments
-    last = Batch(last.name, last.count + missing)
+    last = RowSegment(last.name, last.count + missing)
     size = rows.layout.entry_bytes
     files.lengthen(rows.layout.folder / last.name, (last.count - missing) * size, last.count * size)
     rows = rows.with_batch(rows.layout.dealt.and_batch(missing), (*others, last))

@@ -13,10 +13,10 @@ from ...stores.change import Change
 from .. import tables
 from ..certificates.commitments import Commitments
 from ..checking import Owned
-from ..disk.manifest import Batch, File, Owners
+from ..disk.manifest import File, Owners, RowSegment
 from ..disk.people import People
 from ..disk.rowfile import RowFile
-from ..disk.runs import Gathering, Run, all_merged
+from ..disk.runs import AnyRun, Gathering, all_merged
 from ..disk.segments import segment_bytes
 from ..tables import Schema
 from .intake import Intake, Progress, Taken
@@ -45,8 +45,8 @@ class Arrived:
     """A table that was taken in."""
 
     taken: Taken
-    segments: tuple[Batch, ...]  # the files of its rows
-    runs: Sequence[Run]  # whose they are
+    segments: tuple[RowSegment, ...]  # the files of its rows
+    runs: Sequence[AnyRun]  # whose they are
 
 
 class Workers(Protocol):
@@ -72,13 +72,13 @@ class Workers(Protocol):
         """The moments of every learner over stripes; None if there are too few to share out."""
 
 
-def taken_in(site: Site, wanted: Wanted, segment: Batch, progress: Progress) -> Arrived:
+def taken_in(site: Site, wanted: Wanted, segment: RowSegment, progress: Progress) -> Arrived:
     """Take a table in: into the end of a file of rows, or by workers into files of their own."""
     if site.workers is not None:
         found: Arrived | None = site.workers.arrived(site, wanted, progress)
         if found is not None:
             return found
-    gathering = Gathering(site.folder.path, f"owners.{site.number}")
+    gathering = Gathering(site.folder.path, f"owners.{site.number}", site.check_process)
     intake = Intake(
         site.identity,
         wanted.schema,
@@ -91,17 +91,18 @@ def taken_in(site: Site, wanted: Wanted, segment: Batch, progress: Progress) -> 
         site.check_process,
     )
     blocks = tables.read_blocks(wanted.data, wanted.schema, targets=True, ids=True)
+    total = tables.count(wanted.data)
     for rows in intake.take(site.folder.path / segment.name, blocks, segment.count):
-        progress(wanted.what, rows, None)
+        progress(wanted.what, rows, total)
     taken = intake.taken
-    return Arrived(taken, (Batch(segment.name, segment.count + taken.rows),), gathering.finished())
+    return Arrived(taken, (RowSegment(segment.name, segment.count + taken.rows),), gathering.finished())
 
 
 @dataclass(frozen=True, eq=False)
 class Coming:
     """Entries of people that come, and which of those that are there go into the same segments."""
 
-    runs: Sequence[Run]
+    runs: Sequence[AnyRun]
     dealt: Dealt
     before: People
     kept: People

@@ -13,7 +13,7 @@ from ...learning.settings import Settings
 from ...learning.state import State
 from ...saving import files
 from ...stores.bits import Bits
-from ..disk.manifest import Batch
+from ..disk.manifest import RowSegment
 from ..disk.people import People
 from ..disk.rowfile import Layout, RowFile
 from ..tables import Schema
@@ -87,7 +87,7 @@ class Train(Request):
         charter = Charter.written(site, schema, blueprint)
         before = People([]) if site.trained is None else site.trained.people
         wanted = Wanted(data, schema, blueprint, before, 0, "reading", charter.files)
-        arrived = taken_in(site, wanted, Batch(f"rows.{site.number}.0", 0), progress)
+        arrived = taken_in(site, wanted, RowSegment(f"rows.{site.number}.0", 0), progress)
         taken = arrived.taken
         if not skip_erased:
             taken.refuse_erased()

@@ -9,12 +9,12 @@ from ...encoding.values import whole_number
 from .blocks import BLOCK_ROWS, Block, Piece
 from .reading import table_blocks
 from .schema import Schema
-from .sources import Groups, Parquet, Source, files_of, opened, place_at
+from .sources import Groups, Many, Parquet, Source, files_of, opened, place_at
 
 MOST_ROWS = 16 * BLOCK_ROWS
 
 
-def pieces(source: Source, *, most_rows: int = MOST_ROWS) -> list[Piece] | None:
+def pieces(source: Source, schema: Schema | None = None, *, most_rows: int = MOST_ROWS) -> list[Piece] | None:
     """Return the pieces that make up a table, in its order; None if it has none, as it is no Parquet.
 
     Only the footers of the files are read.
@@ -23,11 +23,13 @@ def pieces(source: Source, *, most_rows: int = MOST_ROWS) -> list[Piece] | None:
     ----------
     source : path, list of paths or frame
         The table.
+    schema : Schema, optional
+        What will be read: files whose types do not go together are then refused, as `read_blocks` does.
     most_rows : int
         The most rows of a piece; one that is a single row group has as many as that has.
     """
     whole_number("most_rows", most_rows)
-    files = _parquet_files(source)
+    files = _parquet_files(source, schema)
     if files is None:
         return None
     found, before = list[Piece](), 0
@@ -62,11 +64,11 @@ def count(source: Source) -> int | None:
     """Return how many rows a table has, if that is known without reading them: of Parquet, a frame or an array."""
     if isinstance(source, np.ndarray) or hasattr(source, "__arrow_c_stream__"):
         return len(source) if isinstance(source, Sized) else None
-    files = _parquet_files(source)
+    files = _parquet_files(source, None)
     return None if files is None else sum(sum(file.footer.rows) for file in files)
 
 
-def _parquet_files(source: Source) -> list[Parquet] | None:
+def _parquet_files(source: Source, schema: Schema | None) -> list[Parquet] | None:
     """Return the files of a Parquet table, once their columns were compared; None if it is something else."""
     if hasattr(source, "__arrow_c_stream__") or isinstance(source, np.ndarray):
         return None
@@ -74,7 +76,10 @@ def _parquet_files(source: Source) -> list[Parquet] | None:
     files = [file for file in files_of(table) if isinstance(file, Parquet)]
     if not files:
         return None
-    _ = table.types
+    names = table.types.names
+    if schema is not None and isinstance(table, Many):
+        schema.check(names, targets=True, ids=True)
+        table.check_types(schema.wanted(targets=True, ids=True))
     return files
 
 

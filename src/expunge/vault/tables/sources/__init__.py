@@ -25,6 +25,7 @@ Source: TypeAlias = Any  # a path or many, an object with __arrow_c_stream__ or,
 
 __all__ = [
     "Groups",
+    "Many",
     "Parquet",
     "Source",
     "Table",

@@ -29,13 +29,17 @@ class Many:
         return pa.schema([(field.name, self._common(field)) for field in self._kinds[0].types if _counts(field.name)])
 
     def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
-        types = {name: self._type_read(name, columns) for name in columns}
+        types = self.check_types(columns)
         before, self._starts = 0, []
         for file in self.files:
             self._starts.append(before)
             for batch in file.batches(columns):
                 yield _cast(batch, types, file)
                 before += len(batch)
+
+    def check_types(self, columns: Mapping[str, str]) -> dict[str, Arrow]:
+        """Return the types that columns are read in, or refuse files that do not go together."""
+        return {name: self._type_read(name, columns) for name in columns}
 
     def row(self, k: int) -> str:
         file = bisect_left(self._starts, k) - 1
