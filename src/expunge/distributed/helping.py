@@ -22,7 +22,7 @@ from ..vault.disk.rowfile import RowFile
 from ..vault.disk.runs import WrittenRun, parts_of
 from ..vault.requests.intake import Progress, Taken
 from ..vault.requests.plan import Site
-from ..vault.requests.taking import Arrived, Brought, Coming, Wanted
+from ..vault.requests.taking import NewEntries, NewSegments, TableTaken, TableToTake
 from ..vault.tables import Piece
 from .tasks import (
     Errand,
@@ -80,7 +80,7 @@ class Helpers:
 
     # Taking in
 
-    def arrived(self, site: Site, wanted: Wanted, progress: Progress) -> Arrived | None:
+    def arrived(self, site: Site, wanted: TableToTake, progress: Progress) -> TableTaken | None:
         """Take a table in, one task for neighbouring pieces; None if it has no pieces."""
         found = tables.pieces(wanted.data, wanted.schema, most_rows=TASK_ROWS)
         if found is None:
@@ -102,7 +102,7 @@ class Helpers:
         taken = _all_taken(results, shares)
         runs = [WrittenRun(errand.path / name, count) for part in taken for name, count in part.runs]
         whole = Taken.of(wanted.blueprint, [part.taken for part in taken])
-        return Arrived(whole, tuple(part.segment for part in taken), runs)
+        return TableTaken(whole, tuple(part.segment for part in taken), runs)
 
     def _errand(self, site: Site) -> Errand:
         """Write the token of a request, and see that all workers see it."""
@@ -119,7 +119,7 @@ class Helpers:
 
     # People
 
-    def people(self, site: Site, coming: Coming) -> Brought | None:
+    def people(self, site: Site, coming: NewEntries) -> NewSegments | None:
         """Merge entries of people, one task for each range of hashes; None if the entries are not in files."""
         runs = [(run.path.name, run.count) for run in coming.runs if isinstance(run, WrittenRun)]
         path = Errand(Sight.of(site.folder), site.number, "").token_file
@@ -140,7 +140,7 @@ class Helpers:
         files.wipe(errand.token_file)  # from here on nobody may write: whoever was cut off finds no token
         files.sync_folder(site.folder.path)
         segments, *counts = zip(*found, strict=True)
-        return Brought(tuple(segments), *map(sum, counts))
+        return NewSegments(tuple(segments), *map(sum, counts))
 
     # Moments
 

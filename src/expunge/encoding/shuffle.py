@@ -19,9 +19,9 @@ Sizes: TypeAlias = Words | np.uint64
 
 _ROUNDS = 20  # with which all orders of few numbers are equally likely, as far as a million draws tell
 _KINDS = 3
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_MIX = tuple(np.uint64(odd) for odd in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB))  # of SplitMix64's finaliser
-_SHIFTS = tuple(np.uint64(shift) for shift in (30, 27, 31))
+ODD = np.uint64(0x9E3779B97F4A7C15)
+MIX = tuple(np.uint64(odd) for odd in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB))  # of SplitMix64's finaliser
+SHIFTS = tuple(np.uint64(shift) for shift in (30, 27, 31))
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 
@@ -53,7 +53,7 @@ class Shuffle:
         if (native := kernels()) is not None:
             moved: Words = native.shuffled(self.rounds, self.kinds[kind], tweak, size, x, backward)
             return moved
-        hashed = _mixed(tweak * _ODD + self.kinds[kind])
+        hashed = mixed(tweak * ODD + self.kinds[kind])
         out = self._network(hashed, size, x, backward=backward)
         beyond = np.flatnonzero(out >= size)
         while len(beyond):
@@ -67,7 +67,7 @@ class Shuffle:
         sides, halves = (a, b), list(np.divmod(x, b))
         for k in range(_ROUNDS)[:: -1 if backward else 1]:
             one, other = k % 2, 1 - k % 2
-            step = _mixed(halves[other] * _ODD + (hashed + self.rounds[k]))
+            step = mixed(halves[other] * ODD + (hashed + self.rounds[k]))
             step = ((step >> _HALF) * sides[one]) >> _HALF
             moved = halves[one] + (sides[one] - step if backward else step)
             halves[one] = np.where(moved >= sides[one], moved - sides[one], moved)
@@ -75,7 +75,8 @@ class Shuffle:
         return joined
 
 
-def _mixed(x: Any) -> Any:
-    for shift, odd in zip(_SHIFTS, _MIX, strict=False):
+def mixed(x: Any) -> Any:
+    """Mix all bits of words, as the finaliser of SplitMix64 does (Steele, Lea and Flood 2014)."""
+    for shift, odd in zip(SHIFTS, MIX, strict=False):
         x = (x ^ (x >> shift)) * odd
-    return x ^ (x >> _SHIFTS[-1])
+    return x ^ (x >> SHIFTS[-1])

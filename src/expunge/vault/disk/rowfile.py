@@ -70,7 +70,7 @@ class Layout:
 
 
 # Who sums stripes elsewhere: the moments of every learner after a change, or None if that is not worth it.
-Helpers: TypeAlias = Callable[["RowFile", Encoder, range, Change | None], list[Moments] | None]
+Summing: TypeAlias = Callable[["RowFile", Encoder, range, Change | None], list[Moments] | None]
 
 
 class RowFile(Rows):
@@ -79,7 +79,7 @@ class RowFile(Rows):
     live: Bits
     _told: Callable[[int], None] = staticmethod(lambda _: None)
 
-    def __init__(self, layout: Layout, live: Bits, helpers: Helpers | None = None) -> None:
+    def __init__(self, layout: Layout, live: Bits, helpers: Summing | None = None) -> None:
         self.helpers = helpers
         self.layout, self.width = layout, layout.inputs + layout.targets
         self._sum: int | None = None

@@ -8,13 +8,11 @@ means harm can write the sum as well.)
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...encoding.randomness import words
+from ...encoding.shuffle import MIX, ODD, SHIFTS, Words, mixed
 from ...exact.arrays import Slots, cut
 
-_SHIFTS = tuple(map(np.uint64, (30, 27, 31)))  # of SplitMix64 (Steele, Lea and Flood 2014)
-_ODD = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 _FEW = 8  # slots
 _STREAM = 1  # of the words that the seal gives; the checksums of rows have another
 
@@ -29,19 +27,17 @@ def slots_sum(slots: Slots, seal: bytes) -> int:
 
 def _mixed_one(slot: int, key: int) -> int:
     """The same as `_mixed`, of one slot: for few of them faster than an array."""
-    mixed = slot * int(_ODD[0]) + key
-    for shift, odd in zip(_SHIFTS, _ODD[1:], strict=False):
-        mixed %= 2**64
-        mixed = (mixed ^ (mixed >> int(shift))) * int(odd)
-    mixed %= 2**64
-    return mixed ^ (mixed >> int(_SHIFTS[-1]))
+    made = slot * int(ODD) + key
+    for shift, odd in zip(SHIFTS, MIX, strict=False):
+        made %= 2**64
+        made = (made ^ (made >> int(shift))) * int(odd)
+    made %= 2**64
+    return made ^ (made >> int(SHIFTS[-1]))
 
 
-def _mixed(slots: Slots, seal: bytes) -> NDArray[np.uint64]:
-    mixed: NDArray[np.uint64] = slots.astype(np.uint64) * _ODD[0] + _key(seal)
-    for shift, odd in zip(_SHIFTS, _ODD[1:], strict=False):
-        mixed = (mixed ^ (mixed >> shift)) * odd
-    return mixed ^ (mixed >> _SHIFTS[-1])
+def _mixed(slots: Slots, seal: bytes) -> Words:
+    made: Words = mixed(slots.astype(np.uint64) * ODD + _key(seal))
+    return made
 
 
 @cache

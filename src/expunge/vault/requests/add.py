@@ -16,7 +16,7 @@ from .intake import Progress
 from .lost import Lost
 from .plan import Plan, Site
 from .request import Request
-from .taking import Arrived, Coming, Wanted, beside, brought, taken_in
+from .taking import NewEntries, TableTaken, TableToTake, brought, segments_that_stay, taken_in
 
 _FEW = 4_096  # rows of which it is looked up which learners they feed
 
@@ -48,9 +48,9 @@ class Add(Request):
         state = now.touching(now.state, touched)
         with rows.watched(lambda k: progress(site.stage("learning"), k, None)):
             after, moved = state.extended(rows, rows.layout.dealt.drawn, taken.extents, touched)
-        stays = beside(now.manifest.people)
+        stays = segments_that_stay(now.manifest.people)
         kept = People(now.people.segments[stays:])
-        found = brought(site, Coming(arrived.runs, rows.layout.dealt, now.people, kept, only_erased=False))
+        found = brought(site, NewEntries(arrived.runs, rows.layout.dealt, now.people, kept, only_erased=False))
         leaves = sorted(taken.leaves)
         request = cls(taken.kept, found.people, root(leaves).hex(), after.drawn)
         return Plan(
@@ -74,14 +74,14 @@ class Add(Request):
         lost.drawn = self.drawn
 
 
-def _wanted(site: Site, data: Any, clip: bool) -> Wanted:
+def _wanted(site: Site, data: Any, clip: bool) -> TableToTake:
     """The table that is to be added."""
     now = site.now
     first, charter = now.state.drawn, now.manifest.charter
-    return Wanted(data, now.schema, now.blueprint, now.people, first, "adding", charter, site.commitments, clip)
+    return TableToTake(data, now.schema, now.blueprint, now.people, first, "adding", charter, site.commitments, clip)
 
 
-def _with(now: Snapshot, arrived: Arrived) -> RowFile:
+def _with(now: Snapshot, arrived: TableTaken) -> RowFile:
     """The rows with those that arrived, in memory: on the disk their bits are not set yet."""
     before, taken = now.rows, arrived.taken
     segments, first = now.manifest.segments, now.state.drawn

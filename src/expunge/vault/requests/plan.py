@@ -26,7 +26,7 @@ from ..disk.fields import Word
 from ..disk.folder import Folder, VaultIdentity, sha256_of
 from ..disk.leaves import Leaves
 from ..disk.manifest import About, File, Learner, Manifest, Owners
-from ..disk.rowfile import Helpers
+from ..disk.rowfile import Summing
 from ..disk.sides import side_of
 from ..disk.slotsum import slots_sum
 from ..disk.snapshot import Snapshot, rows_of
@@ -49,7 +49,7 @@ class Site:
     leaves: Leaves
     check_process: Callable[[], None]  # refuses in a child that was forked in the midst of the request
     workers: Any = None  # `taking.Workers`: other processes that help
-    summed: Helpers | None = None  # what they have summed
+    summed: Summing | None = None  # what they have summed
 
     @property
     def now(self) -> Snapshot:

@@ -26,7 +26,7 @@ MOST_SEGMENTS = 16  # of people, before some are merged
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class TableToTake:
     """A table that is to be taken in, and how."""
 
     data: Any  # a path or a frame
@@ -41,7 +41,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrived:
+class TableTaken:
     """A table that was taken in."""
 
     taken: Taken
@@ -56,10 +56,10 @@ class Workers(Protocol):
     def lost(self) -> int:
         """How many of them were lost so far."""
 
-    def arrived(self, site: Site, wanted: Wanted, progress: Progress) -> Arrived | None:
+    def arrived(self, site: Site, wanted: TableToTake, progress: Progress) -> TableTaken | None:
         """Take a table in, in files of their own; None if it cannot be read in pieces."""
 
-    def people(self, site: Site, coming: "Coming") -> "Brought | None":
+    def people(self, site: Site, coming: "NewEntries") -> "NewSegments | None":
         """Merge entries of people into new segments; None if the entries are in the memory of this process."""
 
     def wrong_in_rows(self, rows: RowFile, numbers: range) -> list[str | None] | None:
@@ -72,10 +72,10 @@ class Workers(Protocol):
         """The moments of every learner over stripes; None if there are too few to share out."""
 
 
-def taken_in(site: Site, wanted: Wanted, segment: RowSegment, progress: Progress) -> Arrived:
+def taken_in(site: Site, wanted: TableToTake, segment: RowSegment, progress: Progress) -> TableTaken:
     """Take a table in: into the end of a file of rows, or by workers into files of their own."""
     if site.workers is not None:
-        found: Arrived | None = site.workers.arrived(site, wanted, progress)
+        found: TableTaken | None = site.workers.arrived(site, wanted, progress)
         if found is not None:
             return found
     gathering = Gathering(site.folder.path, f"owners.{site.number}", site.check_process)
@@ -95,11 +95,11 @@ def taken_in(site: Site, wanted: Wanted, segment: RowSegment, progress: Progress
     for rows in intake.take(site.folder.path / segment.name, blocks, segment.count):
         progress(wanted.what, rows, total)
     taken = intake.taken
-    return Arrived(taken, (RowSegment(segment.name, segment.count + taken.rows),), gathering.finished())
+    return TableTaken(taken, (RowSegment(segment.name, segment.count + taken.rows),), gathering.finished())
 
 
 @dataclass(frozen=True, eq=False)
-class Coming:
+class NewEntries:
     """Entries of people that come, and which of those that are there go into the same segments."""
 
     runs: Sequence[AnyRun]
@@ -110,7 +110,7 @@ class Coming:
 
 
 @dataclass(frozen=True)
-class Brought:
+class NewSegments:
     """Segments of people that were written, and what they count."""
 
     segments: tuple[Owners, ...]
@@ -119,10 +119,10 @@ class Brought:
     erased: int
 
 
-def brought(site: Site, coming: Coming) -> Brought:
+def brought(site: Site, coming: NewEntries) -> NewSegments:
     """Write the segments of people that come."""
     if site.workers is not None:
-        written: Brought | None = site.workers.people(site, coming)
+        written: NewSegments | None = site.workers.people(site, coming)
         if written is not None:
             return written
     found = []
@@ -134,10 +134,10 @@ def brought(site: Site, coming: Coming) -> Brought:
         found.append((name, len(merged.slots), merged.people, merged.known, merged.erased))
     segments = tuple(Owners(name, count, part, len(found)) for part, (name, count, *_) in enumerate(found))
     people, known, erased = (sum(counts) for counts in zip(*(counts for _, _, *counts in found), strict=True))
-    return Brought(segments, people, known, erased)
+    return NewSegments(segments, people, known, erased)
 
 
-def beside(segments: tuple[Owners, ...]) -> int:
+def segments_that_stay(segments: tuple[Owners, ...]) -> int:
     """How many segments stay as they are when others come: with too many, those that are small are merged.
 
     Whatever is merged has no more than twice the entries of what comes after it, so that an entry is copied a few times

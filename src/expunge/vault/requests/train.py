@@ -21,7 +21,7 @@ from ..tables.scales import LINEAR
 from .intake import Progress
 from .plan import Charter, Plan, Site
 from .request import Request
-from .taking import Arrived, Coming, Wanted, brought, taken_in
+from .taking import NewEntries, TableTaken, TableToTake, brought, taken_in
 
 
 def blueprint_of(settings: Settings, schema: Schema) -> Blueprint:
@@ -86,7 +86,7 @@ class Train(Request):
         _check_same_ids(site, schema)
         charter = Charter.written(site, schema, blueprint)
         before = People([]) if site.trained is None else site.trained.people
-        wanted = Wanted(data, schema, blueprint, before, 0, "reading", charter.files)
+        wanted = TableToTake(data, schema, blueprint, before, 0, "reading", charter.files)
         arrived = taken_in(site, wanted, RowSegment(f"rows.{site.number}.0", 0), progress)
         taken = arrived.taken
         if not skip_erased:
@@ -96,7 +96,7 @@ class Train(Request):
         rows = _row_file(site, schema, dealt, arrived)
         with rows.watched(lambda k: progress(site.stage("learning"), k, taken.kept)):
             state = State.learn(blueprint, rows, taken.rows, extents=taken.extents)
-        found = brought(site, Coming(arrived.runs, dealt, before, before, only_erased=True))
+        found = brought(site, NewEntries(arrived.runs, dealt, before, before, only_erased=True))
         return Plan(
             cls(taken.kept, found.people, taken.rows, planned),
             state,
@@ -127,7 +127,7 @@ def _check_enough(rows: int, blueprint: Blueprint) -> None:
         raise InvalidInput(f"training needs as many rows as shards, got {rows} rows, shards={s}; use fewer shards")
 
 
-def _row_file(site: Site, schema: Schema, dealt: Dealt, arrived: Arrived) -> RowFile:
+def _row_file(site: Site, schema: Schema, dealt: Dealt, arrived: TableTaken) -> RowFile:
     """The rows that arrived; their bits are in a file that nothing names before the request is accepted."""
     live = Bits.ones(room(dealt.drawn, dealt.shards))
     live[free_slots(dealt.key, dealt.drawn, dealt.shards)] = False
