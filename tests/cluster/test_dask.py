@@ -18,7 +18,7 @@ import pytest
 from distributed.security import Security
 
 from expunge.distributed import Cluster, joined_cluster, own_cluster
-from expunge.distributed.engine import check_address
+from expunge.distributed.addresses import check_address
 from expunge.errors import ClusterFailed, ErasedId, InvalidInput, InvalidSetting
 from expunge.vault import Vault
 
@@ -205,19 +205,59 @@ def test_workers_with_other_versions_are_refused(two, monkeypatch):
         ("tcp://example.com:8786", False, False),
         ("ucx://10.0.0.1:8786", False, False),
         ("10.0.0.1:8786", False, False),
+        ("127.0.0.1:8786", False, False),
+        ("tcp://127.0.0.1", False, False),
+        ("", False, False),
     ],
 )
 def test_an_address_that_anybody_could_take_over_is_refused(address, insecure, fine):
     if fine:
         check_address(address, insecure=insecure)
     else:
-        with pytest.raises(InvalidSetting, match="whoever is on the network could run code"):
+        with pytest.raises(InvalidSetting, match=r"whoever is on the network could run code|is like tls://host:8786"):
             check_address(address, insecure=insecure)
 
 
 def test_what_is_no_client_is_refused(tmp_path, data):
     with pytest.raises(InvalidSetting, match=r"client must be a distributed\.Client"):
         Vault.create(tmp_path / "v.vault", data / "first", target="y", id="who", client="tcp://localhost:8786")
+
+
+def test_a_cluster_that_was_closed_is_refused(tmp_path, data):
+    vault = Vault.create(tmp_path / "v.vault", data / "first", target="y", id="who", model=small())
+    with own_cluster(1) as cluster:
+        pass
+    for client in (cluster, cluster._client):
+        with pytest.raises(ClusterFailed, match="no connection to the Dask scheduler any more"):
+            vault.verify(client=client)
+
+
+def test_a_script_is_not_run_again_by_its_workers(tmp_path):
+    """Without the guard that Python's multiprocessing asks for, and from standard input."""
+    script = "print('begins')\nfrom expunge.distributed import own_cluster as own\nwith own(1) as c:\n    "
+    script += "print(c.everywhere(abs, -3))\n"
+    (tmp_path / "script.py").write_text(script)
+    for arguments, given in (([str(tmp_path / "script.py")], None), ([], script)):
+        ended = subprocess.run([sys.executable, *arguments], input=given, capture_output=True, text=True, timeout=120)
+        assert (ended.returncode, ended.stdout.count("begins"), ended.stderr) == (0, 1, "")
+        assert ended.stdout.strip().endswith(": 3}")
+
+
+@pytest.mark.parametrize("seconds", sampled(1.0, of=[1.0, 3.0, 4.0, 5.0]))
+def test_ctrl_c_ends_workers_and_leaves_nothing(tmp_path, data, seconds):
+    """Whenever it comes, also to the workers, as from a terminal; a training that was faster is whole."""
+    command = [sys.executable, "-m", "expunge", "train", str(data / "first"), "--target", "y", "--id-column", "who"]
+    command += ["--shards", "4", "--rate", "2", "--vault", str(tmp_path / "v.vault"), "--workers", "2"]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGINT)
+        told = process.communicate(timeout=60)[1]
+    assert "Traceback" not in told
+    if process.returncode == 130:
+        assert told.startswith("interrupted")
+        assert not (tmp_path / "v.vault").exists()
+    else:
+        assert Vault.open(tmp_path / "v.vault").verify().ok
 
 
 def test_no_client_is_picked_up_that_was_not_given(tmp_path, data, two):

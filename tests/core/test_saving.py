@@ -327,7 +327,7 @@ def test_a_hostile_file_is_refused(saved, what):
 @pytest.mark.parametrize("version", [3, 5, None])
 def test_a_file_of_another_version_says_what_to_do(saved, version):
     rewritten(saved, model__json=header(saved, version=version))
-    with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 4 only: use the release"):
+    with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 5 only: use the release"):
         CodedRegressor.load(saved)
 
 

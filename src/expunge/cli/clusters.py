@@ -1,5 +1,7 @@
 """Options of commands that several processes or machines can share: a cluster of our own, or one that is joined."""
 
+import logging
+import warnings
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +34,8 @@ def check_cluster(args: Namespace) -> None:
         raise UsageError("--workers starts a cluster and --dask joins one: give one of them")
     if args.dask is not None:
         _engine().security_for(args.dask, **_tls(args))
+    elif args.workers is not None:
+        _engine()
 
 
 @contextmanager
@@ -63,4 +67,6 @@ def _engine() -> Any:
         from ..distributed import engine
     except ImportError as error:
         raise UsageError(f"workers need {error.name}, which is not installed: pip install 'expunge[dask]'") from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # what it means is told in one line
+    warnings.filterwarnings("ignore", module="distributed")
     return engine

@@ -60,7 +60,10 @@ def add_model(added: Parser) -> None:
         "formula gives there (default: what the plan says, else clamp).",
     )
     added.add_argument(
-        "--seed", metavar="NUMBER", type=whole(0), help="The seed of the code, the features and the slots."
+        "--seed",
+        metavar="NUMBER",
+        type=whole(0),
+        help="The seed of the code, the features and the slots; default: 0 with a plan, else drawn.",
     )
 
 

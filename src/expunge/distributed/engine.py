@@ -4,11 +4,9 @@ Whoever reaches a scheduler can run code on its workers. So a cluster of our own
 alone, listens on the loopback and has no dashboard; one that is joined must be reached by TLS, or lie on this machine.
 """
 
-import ipaddress
 import logging
-import signal
+import ssl
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +22,9 @@ from distributed.security import Security
 
 from ..errors import ClusterFailed, InvalidSetting
 from ..versions import versions
+from .addresses import check_address
 from .helping import Helpers
+from .signals import apart, later
 
 _LOOK = 1.0  # seconds between looks at whether the cluster is still there
 _PATIENCE = 60.0  # seconds to wait for a worker, when there is none
@@ -35,7 +35,6 @@ _QUIET = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 128 * 2**20,  # Dask's own makes our blocks slow
-    "distributed.worker.preload": ["expunge.distributed.calm"],
     "distributed.scheduler.http.routes": [],  # no pages
     "distributed.worker.http.routes": [],
     "distributed.admin.log-length": 0,
@@ -59,9 +58,10 @@ class Cluster:
     def __init__(self, client: distributed.Client, *, insecure: bool = False) -> None:
         if not isinstance(client, distributed.Client) or client.asynchronous:
             raise InvalidSetting("client must be a distributed.Client that is not asynchronous, or a Cluster")
+        self._client = client
+        self.check_open()
         address = str(client.scheduler.address) if client.scheduler is not None else ""
         check_address(address, insecure=insecure)
-        self._client = client
         self._known: set[str] = set()
         self._alone_since: float | None = None
         self.lost = 0
@@ -130,7 +130,8 @@ class Cluster:
     @contextmanager
     def _submitted(self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[list[Any]]:
         """Submit calls; however this ends, nothing of them goes on."""
-        self._known, self._alone_since = set(), None
+        self.check_open()
+        self._known, self._alone_since = self._there(), None
         with _told():
             futures = [self._client.submit(task, *call, pure=False) for call in calls]
         try:
@@ -156,12 +157,15 @@ class Cluster:
                 take(k, waiting.pop(k))
             self._look()
 
+    def check_open(self) -> None:
+        """Refuse a cluster that was closed, or whose scheduler is lost."""
+        if self._client.status != "running":
+            raise ClusterFailed("there is no connection to the Dask scheduler any more; nothing was changed")
+
     def _look(self) -> None:
         """Count the workers that are lost; refuse to wait for ever."""
-        if self._client.status != "running":
-            raise ClusterFailed("the connection to the Dask scheduler was lost; nothing was changed")
-        with _told():
-            there = set(self._client.scheduler_info(n_workers=-1)["workers"])
+        self.check_open()
+        there = self._there()
         self.lost += len(self._known - there)
         self._known = there
         if there:
@@ -171,13 +175,17 @@ class Cluster:
         elif time.monotonic() - self._alone_since > _PATIENCE:
             raise ClusterFailed(f"there has been no worker for {_PATIENCE:.0f} seconds; nothing was changed")
 
+    def _there(self) -> set[str]:
+        """The addresses of the workers."""
+        with _told():
+            return set(self._client.scheduler_info(n_workers=-1)["workers"])
+
     def _check_versions(self) -> None:
         """Refuse workers with other versions than this process: they could compute other bits, or not understand."""
         mine = versions()
         others = self.everywhere(versions)
         if not others:
             raise ClusterFailed("the cluster has no workers")
-        self._known = set(others)
         for theirs in others.values():
             if different := [name for name in mine if theirs.get(name) != mine[name]]:
                 told = ", ".join(f"{name} {theirs.get(name)} instead of {mine[name]}" for name in different)
@@ -207,15 +215,26 @@ def _result(future: Any) -> Any:
 
 def workers_of(client: Any) -> Helpers:
     """What a vault asks of a cluster: of a `Cluster` (or whatever else has helpers), or of a client of Dask."""
+    if isinstance(client, Cluster):
+        client.check_open()
     found: Helpers = (client if hasattr(client, "helpers") else Cluster(client)).helpers
     return found
 
 
 class _Plain(distributed.Nanny):
-    """What starts a worker, and starts it again; it has no dashboard, even where one is installed."""
+    """What starts a worker, and starts it again.
+
+    The worker has no dashboard, even where one is installed. It hears no Ctrl-C, which a terminal sends to it as well,
+    because a process inherits which signals are blocked; who asked ends it. And it does not run the script that asked
+    once more, as new processes of Python do: it needs nothing of it.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{**options, "dashboard": False})
+
+    async def instantiate(self) -> Any:
+        with apart:
+            return await super().instantiate()
 
 
 @contextmanager
@@ -227,9 +246,20 @@ def own_cluster(workers: int) -> Iterator[Cluster]:
     """
     if type(workers) is not int or workers < 1:
         raise InvalidSetting(f"workers must be a whole number, at least 1, got {workers!r}")
-    quiet = logging.CRITICAL + 1
-    with tempfile.TemporaryDirectory(prefix="expunge-workers-") as scratch, dask.config.set(_QUIET):
-        with _calm():
+    with (
+        tempfile.TemporaryDirectory(prefix="expunge-workers-") as scratch,
+        dask.config.set({**_QUIET, "temporary-directory": scratch}),
+        _started(workers, scratch) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield Cluster(client)
+
+
+@contextmanager
+def _started(workers: int, scratch: str) -> Iterator[distributed.LocalCluster]:
+    """Start a cluster; Ctrl-C waits for that, because what was started half cannot be ended in peace."""
+    with later() as interrupted:
+        try:
             cluster = distributed.LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
@@ -243,26 +273,14 @@ def own_cluster(workers: int) -> Iterator[Cluster]:
                 worker_class=_Plain,
                 memory_limit=0,
                 local_directory=scratch,
-                silence_logs=quiet,
+                silence_logs=logging.CRITICAL + 1,
             )
-        with cluster, distributed.Client(cluster, set_as_default=False) as client:
-            yield Cluster(client)
-
-
-@contextmanager
-def _calm() -> Iterator[None]:
-    """Ignore Ctrl-C while workers start, a few seconds: processes that were started half cannot be ended in peace.
-
-    The workers, who inherit that, ignore it for good, as do those that are started later (`calm`).
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+        except (RuntimeError, OSError, TimeoutError):
+            raise ClusterFailed("the workers could not be started: is there memory for so many?") from None
+    with cluster:
+        if interrupted:
+            raise KeyboardInterrupt
+        yield cluster
 
 
 @contextmanager
@@ -291,8 +309,13 @@ def joined_cluster(
     security = security_for(address, ca=ca, cert=cert, key=key, insecure=insecure)
     try:
         client = distributed.Client(address, security=security, timeout=timeout, set_as_default=False)
+    except CommClosedError:
+        raise ClusterFailed(
+            f"the scheduler at {address} closed the connection: it has another certificate authority, or speaks TLS "
+            "where the address says tcp://, or the other way round"
+        ) from None
     except (OSError, ValueError) as error:
-        raise ClusterFailed(f"no Dask scheduler answers at {address}: {type(error).__name__}") from None
+        raise ClusterFailed(f"no Dask scheduler answers at {address} ({type(error).__name__})") from None
     with client:
         yield Cluster(client, insecure=insecure)
 
@@ -308,23 +331,9 @@ def security_for(
         raise InvalidSetting("tls:// needs an authority, a certificate and its key: --tls-ca, --tls-cert, --tls-key")
     if missing := [str(file) for file in (ca, cert, key) if not Path(file).is_file()]:
         raise InvalidSetting(f"no such file: {', '.join(missing)}")
+    try:
+        ssl.create_default_context(cafile=str(ca)).load_cert_chain(str(cert), str(key))
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidSetting(f"{ca}, {cert} and {key} are no authority, certificate and its key: {error}") from None
     files = {"tls_ca_file": str(ca), "tls_client_cert": str(cert), "tls_client_key": str(key)}
     return Security(require_encryption=True, **files)
-
-
-def check_address(address: str, *, insecure: bool) -> None:
-    """Refuse a scheduler that anybody on the network could take over."""
-    parts = urlsplit(address)
-    if parts.scheme in ("tls", "wss", "inproc") or insecure:
-        return
-    if parts.scheme not in ("tcp", "ws") or not _on_this_machine(parts.hostname or ""):
-        raise InvalidSetting(
-            f"{address} is not on this machine and not reached by TLS: whoever is on the network could run code on the "
-            "workers. Use tls://, or insist (--insecure, Cluster(client, insecure=True))"
-        )
-
-
-def _on_this_machine(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"

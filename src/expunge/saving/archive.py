@@ -24,7 +24,7 @@ from .drafts import drafted
 from .npy import BadArray, array_parts, read_header
 
 FORMAT = "expunge model"
-VERSION = 4
+VERSION = 5
 
 _HEADER_BYTES = 2**24  # more than any model.json has
 
