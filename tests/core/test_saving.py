@@ -217,7 +217,7 @@ HOSTILE = {
     "no JSON": lambda p: {"model__json": b"\xff\xfe"},
     "JSON that is no object": lambda p: {"model__json": b"[1]"},
     "deep JSON": lambda p: {"model__json": b"[" * 100_000},
-    "a newer version": lambda p: {"model__json": header(p, version=5)},
+    "a newer version": lambda p: {"model__json": header(p, version=6)},
     "no header": lambda p: {"model__json": None},
     "no rows": lambda p: {"X__npy": None},
     "too few rows": lambda p: {"X__npy": npy(np.zeros((3, 2)))},
@@ -324,7 +324,7 @@ def test_a_hostile_file_is_refused(saved, what):
         CodedRegressor.load(saved)
 
 
-@pytest.mark.parametrize("version", [3, 5, None])
+@pytest.mark.parametrize("version", [4, 6, None])
 def test_a_file_of_another_version_says_what_to_do(saved, version):
     rewritten(saved, model__json=header(saved, version=version))
     with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 5 only: use the release"):
