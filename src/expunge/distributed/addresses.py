@@ -1,10 +1,11 @@
 """Addresses of schedulers: which of them may be used."""
 
 import ipaddress
+import socket
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from ..errors import InvalidSetting
+from ..errors import ClusterFailed, InvalidSetting
 
 
 def check_address(address: str, *, insecure: bool) -> None:
@@ -21,6 +22,15 @@ def check_address(address: str, *, insecure: bool) -> None:
             f"{address} is not on this machine and not reached by TLS: whoever is on the network could run code on the "
             "workers. Use tls://, or insist (--insecure, Cluster(client, insecure=True))"
         )
+
+
+def check_listening(address: str, timeout: float) -> None:
+    """Refuse an address at which nobody listens; Dask would try again until its time is over."""
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout).close()
+    except OSError as error:
+        raise ClusterFailed(f"no Dask scheduler answers at {address}: {error.strerror or error}") from None
 
 
 def _on_this_machine(host: str) -> bool:

@@ -22,7 +22,7 @@ from distributed.security import Security
 
 from ..errors import ClusterFailed, InvalidSetting
 from ..versions import versions
-from .addresses import check_address
+from .addresses import check_address, check_listening
 from .helping import Helpers
 from .signals import apart, later
 
@@ -307,6 +307,7 @@ def joined_cluster(
         Seconds to wait for the scheduler.
     """
     security = security_for(address, ca=ca, cert=cert, key=key, insecure=insecure)
+    check_listening(address, timeout)
     try:
         client = distributed.Client(address, security=security, timeout=timeout, set_as_default=False)
     except CommClosedError:
