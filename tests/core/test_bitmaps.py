@@ -25,6 +25,7 @@ def test_bits_are_read_and_set_like_booleans(values, data):
         a, b = sorted((data.draw(st.integers(0, len(values))), data.draw(st.integers(0, len(values)))))
         np.testing.assert_array_equal(bits[a:b], values[a:b])
         np.testing.assert_array_equal(bits[at], values[at])
+        assert [bool(bits[int(k)]) for k in at] == values[at].tolist()
         np.testing.assert_array_equal(np.asarray(bits), values)
         assert (len(bits), count_set(bits)) == (len(values), count_set(values)) == (values.size, values.sum())
         assert hash_of_slots(bits) == hash_of_slots(values)

@@ -45,12 +45,12 @@ class Bits:
             bits = np.unpackbits(self.packed[start // 8 : -(-stop // 8)], count=max(0, stop - start // 8 * 8))
             return bits[start % 8 :: step].view(np.bool_)
         at = np.asarray(at)
-        found: Bools = (self.packed[at >> 3] >> (7 - (at & 7)).astype(np.uint8) & 1).view(np.bool_)
+        found: Bools = (self.packed[at >> 3] & _bit(at)) != 0
         return found
 
     def __setitem__(self, at: NDArray[np.int64], value: bool) -> None:
         """Set or clear these bits."""
-        byte, bit = np.asarray(at) >> 3, np.uint8(128) >> (np.asarray(at) & 7).astype(np.uint8)
+        byte, bit = np.asarray(at) >> 3, _bit(np.asarray(at))
         if value:
             np.bitwise_or.at(self.packed, byte, bit)
         else:
@@ -81,6 +81,12 @@ class Bits:
             if k not in self._hashes:
                 self._hashes[k] = _hash(self.packed[k * _PIECE // 8 : (k + 1) * _PIECE // 8])
         return [self._hashes[k] for k in range(-(-self.size // _PIECE))]
+
+
+def _bit(at: NDArray[Any]) -> Bytes:
+    """The bits that have these places in their bytes."""
+    bit: Bytes = np.uint8(128) >> (at & 7).astype(np.uint8)
+    return bit
 
 
 Live: TypeAlias = Any  # which slots have a row: an array of booleans, or Bits, which is used like one
