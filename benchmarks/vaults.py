@@ -25,6 +25,7 @@ from .tasks import Floats, Rows, Task, protein, synthetic
 BIG_ROWS = 5_000_000
 SYNCS = 12  # of a request that forgets one person, which is the goal
 LEAVES = 2  # more, of one that forgets several: what their receipts are made of
+LISTS = 8  # more, of one whose slots and people lie beside the ledger
 
 FILES = "a request writes, hashes and wipes a megabyte of moments (D=300), and opens some 15 files"
 HASHES = "a vault also reads the table, hashes every id with a key, writes every row with a checksum, and syncs"
@@ -98,7 +99,7 @@ def _forgetting(
     counting, calls = Counting(), calls if size == 1 else 1
     rounds = 2 if size == 10_000 else 4 if quick else 9  # there are not more rows
     without: list[float] = []
-    made = SYNCS + (LEAVES if size > 1 else 0)
+    made = SYNCS + (LEAVES if size > 1 else 0) + (LISTS if size >= 1_000 else 0)
 
     def forget() -> None:
         counting.seconds, counting.syncs, started = 0.0, 0, time.perf_counter()

@@ -199,20 +199,16 @@ class Folder:
 
         Other people's files are left alone.
         """
-        self._end_tokens()
         leftovers = self.leftovers(manifest)
+        if tokens := [name for name in leftovers if name.startswith("training.")]:
+            for name in tokens:  # before the rest is looked for: a worker that finds no token writes no more
+                files.wipe(self.path / name)
+            files.sync_folder(self.path)
+            leftovers = self.leftovers(manifest)
         spares = set() if manifest is None else manifest.spares
         for name in leftovers:
             (files.clear if name in spares else files.wipe)(self.path / name)
         if not spares.issuperset(leftovers):
-            files.sync_folder(self.path)
-
-    def _end_tokens(self) -> None:
-        """Wipe tokens before anything else is looked for: a worker that finds none writes no more."""
-        tokens = [name for name in files.names(self.path) if name.startswith("training.") and _OURS.fullmatch(name)]
-        for name in tokens:
-            files.wipe(self.path / name)
-        if tokens:
             files.sync_folder(self.path)
 
     def leftovers(self, manifest: Manifest | None) -> list[str]:
