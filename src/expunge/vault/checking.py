@@ -10,8 +10,6 @@ from .disk.rowfile import RowFile, checksums
 from .disk.segments import distinct_ids
 from .disk.slotsum import slots_sum
 
-FAILS, LEFT = "rows fail their checksum", "there are bytes left where a row was erased"
-
 
 def wrong_in_rows(rows: RowFile, numbers: range) -> str | None:
     """What is wrong with rows of these numbers: one fails its checksum, or something is left where there is none."""
@@ -20,9 +18,9 @@ def wrong_in_rows(rows: RowFile, numbers: range) -> str | None:
         entries, there = rows.entries(some), rows.live[rows.layout.dealt.slots(some)]
         fits = checksums(some, entries[:, :-1], rows.layout.seal) == entries[:, -1]
         if not fits[there].all():
-            return f"{rows.where(some[there & ~fits])} is damaged: {FAILS}"
+            return f"{rows.where(some[there & ~fits])} is damaged: rows fail their checksum"
         if entries[~there].any():
-            return LEFT
+            return "there are bytes left where a row was erased"
     return None
 
 
