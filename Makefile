@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load bench quality scale choosing paper docs pictures clean
+.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history bench quality scale choosing paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -75,8 +75,8 @@ clients: $(READY)  ## predictions asked for by MLflow's and Triton's own clients
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt mlflow-skinny 'tritonclient[http]'
 	$(BIN)/python -m pytest -q -rs tests/server/test_clients.py
 
-load: $(READY) .venv-mlflow/.ready  ## 200 predictions per second over HTTP while people are erased, for half an hour: none stale, none lost; beside MLflow
-	$(BIN)/python -m benchmarks.load --seconds 1800 --mlflow .venv-mlflow/bin/python $(LOAD)
+load: $(READY) .venv-mlflow/.ready  ## 200 predictions per second over HTTP while people are erased, for half an hour, after 10,000 past requests: none stale, none lost; beside MLflow
+	$(BIN)/python -m benchmarks.load --seconds 1800 --history 10000 --mlflow .venv-mlflow/bin/python $(LOAD)
 
 .venv-mlflow/.ready:
 	@echo "setting up .venv-mlflow, for MLflow's own server: a minute or two"
@@ -86,6 +86,9 @@ load: $(READY) .venv-mlflow/.ready  ## 200 predictions per second over HTTP whil
 
 bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes a quarter of an hour or more
 	@$(BIN)/python -m benchmarks
+
+history: $(READY)  ## what a request, a status or a receipt costs after 10, 1,000 and 100,000 requests; half an hour or more
+	@$(BIN)/python -m benchmarks.history --verify $(HISTORY)
 
 scale: $(READY)  ## vaults of 10^7 rows, with and without workers, into docs/scale.md; SCALE=--large: 10^8 rows, an hour and 60 GB
 	@$(BIN)/python -m benchmarks.scale $(SCALE)

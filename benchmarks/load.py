@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +30,13 @@ import pyarrow as pa
 from expunge import CodedRegressor
 from expunge.vault import Vault
 
+from .history import make_history
+
 PROBE = [[0.4, 0.5]]
 PEOPLE = 20_000
 COLUMNS = ("age", "visits")
 Answer = tuple[int, dict[str, Any]]
+_SLOWER = 1.5  # times the p99 at an empty history: the goal
 
 
 class Client:
@@ -75,35 +78,58 @@ def main() -> None:
     parser.add_argument("--erasures", type=float, default=2.0, help="per second")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--readers", type=int, default=1)
+    parser.add_argument(
+        "--history", type=int, default=0, help="past requests; the p99 is compared with that at an empty history"
+    )
     parser.add_argument("--mlflow", metavar="PYTHON", help="an interpreter that has mlflow and scikit-learn")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "spend.vault"
-        _train(path)
-        with _served(path, args.readers) as port:
-            seen, took = _loaded(path, port, args)
-            if args.mlflow:
-                _compare(args.mlflow, port, Path(folder))
-        lost = [one.state for one in Vault.open(path).holds(seen.acknowledged)] if seen.acknowledged else []
+        broken, before = False, 0.0
+        if args.history:
+            print("an empty history, for comparison:")
+            shorter = argparse.Namespace(**{**vars(args), "seconds": max(30.0, args.seconds / 10), "mlflow": None})
+            broken, before = _run(Path(folder) / "empty", shorter, history=0)
+            print(f"\n{args.history:,} past requests:")
+        failed, p99 = _run(Path(folder) / "long", args, history=args.history)
+        if args.history:
+            print(f"p99 at {args.history:,} past requests: {p99 / before:.2f} times that at none (goal {_SLOWER})")
+            failed = failed or p99 / before > _SLOWER
+    sys.exit(broken or failed)
+
+
+def _run(folder: Path, args: argparse.Namespace, history: int) -> tuple[bool, float]:
+    """Load a service and print what was seen; return whether a promise was broken, and the p99 in milliseconds."""
+    folder.mkdir()
+    path = make_vault(folder / "spend.vault", PEOPLE + history)
+    if history:
+        make_history(path, range(PEOPLE, PEOPLE + history))
+    with serve(path, args.readers) as port:
+        seen, took = _loaded(path, port, args)
+        if args.mlflow:
+            _compare(args.mlflow, port, folder)
+    lost = [one.state for one in Vault.open(path).holds(seen.acknowledged)] if seen.acknowledged else []
     print(f"{len(seen.seconds):,} predictions in {took:.0f} s: {len(seen.seconds) / took:.1f} per second")
-    p50, p99 = 1e3 * np.quantile(seen.seconds, [0.5, 0.99])
+    p50, p99 = (1e3 * float(value) for value in np.quantile(seen.seconds, [0.5, 0.99]))
     print(f"p50 {p50:.2f} ms, p99 {p99:.2f} ms; {len(seen.acknowledged):,} erasures acknowledged")
     missing = sum(state != "erased" for state in lost)
-    print(f"stale answers: {seen.stale}; lost requests: {missing}; errors: {dict(seen.errors) or 0}")
-    sys.exit(bool(seen.stale or missing or seen.errors))
+    print(f"stale answers: {seen.stale}; lost requests: {missing}; errors: {dict(seen.errors) or 0}", flush=True)
+    return bool(seen.stale or missing or seen.errors), p99
 
 
-def _train(path: Path) -> None:
+def make_vault(path: Path, people: int = PEOPLE) -> Path:
+    """Train a small model of many people."""
     rng = np.random.default_rng(0)
-    columns = {name: rng.random(PEOPLE) for name in (*COLUMNS, "spend")}
-    table = pa.table({"who": [f"p{k}" for k in range(PEOPLE)], **columns})
+    columns = {name: rng.random(people) for name in (*COLUMNS, "spend")}
+    table = pa.table({"who": [f"p{k}" for k in range(people)], **columns})
     Vault.create(path, table, target="spend", id="who", model=CodedRegressor(shards=50, rate=5, random_state=0))
+    return path
 
 
 @contextmanager
-def _served(path: Path, readers: int) -> Iterator[int]:
+def serve(path: Path, readers: int, env: Mapping[str, str] | None = None) -> Iterator[int]:
+    """Serve a vault in a process of its own, and yield the port."""
     command = [sys.executable, "-m", "expunge", "serve", "--vault", str(path), "--port", "0", "--readers", str(readers)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=env) as process:
         assert process.stderr is not None
         port, waiting = 0, 1 + readers
         for line in process.stderr:

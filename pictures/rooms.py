@@ -6,6 +6,7 @@ from .svg import FAINT, INK, Drawing, leading, wrapped
 WIDE, EDGE, GAP, PAD = 1000, 20, 8, 12
 _NAME, _TEXT, _FILE = 14.0, 12.5, 12.0  # sizes of type
 _SIDE = 190  # the width of a closed room beside an open one
+_LEAST = 145  # the width of a room inside another; more rooms of a layer than fit stand in several rows
 _NEEDS = "#a3480b"
 _GAP = "\u00a0 "  # between files; of plain blanks only one would be shown
 
@@ -50,6 +51,15 @@ def _widths(layer: tuple[Room, ...], w: float) -> list[float]:
     return [_SIDE if room in closed else rest - _SIDE * len(closed) for room in layer]
 
 
+def _rows(room: Room, w: float) -> list[tuple[Room, ...]]:
+    """The layers inside a room, those of many rooms in several rows of about the same length."""
+    found, most = list[tuple[Room, ...]](), int((w + GAP) // (_LEAST + GAP))
+    for layer in room.inner:
+        each = -(-len(layer) // -(-len(layer) // most))
+        found += [layer[k : k + each] for k in range(0, len(layer), each)]
+    return found
+
+
 def _is_row(room: Room, w: float) -> bool:
     """Whether name, promise and files stand beside each other."""
     return w > 640 and not room.inner
@@ -78,7 +88,7 @@ def _height(room: Room, w: float) -> float:
     if _is_row(room, w):
         return max(promise * text, (files + needs) * file, text) + PAD + 2
     high = 24 + promise * text + (files + needs) * file + PAD - 2 + 4 * bool(files + needs)
-    return high + sum(_layer_height(layer, w - 2 * PAD) + GAP for layer in room.inner)
+    return high + sum(_layer_height(row, w - 2 * PAD) + GAP for row in _rows(room, w - 2 * PAD))
 
 
 def _layer_height(layer: tuple[Room, ...], w: float) -> float:
@@ -99,8 +109,8 @@ def _box(drawing: Drawing, room: Room, x: float, y: float, w: float, h: float) -
     y += 41 + len(promise) * leading(_TEXT)
     _files(drawing, files, needs, x + PAD, y)
     y -= 9
-    for layer in room.inner:
-        y += _layer(drawing, layer, x + PAD, y, w - 2 * PAD) + GAP
+    for row in _rows(room, w - 2 * PAD):
+        y += _layer(drawing, row, x + PAD, y, w - 2 * PAD) + GAP
 
 
 def _files(drawing: Drawing, files: list[str], needs: list[str], x: float, y: float) -> None:

@@ -26,6 +26,14 @@ class InvalidInput(ExpungeError, ValueError):
     exit_code = 3
 
 
+class OtherPeople(InvalidInput):
+    """A table that is right in itself, but does not go with the people who are in the vault."""
+
+    @classmethod
+    def public_name(cls) -> str:
+        return InvalidInput.__name__
+
+
 class CountedInput(InvalidInput):
     """A refusal that counts what is wrong, column by column. The counts of the blocks of a table can be added up.
 
@@ -39,6 +47,8 @@ class CountedInput(InvalidInput):
         How many rows were looked at.
     way_out : str
         What to do about it.
+    first : int, optional
+        The first of these rows that has the problem, counted from zero.
     """
 
     _MOST = 10  # places that the text names
@@ -47,9 +57,12 @@ class CountedInput(InvalidInput):
     def public_name(cls) -> str:
         return InvalidInput.__name__
 
-    def __init__(self, problem: str, counts: Mapping[str, int], rows: int, way_out: str) -> None:
-        super().__init__(problem, counts, rows, way_out)
+    def __init__(
+        self, problem: str, counts: Mapping[str, int], rows: int, way_out: str, first: int | None = None
+    ) -> None:
+        super().__init__(problem, counts, rows, way_out, first)
         self.problem, self.counts, self.rows, self.way_out = problem, dict(counts), rows, way_out
+        self.first, self.where = first, ""  # what the first row is called in the whole table
         self.complete = True  # whether these are the numbers of the whole table
 
     def __str__(self) -> str:
@@ -57,7 +70,14 @@ class CountedInput(InvalidInput):
         places = [f"{least}{count:,} in {place}" for place, count in self.counts.items()]
         if more := len(places) - self._MOST if len(places) > self._MOST else 0:
             places[self._MOST :] = [f"and more in {more:,} other column{'s'[: more > 1]}"]
-        return f"{self.problem}: {', '.join(places)} (of {of}{self.rows:,} row{'s'[: self.rows != 1]}); {self.way_out}"
+        rows = f"(of {of}{self.rows:,} row{'s'[: self.rows != 1]}{f', first {self.where}' if self.where else ''})"
+        return f"{self.problem}: {', '.join(places)} {rows}; {self.way_out}"
+
+    def at(self, where: str) -> "CountedInput":
+        """Return the same refusal with what its first row is called in the whole table."""
+        made = self._changed({}, 0)
+        made.where = where
+        return made
 
     def plus(self, other: "CountedInput") -> "CountedInput":
         """Return the refusal of these rows and of others; if those have another problem, the counts are a minimum."""
@@ -80,8 +100,8 @@ class CountedInput(InvalidInput):
         return made
 
     def _changed(self, counts: Mapping[str, int], rows: int) -> "CountedInput":
-        made = CountedInput(self.problem, {**self.counts, **counts}, self.rows + rows, self.way_out)
-        made.complete = self.complete
+        made = CountedInput(self.problem, {**self.counts, **counts}, self.rows + rows, self.way_out, self.first)
+        made.complete, made.where = self.complete, self.where
         return made
 
 
@@ -161,6 +181,22 @@ class ClusterFailed(ExpungeError):
     """A cluster that cannot be used, or that was lost; nothing was changed."""
 
     exit_code = 16
+
+
+class ReplacementRefused(ExpungeError):
+    """A training that would replace a vault's model by a worse one, or by one of another kind; nothing was changed."""
+
+    exit_code = 17
+
+
+class OnHold(ExpungeError):
+    """People whom a legal hold keeps from being erased; nothing was changed."""
+
+    exit_code = 18
+
+
+class ReleaseRefused(OnHold):
+    """A matter that cannot be released so: it was released before, or another token has to confirm it."""
 
 
 def positions(places: Sequence[int]) -> str:

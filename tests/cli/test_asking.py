@@ -18,6 +18,34 @@ from support.vaults import everything, people, random_table
 # --- unknown ids
 
 
+def test_near_misses_are_told_and_counted(spend, ok, run):
+    named = ("--id", "person-1", "--id", "PERSON-2", "--id", "'person-3'", "--id", "nobody")
+    code, out, err = run("unlearn", *V, *named)
+    assert (code, out) == (4, "")
+    assert "ids that are not in the vault: 3 of 4, at positions 2, 3, 4; nothing was changed. " in err
+    assert "A similar id is here for 2 of them, at positions 2, 3: look at case, quotes, zeros" in err
+    assert "erson" not in err
+    code, out, _ = run("find", *V, *named)
+    assert code == 4
+    assert re.search(r"^PERSON-2 +not known here +a similar id is here$", out, re.MULTILINE)
+    assert re.search(r"^nobody +not known here$", out, re.MULTILINE)
+    found = json.loads(run("find", *V, *named, "--json")[1])
+    assert [one["similar"] for one in found] == [False, True, True, False]
+    out = ok("unlearn", *V, *named, "--skip-unknown")
+    assert "\n3 ids are not known here and were left out\na similar id is here for 2 of them: look at case" in out
+    out = ok("unlearn", *V, "--id", "person-2", *named, "--skip-unknown")
+    assert "\n1 person was erased earlier, by request 2\n" in out
+    told = json.loads(ok("unlearn", *V, "--id", "person-4", *named, "--skip-unknown", "--json"))
+    counts = {name: told[name] for name in ("people", "erased_earlier", "skipped", "similar")}
+    assert counts == {"people": 1, "erased_earlier": 1, "skipped": 3, "similar": 1}  # person-2 is not here any more
+    attested = ("--attest-unknown", "--receipts", "r")
+    out = ok("unlearn", *V, *named[4:], *attested)
+    assert out.startswith("nothing was erased\n2 ids are not known here: signed statements in r say so")
+    assert "a similar id is here for 1 of them" in out
+    assert json.loads(ok("unlearn", *V, *named[4:], *attested, "--json"))["similar"] == 1
+    assert "a similar id is here for 1 of them" in ok("unlearn", *V, "--id", "person-5", *named[4:], *attested)
+
+
 def test_unknown_ids_are_left_out_if_asked(spend, ok, run):
     before = everything(spend)
     named = ("--id", "person-1", "--id", "nobody", "--id", "no one")
@@ -26,9 +54,9 @@ def test_unknown_ids_are_left_out_if_asked(spend, ok, run):
     assert everything(spend) == before
     out = ok("unlearn", *V, *named, "--skip-unknown")
     assert out.startswith("erased 1 row of 1 person; ")
-    assert "\n2 unknown ids were left out\n" in out
+    assert "\n2 ids are not known here and were left out\n" in out
     named = ("--id", "person-2", "--id", "nobody", "--skip-unknown")
-    assert "\n1 unknown id was left out\n" in ok("unlearn", *V, *named)
+    assert "\n1 id is not known here and was left out\n" in ok("unlearn", *V, *named)
     assert json.loads(ok("unlearn", *V, *named, "--json"))["skipped"] == 1
 
 
@@ -49,13 +77,13 @@ def test_find_says_who_is_there_erased_or_unknown_and_ends_accordingly(spend, ok
     before = everything(spend)
     code, out, err = run("find", *V, "--id", "person-2", "--ids-from", "ids.txt")
     assert (code, err) == (4, "")
-    assert re.fullmatch(r"person-2 +present +2 rows\nperson-1 +erased +by request 2\nnobody +unknown\n", out)
+    assert re.fullmatch(r"person-2 +present +2 rows\nperson-1 +erased +by request 2\nnobody +not known here\n", out)
     code, out, err = run("find", *V, "--id", "person-2", "--ids-from", "ids.txt", "--json")
     assert (code, err) == (4, "")
     assert json.loads(out) == [
-        {"id": "person-2", "state": "present", "rows": 2, "request": None},
-        {"id": "person-1", "state": "erased", "rows": 0, "request": 2},
-        {"id": "nobody", "state": "unknown", "rows": 0, "request": None},
+        {"id": "person-2", "state": "present", "rows": 2, "request": None, "similar": False},
+        {"id": "person-1", "state": "erased", "rows": 0, "request": 2, "similar": False},
+        {"id": "nobody", "state": "unknown", "rows": 0, "request": None, "similar": False},
     ]
     assert everything(spend) == before
     assert run("find", *V)[0] == 3
@@ -80,41 +108,64 @@ def test_an_id_may_begin_with_a_dash(spend, ok, run):
         assert "argument --id: expected one argument" in err
 
 
-BLANKS = [" ", "\t", "\r", "\v", "\f", "\x1c", "\x1e", "\x85", "\xa0", "\u2028", "\u2029", "\u3000", "\ufeff"]
+BLANKS = ["", " ", "\t", "\v", "\f", "\x1c", "\x1e", "\x85", "\xa0", "\u2028", "\u2029", "\u3000"]
+ENDS = [("", "\n\n"), ("\r\n", "\r\n"), ("\r", "\r"), ("", "")]
 
 
-ENDS = [("", "\n\n"), ("\r\n", "\r\n"), ("", "")]
-
-
-@pytest.mark.parametrize(
-    ("blank", "before", "after"),
-    [
-        pytest.param(blank, *ENDS[end], marks=() if (k + end) % 3 == 0 else pytest.mark.torture)
-        for k, blank in enumerate(BLANKS)
-        for end in range(3)
-    ],
-)
-def test_only_lf_and_cr_lf_separate_ids_and_nothing_is_taken_off(spend, run, blank, before, after):
-    there = everything(spend)
-    for one in (f"person-1{blank}person-2", f"person-1{blank}", f"\ufeff{blank}person-1"):
-        if one.endswith("\r"):
-            continue  # the end of a line, were it the last
-        lines = f"{before}{one}{after}"
-        code, out, err = run("find", *V, "--ids-from", "-", stdin=lines)
-        assert (code, out.count("\n"), out.count("unknown"), out.count("present")) == (4, 1, 1, 0)
-        assert ("note: 1 id begins or ends with a blank or has a control" in err) == (one != "person-1 person-2")
-        code, out, err = run("unlearn", *V, "--ids-from", "-", stdin=lines)
-        assert (code, out) == (4, "")
-        assert "person-" not in err
-    assert everything(spend) == there
+@pytest.mark.parametrize("blank", BLANKS)
+def test_blanks_around_ids_do_not_count_in_files_nor_in_options(spend, ok, run, blank):
+    for k, (before, after) in enumerate(ENDS):
+        lines = f"\ufeff{before}{blank}person-1{after}{after}person-2{blank}{after}"
+        if not after:
+            lines = f"{blank}person-1\nperson-2{blank}"
+        assert ok("find", *V, "--ids-from", "-", stdin=lines).count("present") == 2, k
+    assert ok("find", *V, "--id", f"{blank}person-1{blank}").count("present") == 1
+    code, out, _ = run("find", *V, "--ids-from", "-", stdin=f"person-1{blank}-person-2\n")
+    assert (code, out.count("\n"), out.count("not known here")) == (4, 1, 1)  # within an id they count
 
 
 def test_an_id_with_blanks_is_found_by_what_was_written(spend, run, ok):
-    pyarrow.csv.write_csv(customers(["4711", "4711 ", "12\u20287"], 3), "more.csv")
+    pyarrow.csv.write_csv(customers(["4711 ", "12\u20287"], 3), "more.csv")
     ok("add", "more.csv", *V)
+    for words in (["--id", "4711 "], ["--id", "4711"], ["--id", " 12\u20287"]):
+        assert ok("find", *V, *words).count("present") == 1
     code, out, _ = run("unlearn", *V, "--ids-from", "-", "--json", stdin="\ufeff4711 \n12\u20287\r\n\n")
     assert (code, json.loads(out)["people"]) == (0, 2)
-    assert ok("find", *V, "--id", "4711").count("present") == 1
+
+
+JSON = ['{"ids": ["person-1"]}', '["person-1"]', "[1, 2]", '{\n  "ids": [1]\n}', '{"id": 1}\n{"id": 2}\n', '{"ids": [']
+
+
+@pytest.mark.parametrize("text", JSON)
+def test_a_file_of_ids_that_is_json_is_refused(spend, run, text):
+    before = everything(spend)
+    Path("ids.txt").write_text(text)
+    for words in (("unlearn",), ("unlearn", "--skip-unknown"), ("find",)):
+        code, out, err = run(*words, *V, "--ids-from", "ids.txt")
+        assert (code, out) == (3, "")
+        assert err == "error: ids.txt: this is a JSON document, and plain ids are expected, one per line\n"
+    assert everything(spend) == before
+
+
+def test_ids_of_another_form_than_the_schema_declares_are_refused(here, run, ok):
+    pyarrow.csv.write_csv(customers(range(20)), "numbered.csv")
+    text = ok("schema", "numbered.csv", "--target", "spend", "--id-column", "customer_id")
+    assert 'id_format = "integer"' in text
+    Path("schema.toml").write_text(text)
+    ok("train", "numbered.csv", "--schema", "schema.toml", "--vault", "spend.vault", *SHAPE)
+    before = everything(here / "spend.vault")
+    ids = ["--id", "4", "--id", "secret-7", "--id", "05"]
+    for words in (["unlearn"], ["unlearn", "--skip-unknown"], ["find"], ["readmit"], ["receipts", "--receipts", "r"]):
+        code, out, err = run(*words, *V, *ids)
+        assert (code, out) == (3, ""), words
+        assert "ids that are not whole numbers like 4711: 2 of 3, at positions 2, 3; correct them" in err
+        assert "secret" not in err
+    pyarrow.csv.write_csv(customers(["19", "secret-7"]), "more.csv")
+    code, _, err = run("add", "more.csv", *V)
+    assert code == 3
+    assert "1 in column 'customer_id' (of 2 rows, first row 2" in err
+    assert everything(here / "spend.vault") == before
+    assert "erased 1 row of 1 person" in ok("unlearn", *V, "--id", " 4")
 
 
 @pytest.mark.parametrize("words", [["secret-7"], ["--ids", "secret-7"], ["--idd=secret-7"], ["-7", "--json"]])

@@ -17,6 +17,8 @@ from expunge.vault import Vault
 from support.commands import TRAIN, V, newcomer, python, shell
 from support.vaults import everything
 
+ANEW = ("--replace", "--fewer-rows", "--accept-worse")
+
 pytestmark = pytest.mark.slow  # each a process or more
 full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 
@@ -55,7 +57,7 @@ def test_a_lost_answer_is_not_taken_for_a_refusal(spend, output, reason, form):
         ("readmit", "--id", "person-3"),
         ("add", "more.parquet"),
         ("rectify", "corrected.csv"),
-        ("train", "more.parquet", "--replace", *TRAIN[:4], "--shards", "2", "--rate", "2", "--features", "identity"),
+        ("train", "more.parquet", *ANEW, *TRAIN[:4], "--shards", "2", "--rate", "2", "--features", "identity"),
     ],
 )
 def test_no_request_ends_quietly_if_nobody_reads_its_answer(spend, ok, words):

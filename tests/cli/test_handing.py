@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from expunge.cli import terminal
-from expunge.vault import Vault
+from expunge.vault import Vault, issuing
 
 V = ("--vault", "spend.vault")
 CHECK = ("certificate", "check", "--public-key", "spend.pub")
@@ -52,14 +52,14 @@ def test_every_request_about_people_gives_receipts(spend, ok):
 
 
 @pytest.mark.parametrize("error", [MemoryError, ImportError("lib.so: failed to map segment")])
-@pytest.mark.parametrize("where", ["personal_receipts", "say"])
+@pytest.mark.parametrize("where", ["issued", "say"])
 def test_whatever_is_wrong_after_a_request_was_carried_out_its_exit_code_says_that_it_was(
     spend, run, monkeypatch, where, error
 ):
     def starved(*_, **__):
         raise error
 
-    monkeypatch.setattr(*((Vault, where) if where == "personal_receipts" else (terminal, where)), starved)
+    monkeypatch.setattr(*((issuing, where) if where == "issued" else (terminal, where)), starved)
     code, _, err = run("unlearn", *V, "--id", "person-1", "--receipts", "out")
     assert code == 14
     assert err.startswith("error: request 2 was carried out, but ")

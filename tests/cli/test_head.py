@@ -71,6 +71,7 @@ def test_a_ledger_that_was_cut_rewritten_or_exchanged_does_not_continue_the_head
     ok("unlearn", *V, "--id", "person-3")
     refused("records before it were changed")
     shutil.rmtree("spend.vault")
+    shutil.rmtree("spend.certificates")  # else they are foreign
     for name in ("spend.ledger", "spend.key", "spend.pub"):
         Path(name).unlink()
     ok("train", "customers.parquet", *V, *TRAIN)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from expunge.cli.arguments import StoreOnce
 from expunge.cli.parser import parser
 
 from support.commands import python
@@ -29,13 +30,18 @@ OF_THE_PAPER = {("paper", name) for name in ("list", "run", "check", "report")}
 OF_THE_VAULT = {
     *((name,) for name in ("train", "predict", "unlearn", "rectify", "add", "readmit", "rebound", "find")),
     *((name,) for name in ("status", "log", "verify", "schema", "key", "head", "receipts", "evaluate", "plan")),
+    *((name,) for name in ("backup", "restore", "clone", "audit")),
     ("certificate", "show"),
     ("certificate", "check"),
     ("certificate", "page"),
 }
-OF_THE_SERVICE = {("serve",), ("token", "new"), ("token", "list"), ("token", "revoke"), ("aliases", "add")}
+OF_THE_SERVICE = {
+    *(("serve",), ("token", "new"), ("token", "list"), ("token", "revoke"), ("aliases", "add")),
+    *(("matter", name) for name in ("open", "add", "review", "list", "show", "find", "release")),
+    *(("webhook", name) for name in ("list", "deliveries", "resend", "test")),
+}
 DOCUMENTED = {"paper.md": OF_THE_PAPER, "vault.md": OF_THE_VAULT, "service.md": OF_THE_SERVICE}
-GROUPS = [(), ("certificate",), ("paper",), ("token",), ("aliases",)]
+GROUPS = [(), ("certificate",), ("paper",), ("token",), ("aliases",), ("matter",), ("webhook",)]
 
 
 def options(words):
@@ -44,6 +50,14 @@ def options(words):
 
 def test_there_are_these_commands():
     assert COMMANDS.keys() == OF_THE_PAPER | OF_THE_VAULT | OF_THE_SERVICE
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_options_with_a_value_may_be_given_once_or_say_that_they_may_be_repeated(words):
+    for action in COMMANDS[words]._actions:
+        if action.option_strings and action.nargs != 0 and not isinstance(action, StoreOnce):
+            assert isinstance(action, argparse._AppendAction), action.option_strings
+            assert re.search("may (be )?(repeat|given many times)", action.help), action.option_strings
 
 
 @pytest.mark.parametrize("words", [*COMMANDS, *GROUPS], ids=" ".join)

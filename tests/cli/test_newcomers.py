@@ -15,7 +15,7 @@ from support.commands import TRAIN, V
 
 ATTEST = ("unlearn", *V, "--attest-unknown", "--receipts", "a")
 WAY_OUT = "name the key with --key, or what signs with --sign-with"
-UNRECORDED = "note: the reference was not recorded: nothing was asked of the vault\n"
+UNRECORDED = "note: the reference was not saved, because no new request was needed\n"
 
 
 def kinds(out):
@@ -36,7 +36,7 @@ def test_statements_are_told_from_receipts(spend, ok):
     assert (json.loads(out)["skipped"], json.loads(out)["people"]) == (2, 1)
     said = ok(*ATTEST, "--id", "nobody", "--id", "person-2").splitlines()
     receipts = said.index("1 receipt in a")
-    statements = said.index("1 id is not in the vault: a signed statement in a says so, nothing of it was erased")
+    statements = said.index("1 id is not known here: a signed statement in a says so, nothing of it was erased")
     assert [line.split()[0] for line in (said[receipts + 1], *said[statements + 1 :])] == ["person-2", "nobody"]
 
 
@@ -45,7 +45,7 @@ def test_if_all_ids_are_unknown_the_answer_says_that_nothing_was_erased(spend, o
     assert (kinds(out), json.loads(out)["skipped"]) == ({"nobody": "unknown", "no-one": "unknown"}, 2)
     first, second, *rest = ok(*ATTEST, "--id", "nobody", "--id", "no-one").splitlines()
     assert first == "nothing was erased"
-    assert second == "2 ids are not in the vault: signed statements in a say so, nothing of them was erased"
+    assert second == "2 ids are not known here: signed statements in a say so, nothing of them was erased"
     assert len(rest) == 2
 
 

@@ -37,6 +37,7 @@ def test_a_receipt_is_checked_for_an_id(handed_out, ok):
     assert f"the signature fits operator.pub\nit was made with the key {KEY.public.name}\n{ERASED}" in out
     assert out.splitlines()[-2].startswith("This is the operator's signed word about this vault, and no more")
     assert json.loads(ok(*RECEIPT, "--id", "4711", *WITH, "--json"))["kind"] == "unlearn"
+    assert ok(*RECEIPT, "--id", " 4711 ", *WITH) == out  # blanks at the ends of an id never count
     assert ok(*RECEIPT, "--id", "4711", *WITH, "--thumbprint", KEY.public.name) == "".join(out.splitlines(True)[:-1])
 
 
@@ -58,7 +59,7 @@ def test_a_statement_about_an_unknown_id_says_so(handed_out, ok):
     ("words", "code", "why"),
     [
         ((*RECEIPT, "--id", "4712", *WITH), 13, "not a receipt for this id"),
-        ((*RECEIPT, "--id", "4711 ", *WITH), 13, "not a receipt for this id"),
+        ((*RECEIPT, "--id", "47 11", *WITH), 13, "not a receipt for this id"),
         ((*RECEIPT, "--id", "4711", "--public-key", "other.pub"), 13, "another key signed it"),
         ((*RECEIPT, "--id", "4711", *WITH, "--thumbprint", STRANGER.public.name), 13, "another key signed it"),
         ((*RECEIPT, "--id", "4711", *WITH, "--thumbprint", "x"), 13, "none of the public keys has this thumbprint"),

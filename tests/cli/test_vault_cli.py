@@ -32,11 +32,11 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-3")
     assert re.match(r"erased 3 rows of 2 people; 2 learners learned anew, in [\d.,]+ ms\nrequest 2, certificate: ", out)
     assert ok("unlearn", *V, "--id", "person-2") == (
-        "erased before, by request 2\nrequest 2, certificate: spend.certificates/000002.jws\n"
+        "erased earlier, by request 2\nrequest 2, certificate: spend.certificates/000002.jws\n"
     )
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-4")
     assert "erased 2 rows of 1 person" in out
-    assert "some were erased before, by request 2\n" in out
+    assert "1 person was erased earlier, by request 2\n" in out
     assert ok("rectify", "corrected.csv", *V).startswith("corrected 1 row of 1 person; 2 learners learned anew, in ")
     assert ok("add", "more.parquet", *V).startswith("added 2 rows of 2 people; ")
     assert ok("readmit", *V, "--id", "person-2").startswith("1 person may be added again, in ")
@@ -92,7 +92,7 @@ def test_the_same_commands_for_programs(here, ok):
         "clipped",
         "notes",
     }
-    keys |= {"skipped", "known"}
+    keys |= {"skipped", "known", "erased_earlier"}
     trained = said("train", "customers.parquet", *V, *TRAIN)
     assert trained.keys() == keys
     assert (trained["request"], trained["kind"], trained["rows"], trained["people"]) == (1, "train", 30, 20)
@@ -390,8 +390,8 @@ def test_verify_ends_with_its_own_code_and_says_what_does_not_fit(spend, run):
 
 
 def test_every_exit_code_is_another_and_documented():
-    own = {name: code for name, code in CODES.items() if name not in ("ExpungeError", "CountedInput")}
-    assert len(set(own.values())) == len(own)
+    own = [code for name, code in CODES.items() if "exit_code" in vars(getattr(errors, name))]  # others inherit theirs
+    assert len(set(own)) == len(own)
     documented = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "vault.md").read_text(), re.MULTILINE)
     assert sorted({0, 130, *CODES.values()}) == sorted(map(int, documented))
 
@@ -492,6 +492,9 @@ def test_ids_in_a_file_may_have_a_mark_at_the_front(spend, ok):
         ("--wait", "-1"),
         ("--wait", "nan"),
         ("--wait", "long"),
+        ("--tolerance", "5"),
+        ("--tolerance", "-1%"),
+        ("--tolerance", "nan"),
     ],
 )
 def test_options_out_of_range_are_refused_as_options(here, run, option):
@@ -499,3 +502,75 @@ def test_options_out_of_range_are_refused_as_options(here, run, option):
     assert code == 2
     assert err.startswith(f"error: argument {option[0]}: must be ")
     assert not any(word in err for word in ("random_state", "n_features", "Traceback"))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("status", *V, "--vault", "other.vault"),
+        ("status", "--vault=other.vault", *V),
+        ("unlearn", *V, "--id", "person-1", "--id", "person-2", "--actor", "dpo", "--actor", "somebody"),
+        ("train", "customers.parquet", "--vault", "w.vault", *TRAIN, "--seed", "1"),
+    ],
+)
+def test_an_option_that_takes_one_value_is_not_given_twice(spend, run, args):
+    before = everything(spend)
+    code, out, err = run(*args)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"error: argument --[a-z]+: given more than once; .+\n", err)
+    assert "person-" not in err
+    assert "dpo" not in err
+    assert everything(spend) == before
+    assert not Path("w.vault").exists()
+
+
+def test_a_model_that_is_worse_is_not_put_in_the_place_of_a_better_one(here, ok, run):
+    rng = np.random.default_rng(0)
+    who, X = [f"person-{k}" for k in range(60)], rng.uniform(0, 1, (60, 2))
+    columns = ["customer_id", "age", "visits", "spend"]
+    right = table(who, X, X[:, 0] + 0.1 * rng.uniform(size=60)).rename_columns(columns)
+    wrong = table(who, X, rng.uniform(0, 9, 60)).rename_columns(columns)
+    pyarrow.parquet.write_table(right, "right.parquet")
+    pyarrow.parquet.write_table(wrong, "wrong.parquet")
+    pyarrow.parquet.write_table(wrong.slice(0, 10).rename_columns([*columns[:2], "calls", "spend"]), "other.parquet")
+    ok("train", "right.parquet", *V, *TRAIN)
+    before = everything(Path("spend.vault"))
+
+    code, out, err = run("train", "other.parquet", *V, *TRAIN, "--replace")
+    assert (code, out) == (17, "")
+    assert err.startswith("error: the schema is not that of the vault: it lacks 'visits'; 'calls' is new; nothing was")
+    code, _, err = run("train", "other.parquet", *V, *TRAIN, "--replace", "--new-schema", "--accept-worse")
+    assert (code, "less than half of the 60" in err) == (17, True)
+    code, out, err = run("train", "wrong.parquet", *V, *TRAIN, "--replace", "--json")
+    told = json.loads(err)["error"]
+    assert (code, told["type"], told["exit_code"]) == (17, "ReplacementRefused", 17)
+    assert re.search(r"RMSE of spend \S+ instead of \S+ \(\+[\d.]+%\); on 60 rows of 60 people", told["message"])
+    code, _, err = run("train", "wrong.parquet", *V, *TRAIN, "--replace", "--evaluate-on", "right.parquet")
+    assert (code, "leaves nobody to learn from" in err) == (3, True)
+    assert everything(Path("spend.vault")) == before
+
+    ok("train", "right.parquet", *V, *TRAIN, "--replace", "--tolerance", "0")
+    code, _, err = run("train", "wrong.parquet", *V, *TRAIN, "--replace", "--accept-worse")
+    assert code == 0
+    assert err.startswith("note: this training replaced another model; accepted as asked: worse: RMSE of spend ")
+    assert re.search(r"^compared +RMSE of spend .+ whom neither had learned$", ok("status", *V), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "option", ["--new-schema", "--fewer-rows", "--accept-worse", "--tolerance=0", "--evaluate-on=x"]
+)
+def test_what_a_replacement_may_change_goes_with_replace(here, run, option):
+    code, _, err = run("train", "customers.parquet", *V, *TRAIN, option)
+    assert (code, err) == (2, f"error: {option.partition('=')[0]} goes with --replace\n")
+    assert not Path("spend.vault").exists()
+
+
+def test_a_queue_that_cannot_be_opened_does_not_make_an_erasure_look_refused(spend, run):
+    queue = spend.with_suffix(".queue")
+    queue.mkdir(mode=0o700)
+    (queue / "queue.sqlite").write_bytes(b"no database" * 100)
+    (queue / "queue.sqlite").chmod(0o600)
+    code, out, err = run("unlearn", "--id", "person-3", "--despite-hold", "a court says so", *V)
+    assert code == 0
+    assert out.startswith("erased 1 row of 1 person")
+    assert "their e-mail addresses could not be removed now" in err

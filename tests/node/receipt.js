@@ -17,7 +17,7 @@ export async function check(receipt, id, pem) {
   const number = Buffer.alloc(8)
   number.writeBigUInt64BE(BigInt(request))
   const named = [Buffer.from(salt, 'base64url'), Buffer.from(vault.replaceAll('-', ''), 'hex'), number]
-  const person = Buffer.from((said.fold_case ? folded(id) : id).normalize())
+  const person = Buffer.from((said.fold_case ? folded(id) : id).trim().normalize())
   let place = index, last = said.people - 1, found = sha256(Buffer.of(0), sha256(...named, person))
   for (const one of path.map((text) => Buffer.from(text, 'base64url'))) {
     if (last === 0) throw Error('the path is too long')

@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 import threading
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput
 from expunge.server import addresses
-from expunge.server.addresses import Answer, Target, Unreachable, checked, is_public, post, resolved, target_of
+from expunge.server.addresses import REASONS, Answer, Target, Unreachable, checked, is_public, post, resolved, target_of
 
 from support.certificates import certificate
 from support.receiver import receiving
@@ -20,20 +21,18 @@ INSIDE = [
     ipaddress.ip_network(text)
     for text in (
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
-        *("192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16"),
+        *("192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
         *("224.0.0.0/4", "240.0.0.0/4"),
     )
 ]
-REGISTRY_EXCEPTIONS = ipaddress.ip_network("192.0.0.0/24")  # some of it is global, by address
 
 
 def any_address():
     inside = st.sampled_from(INSIDE).flatmap(
         lambda net: st.integers(int(net[0]), int(net[-1])).map(ipaddress.IPv4Address)
     )
-    return st.one_of(inside, st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address)).filter(
-        lambda ip: ip not in REGISTRY_EXCEPTIONS
-    )
+    return st.one_of(inside, st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address))
 
 
 @given(any_address())
@@ -54,15 +53,21 @@ def test_an_ipv4_address_inside_an_ipv6_address_is_judged_alike(ip):
     "text",
     [
         "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12:3456::1", "ff02::1", "fec0::1", "2001:db8::1",
-        "::7f00:1", "64:ff9b:1::1", "2001::1", "100::1",
+        "::7f00:1", "64:ff9b:1::1", "2001::1", "100::1", "3fff::1", "3fff:fff:ffff::1", "2001:20::1", "2620:4f:8000::1",
+        "5f00::1", "100:0:0:1::1", "2001:1ff::1", "4000::1",
     ],
 )  # fmt: skip
 def test_these_ipv6_addresses_are_inside(text):
     assert not is_public(text)
 
 
-def test_a_public_ipv6_address_is_public():
-    assert is_public("2606:4700:4700::1111")
+@pytest.mark.parametrize("text", ["2606:4700:4700::1111", "2001:4860:4860::8888", "2a00:1450:4001::1", "3ffe::1"])
+def test_a_public_ipv6_address_is_public(text):
+    assert is_public(text)
+
+
+def test_an_ipv4_relay_of_the_registry_is_inside():
+    assert not is_public("192.88.99.1")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +164,7 @@ def test_a_host_of_which_no_address_answers_is_unreachable(monkeypatch):
     with receiving() as receiver:
         target = target_of(receiver.url(host="dead.example"))
     answers(monkeypatch, ["127.0.0.1", "127.0.0.1"])  # where nobody listens any more
-    with pytest.raises(Unreachable, match="ConnectionRefusedError"):
+    with pytest.raises(Unreachable, match="^refused$"):
         post(target, b"", {}, allowed=["dead.example"])
 
 
@@ -262,3 +267,52 @@ def test_a_connection_whose_time_was_over_before_it_was_made_is_not_used(scheme)
             connection.request("POST", "/")
         connection.close()
     assert receiver.posts == []
+
+
+# Reasons
+
+
+def reason_of(url, **more):
+    with pytest.raises(Unreachable) as found:
+        post(target_of(url), b"{}", {}, allowed=["127.0.0.1", "localhost", "no-such-host.invalid"], **more)
+    assert str(found.value) in REASONS
+    return str(found.value)
+
+
+@contextmanager
+def answering(raw):
+    """A server that sends these bytes to whoever connects; None waits for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                if raw is None:
+                    ended.wait(30)
+                else:
+                    connection.sendall(raw)
+
+        ended = threading.Event()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_post_that_fails_says_why():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    assert reason_of(f"http://127.0.0.1:{closed}/") == "refused"
+    assert reason_of("http://no-such-host.invalid/") == "dns"
+    with answering(None) as port:
+        assert reason_of(f"http://127.0.0.1:{port}/", patience=0.2) == "timeout"
+    with answering(b"220 mail.example ESMTP secret\r\n") as port:
+        assert reason_of(f"http://127.0.0.1:{port}/") == "not-http"
+    with answering(b"") as port:
+        assert reason_of(f"http://127.0.0.1:{port}/") == "closed"
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
+        assert reason_of(f"https://127.0.0.1:{port}/") == "tls"

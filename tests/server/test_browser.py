@@ -8,13 +8,14 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from expunge.server.app import create_app
-from expunge.server.queue import Asked, Filter
+from expunge.server.queue import Filter, NewJob
 from expunge.server.service import Options
-from expunge.server.verifying import Job
-from expunge.vault import check_receipt
+from expunge.server.verifications import Verification, store
+from expunge.vault import Check, Verdict, check_receipt
 from expunge.vault.certificates.keyring import public_pem
 
 from support import browser as browsers
+from support.matters import hold
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(browsers.missing()), reason=browsers.missing())]
 
@@ -24,6 +25,12 @@ LOOKS = {
     "phone": {"color_scheme": "light", "viewport": {"width": 360, "height": 740}},
     "small and dark": {"color_scheme": "dark", "viewport": {"width": 320, "height": 600}},
 }
+
+# How much wider than its place something is: the page, and the widest table in it
+WIDTHS = (
+    "document.documentElement.scrollWidth - document.documentElement.clientWidth",
+    "Math.max(0, ...[...document.querySelectorAll('.scroll')].map((box) => box.scrollWidth - box.clientWidth))",
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +67,43 @@ def opened(browser, address):
 
 
 def ask(service, *ids, **said):
-    return service.erase(list(ids), Asked("erasure", "api", "gdpr", **said))
+    return service.erase(list(ids), NewJob("erasure", "api", "gdpr", **said))
+
+
+def running(service):
+    """A verification that is under way."""
+    found = Verification("api", "desk", service.clock(), step="rows learned", done=40, of=100)
+    store(service.database, found)
+    service.verifications._running = found
+    return found
 
 
 def busy(service, clock):
     """A service with requests in every state; the addresses of its pages."""
     done = ask(service, "p1", "p2", reference="ticket 4711, with a reference that goes on for a while")
-    service.hold(["p3"], "litigation 12-443: ask the legal department before it is released", None, "legal")
+    matter = hold(service, "p3", name="litigation 12-443: ask the legal department before it is released")
     held = ask(service, "p3")
     clock.pass_(days=31)
     service.options = Options(window=timedelta(hours=24))
     waiting = ask(service, "p4")
     service.cancel(ask(service, "p5").id, "cancelled by the desk")
-    service.verifications._jobs["x"] = Job("x", step="rows learned", done=40, of=100)
+    running(service)
+    hook = service.hooks.new("https://hooks.invalid/a/long/path/that/goes/on/for/a/while?tenant=production")[0]
+    service.deliveries.add(hook.url, b'{"type":"webhook.test"}', {}, hook=hook.id)
     requests = [f"/requests/{one.id}" for one in (done, held, waiting)]
-    places = ["/", "/requests", "/requests?show=failed", "/erase", "/holds", "/verify", "/receipt"]
+    places = [
+        "/",
+        "/requests",
+        "/requests?show=failed",
+        "/erase",
+        "/matters",
+        f"/matters/{matter.id}",
+        f"/matters/{matter.id}/release",
+        "/verify",
+        "/webhooks",
+        "/receipt",
+        "/receipt/check.html",
+    ]
     return [*places, *requests, f"/requests/{done.id}/certificate.html"]
 
 
@@ -87,33 +116,52 @@ def test_every_page_is_accessible_and_fits_the_screen(opened, service, clock, lo
     found = {}
     for place in busy(service, clock):
         page.goto(place)
-        for summary in page.locator("summary").all():
+        for summary in page.locator("main summary").all():
             summary.click()
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        wide = max(map(page.evaluate, WIDTHS))
         if (wrong := browsers.violations(page)) or wide > 0:
             found[place] = wrong, wide
     page.goto("/erase")
     page.get_by_label("Ids, one per line").first.fill("p6\np3\nnobody-" + "x" * 80)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     found[page.url] = browsers.violations(page)
     service.options = Options()
     page.goto("/erase")
     page.get_by_label("Ids, one per line").first.fill("p7\nnobody")
-    page.get_by_role("button", name="Go on").click()
-    page.get_by_role("button", name="Erase 2 people").click()
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("button", name="Erase 1 person").click()
     found[page.url] = browsers.violations(page)
     assert {place: wrong for place, wrong in found.items() if wrong} == {}
 
 
+def test_on_a_phone_the_menu_is_one_button(opened, service):
+    token = service.tokens.new("a desk with a rather long name, of the second floor", ["admin"], None)[1]
+    for look in ("phone", "small and dark"):
+        page = opened("/login", **LOOKS[look])
+        page.locator("#token").fill(token)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="spend").wait_for()
+        assert page.locator("header.top").bounding_box()["height"] < 64
+        assert not page.get_by_role("link", name="Webhooks").is_visible()
+        page.locator("summary", has_text="Menu").click()
+        assert browsers.violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        page.get_by_role("link", name="Webhooks").click()
+        page.get_by_role("heading", name="Webhooks").wait_for()
+        page.locator("summary", has_text="Menu").click()
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_role("heading", name="Log in").wait_for()
+
+
 def test_the_login_is_accessible_and_lets_a_token_in(opened, service):
     text = service.tokens.new("desk", ["read"], None)[1]
-    page = opened("/holds", color_scheme="dark")
-    assert page.url.endswith("/login?next=/holds")
+    page = opened("/matters", color_scheme="dark")
+    assert page.url.endswith("/login?next=/matters")
     assert browsers.violations(page) == []
     assert page.evaluate("document.activeElement.id") == "token"
     page.keyboard.type(text)
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Legal holds").wait_for()
+    page.get_by_role("heading", name="Matters", exact=True).wait_for()
     assert page.evaluate("document.cookie") == ""
     assert text not in page.content()
     page.get_by_role("button", name="Log out").click()
@@ -163,7 +211,7 @@ def test_somebody_is_erased_by_keyboard_alone(opened, vault):
     page.get_by_role("heading", name="Erase people").wait_for()
     tab_to("Ids, one per line")
     page.keyboard.type("p9")
-    tab_to("Go on")
+    tab_to("Continue")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="What will happen").wait_for()
     tab_to("Erase 1 person")
@@ -176,7 +224,7 @@ def test_somebody_is_erased_by_keyboard_alone(opened, vault):
 def test_an_erasure_ends_with_a_receipt_to_save_with_and_without_javascript(opened, vault, tmp_path, scripts):
     page = opened("/erase", java_script_enabled=scripts, accept_downloads=True)
     page.locator("#ids").fill("p11\np12")
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     page.get_by_role("button", name="Erase 2 people").click()
     page.get_by_role("heading", name="2 rows erased").wait_for()
     with page.expect_download() as saved:
@@ -208,7 +256,7 @@ def test_the_overview_is_live_keeps_the_focus_and_can_be_paused(opened, service)
     assert page.locator("dl.tiles dd").first.text_content() == "38"
     page.get_by_role("button", name="Pause").click()
     assert "paused" in page.locator("[data-live-at]").text_content()
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     third = ask(service, "p3")
     page.locator(f'a[href="/requests/{third.id}"]').wait_for()
 
@@ -225,15 +273,14 @@ def test_a_live_page_whose_session_ended_leads_to_the_login(opened, service):
 
 
 def test_a_verification_moves_on_and_ends_by_itself(opened, service):
-    job = Job("x", step="rows learned", done=40, of=100)
-    service.verifications._jobs["x"] = job
+    job = running(service)
     page = opened("/verify")
     bar = page.get_by_role("progressbar", name="Rows learned")
     assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("40", "100")
     job.done = 90
     page.locator('progress[value="90"]').wait_for()
-    job.checks, job.ok, job.state = [{"name": "ledger", "ok": True, "detail": "every hash fits"}], True, "done"
-    page.get_by_role("heading", name="Everything fits").wait_for()
+    job.end(Verdict((Check("ledger", True, "every hash fits"),), 1.5), service.clock())
+    page.get_by_role("heading", name="Verification passed").wait_for()
     page.get_by_role("button", name="Verify again").wait_for()
 
 
@@ -279,7 +326,7 @@ def test_another_site_cannot_send_our_forms(browser, service, address, vault, ho
     @site.get("/")
     def evil():
         return HTMLResponse(
-            f'<form method="post" action="{address}/holds">{inputs}</form><script>document.forms[0].submit()</script>'
+            f'<form method="post" action="{address}/matters">{inputs}</form><script>document.forms[0].submit()</script>'
         )
 
     with browsers.listening(site) as elsewhere:
@@ -288,11 +335,11 @@ def test_another_site_cannot_send_our_forms(browser, service, address, vault, ho
         page.goto(address)
         if host == "localhost":  # cookies know no ports: what another port sets is sent to us, too
             context.add_cookies([{"name": "expunge_form", "value": "x" * 43, "url": address}])
-        with page.expect_response(f"{address}/holds") as answered:
+        with page.expect_response(f"{address}/matters") as answered:
             page.goto(elsewhere.replace("localhost", host), wait_until="commit")
         assert answered.value.status == 403
         context.close()
-    assert service.holds.every() == []
+    assert service.matters.all() == []
 
 
 def test_nothing_is_asked_of_anybody_else(opened, service, clock, address):

@@ -79,7 +79,7 @@ def traffic(client, service, clock):
              headers={"content-type": "application/vnd.apache.parquet"}),
         post("/api/v1/erasures", json={"ids": ids[:2]}, headers={"Idempotency-Key": "a"}),
         post("/api/v1/erasures", json={"ids": [ids[9], [ids[10]]]}),
-        post("/api/v1/holds", json={"ids": [ids[2], ids[11]], "reason": "case"}),
+        post("/api/v1/matters", json={"ids": [ids[2], ids[11]], "name": "case", "reason": "court"}),
         post("/api/v1/erasures", json={"ids": [ids[2], ids[3]]}),
         post("/api/v1/erasures", content="\n".join(ids[4:6]).encode(), headers={"content-type": "text/plain"}),
         post("/api/v1/erasures", json={"ids": ids[6:8]}),
@@ -90,7 +90,12 @@ def traffic(client, service, clock):
     answers.append(client.delete(f"/api/v1/requests/{cancelled}"))
     clock.pass_(hours=2)
     service.look()
-    answers += [client.delete(f"/api/v1/holds/{hold['id']}") for hold in client.get("/api/v1/holds").json()]
+    (matter,) = client.get("/api/v1/matters").json()
+    place, words = f"/api/v1/matters/{matter['id']}", {"name": "case", "reason": "over"}
+    answers += [post("/api/v1/matters/lookup", json={"ids": ids[2:4]}), post(f"{place}/people", json={"ids": ids[3:4]})]
+    answers += [post(f"{place}/release", json=words | {"ids": ids[9:10]}), client.get(f"{place}/release")]
+    answers += [post(f"{place}/release", json=words), client.get(place)]
+    clock.pass_(hours=2)
     service.look()
     answers.append(post("/api/v1/erasures", json={"ids": ids[6:8]}))
     clock.pass_(hours=2)
@@ -139,7 +144,7 @@ def sealed_traces(vault):
 
 
 def queue_files(vault):
-    return list(queue_path(vault.places.vault).parent.glob("*.queue*"))
+    return list(queue_path(vault.places.vault).iterdir())
 
 
 def test_the_queue_keeps_no_sealed_people_once_they_are_done(make, vault, clock, quiet_tmp, tmp_path):
@@ -155,6 +160,6 @@ def test_the_queue_keeps_no_sealed_people_once_they_are_done(make, vault, clock,
     left = b"".join(path.read_bytes() for path in queue_files(vault))
     assert {name for data, name in sealed_traces(vault).items() if data in left} == set()
     assert len(queue_files(vault)) == 3
-    with sqlite3.connect(queue_path(vault.places.vault)) as other:
+    with sqlite3.connect(service.database.path) as other:
         assert other.execute("PRAGMA freelist_count").fetchone() == (0,)
     other.close()

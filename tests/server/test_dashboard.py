@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-import threading
 import zipfile
 from datetime import UTC, datetime, timedelta
 
@@ -14,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import SigningFailed
+from expunge.server.addresses import Answer
 from expunge.server.app import create_app
 from expunge.server.pages import ROUTERS, charts, fields, numbers, words
-from expunge.server.queue import Asked, Filter
-from expunge.server.verifying import Job
+from expunge.server.queue import Filter, NewJob
+from expunge.server.verifications import Verification, audit_unlocked, store
 from expunge.vault import LoggedRequest, check_receipt
 from expunge.vault.certificates.jws import unchecked
 from expunge.vault.certificates.keyring import public_pem
 
 from support.client import LocalClient
+from support.matters import hold, release
 from support.pages import PLACES, Form, Page, Person, checked
 
 OPEN_TO_ALL = {"/login", "/logout", "/receipt", "/receipt/check.html", "/receipt/keys.pem", "/static/{name}"}
@@ -44,7 +45,7 @@ def token(service):
 
 
 def ask(service, *ids, **said):
-    return service.erase(list(ids), Asked("erasure", "api", said.pop("regulation", "gdpr"), **said))
+    return service.erase(list(ids), NewJob("erasure", "api", said.pop("regulation", "gdpr"), **said))
 
 
 def erased(person, *ids, **typed):
@@ -104,7 +105,7 @@ def _routes(method):
 
 
 def test_every_route_is_known_here():
-    assert {"/", "/erase", "/requests/{id}", "/requests/{id}/cancel", "/holds/{id}/release"} <= set(
+    assert {"/", "/erase", "/requests/{id}", "/requests/{id}/cancel", "/matters/{id}/release"} <= set(
         _routes("GET") + _routes("POST")
     )
 
@@ -124,7 +125,7 @@ def test_who_has_no_token_can_send_no_form(person, token):
     token("admin")
     proof = person.get("/login").form("/login").fields["proof"]
     for path in sorted(set(_routes("POST")) - OPEN_TO_ALL):
-        answer = person.send(Form("post", path.format(id="x"), {"proof": proof}))
+        answer = person.send(Form("post", path.format(id="x", delivery=1), {"proof": proof}))
         assert (answer.status_code, answer.headers["location"]) == (303, "/login")
 
 
@@ -141,9 +142,10 @@ def test_a_form_from_elsewhere_is_refused(client, person, token, vault, logged_i
     for path in _routes("POST"):
         for headers, sent in foreign:
             data = {**sent, "ids": "p1", "reason": "x"}
-            answer = client.post(path.format(id="x"), data=data, headers=headers, follow_redirects=False)
+            answer = client.post(path.format(id="x", delivery=1), data=data, headers=headers, follow_redirects=False)
             assert answer.status_code == 403, (path, headers, sent)
-            assert "load the page again" in checked(answer).text
+            said = checked(answer).text
+            assert "load the page again" in said or "not sent from a page of this service" in said
     assert len(vault.requests) == 1
 
 
@@ -156,15 +158,23 @@ def test_a_proof_of_nobody_is_none(client, person):
 WHAT = {  # a page or form, and the scope that it needs
     ("GET", "/"): "read",
     ("GET", "/requests"): "read",
-    ("GET", "/holds"): "read",
+    ("GET", "/matters"): "read",
     ("GET", "/verify"): "read",
+    ("GET", "/verify/{id}"): "read",
     ("GET", "/erase"): "erase",
     ("POST", "/erase"): "erase",
     ("POST", "/erase/now"): "erase",
     ("POST", "/requests/{id}/cancel"): "erase",
     ("POST", "/requests/{id}/extend"): "erase",
-    ("POST", "/holds"): "admin",
-    ("POST", "/holds/{id}/release"): "admin",
+    ("POST", "/matters"): "admin",
+    ("POST", "/matters/lookup"): "admin",
+    ("POST", "/matters/{id}/people"): "admin",
+    ("POST", "/matters/{id}/review"): "admin",
+    ("GET", "/matters/{id}/release"): "admin",
+    ("POST", "/matters/{id}/release"): "admin",
+    ("POST", "/matters/{id}/release/people"): "admin",
+    ("POST", "/matters/{id}/release/confirm"): "admin",
+    ("POST", "/matters/{id}/release/withdraw"): "admin",
     ("POST", "/verify"): "read",
 }
 
@@ -177,7 +187,7 @@ def test_a_scope_allows_what_it_says_and_no_more(client, person, token, service,
         if method == "GET":
             answer = client.get(path)
         else:
-            answer = person.send(Form("post", path.format(id="x"), {"proof": proof}))
+            answer = person.send(Form("post", path.format(id="x", delivery=1), {"proof": proof}))
         assert (answer.status_code == 403) == (scope not in (needed, "admin")), (method, path)
     assert len(service.vault.requests) == 1
 
@@ -189,7 +199,7 @@ def service_sessions(client):
 def test_a_page_offers_what_its_reader_may_do(person, token, service):
     person.log_in(token("read"))
     entry = ask(service, "p1")
-    shown = person.get("/holds"), person.get(f"/requests/{entry.id}")
+    shown = person.get("/matters"), person.get(f"/requests/{entry.id}")
     assert [form.action for page in shown for form in page.forms] == ["/logout"] * 2
     assert "/erase" not in person.get("/").links
 
@@ -269,7 +279,7 @@ def test_a_wrong_token_opens_nothing(person, token):
     right = token("read")
     for wrong in ("", "x", right[:-1], right + "x", "exp_\x00_" * 40):
         answer = person.post("/login", "/login", 422, token=wrong)
-        assert "does not count" in checked(answer).text
+        assert "is not valid" in checked(answer).text
         assert not [one for one in answer.headers.get_list("set-cookie") if "session" in one]
 
 
@@ -311,13 +321,13 @@ def test_who_asks_too_often_waits(person, client, token):
 
 def test_the_confirmation_says_what_the_vault_holds_and_does_nothing(person, service, vault):
     ask(service, "p3")
-    service.hold(["p5"], "a trial", None, "legal")
+    hold(service, "p5", name="a trial")
     before = len(vault.requests), service.queue.counts()
     shown = checked(person.post("/erase", "/erase", 200, ids=" p1\r\np3\n\np5\nnobody\np1 ", reference="t 1"))
     assert "2 rows of 2 people will be erased" in shown.text
-    for said in ("1 person is on legal hold", "1 person was erased before", "1 person is not in the vault"):
+    for said in ("1 person is on legal hold", "1 person was erased earlier", "1 person is not known here"):
         assert said in shown.text
-    assert "Erase 4 people" in shown.text
+    assert "Erase 2 people" in shown.text
     assert (len(vault.requests), service.queue.counts()) == before
     assert [one.state for one in vault.holds(["p1", "p5"])] == ["present", "present"]
 
@@ -343,7 +353,7 @@ def test_a_form_that_is_sent_twice_is_one_request(person, service):
     assert first.status_code == second.status_code == 200
     assert len(service.queue.page(Filter())) == 1
     again = checked(person.post("/erase", "/erase", 200, ids="p7")).form("/erase/now")
-    assert "Nothing to erase" in checked(person.send(again)).text
+    assert "Erased earlier" in checked(person.send(again)).text
     assert len(service.queue.page(Filter())) == 2
 
 
@@ -396,9 +406,9 @@ def test_hostile_text_stays_text(person, service):
     shown = checked(person.post("/erase", "/erase", 200, ids=hostile, reference=hostile))
     assert hostile in shown.text
     checked(person.send(shown.form("/erase/now")))
-    service.hold(["p1"], hostile, None, hostile)
+    hold(service, "p1", name=hostile)
     entry = service.queue.page(Filter())[0]
-    for place in ("/", "/requests", f"/requests/{entry.id}", "/holds", f"/requests?kind={hostile}"):
+    for place in ("/", "/requests", f"/requests/{entry.id}", "/matters", f"/requests?kind={hostile}"):
         person.get(place)
     assert hostile in person.get(f"/requests/{entry.id}").text
 
@@ -410,7 +420,7 @@ def test_a_request_that_waits_can_be_cancelled(make, clock):
         asked = person.post("/erase", "/erase", 200, ids="p1")
         assert "In 1 day; until then the request can be cancelled" in checked(asked).text
         shown = checked(person.send(checked(asked).form("/erase/now")))
-        assert "carried out from 1 Feb 2026, 12:00" in shown.text
+        assert "carried out after 1 Feb 2026, 12:00" in shown.text
         assert not [link for link in shown.links if link.startswith("data:")]
         again = checked(person.post("/erase", "/erase", 200, ids="p1"))
         [entry] = service.queue.page(Filter())
@@ -429,9 +439,9 @@ def test_the_way_of_a_request_is_told_step_by_step(make, clock):
         person = Person(client)
         entry = ask(service, "p1")
         assert "Waiting until 1 Feb 2026" in person.get(f"/requests/{entry.id}").text
-        hold = service.hold(["p1"], "a trial", None, "")[0]
+        matter = hold(service, "p1", name="a trial")
         assert "a trial" in person.get(f"/requests/{entry.id}").text
-        service.holds.release(hold.id)
+        release(service, matter)
         clock.pass_(hours=25)
         service.look()
         done = person.get(f"/requests/{entry.id}")
@@ -440,7 +450,10 @@ def test_the_way_of_a_request_is_told_step_by_step(make, clock):
         unknown = service.queue.get(ask(service, "nobody").id)
         clock.pass_(hours=25)
         service.look()
-        assert "nothing was to be done" in person.get(f"/requests/{unknown.id}").text.lower()
+        unknown = person.get(f"/requests/{unknown.id}").text
+        assert "Not known here" in unknown
+        assert "Nothing was erased: the vault has no rows of these people" in unknown
+        assert "Certified" not in unknown
 
 
 def test_batches_are_told(make):
@@ -448,7 +461,7 @@ def test_batches_are_told(make):
     with LocalClient(create_app(service)) as client:
         person = Person(client)
         entry = ask(service, "p1")
-        assert "For company" in person.get(f"/requests/{entry.id}").text
+        assert "For other requests" in person.get(f"/requests/{entry.id}").text
         assert "once there are 3 requests" in checked(person.post("/erase", "/erase", 200, ids="p2")).text
         assert "together, once there are 3" in person.get("/").text
     service.options = type(service.options)(batch_every=timedelta(hours=2), window=timedelta(hours=1))
@@ -461,13 +474,14 @@ def test_what_fails_for_now_is_told_as_waiting(person, service, vault, monkeypat
         raise SigningFailed("no signer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(vault, "unlearn", fails)
+        patched.setattr(vault, "unlearn_group", fails)
         assert "tried again: no signer" in erased(person, "p1").text
     with monkeypatch.context() as patched:
+        patched.setattr("expunge.server.service.MOST_RECEIPTS", 0)  # none are made with the erasure
         patched.setattr(service, "receipts", fails)
         shown = erased(person, "p2")
         assert "1 row erased" in shown.text
-        assert "no signer" in shown.text
+        assert "No signer" in shown.text
 
 
 def test_a_page_hands_out_only_so_many_receipts(person, monkeypatch):
@@ -492,7 +506,7 @@ def test_the_pages_of_the_list_have_every_request_once_in_their_order(person, se
 
 
 def test_a_filter_shows_what_it_says(person, service, clock):
-    held = service.hold(["p1"], "a trial", None, "") and ask(service, "p1")
+    held = hold(service, "p1", name="a trial") and ask(service, "p1")
     done = ask(service, "p2", regulation="ccpa")
 
     def shown(question):
@@ -510,7 +524,7 @@ def test_a_filter_shows_what_it_says(person, service, clock):
 
 
 def test_a_clock_can_be_extended_once_with_a_reason(person, service, clock):
-    service.hold(["p1"], "a trial", None, "")
+    hold(service, "p1", name="a trial")
     entry = ask(service, "p1")
     at = f"/requests/{entry.id}"
     clock.pass_(days=20)
@@ -525,11 +539,11 @@ def test_a_clock_can_be_extended_once_with_a_reason(person, service, clock):
 
 
 def test_a_failed_request_tells_why(person, service):
-    def fails(reference, actor):
+    def fails(**_):
         raise SigningFailed("no signer")
 
     with pytest.raises(SigningFailed):
-        service.change(Asked("addition", "api", "gdpr"), fails)
+        service.change(NewJob("addition", "api", "gdpr"), fails)
     [entry] = service.queue.page(Filter())
     shown = person.get(f"/requests/{entry.id}").text
     assert "Failed" in shown
@@ -544,85 +558,95 @@ def test_a_certificate_is_shown_whole_and_only_a_right_one_is_called_so(person, 
     for name in ("commitment", "previous", "schema", "receipts", "iss", "software"):
         assert said[name] in shown
     assert all(one in shown for one in (*said["not_covered"], text))
-    assert "erased the rows of 2 people: 2 rows" in shown
-    assert "The signature is right" in shown
+    assert "erased the rows of 2 people (2 rows)" in shown
+    assert "The signature is valid" in shown
     head, _, signature = text.split(".")
     forged = base64.urlsafe_b64encode(json.dumps({**said, "rows": 3}).encode()).decode().rstrip("=")
     monkeypatch.setattr(service, "certificate", lambda entry: f"{head}.{forged}.{signature}")
     assert "Do not trust" in person.get(f"/requests/{entry.id}/certificate.html").text
     monkeypatch.setattr(service, "certificate", lambda entry: None)
     person.get(f"/requests/{entry.id}/certificate.html", 404)
-    assert "signing key is not there" in person.get(f"/requests/{entry.id}").text
+    assert "signed as soon as the signing key is available" in person.get(f"/requests/{entry.id}").text
 
 
-# Holds, verification, receipts
+# Verification, receipts
 
 
-def test_holds_are_made_and_released(person, service, vault, clock):
-    answer = person.post("/holds", "/holds", ids="p1\np2", reason="a trial", until="2026-03-01")
-    assert answer.headers["location"] == "/holds?made=2"
-    assert "2 people are on hold" in person.get("/holds?made=2").text
-    assert {hold.until for hold in service.holds.every()} == {datetime(2026, 3, 1, tzinfo=UTC)}
-    shown = erased(person, "p1")
-    assert "On hold" in shown.text
-    assert vault.holds(["p1"])[0].state == "present"
-    for hold in service.holds.every():
-        person.post("/holds", f"/holds/{hold.id}/release")
-    service.look()
-    assert vault.holds(["p1"])[0].state == "erased"
-    assert "The hold is over" in person.get("/holds?released=1").text
-
-
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ({"ids": "p1"}, "Fill in the reason"),
-        ({"reason": "x"}, "at least one id"),
-        ({"ids": "p1", "reason": "x", "until": "2026-01-31"}, "in the future"),
-        ({"ids": "p1", "reason": "x", "until": "soon"}, "like 2027-01-31"),
-    ],
-)
-def test_a_hold_that_is_typed_wrong_is_said(person, service, typed, said):
-    assert said in checked(person.post("/holds", "/holds", 422, **typed)).text
-    assert service.holds.every() == []
-
-
-def test_a_hold_that_is_not_there_cannot_be_released(person):
-    proof = person.get("/holds").form("/holds").fields["proof"]
-    assert person.send(Form("post", "/holds/x/release", {"proof": proof})).status_code == 404
-
-
-def test_a_verification_is_begun_and_told(person, service, vault):
-    person.post("/verify", "/verify")
-    for thread in threading.enumerate():
-        if thread.name == "expunge-verify":
-            thread.join()
+def test_a_verification_is_started_and_shown_with_those_before_it(client, person, service, vault, token):
+    service.verifications.audit = audit_unlocked
+    person.log_in(token("read"))
+    for _ in range(2):
+        person.post("/verify", "/verify")
+        service.verifications.join()
     shown = person.get("/verify").text
-    assert "Everything fits" in shown
+    assert "Verification passed" in shown
     for check in vault.verify().checks:
         assert check.detail in shown
-    assert "everything fits" in person.get("/").text
+    _, older = service.verifications.page(2)
+    assert shown.count("desk (this page)") == 3  # of the newest, and one in each line of the history
+    assert "Verification passed" in person.get(f"/verify/{older.id}").text
+    assert client.get("/verify/x").status_code == 404
+    assert "passed, " in person.get("/").text
+
+
+def verification(clock, **facts):
+    return Verification("api", "desk", clock(), **facts)
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("facts", "said"),
     [
-        (Job(), "Begins"),
-        (Job(step="rows learned", done=1200, of=5000), "1,200 of 5,000"),
-        (Job(state="failed", ok=False, reason="a file is damaged"), "Something does not fit"),
-        (Job(state="failed", reason="the vault is busy"), "could not be finished"),
-        (Job(state="done", ok=False, checks=[{"name": "rows", "ok": False, "detail": "row 7"}]), "does not fit row 7"),
+        ({}, "Starting"),
+        ({"step": "rows learned", "done": 1200, "of": 5000}, "1,200 of 5,000"),
+        ({"state": "failed", "reason": "a file is damaged"}, "Verification failed"),
+        ({"state": "unfinished", "reason": "the vault is busy", "restarts": 2}, "restarted 2 times"),
+        ({"state": "failed", "checks": [{"name": "rows", "ok": False, "detail": "row 7"}]}, "failed row 7"),
     ],
 )
-def test_how_far_a_verification_is(person, service, job, said):
-    service.verifications._jobs[job.id] = job
+def test_how_far_a_verification_is(person, service, clock, facts, said):
+    found = verification(clock, **facts)
+    if found.state == "running":
+        service.verifications._running = found
+    else:
+        found.ended, found.seconds = clock(), 1.5
+    store(service.database, found)
     shown = person.get("/verify")
     assert said in shown.text
     bars = [found for tag, found in shown.svg if tag == "progress"]
-    assert len(bars) == (job.state == "running")
-    if job.of:
-        assert (bars[0]["value"], bars[0]["max"]) == (str(job.done), str(job.of))
+    assert len(bars) == (found.state == "running")
+    if found.of:
+        assert (bars[0]["value"], bars[0]["max"]) == (str(found.done), str(found.of))
     person.get("/")
+    assert said in person.get(f"/verify/{found.id}").text
+
+
+def test_a_failed_verification_is_the_first_thing_on_the_overview(person, service, clock):
+    assert "verification failed" not in person.get("/").text
+    for state in ("failed", "passed"):
+        checks = [{"name": "rows", "ok": state == "passed", "detail": "row 7"}]
+        store(service.database, verification(clock, state=state, checks=checks, ended=clock(), seconds=1.5))
+        assert ("The last verification failed : rows" in person.get("/").text) == (state == "failed")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name"), [("api", "API"), ("opendsr", "OpenDSR"), ("drp", "Data Rights Protocol")]
+)
+def test_pages_name_the_source_of_a_request_as_people_do(person, service, protocol, name):
+    entry = service.erase(["p1"], NewJob("erasure", protocol, "gdpr"))
+    assert f"Source: {name}" in person.get(f"/requests/{entry.id}").text
+    listed = person.get("/requests").text
+    assert (name in listed, protocol in listed) == (True, False)
+
+
+def test_webhooks_say_all_events_and_why_a_delivery_failed_in_words(person, service):
+    hook = service.hooks.new("https://hooks.invalid/x")[0]
+    service.hooks.new("https://other.invalid/x", ["done", "refused"])
+    service.deliveries._post = lambda *_, **__: Answer(500)
+    service.hooks.test(hook.id)
+    shown = person.get("/webhooks").text
+    assert "All events · since" in shown
+    assert "done, refused · since" in shown
+    assert "Failed The receiver answered 500" in shown
 
 
 def test_a_receipt_is_checked_for_everybody_and_its_id_is_not_told(client, person, service, token):
@@ -666,7 +690,11 @@ def test_a_hostile_body_is_refused(client, vault):
     for path in _routes("POST"):
         for kind, body in HOSTILE:
             headers = {"content-type": kind, "origin": "http://localhost"}
-            assert client.post(path.format(id="x"), content=body, headers=headers).status_code in (400, 403, 415)
+            assert client.post(path.format(id="x", delivery=1), content=body, headers=headers).status_code in (
+                400,
+                403,
+                415,
+            )
     assert len(vault.requests) == 1
 
 
@@ -679,7 +707,7 @@ def test_hostile_cookies_are_no_cookies(client):
 # Words and charts
 
 
-@given(st.text())
+@given(st.text(st.characters(codec="utf-8", exclude_characters="[{\0")))
 def test_ids_are_the_lines_of_a_text(text):
     wanted = [one.strip() for one in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     wanted = list(dict.fromkeys(one for one in wanted if one))
@@ -728,9 +756,9 @@ def test_bars_are_as_high_as_what_they_show(numbers_):
         if tag == "rect"
     ]
     assert len(bars) == len(days)
-    whole, most = 94.0, max(numbers_)
+    whole, most = 108.0, max(numbers_)
     for (top, high), n in zip(bars, numbers_, strict=True):
-        assert top + high == pytest.approx(112, abs=0.11)
+        assert top + high == pytest.approx(118, abs=0.11)
         assert high == pytest.approx(max(whole * n / max(most, 1), 1.5 if n else 0), abs=0.11)
 
 
@@ -756,7 +784,7 @@ def test_rows_over_time_are_those_that_a_replay_counts(steps):
         if kind in ("add", "unlearn"):
             rows += count if kind == "add" else -min(count, rows)
         time = f"2026-01-01T00:{number:02}:00Z"
-        log.append(LoggedRequest(number, kind, time, min(count, 1000), 1, "certified", None, "", ""))
+        log.append(LoggedRequest(number, kind, time, min(count, 1000), 1, "certified", None, ()))
         wanted.append((datetime(2026, 1, 1, 0, number, tzinfo=UTC), rows))
     found = numbers.rows_over_time(log, rows)
     assert found == wanted
@@ -796,17 +824,17 @@ def test_a_request_whose_time_has_come_is_carried_out_next(make, clock):
 
 
 def test_a_restored_folder_begins_its_chart_there():
-    log = [LoggedRequest(n, kind, f"2026-01-0{n}T00:00:00Z", 5, 1, "certified", None, "", "")
+    log = [LoggedRequest(n, kind, f"2026-01-0{n}T00:00:00Z", 5, 1, "certified", None, ())
            for n, kind in enumerate(("train", "unlearn", "restore", "unlearn"), 1)]  # fmt: skip
     assert [rows for _, rows in numbers.rows_over_time(log, 30)] == [35, 30]
     assert numbers.rows_over_time([], 30) == []
 
 
 def test_a_request_that_was_held_says_so(client, service, clock):
-    (hold,) = service.hold(["p1"], "case <7>", None, "legal")
-    entry = service.erase(["p1"], Asked("erasure", "api", "gdpr"))
+    matter = hold(service, "p1", name="case <7>")
+    entry = service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
     clock.pass_(days=2)
-    service.holds.release(hold.id)
+    release(service, matter)
     service.look()
     shown = Person(client).get(f"/requests/{entry.id}")
     assert "Was on legal hold 31 Jan 2026 to 2 Feb 2026 : case <7>" in shown.text

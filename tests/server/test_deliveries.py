@@ -1,6 +1,7 @@
 """Deliveries: written down before they are sent, tried by the schedule until they arrive, and gone afterwards."""
 
 import sqlite3
+import threading
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from expunge.server.addresses import Answer, Unreachable
 from expunge.server.database import Database
 from expunge.server.deliveries import Deliveries
 
+from support.processes import until
 from support.receiver import receiving
 
 DELAYS = [0, 5, 5 * 60, 30 * 60, 2 * 3600, 5 * 3600, 10 * 3600, 14 * 3600, 20 * 3600, 24 * 3600]  # Standard Webhooks
@@ -96,7 +98,7 @@ def test_what_was_sent_or_given_up_is_in_no_byte_of_the_database(build, clock, t
     deliveries.add(URL + "?canary-url", b"canary-body" * 1000, {"x-key": "canary-headers"})
     deliveries.send_due()
     database.wipe()
-    found = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    found = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert len(found) > 1000
     assert b"canary" not in found
 
@@ -259,3 +261,90 @@ def test_the_schedule_is_that_of_the_standard():
     from expunge.server.deliveries import SCHEDULE
 
     assert list(SCHEDULE) == [timedelta(seconds=one) for one in DELAYS]
+
+
+def test_a_slow_path_delays_neither_another_of_its_host_nor_other_hosts(build):
+    """Every destination but one hangs; the one that answers is posted to all the same."""
+    held, came = threading.Event(), threading.Event()
+
+    def post(target, body, headers, *, allowed):
+        if target.path == "/fast":
+            came.set()
+        else:
+            held.wait(60)
+        return Answer(200)
+
+    deliveries = build(post)[1]
+    for number in range(12):
+        deliveries.add(f"https://h{number}.example/slow", b"{}", {})
+    deliveries.add("https://h0.example/fast", b"{}", {})
+    deliveries.start()
+    try:
+        assert came.wait(30)
+    finally:
+        held.set()
+        deliveries.stop()
+
+
+def test_destinations_that_failed_leave_room_for_others(build, clock):
+    held, came = threading.Event(), threading.Event()
+    first = Post(None)
+
+    def post(target, body, headers, *, allowed):
+        if target.host == "fresh.example":
+            came.set()
+        else:
+            held.wait(60)
+        return Answer(200)
+
+    deliveries = build(first)[1]
+    for number in range(60):
+        deliveries.add(f"https://h{number}.example/", b"{}", {})
+    assert deliveries.send_due() == 60
+    clock.pass_(seconds=6)
+    deliveries._post = post
+    deliveries.start()
+    try:
+        until(lambda: len(deliveries._busy) == 16)
+        deliveries.add("https://fresh.example/", b"{}", {})
+        assert came.wait(30)
+    finally:
+        held.set()
+        deliveries.stop()
+
+
+def steps(database, task):
+    """How many hundred instructions SQLite runs for a task."""
+    count = 0
+
+    def step():
+        nonlocal count
+        count += 1
+
+    for connection in (database._connection, database._reader):
+        connection.set_progress_handler(step, 100)
+    task()
+    for connection in (database._connection, database._reader):
+        connection.set_progress_handler(None, 0)
+    return count
+
+
+def test_the_end_of_a_delivery_and_of_a_webhook_cost_nothing_for_those_that_ended_before(tmp_path, clock):
+    costs = []
+    for past in (10, 5000):
+        database = Database(tmp_path / str(past))
+        deliveries = Deliveries(database, clock, post=Post(200))
+        with database.writing():
+            for _ in range(past):
+                database.execute(
+                    "INSERT INTO deliveries (hook, url, body, headers, made, state)"
+                    " VALUES ('h', '', x'', '{}', '2026-01-31T11:00:00Z', 'sent')"
+                )
+        deliveries.add(URL, b"{}", {})
+        for _ in range(20):
+            deliveries.add(URL, b"{}", {}, hook="h")
+        costs.append(steps(database, lambda d=deliveries, n=past + 1: (d._send(n), d.give_up("h"))))
+        assert deliveries.counts() == {"waiting": 0, "sent": past + 1, "failed": 20}
+        assert deliveries.counts("h") == {"waiting": 0, "sent": past, "failed": 20}
+        database.close()
+    assert costs[1] <= 2 * costs[0] + 5

@@ -15,8 +15,11 @@ from expunge.server.addresses import Answer
 from expunge.server.agents import read_directory
 from expunge.server.aliases import Aliases, normalised
 from expunge.server.app import create_app
+from expunge.server.queue import NewJob
+from expunge.vault import Vault
 
 from support.client import LocalClient
+from support.matters import hold
 
 PATH = "/drp/v1/data-rights-request"
 KEYS = {name: nacl.signing.SigningKey(bytes([number]) * 32) for number, name in enumerate(("AGENT_A", "AGENT_B"))}
@@ -133,6 +136,55 @@ def test_an_erasure_by_any_way_takes_the_aliases_along(service, client):
     assert known == [True, False, False, True]
 
 
+@pytest.mark.parametrize("way", ["expunge unlearn", "Vault.unlearn", "Vault.unlearn without a service"])
+def test_an_erasure_past_the_service_takes_the_aliases_along(service, vault, make, tmp_path, way):
+    """Neither the address nor the sealed id is in the database afterwards."""
+    sealed = service.aliases.find("p1@example.com")
+    if way == "expunge unlearn":
+        args = parser().parse_args(["unlearn", "--id", "p1", "--vault", str(vault.places.vault)])
+        args.run(args)
+    else:
+        Vault.open(vault.places.vault).unlearn(["p1", "p2"])
+        if way == "Vault.unlearn":
+            assert service.aliases.find("p1@example.com") is None  # also before the clock's next look
+            service.look()
+        else:
+            service.stop()
+            service = make()
+            service.start()
+            while service.aliases.count() > 7 or service._dirty:
+                service.wake()
+    assert service.aliases.find("p1@example.com") is None
+    assert service.aliases.find("p3@example.com") is not None
+    service.stop()
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*queue*") if path.is_file())
+    assert sealed.text not in kept
+    assert sealed.hash not in kept
+
+
+def test_an_erased_person_gets_no_alias(service, vault, tmp_path, capsys):
+    vault.unlearn(["p1"])
+    path = tmp_path / "people.csv"
+    path.write_text("id,email\np1,late@example.com\np2,also@example.com\n")
+    add(vault, path)
+    assert "1 address left out: the person is erased" in capsys.readouterr().err
+    assert service.aliases.find("late@example.com") is None
+    assert service.aliases.find("also@example.com") is not None
+
+
+def test_the_table_of_aliases_is_compared_only_after_others_have_erased(service, vault, monkeypatch):
+    compared, erased = [], Aliases._erased
+    monkeypatch.setattr(Aliases, "_erased", lambda self: compared.append(1) or erased(self))
+    service.aliases.find("p1@example.com")
+    service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
+    service.look()
+    assert len(compared) == 1
+    vault.unlearn(["p2"])
+    for _ in range(2):
+        service.look()
+    assert len(compared) == 2
+
+
 @pytest.mark.parametrize("exercise", ["access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in"])
 def test_other_rights_are_denied_and_the_denial_is_kept(agent, vault, clock, exercise):
     found = agent.delete(exercise=exercise).json()
@@ -212,7 +264,7 @@ def test_a_request_that_is_carried_out_later_is_called_back_and_cannot_be_revoke
 
 def test_a_hold_and_an_extension_are_told_as_details_without_their_inner_reasons(waiting):
     agent, service = waiting
-    service.hold(["p1"], "secret affair", None, "")
+    hold(service, "p1", name="secret affair")
     found = agent.delete(status_callback=CALLBACK).json()
     assert (found["status"], found["processing_details"]) == ("in_progress", "the data must be kept for now by law")
     assert b"secret" not in service.database.one("SELECT body FROM deliveries")["body"]
@@ -285,7 +337,7 @@ def test_a_new_token_replaces_the_old_and_none_is_stored(agent, service, tmp_pat
     assert agent.register().token != old
     new, agent.token = agent.token, old
     assert agent.send("GET", "/drp/v1/agent/AGENT_A").status_code == 401
-    found = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue*"))
+    found = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue/*"))
     assert old.encode() not in found
     assert new.encode() not in found
 
@@ -461,7 +513,7 @@ def test_no_e_mail_address_is_in_the_database_or_a_log_line(waiting, tmp_path, c
     service.aliases.add([("canary@example.com", "p2")])
     agent.delete("canary@example.com", name="Canary")
     agent.delete("canary-unknown@example.com")
-    found = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue*"))
+    found = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue/*"))
     assert len(found) > 10_000
     assert b"canary" not in found.lower()
     assert "canary" not in capsys.readouterr().err.lower()
@@ -530,7 +582,7 @@ def test_the_command_fills_the_table(vault, make, tmp_path, capsys):
     assert capsys.readouterr().out == "read: 3 addresses; known: 3\n"
     path.write_text("\ufeffemail,id\nada@example.com,p3\n")
     add(vault, path, "--json")
-    assert json.loads(capsys.readouterr().out) == {"read": 1, "moved": 1, "aliases": 3}
+    assert json.loads(capsys.readouterr().out) == {"read": 1, "moved": 1, "erased": 0, "aliases": 3}
     found = make().aliases
     people = [vault.unseal([found.find(one)])[0] for one in ("ADA@example.com", "bob@example.com", "b@example.com")]
     assert people == ["p3", "p2", "p2"]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from expunge.server.app import create_app
 
 from support.client import LocalClient
+from support.matters import hold, release
 from support.sampling import examples
 
 NAME = "pri_0f6c3ba2-0d1f-4f7d-9b0a-1f0a2a9a6a11"
@@ -79,9 +80,9 @@ def test_two_webhooks_of_a_privacy_request_are_one_erasure(client, service):
 
 
 def test_a_legal_hold_halts_the_request(client, service, vault):
-    (hold,) = service.hold(["p7"], "a lawsuit", None, "me")
+    matter = hold(service, "p7", name="a lawsuit")
     assert client.post("/fides/webhook", json=sent(external_id="p7")).json()["halt"] is True
-    service.holds.release(hold.id)
+    release(service, matter)
     service.look()
     assert client.post("/fides/webhook", json=sent(external_id="p7")).json()["halt"] is False
     assert state(vault) == "erased"
@@ -273,11 +274,11 @@ def test_an_id_arrives_as_it_is(fides, service, monkeypatch, id_):
 
 
 def test_a_legal_hold_is_an_error_until_it_ends(fides, service, vault):
-    (hold,) = service.hold(["p7"], "a lawsuit", None, "me")
+    matter = hold(service, "p7", name="a lawsuit")
     (answer,) = fides.erase({"external_id": "p7"})
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:expunge:problem:not-erased")
     assert "a lawsuit" in answer.json()["detail"]
-    service.holds.release(hold.id)
+    release(service, matter)
     service.look()
     assert state(vault) == "erased"
     assert fides.delete("p7").status_code == 200

@@ -20,7 +20,8 @@ KINDS = {
     "/api/v1/rows": ("application/json", "", "application/vnd.apache.arrow.file", *TABLES),
     "/api/v1/rectifications": ("application/json", "application/xml"),
     "/api/v1/readmissions": ("application/json",),
-    "/api/v1/holds": ("application/json",),
+    "/api/v1/matters": ("application/json",),
+    "/api/v1/matters/lookup": ("application/json",),
     "/invocations": ("application/json", *TABLES),
     "/v2/models/spend/infer": ("application/json",),
 }
@@ -32,7 +33,7 @@ json_values = st.recursive(
     max_leaves=12,
 )
 members = st.sampled_from(
-    ["ids", "rows", "columns", "reason", "until", "reference", "regulation", "instances", "inputs", "dataframe_split",
+    ["ids", "rows", "columns", "reason", "review", "reference", "regulation", "instances", "inputs", "dataframe_split",
      "dataframe_records", "data", "name", "shape", "datatype", "id", "age", "visits", "spend", "who", "\ud800"]
 )  # fmt: skip
 shaped = st.recursive(
@@ -166,7 +167,8 @@ BAD = [
     ("/api/v1/rows", {"rows": [{"who": CANARY, "age": CANARY, "visits": CANARY, "spend": CANARY}]}),
     ("/api/v1/rows", {"rows": [{"who": "p1", "age": 0.5, "visits": 0.5, "spend": CANARY}]}),
     ("/api/v1/rectifications", {"rows": [{"who": CANARY, "age": 0.5, "visits": 0.5, "spend": 0.5}]}),
-    ("/api/v1/holds", {"ids": [CANARY], "reason": "", "until": CANARY}),
+    ("/api/v1/matters", {"ids": [CANARY], "name": "", "reason": "", "review": CANARY}),
+    ("/api/v1/matters/lookup", {"ids": [[CANARY]]}),
     ("/invocations", {"instances": [[CANARY, CANARY]]}),
     ("/invocations", {"dataframe_records": [{"age": CANARY, "visits": 1}]}),
     ("/invocations", {CANARY: 1}),

@@ -41,7 +41,7 @@ def test_nothing_that_the_document_describes_can_be_broken(service):
 
 
 def test_answers_are_as_the_document_says(client):
-    """Told beside what the routes check by themselves: erasures, and problems, which are not made from the models."""
+    """Beside what the routes check by themselves: erasures, and problems, which are not made from the models."""
     document = client.get("/openapi.json").json()
 
     def checked(method, path, **sent):

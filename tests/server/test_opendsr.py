@@ -23,6 +23,7 @@ from expunge.server.protocols.opendsr.keys import SigningFiles
 from expunge.server.service import Service
 
 from support.client import LocalClient
+from support.matters import hold, release
 from support.sampling import examples
 
 V2 = "/opendsr/v2"
@@ -329,6 +330,35 @@ def test_a_pending_request_can_be_cancelled(waiting, vault):
     assert vault.holds(["p7"])[0].state == "present"
 
 
+def test_a_request_that_was_cancelled_is_not_answered_as_if_it_were_taken(waiting):
+    waiting.post(f"{V2}/requests", json=asked())
+    waiting.delete(f"{V2}/requests/{NAME}")
+    answer = waiting.post(f"{V2}/requests", json=asked())
+    assert (answer.status_code, answer.json()["error"]["errors"][0]["reason"]) == (400, "cancelled")
+    assert waiting.get(f"{V2}/requests/{NAME}").json()["request_status"] == "cancelled"
+
+
+def test_a_request_belongs_to_the_token_that_sent_it(waiting, vault):
+    """Another token that knows its UUID can neither read nor cancel it, and can use the same UUID."""
+    service = waiting.app.state.service
+    one, two, admin = (
+        {"Authorization": f"Bearer {service.tokens.new('token', [scope], None)[1]}"}
+        for scope in ("erase", "erase", "admin")
+    )
+    where = f"{V2}/requests/{NAME}"
+    assert waiting.post(f"{V2}/requests", json=asked(), headers=one).status_code == 201
+    for ask in (waiting.get, waiting.delete):
+        assert ask(where, headers=two).status_code == 404
+    assert waiting.get(f"{where}/results", headers=two).json()["error"]["message"].startswith("there is no request")
+    assert waiting.get(where, headers=admin).json()["request_status"] == "pending"
+    assert waiting.post(f"{V2}/requests", json=asked(), headers=two).status_code == 201
+    assert waiting.delete(where, headers=one).status_code == 202
+    assert [waiting.get(where, headers=who).json()["request_status"] for who in (one, two)] == ["cancelled", "pending"]
+    service.clock.pass_(days=2)
+    service.look()
+    assert vault.holds(["p7"])[0].state == "erased"
+
+
 def test_what_is_completed_cannot_be_cancelled(client):
     client.post(f"{V2}/requests", json=asked())
     answer = client.delete(f"{V2}/requests/{NAME}")
@@ -337,10 +367,10 @@ def test_what_is_completed_cannot_be_cancelled(client):
 
 
 def test_a_held_person_keeps_a_request_pending(client, service, vault):
-    (hold,) = service.hold(["p7"], "a lawsuit", None, "me")
+    matter = hold(service, "p7", name="a lawsuit")
     client.post(f"{V2}/requests", json=asked())
     assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "pending"
-    service.holds.release(hold.id)
+    release(service, matter)
     service.look()
     assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "completed"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from expunge.server.queue import STATES, Asked, Filter
+from expunge.server.queue import STATES, Filter, NewJob
 
 KINDS, PROTOCOLS = ("erasure", "addition"), ("api", "opendsr")
 rows = st.lists(
@@ -32,7 +32,7 @@ def test_a_page_is_what_a_list_would_give(service, clock, wanted, which):
     made = []
     for kind, protocol, state, late in wanted:
         clock.now = start - timedelta(days=200 if late else 0)
-        entry = queue.add(Asked(kind, protocol, "gdpr"), clock())
+        entry = queue.add(NewJob(kind, protocol, "gdpr"), clock())
         made.append(queue.move(entry.id, state))
     clock.now = start
     expected = [
@@ -54,7 +54,7 @@ def test_a_page_is_what_a_list_would_give(service, clock, wanted, which):
 
 
 def test_the_newest_of_two_that_another_system_calls_alike_is_found(service, clock):
-    first, second = (service.queue.add(Asked("erasure", "drp", "gdpr", outside="x"), clock()) for _ in range(2))
+    first, second = (service.queue.add(NewJob("erasure", "drp", "gdpr", outside="x"), clock()) for _ in range(2))
     assert first.number < second.number
     assert service.queue.find("drp", "x") == second
     assert service.queue.find("api", "x") is None
@@ -63,7 +63,7 @@ def test_the_newest_of_two_that_another_system_calls_alike_is_found(service, clo
 @pytest.mark.parametrize("state", ["done", "cancelled", "failed"])
 def test_what_is_over_has_no_people_and_no_mark(service, vault, clock, state):
     people = tuple(vault.seal(["p1", "p2"]))
-    entry = service.queue.add(Asked("erasure", "api", "gdpr", people=people, mark="m"), clock())
+    entry = service.queue.add(NewJob("erasure", "api", "gdpr", people=people, mark="m"), clock())
     assert service.queue.people(entry.id) == list(people)
     assert service.queue.same("m") == entry
     service.queue.move(entry.id, state)

@@ -7,11 +7,13 @@ import pytest
 
 from expunge.errors import InvalidInput, InvalidSetting, VaultBusy
 from expunge.server.database import Database, queue_path
-from expunge.server.queue import Asked, Filter
+from expunge.server.queue import Filter, NewJob
 from expunge.server.service import Options, Service
 from expunge.vault import Vault
 
-ASKED = Asked("erasure", "api", "gdpr")
+from support.matters import hold
+
+ASKED = NewJob("erasure", "api", "gdpr")
 
 
 def states(vault, *ids):
@@ -44,7 +46,7 @@ def heard(service):
 
 def listen(service):
     found = []
-    service.listeners.append(lambda told: found.append((told.event, told.entry.id)))
+    service.listeners.append(lambda event: found.append((event.name, event.job.id)))
     return found
 
 
@@ -86,23 +88,23 @@ def test_a_vault_that_is_busy_makes_a_request_wait_and_not_fail(service, vault, 
     def busy(*_, **__):
         raise VaultBusy("another process is writing")
 
-    for name in ("unlearn", "holds"):
-        with monkeypatch.context() as patch:
-            patch.setattr(service.vault, name, busy)
-            entry = service.erase([f"p{len(name)}"], ASKED)
-            assert (entry.state, entry.reason) == ("waiting", "another process is writing")
-            service.look()
-            assert service.queue.get(entry.id).state == "waiting"
+    with monkeypatch.context() as patch:
+        patch.setattr(service.vault, "unlearn_group", busy)
+        entry = service.erase(["p1"], ASKED)
+        assert (entry.state, entry.reason) == ("waiting", "another process is writing")
         service.look()
-        assert service.queue.get(entry.id).state == "done"
-    assert len(erasures(vault)) == 2
+        assert service.queue.get(entry.id).state == "waiting"
+    service.look()
+    assert service.queue.get(entry.id).state == "done"
+    assert len(erasures(vault)) == 1
 
 
 @pytest.mark.parametrize("reference", ["x" * 200, "ü" * 200, ""])
 def test_the_longest_reference_is_carried_out_and_found_in_the_ledger(service, vault, reference):
-    entry = service.erase(["p1"], Asked("erasure", "api", "gdpr", reference=reference))
+    entry = service.erase(["p1"], NewJob("erasure", "api", "gdpr", reference=reference))
     assert entry.state == "done"
-    assert vault.requests[-1].reference == f"{entry.id} {reference}".strip()[:200]
+    (caller,) = vault.requests[-1].callers
+    assert (caller.job, caller.reference) == (entry.id, reference)
 
 
 def test_what_could_never_be_carried_out_is_not_taken(service):
@@ -110,7 +112,7 @@ def test_what_could_never_be_carried_out_is_not_taken(service):
         with pytest.raises(InvalidInput):
             service.erase(ids, asked)
     with pytest.raises(InvalidSetting):
-        service.erase(["p1"], Asked("erasure", "api", "gdpr", reference="a\u2028b"))
+        service.erase(["p1"], NewJob("erasure", "api", "gdpr", reference="a\u2028b"))
     assert service.queue.pending() == []
 
 
@@ -224,9 +226,9 @@ def test_a_clock_that_jumps_back_delays_and_loses_nothing(make, vault, clock):
 @pytest.mark.parametrize("state", ["waiting", "held", "cancelled", "done"])
 def test_a_restart_finds_every_request_as_it_was(make, restart, clock, state):
     service = make(window=timedelta(hours=1))
-    entry = service.erase(["p1"], Asked("erasure", "api", "ccpa", reference="r", actor="a", callbacks=("https://a",)))
+    entry = service.erase(["p1"], NewJob("erasure", "api", "ccpa", reference="r", actor="a", callbacks=("https://a",)))
     if state == "held":
-        service.hold(["p1"], "a case", None, "legal")
+        hold(service, "p1", name="a case")
     if state == "cancelled":
         service.cancel(entry.id, "no")
     if state == "done":
@@ -266,12 +268,12 @@ def test_an_erasure_that_was_cut_off_after_the_vault_did_it_is_not_done_again(se
 
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_change_that_was_cut_off_is_found_in_the_ledger_or_can_be_asked_for_again(service, restart, accepted):
-    asked = Asked("readmission", "api", "gdpr", answers=("key", "mark"))
+    asked = NewJob("readmission", "api", "gdpr", answers=("key", "mark"))
     service.erase(["p1"], ASKED)
 
-    def cut(reference, actor):
+    def cut(**said):
         if accepted:
-            service.vault.readmit(["p1"], reference=reference, actor=actor)
+            service.vault.readmit(["p1"], **said)
         raise Crash
 
     move = service.queue.move
@@ -287,11 +289,11 @@ def test_a_change_that_was_cut_off_is_found_in_the_ledger_or_can_be_asked_for_ag
 
 
 def test_a_change_that_fails_is_logged_and_its_key_is_free(service, vault):
-    def refuse(*_):
+    def refuse(**_):
         raise InvalidInput("no such thing")
 
     with pytest.raises(InvalidInput):
-        service.change(Asked("addition", "api", "gdpr", answers=("key", "mark")), refuse)
+        service.change(NewJob("addition", "api", "gdpr", answers=("key", "mark")), refuse)
     (entry,) = service.queue.page(Filter())
     assert (entry.state, entry.reason) == ("failed", "no such thing")
     assert service.queue.answered("key") is None
@@ -339,3 +341,28 @@ def test_a_queue_that_is_older_than_the_ledger_says_so(make, vault, capsys):
     service = make()
     service.start()
     assert '"the queue is older than the ledger", "requests": 1' in capsys.readouterr().err
+
+
+def test_looking_at_requests_that_wait_asks_the_database_as_often_however_many_there_are(make):
+    service, counts = make(window=timedelta(days=7)), []
+    service.look()
+    for more in (2, 50):
+        for k in range(more):
+            service.erase([f"x{more} {k}"], NewJob("erasure", "api", "gdpr"))
+        asked = list[str]()
+        for connection in (service.database._connection, service.database._reader):
+            connection.set_trace_callback(asked.append)
+        service.look()
+        for connection in (service.database._connection, service.database._reader):
+            connection.set_trace_callback(None)
+        counts.append(len(asked))
+    assert counts[1] <= counts[0]
+
+
+def test_the_end_of_a_service_does_not_rebuild_a_history_of_years(make):
+    service, asked = make(), list[str]()
+    service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
+    service.database._connection.set_trace_callback(asked.append)
+    service.stop()
+    assert any(statement.startswith("DELETE FROM people") for statement in asked)
+    assert "VACUUM" not in asked

@@ -1,6 +1,7 @@
 """Serving: where it listens and where it refuses to, one service per vault, and clients that dawdle."""
 
 import asyncio
+import fcntl
 import socket
 from datetime import timedelta
 from pathlib import Path
@@ -64,6 +65,14 @@ def test_a_vault_has_one_service(vault):
             serve(vault, Address(port=0), Options(), Limits())
     with _alone(path):
         pass
+
+
+def test_a_lock_that_somebody_else_holds_beside_the_vault_keeps_no_service_from_starting(vault):
+    """Before the lock lay in a folder of its own, anybody who could write beside the vault could take it."""
+    with vault.places.vault.with_suffix(".serving").open("w") as planted:
+        fcntl.flock(planted, fcntl.LOCK_EX)
+        with _alone(queue_path(vault.places.vault)):
+            pass
 
 
 def test_no_connection_waits_for_more_before_it_sends():
@@ -140,6 +149,25 @@ def test_a_head_in_time_is_answered(monkeypatch):
 def test_a_head_that_is_too_long_or_no_http_is_refused(monkeypatch):
     for head in (b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000, b"\x16\x03\x01 hello\r\n\r\n"):
         assert asyncio.run(answered([head], 5.0, monkeypatch)).startswith(b"HTTP/1.1 4")
+
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "lengths", [b"Content-Length: 5\r\n" + CHUNKED, CHUNKED + b"Content-Length: 5\r\n", CHUNKED * 2]
+)
+def test_a_length_that_is_told_in_two_ways_is_refused_and_nothing_more_is_read(monkeypatch, lengths):
+    smuggled = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    request = b"POST / HTTP/1.1\r\nHost: a\r\n" + lengths + b"\r\n0\r\n\r\n" + smuggled
+    found = asyncio.run(answered([request], 5.0, monkeypatch))
+    assert (found.startswith(b"HTTP/1.1 400"), found.count(b"HTTP/1.1 ")) == (True, 1)
+    assert b"connection: close" in found.lower()
+
+
+def test_a_length_that_is_told_once_is_taken(monkeypatch):
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    assert b"204" in asyncio.run(answered([head + CHUNKED + b"\r\n0\r\n\r\n"], 5.0, monkeypatch))
 
 
 def test_the_server_of_ours_is_the_one_that_is_used():

@@ -263,8 +263,13 @@ class Forgetful(files.System):
     def rename(self, old: Path, new: Path) -> None:
         self.begin(Operation("rename", new))
         super().rename(old, new)
-        folder = self._folder(old.parent)
-        folder.change(old.name, new.name, folder.names[old.name])
+        source, target = self._folder(old.parent), self._folder(new.parent)
+        node = source.names[old.name]
+        if source is target:
+            source.change(old.name, new.name, node)
+        else:
+            target.change(None, new.name, node)
+            source.change(old.name, None, node)
 
     def unlink(self, path: Path) -> None:
         self._remove("unlink", path, super().unlink)

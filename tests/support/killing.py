@@ -53,6 +53,7 @@ from support.disks import Unsynced
 from support.evidence import Evidence
 from support.load import MEGABYTE, loaded, short_of_memory
 from support.oracle import Oracle, Request, Values, plain_slots_sum
+from support.vaults import ANYTHING
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 KILLS_A_LIFE = 25  # then comes another vault: ledgers grow, and a first training is worth a few kills, too
@@ -126,8 +127,9 @@ class Life:
         """Ask the vault for what the request says, and look at the answer."""
         kind = request.kind
         if vault is None or kind == "train":
+            anew = {} if vault is None else {"replace": True} | ANYTHING
             described = {"target": "y", "id": "who", "model": self.oracle.model}
-            return Vault.create(self.path, request.table, **described, replace=vault is not None)
+            return Vault.create(self.path, request.table, **described, **anew)
         if kind == "predict":
             X = request.columns[0]
             check(np.array_equal(vault.predict(X), self.oracle.predict(X)), "a prediction is another model's")

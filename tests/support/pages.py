@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 ORIGIN = "http://localhost"
-PLACES = ("/", "/requests", "/erase", "/holds", "/verify", "/receipt")
+PLACES = ("/", "/requests", "/erase", "/matters", "/verify", "/receipt")
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"}
 
 

@@ -36,9 +36,10 @@ ONCE, LASTING, SHORT, STOP, TORN = range(5)  # as in faults.c
 NEEDS_ROOM = ("create", "mkdir", "rename", "write", "sync", "close")
 SHAPE = ("--shards", "4", "--rate", "2", "--features", "identity", "--alpha", "0.001")
 TRAIN = ("--target", "y", "--id-column", "who", *SHAPE)
+ANYTHING = ("--new-schema", "--fewer-rows", "--accept-worse")
 WORDS = {
     "create": ("train", "first", *TRAIN, "--seed", "0"),
-    "replace": ("train", "new", *TRAIN, "--seed", "1", "--replace", "--skip-erased"),
+    "replace": ("train", "new", *TRAIN, "--seed", "1", "--replace", "--skip-erased", *ANYTHING),
     "add": ("add", "more"),
     "rectify": ("rectify", "righter"),
     "unlearn": ("unlearn", "--id", "0", "--id", "9"),

@@ -31,7 +31,8 @@ class Served:
     """A process that serves a vault; its log is kept."""
 
     def __init__(self, vault, *options):
-        command = [sys.executable, "-m", "expunge", "serve", "--vault", str(vault), "--port", "0", *options]
+        drain = () if "--drain" in options else ("--drain", "0s")  # nobody balances a load here
+        command = [sys.executable, "-m", "expunge", "serve", "--vault", str(vault), "--port", "0", *drain, *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self.lines, self._ready = [], threading.Event()
         self.port = None

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import count
@@ -39,6 +39,7 @@ from support.disks import Crash, used
 from support.faulty import Fault, Faulty
 from support.forgetful import Operation, plant
 from support.oracle import Oracle, Request, plain_slots_sum
+from support.vaults import ANYTHING
 
 NAME = "small.vault"
 EVERYBODY = range(60)  # no id is outside
@@ -132,6 +133,7 @@ class World:
         vault, oracle = self.create(trained), Oracle.of(self.model(0))
         self.oracles = {"nothing": oracle}
         shutil.copytree(trained / NAME, self.place / "first")
+        vault.backup(self.place / "first backup")
         for name in ("first", "gone", "second", "right"):
             if name != "first":
                 self.requests[name].ask(vault)
@@ -147,6 +149,12 @@ class World:
             shutil.copytree(self.place / scene, self.place / old, ignore=shutil.ignore_patterns(NAME))
             shutil.copytree(self.place / "first", self.place / old / NAME)
             self.oracles[old] = self.oracles[scene]
+        alone, ledger = self.place / "backup", self.place / "backup and ledger"
+        alone.mkdir()
+        vault.backup(alone / "saved", with_key=True)
+        shutil.copytree(trained, ledger, ignore=shutil.ignore_patterns(NAME))
+        shutil.copytree(self.place / "first backup", ledger / "saved")
+        self.oracles |= {"backup": oracle, "backup and ledger": oracle}
 
     def create(self, root: Path, name: str = "first", *, seed: int = 0, **options: Any) -> Vault:
         data = self.requests[name].table
@@ -180,7 +188,7 @@ class Command:
     repeats: bool = True  # whether to ask again for what was done is fine, and changes nothing
 
     def before(self, world: World) -> State:
-        if self.scene == "nothing":
+        if not (world.place / self.scene / NAME).exists():
             return NOTHING
         if self.scene in OLD_COPIES.values() or self.meanwhile:  # that copy, or what is open, never counts again
             return self.after(world)
@@ -235,7 +243,7 @@ COMMANDS = [
     ),
     Command(
         "replace",
-        lambda world, root, _: world.create(root, "new", seed=1, replace=True, skip_erased=True),
+        lambda world, root, _: world.create(root, "new", seed=1, replace=True, skip_erased=True, **ANYTHING),
         _replaced,
         opens=False,
     ),
@@ -275,6 +283,34 @@ COMMANDS = [
         meanwhile=lambda root: Vault.open(root / NAME).unlearn([0, 9]),
     ),
     Command("verify", lambda _, __, vault: vault.verify()),
+]
+COPIES = [
+    Command("clone", lambda _, root, vault: vault.clone(root / "other.vault"), repeats=False),
+    Command("backup", lambda _, root, vault: vault.backup(root / "copy"), repeats=False),
+    Command(
+        "restore without a ledger",
+        lambda _, root, __: Vault.restore(root / "saved", root / NAME, erased=[0, 9, 55]),
+        lambda world, oracle: replace(after := oracle.after(world.requests["both"]), erased={**after.erased, 55: 6}),
+        scene="backup",
+        opens=False,
+        repeats=False,
+    ),
+    Command(
+        "restore a list without a ledger",
+        _listed(lambda _, root, __: Vault.restore(root / "saved", root / NAME, erased=[0, 9])),
+        _after("both"),
+        scene="backup",
+        opens=False,
+        repeats=False,
+    ),
+    Command(
+        "restore beside the ledger",
+        lambda _, root, __: Vault.restore(root / "saved", root / NAME),
+        lambda _, oracle: oracle.without([6, 20, 21]),
+        scene="backup and ledger",
+        opens=False,
+        repeats=False,
+    ),
 ]
 REQUESTS = [command for command in COMMANDS if command.name not in ("open", "predict", "verify")]
 

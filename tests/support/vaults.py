@@ -10,7 +10,8 @@ from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Vault
 from expunge.vault.disk.people import hashed
 
-BESIDE = (".ledger", ".key", ".pub", ".certificates", ".leaves", ".lists")
+ANYTHING = {"new_schema": True, "fewer_rows": True, "accept_worse": True}  # with replace: whatever comes is learned
+BESIDE = (".ledger", ".key", ".pub", ".certificates", ".leaves", ".lists", ".index")
 
 
 def small(**changes):
@@ -40,8 +41,10 @@ def random_table(ids, seed=0, columns=2):
 
 
 def made(path, data=None, **changes):
-    """A vault of a table, by default one of 20 people with 30 rows."""
+    """A vault of a table, by default one of 20 people with 30 rows; random tables replace each other unasked."""
     data = random_table(people()) if data is None else data
+    if changes.get("replace"):
+        changes = ANYTHING | changes
     return Vault.create(path, data, **{"target": "y", "id": "who", "model": small()} | changes)
 
 

@@ -1,5 +1,6 @@
 """The audit finds what an opened vault would not: everything here passes its checksums, and yet does not fit."""
 
+import json
 import os
 from dataclasses import replace
 
@@ -8,7 +9,10 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault, audit
+from expunge.vault.certificates import base64url
 from expunge.vault.disk.people import NOBODY
+from expunge.vault.ledger.ledger import Ledger
+from expunge.vault.ledger.records import START
 
 from support.tampering import records, rewrite
 from support.vaults import duplicate, made
@@ -162,11 +166,76 @@ def test_requests_that_wait_for_the_key_are_counted(original, tmp_path):
     assert details["certificates"] == "3 signatures fit; 1 wait for the signing key"
 
 
-def test_certificates_that_were_removed_or_changed_where_people_take_them_are_told(vault):
+def test_a_certificate_file_that_is_missing_is_a_note(vault):
     vault.certificate_path(1).unlink()
-    vault.certificate_path(2).write_text("another")
-    details = {check.name: check.detail for check in vault.verify().checks}
-    assert details["certificates"].startswith("3 signatures fit; 2 of their files are missing from ")
+    verdict = vault.verify()
+    details = {check.name: check.detail for check in verdict.checks}
+    assert verdict.ok
+    assert details["certificates"].startswith("3 signatures fit; 1 of their files are missing from ")
+
+
+def other_payload(text):
+    head, payload, signature = text.split(".")
+    said = json.loads(base64url.decoded(payload)) | {"rows": 1000}
+    return f"{head}.{base64url.encoded(json.dumps(said).encode())}.{signature}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda vault: vault.certificate_path(2).write_text("another"),
+        lambda vault: vault.certificate_path(2).write_text(""),
+        lambda vault: vault.certificate_path(2).write_text(other_payload(vault.certificate(2))),
+        lambda vault: vault.certificate_path(2).write_text(vault.certificate(3)[:-4] + "AAAA"),
+        lambda vault: vault.certificate_path(7).write_text(other_payload(vault.certificate(2))),
+        lambda vault: vault.certificate_path(2).write_text(vault.certificate(3) + "\n"),
+        lambda vault: vault.certificate_path(2).write_text(vault.head()),
+        lambda vault: vault.certificate_path(7).write_text(vault.certificate(3) + "\n"),
+        lambda vault: (vault.places.certificates / "mine.jws").write_text("another"),
+        lambda vault: (vault.certificate_path(2).unlink(), vault.certificate_path(2).mkdir()),
+    ],
+    ids=["text", "empty", "payload", "signature", "number", "swapped", "head", "copied", "name", "folder"],
+)
+def test_a_certificate_file_that_was_changed_or_is_foreign_fails_the_audit(vault, change):
+    change(vault)
+    wrong = {check.name: check.detail for check in vault.verify().checks if not check.ok}
+    assert list(wrong) == ["certificates"]
+    assert "was changed, or is no certificate of this vault" in wrong["certificates"]
+
+
+def test_a_certificate_of_another_vault_among_ours_fails_the_audit(vault, tmp_path):
+    other = made(tmp_path / "other.vault")
+    vault.certificate_path(4).write_text(other.certificate(1))
+    assert not vault.verify().ok
+
+
+def test_a_copy_of_a_certificate_a_head_and_other_files_are_harmless(vault):
+    folder = vault.places.certificates
+    (folder / "copy.jws").write_text(vault.certificate(2) + "\n")
+    (folder / "head.jws").write_text(vault.head())
+    (folder / "README").write_text("certificates of the vault")
+    assert vault.verify().ok
+
+
+def test_a_certificate_comes_from_the_ledger_and_not_from_its_file(vault):
+    text = vault.certificate(2)
+    assert vault.certificate_path(2).read_text().strip() == text
+    vault.certificate_path(2).write_text(other_payload(text))
+    assert vault.certificate(2) == text
+    receipt = vault.unlearn("person-3")
+    assert (receipt.certificate, receipt.path) == (text, None)
+    assert vault.certificate(99) is None
+
+
+def test_a_certificate_that_was_changed_in_the_ledger_is_not_handed_out(vault):
+    def swapped(bodies):
+        signed = [body for body in bodies if body["kind"] == "signature"]
+        signed[-2]["certificate"] = other_payload(signed[-2]["certificate"])
+        return bodies
+
+    rewritten(vault, swapped)
+    with pytest.raises(InvalidFile, match="was changed: no certificate of request 2"):
+        vault.certificate(2)
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1 + 1e-9, "differ by at most 1e-09"), (1.001, None)])
@@ -182,6 +251,18 @@ def test_weights_of_another_machine_may_differ_in_their_last_digits_only(vault, 
     with writer.ledger.locked(0):
         details = {check.name: check.detail for check in audit.verify(writer, lambda *_: None).checks}
     assert expected in details["model"]
+
+
+def test_the_ledger_is_never_read_whole_into_memory(vault, monkeypatch):
+    head, read = vault.head(), Ledger.read
+
+    def refused(ledger, after=START):
+        assert after != START
+        return read(ledger, after)
+
+    monkeypatch.setattr(Ledger, "read", refused)
+    for asked in (vault, Vault.open(vault.places.vault, read_only=True)):
+        assert asked.verify(head=head).ok
 
 
 def test_an_older_ledger_is_refused_by_what_it_is(vault):

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput
-from expunge.vault.tables.cells.encode import encode
+from expunge.vault.tables.batches import encode
 from expunge.vault.tables.kinds import Category, Date, Number
 from expunge.vault.tables.reading import read_blocks
 from expunge.vault.tables.schema import Schema

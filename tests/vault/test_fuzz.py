@@ -20,7 +20,7 @@ import pytest
 from expunge import CodedRegressor, Powers, RandomFourier
 from expunge.errors import ExpungeError, InvalidFile, InvalidInput, InvalidSetting
 from expunge.vault import Vault
-from expunge.vault.looking import glance
+from expunge.vault.status import glance
 from expunge.vault.tables.proposal import propose
 from expunge.vault.tables.proposal.plain import plain_schema
 from expunge.vault.tables.reading import read_blocks

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidCertificate, VerificationFailed
-from expunge.vault.certificates.heads import check_head, head_payload, newest_request
+from expunge.vault.certificates.heads import check_head, head_payload
 from expunge.vault.ledger.records import START, compose, header, parse
 
 VAULT, OTHER = "0a4f7a6e-7f2c-4a55-9d1c-5f0c3c1d2e3f", "1b4f7a6e-7f2c-4a55-9d1c-5f0c3c1d2e3f"
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
 
-CALLER = {"reference": "", "actor": "", "in_certificate": False}
+CALLER = {"callers": [], "in_certificate": False}
 DONE = {"commitment": "0" * 64, "schema": "0" * 64, "software": "expunge 1", "fold_case": False}
 
 
@@ -31,7 +31,8 @@ def ledger(marks, vault=VAULT):
 
 
 def head_of(records, vault=VAULT):
-    return json.loads(head_payload(vault, records[-1].end, len(records), newest_request(records), NOW))
+    newest = max((record.request for record in records if record.is_request), default=0)
+    return json.loads(head_payload(vault, records[-1].end, len(records), newest, NOW))
 
 
 MARKS = st.lists(st.integers(0, 9), min_size=1, max_size=6)

@@ -9,18 +9,20 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from expunge.errors import ErasedId, InvalidInput, InvalidSetting
+from expunge.errors import CountedInput, ErasedId, InvalidInput, InvalidSetting
 from expunge.vault import Vault
 from expunge.vault.tables import Schema, id_bytes
 
 from support.sampling import examples
-from support.vaults import duplicate, made, random_table, small
+from support.vaults import ANYTHING, duplicate, made, random_table, small
 
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x110000))))
 LETTERS = "aAeEiIoOuUsSzZ1 ßſıİÅÅΩΩσςΣﬁǰ한각\u1100\u1161\u11a8"
 MARKS = "\u0301\u0308\u0323\u0307\u030a\u0345\u030c\u0327"
-TEXTS = st.text(st.sampled_from(LETTERS + MARKS), min_size=1, max_size=6) | st.text(
-    st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
-)
+TEXTS = (
+    st.text(st.sampled_from(LETTERS + MARKS), min_size=1, max_size=6)
+    | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+).filter(str.strip)
 FORMS = ("NFC", "NFD")
 FOLDING = 'id = "who"\ntarget = "y"\nfold_case = true\n[columns.y]\nkind = "number"\n[columns.x0]\nkind = "number"\n'
 
@@ -46,7 +48,7 @@ def columns(texts):
 @example("\u212b", "A\u030a")
 @example("a\u0323\u0307", "a\u0307\u0323")
 def test_two_ids_are_the_same_bytes_exactly_if_they_are_canonically_equivalent(one, other):
-    same = unicodedata.normalize("NFD", one) == unicodedata.normalize("NFD", other)
+    same = unicodedata.normalize("NFD", one.strip()) == unicodedata.normalize("NFD", other.strip())
     assert (id_bytes(one) == id_bytes(other)) == same
     for texts in (written(one), written(other)):
         for ids in columns(texts):
@@ -62,11 +64,27 @@ def test_two_ids_are_the_same_bytes_exactly_if_they_are_canonically_equivalent(o
 @example("\u01f0", "J\u030c")
 def test_folded_ids_are_the_same_exactly_if_they_match_without_case(one, other):
     def matched(text):  # "canonical caseless matching", definition D145 of the Unicode standard
-        return unicodedata.normalize("NFD", unicodedata.normalize("NFD", text).casefold())
+        return unicodedata.normalize("NFD", unicodedata.normalize("NFD", text.strip()).casefold())
 
     assert (id_bytes(one, fold_case=True) == id_bytes(other, fold_case=True)) == (matched(one) == matched(other))
     if one.isascii():
-        assert id_bytes(one, fold_case=True) == [one.lower().encode()]
+        assert id_bytes(one, fold_case=True) == [one.strip().lower().encode()]
+
+
+@given(TEXTS, st.text(st.sampled_from(BLANKS), max_size=3), st.text(st.sampled_from(BLANKS), max_size=3))
+def test_blanks_around_an_id_do_not_count_wherever_it_comes_from(text, before, after):
+    for ids in columns([before + text + after, text]):
+        assert id_bytes(ids) == id_bytes([text, text])
+
+
+@given(st.lists(st.text(st.sampled_from(BLANKS), max_size=3), min_size=1, max_size=3))
+def test_an_id_of_blanks_alone_is_refused_by_its_place(blanks):
+    with pytest.raises(InvalidInput):
+        id_bytes(blanks)
+    with pytest.raises(CountedInput, match=rf"rows without an id: {len(blanks)} in ids \(of {len(blanks) + 1} rows\)"):
+        id_bytes(pa.array(["a", *blanks]))
+    with pytest.raises(InvalidInput, match=r"ids that are empty or only blanks: 1 of 3, at position 2"):
+        id_bytes(["a", "\u3000", "b"])
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +97,7 @@ def trained(tmp_path_factory):
 @example("Zo\xeb", None)
 def test_every_request_knows_a_person_by_every_form_of_the_id(trained, tmp_path_factory, text, data):
     forms = iter(written(text) * 16 if data is None else data.draw(st.permutations(written(text) * 16)))
-    assume(not text.replace(".", "").isdecimal())
+    assume(not text.strip().replace(".", "").isdecimal())
     vault = Vault.open(duplicate(trained, tmp_path_factory.mktemp("copy")))
     vault.add(random_table([next(forms), next(forms)], seed=1))
     assert vault.holds(next(forms))[0].rows == 2
@@ -91,6 +109,16 @@ def test_every_request_knows_a_person_by_every_form_of_the_id(trained, tmp_path_
             request(random_table([next(forms)], seed=3))
     vault.readmit(next(forms))
     assert vault.add(random_table([next(forms)], seed=3)).people == 1
+
+
+def test_whoever_was_erased_does_not_come_back_with_a_blank(tmp_path):
+    vault = made(tmp_path / "v.vault", random_table([" 4711", "4712\t", "4713", "4714", "4715"]))
+    assert vault.unlearn("4711").people == 1
+    assert vault.unlearn(["\u30004712 "]).people == 1
+    for text in ("4711", "4712", "4712 "):
+        with pytest.raises(ErasedId):
+            vault.add(random_table([f" {text}"], seed=3))
+        assert vault.holds(text)[0].state == "erased"
 
 
 def folding(path, ids=("Anna", "bob", "Cleo", "dora", "\xc9va"), **options):
@@ -121,7 +149,9 @@ def test_training_anew_with_other_rules_for_ids_is_refused(tmp_path):
     with pytest.raises(InvalidSetting, match="fold_case = true.*erased could come back"):
         Vault.create(vault.places.vault, data, target="y", id="who", model=small(), replace=True)
     with pytest.raises(ErasedId):
-        Vault.create(vault.places.vault, data, target="y", id="who", model=small(), replace=True, fold_case=True)
+        Vault.create(
+            vault.places.vault, data, target="y", id="who", model=small(), replace=True, fold_case=True, **ANYTHING
+        )
     plain = made(tmp_path / "plain.vault")
     with pytest.raises(InvalidSetting, match="without fold_case.*erased could come back"):
         folding(plain.places.vault, replace=True)

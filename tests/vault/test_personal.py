@@ -22,7 +22,8 @@ KEY, STRANGER = SigningKey.generate(), SigningKey.generate()
 KEYS = [KEY.public]
 PEOPLE = [f"person-{k}" for k in range(5)]
 
-text_ids = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+# Ids as a vault knows them: blanks at their ends do not count.
+text_ids = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20).map(str.strip).filter(bool)
 crowds = st.lists(text_ids, min_size=1, max_size=12, unique_by=as_bytes)
 
 
@@ -54,9 +55,9 @@ def test_a_receipt_fits_its_person_and_nobody_else(people):
         assert PersonalReceipt.from_json(receipt.to_json()) == receipt
         assert PersonalReceipt.from_json(receipt.to_json().encode()) == receipt
         payload = checked_receipt(receipt, person, KEYS)
-        assert payload == checked(receipt.certificate, KEYS)
+        assert payload == checked_receipt(receipt, f" {person}\t", KEYS) == checked(receipt.certificate, KEYS)
         assert payload["people"] == len(people)
-        for other in {*people, person + " ", "somebody else"} - {person}:
+        for other in {*people, person + " x", "somebody else"} - {person}:
             assert "not a receipt for this id" in refused(receipt, other)
 
 
@@ -77,12 +78,12 @@ def _decoded(part):
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-def test_ids_are_compared_in_nfc_and_nothing_else_is_changed():
+def test_ids_are_compared_in_nfc_and_without_blanks_at_their_ends_and_nothing_else_is_changed():
     composed, split = "Zo\u00eb", "Zoe\u0308"
     [receipt] = receipts(KEY, [composed])
-    for person in (composed, split):
+    for person in (composed, split, "Zo\u00eb ", " Zo\u00eb"):
         checked_receipt(receipt, person, KEYS)
-    for other in ("zo\u00eb", "Zo\u00eb ", " Zo\u00eb", "Zoe"):
+    for other in ("zo\u00eb", "Zo \u00eb", "Zoe"):
         refused(receipt, other)
 
 

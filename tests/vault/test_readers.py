@@ -15,7 +15,7 @@ from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.certificates.notary import Notary
 from expunge.vault.disk.folder import Folder
-from expunge.vault.looking import glance
+from expunge.vault.status import glance
 from expunge.vault.writer import Writer
 
 from support.disks import Crash, Ending, Unsynced, ended_at, used

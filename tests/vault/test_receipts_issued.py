@@ -120,7 +120,7 @@ def test_a_certificate_that_was_forged_in_the_ledger_is_not_handed_out(vault):
     said = [dict(record.body) for record in records(path)]
     for certificate in ("a.b.c", forged):
         rewrite(path, [*said, {"kind": "signature", "request": 2, "certificate": certificate}])
-        with pytest.raises(InvalidFile, match="was changed: no receipt of request 2"):
+        with pytest.raises(InvalidFile, match="was changed: "):
             Vault.open(path).personal_receipts(["person-1"])
 
 

@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile, InvalidSetting
-from expunge.vault.tables.cells.encode import encode
+from expunge.vault.tables.batches import encode
 from expunge.vault.tables.kinds import Boolean, Category, Date, Ignore, Number
 from expunge.vault.tables.proposal import toml
 from expunge.vault.tables.reading import read_blocks

@@ -44,7 +44,7 @@ LIES = [
     ("unlearn", "people", 700),
     ("unlearn", "receipts", "0" * 64),
     ("unlearn", "time", "2020-01-01T00:00:00+00:00"),
-    ("unlearn", "reference", "all backups were destroyed"),
+    ("unlearn", "callers", [{"job": "", "reference": "all backups were destroyed", "actor": "", "despite_hold": ""}]),
     ("unlearn", "in_certificate", True),
 ]
 

@@ -14,7 +14,7 @@ from expunge.errors import InvalidInput, VaultBusy
 from expunge.vault import Vault
 from expunge.vault.tables.proposal import propose
 
-from support.vaults import duplicate, made, people, random_table, small
+from support.vaults import ANYTHING, duplicate, made, people, random_table, small
 
 ROWS = 12
 PROBE = random_table([f"probe-{k}" for k in range(ROWS)], seed=5).drop(["y"])
@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
 def other_columns(vault):
     """Another request: the vault learns another table, with another order of the columns and one column less."""
     data = random_table(people(), seed=3)
-    Vault.create(vault.places.vault, data.select(["y", "who", "x1"]), target="y", id="who", replace=True)
+    Vault.create(vault.places.vault, data.select(["y", "who", "x1"]), target="y", id="who", replace=True, **ANYTHING)
 
 
 REQUESTS = {"unlearn": lambda vault: vault.unlearn(["person-3"]), "replace": other_columns}

@@ -9,7 +9,7 @@ import sys
 from types import FrameType
 
 _LOG = "interrupted; run expunge log to see what was carried out"
-REQUESTS = ("train", "unlearn", "rectify", "add", "readmit", "rebound")
+REQUESTS = ("train", "unlearn", "rectify", "add", "readmit", "rebound", "clone")
 
 
 def entry() -> None:

@@ -30,17 +30,24 @@ def _add_file(added: Parser) -> None:
 def add(args: Namespace) -> None:
     """Let e-mail addresses lead to ids; they are kept as keyed hashes, and the ids sealed."""
     from ..server.aliases import Aliases
+    from ..server.audit import COMMAND_LINE, AuditTrail
     from ..server.database import Database, queue_path
 
     pairs, vault = _pairs(args.file), opened(args)
-    aliases = Aliases(vault, Database(queue_path(vault.places.vault)))
-    moved = aliases.add(pairs)
+    database = Database(queue_path(vault.places.vault))
+    aliases = Aliases(vault, database)
+    with database.writing():
+        added = aliases.add(pairs)
+        AuditTrail(database).record("aliases.added", actor=COMMAND_LINE, read=len(pairs), moved=added.moved)
     if args.json:
-        terminal.say_json({"read": len(pairs), "moved": moved, "aliases": aliases.count()})
+        counts = {"moved": added.moved, "erased": added.erased, "aliases": aliases.count()}
+        terminal.say_json({"read": len(pairs), **counts})
         return
     terminal.say(f"read: {terminal.counted(len(pairs), 'address', 'addresses')}; known: {aliases.count()}")
-    if moved:
-        terminal.note(f"{terminal.counted(moved, 'address', 'addresses')} led to another id before")
+    if added.moved:
+        terminal.note(f"{terminal.counted(added.moved, 'address', 'addresses')} led to another id before")
+    if added.erased:
+        terminal.note(f"{terminal.counted(added.erased, 'address', 'addresses')} left out: the person is erased")
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:

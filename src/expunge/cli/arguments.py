@@ -26,13 +26,29 @@ class UsageError(Exception):
     exit_code = 2
 
 
+class StoreOnce(argparse.Action):
+    """Store a value, and refuse an option that is given twice: argparse would silently take the last."""
+
+    def __call__(self, parser: Any, namespace: Namespace, values: Any, option_string: str | None = None) -> None:
+        if option_string is not None and self in parser.given:
+            raise argparse.ArgumentError(self, "given more than once; it takes one value")
+        parser.given.add(self)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser that knows no abbreviations, takes values that begin with a dash, and raises what is wrong."""
+    """A parser that knows no abbreviations, takes values that begin with a dash, and raises what is wrong.
+
+    An option with a value may be given once, unless its action is "append".
+    """
 
     fill: "Fill | None" = None  # adds the options as soon as they are needed: most commands are not the one that is run
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+        self.given = set[argparse.Action]()  # in the command line that is being read
+        for name in (None, "store"):
+            self.register("action", name, StoreOnce)
         self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)", re.IGNORECASE)  # -1e5 and -7x are values, too
 
     def error(self, message: str) -> NoReturn:
@@ -54,6 +70,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.complete()
+        self.given.clear()
         known, rest = super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
         if rest:  # said here, where the command is known
             self.error(f"unrecognized arguments: {_named(rest)}")
@@ -116,6 +133,17 @@ def add_data(parser: Parser) -> None:
     """The table. Words stay text: a path would lose a slash of s3://."""
     text = "CSV, Parquet or Arrow: files, globs, folders or URIs such as s3://bucket/folder."
     parser.add_argument("data", metavar="DATA", nargs="+", help=text)
+
+
+def add_hosts(added: Parser) -> None:
+    """Add the option for hosts that webhooks may reach at private addresses."""
+    added.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="A host that may be posted to although its address is private; may repeat.",
+    )
 
 
 def add_vault(parser: Parser) -> None:
@@ -205,7 +233,7 @@ def add_ids(parser: Parser) -> None:
         "--ids-from",
         metavar="FILE",
         type=Path,
-        help="A file with one id per line, taken as written, blanks too; - reads standard input.",
+        help="A file with one id per line, in UTF-8; - reads standard input.",
     )
 
 
@@ -256,6 +284,17 @@ def seconds(text: str) -> float:
     return number
 
 
+def share(text: str) -> float:
+    """Read a share from 0 to 1, as a number or in per cent; 5 would be 500 %, which nobody means."""
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ArgumentTypeError(f"must be a share from 0 to 1, such as 0.05 or 5%, got {text!r}")
+    return number
+
+
 def ids(args: Namespace) -> list[str]:
     """The ids of options and of a file, in the order given."""
     from ..errors import InvalidInput
@@ -269,8 +308,9 @@ def ids(args: Namespace) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file or of standard input, but for empty ones; nothing else ends a line, or is taken off it."""
+    """The ids in a file or on standard input, one per line."""
     from ..errors import InvalidInput
+    from ..vault.tables import id_lines
 
     if str(path) != "-":
         data = path.read_bytes()
@@ -279,15 +319,11 @@ def _lines(path: Path) -> list[str]:
     else:
         data = sys.stdin.buffer.read()
     try:
-        text = data.decode("utf-8-sig")
+        return id_lines(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InvalidInput(f"{path}: not UTF-8 text; give one id per line, in UTF-8") from None
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    if odd := sum(not line.isprintable() or line.strip() != line for line in lines):
-        how = "begins or ends with a blank or has a control character"
-        many = "begin or end with a blank or have a control character"
-        terminal.note(f"{terminal.counted(odd, f'id {how}: it is', f'ids {many}: they are')} taken as written")
-    return list(filter(None, lines))
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
 
 
 def id_column(args: Namespace) -> str | None:

@@ -50,7 +50,7 @@ def _add_head(added: Parser) -> None:
 
 
 def _add_file(added: Parser) -> None:
-    added.add_argument("file", metavar="FILE", type=Path, help="A certificate or a head.")
+    added.add_argument("file", metavar="FILE", type=Path, help="A certificate, a head or a report.")
 
 
 def key(args: Namespace) -> None:
@@ -91,7 +91,7 @@ def head(args: Namespace) -> None:
 
 
 def show(args: Namespace) -> None:
-    """Show what a certificate or a head says, without checking who signed it."""
+    """Show what a certificate, head or report says, without checking who signed it."""
     from ..vault.certificates import jws
 
     proofs.check_no_receipt(args.file)
@@ -101,7 +101,7 @@ def show(args: Namespace) -> None:
 
 
 def check(args: Namespace) -> None:
-    """Check the signature of a certificate or a head, or what a receipt proves to the person with an id; offline."""
+    """Check the signature of a certificate, head or report, or what a receipt proves about an id; offline."""
     if (args.file is None) == (args.receipt is None):
         raise UsageError("name one file: a certificate, or a receipt with --receipt")
     if args.file is not None:
@@ -138,7 +138,7 @@ def _say_payload(payload: Mapping[str, Any], args: Namespace) -> None:
     lines = []
     for name, value in payload.items():
         first, *rest = value if isinstance(value, list) and value else [value]
-        lines += [(name.replace("_", " "), _plain(name, first)), *(("", str(one)) for one in rest)]
+        lines += [(name.replace("_", " "), _plain(name, first)), *(("", _plain(name, one)) for one in rest)]
     return terminal.say(terminal.table(lines))
 
 
@@ -149,4 +149,8 @@ def _plain(name: str, value: object) -> str:
 
         with suppress(OverflowError, ValueError, OSError):
             return datetime.fromtimestamp(value, UTC).isoformat()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "checks" and isinstance(value, dict):
+        return f"{'ok' if value.get('ok') is True else 'WRONG'} {value.get('name')}: {value.get('detail')}"
     return str(value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import terminal
 from .arguments import Parser, UsageError, add_attest, add_ids, add_key, add_vault, command, ids, opened, whole
+from .receipts import similar_hint
 from .terminal import counted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def receipts(args: Namespace) -> None:
     """Write the receipts of people again; nothing is changed."""
     wanted, unknown, vault, handed = ids(args), list[str](), opened(args), Handed(args)
     if args.attest_unknown:
-        wanted, unknown = told_apart(vault, wanted)
+        wanted, unknown, handed.similar = told_apart(vault, wanted)
     if wanted:
         handed.hand(lambda: vault.personal_receipts(wanted, request=args.request), lost=False)
     if unknown:
@@ -43,11 +44,14 @@ def receipts(args: Namespace) -> None:
     handed.show(args)
 
 
-def told_apart(vault: "Vault", wanted: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The ids that a vault holds or has erased, and those that it does not know, each once."""
+def told_apart(vault: "Vault", wanted: Sequence[str]) -> tuple[list[str], list[str], int]:
+    """The ids that a vault holds or has erased, and those that it does not know, each once.
+
+    The third part is for how many of the unknown ids it has a similar one.
+    """
     held = dict(zip(wanted, vault.holds(wanted), strict=True))
     known, unknown = ([one for one in held if (held[one].state == _UNKNOWN) is state] for state in (False, True))
-    return known, unknown
+    return known, unknown, sum(holding.similar for holding in held.values())
 
 
 class Written(NamedTuple):
@@ -64,6 +68,7 @@ class Handed:
     def __init__(self, args: Namespace) -> None:
         self._folder: Path | None = args.receipts
         self._written, self.problem = list[Written](), ""
+        self.similar = 0  # unknown ids of which a similar one is in the vault
         attests = getattr(args, "attest_unknown", False)
         self._again = "expunge receipts --attest-unknown" if attests else "expunge receipts"
         if self._folder is not None:  # before anything is changed: a folder that cannot be loses no answer then
@@ -108,8 +113,8 @@ class Handed:
         where = terminal.escaped(str(self._folder))
         unknown = [one for one in self._written if one.kind == _UNKNOWN]
         known = [one for one in self._written if one.kind != _UNKNOWN]
-        one = f"id is not in the vault: a signed statement in {where} says so, nothing of it was erased"
-        many = f"ids are not in the vault: signed statements in {where} say so, nothing of them was erased"
+        one = f"id is not known here: a signed statement in {where} says so, nothing of it was erased"
+        many = f"ids are not known here: signed statements in {where} say so, nothing of them was erased"
         return [*_listed(known, f"receipt in {where}", f"receipts in {where}"), *_listed(unknown, one, many)]
 
     def show(self, args: Namespace, *first: str, **fields: Any) -> None:
@@ -117,7 +122,7 @@ class Handed:
         if args.json:
             terminal.say_json(fields | self.fields())
         else:
-            terminal.say("\n".join([*first, *self.lines()]))
+            terminal.say("\n".join([*first, *self.lines(), *similar_hint(self.similar)]))
 
 
 def _listed(written: Sequence[Written], one: str, many: str) -> list[str]:

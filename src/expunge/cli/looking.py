@@ -1,8 +1,10 @@
 """``expunge predict``, ``status`` and the other commands that only look."""
 
+import os
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from .arguments import (
     add_id_column,
     add_ids,
     add_json,
+    add_key,
     add_read_only,
     add_targets,
     add_vault,
@@ -27,7 +30,7 @@ from .clusters import add_cluster, cluster
 from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..vault import Anchor, Evaluation, Holding
+    from ..vault import Anchor, Evaluation, Holding, Verdict
     from .arguments import Commands
 
 
@@ -38,7 +41,8 @@ def register(commands: "Commands") -> None:
     command(commands, find, add_ids, add_read_only, add_vault)
     command(commands, status, add_read_only, add_vault)
     command(commands, log, add_read_only, add_vault)
-    command(commands, verify, _add_head, add_read_only, add_cluster, add_vault)
+    command(commands, audit, add_read_only, add_vault)
+    command(commands, verify, _add_head, _add_report, add_key, add_read_only, add_cluster, add_vault)
     command(commands, schema, add_data, add_targets, add_id_column, _add_people, add_json)
 
 
@@ -71,6 +75,13 @@ def _add_head(added: Parser) -> None:
     added.add_argument("--head-timestamp", metavar="FILE", type=Path, help="The timestamp of the head.")
     text = "The certificates (PEM) below which the timestamp authority must be."
     added.add_argument("--tsa-roots", metavar="FILE", type=Path, help=text)
+
+
+def _add_report(added: Parser) -> None:
+    text = "Sign what was found, also if something is wrong, and write it to a new file."
+    added.add_argument("--report", metavar="FILE", type=Path, help=text)
+    text = "Who verifies, for the report and the service's history; default: the user of this process."
+    added.add_argument("--actor", metavar="TEXT", default="", help=text)
 
 
 def _anchor(args: Namespace) -> "Anchor | None":
@@ -140,7 +151,7 @@ def _scores(found: "Evaluation") -> Iterator[str]:
 
 
 def find(args: Namespace) -> int:
-    """Say for each id whether it is in the vault, erased or unknown; ends with exit code 4 unless all are there."""
+    """Say for each id whether it is in the vault, erased or not known; ends with exit code 4 unless all are there."""
     from dataclasses import asdict
 
     from ..errors import UnknownId
@@ -150,12 +161,19 @@ def find(args: Namespace) -> int:
     if args.json:
         terminal.say_json([{"id": one} | asdict(holding) for one, holding in zip(wanted, found, strict=True)])
     else:
-        terminal.say(terminal.table([(one, h.state, _detail(h)) for one, h in zip(wanted, found, strict=True)]))
+        terminal.say(
+            terminal.table([(one, _STATES[h.state], _detail(h)) for one, h in zip(wanted, found, strict=True)])
+        )
     return 0 if all(holding.state == "present" for holding in found) else UnknownId.exit_code
 
 
+_STATES = {"present": "present", "erased": "erased", "unknown": "not known here"}
+
+
 def _detail(holding: "Holding") -> str:
-    """How many rows somebody has, or which request erased them."""
+    """How many rows somebody has, which request erased them, or that a similar id is there."""
+    if holding.similar:
+        return "a similar id is here"
     if holding.state == "erased":
         return f"by request {holding.request}"
     return counted(holding.rows, "row", "rows") if holding.rows else ""
@@ -165,13 +183,15 @@ def status(args: Namespace) -> None:
     """Show what is in a vault."""
     from dataclasses import asdict
 
-    from ..vault.looking import glance
+    from ..vault.status import glance
 
     found = asdict(glance(args.vault) or opened(args).status())
     if args.json:
         return terminal.say_json(found)
     found["inputs"] = tuple(_grouped(found.pop("columns"), found["inputs"]))
     found["features"] += _kernels(found["features"])
+    if not found["clone_of"]:
+        del found["clone_of"]
     return terminal.say(terminal.table([(name.replace("_", " "), _plain(value)) for name, value in found.items()]))
 
 
@@ -207,15 +227,29 @@ def log(args: Namespace) -> None:
 
     vault = opened(args)
     if args.json:
-        return terminal.say_json([asdict(request) for request in vault.requests])
+        return terminal.say_json(
+            [{**asdict(request), "reference": request.reference, "actor": request.actor} for request in vault.requests]
+        )
     lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "certificate", "reference")]
     for request in vault.requests:
         path, time = vault.certificate_path(request.number), request.time[:19].replace("T", " ")
         counts = (f"{request.rows:,}", f"{request.people:,}")
-        file = path.name if path.exists() else ""
+        file = path.name if vault.certificate_file(request) else "CHANGED" if path.exists() else ""
         lines.append((str(request.number), time, request.kind, *counts, request.state, file, request.reference))
     terminal.say(terminal.table(lines))
     return terminal.say(f"certificates: {terminal.escaped(str(vault.places.certificates))}")
+
+
+def audit(args: Namespace) -> None:
+    """Write everything that happened to the vault and its service, with who did it, as CSV (or --json)."""
+    from ..server.audit import read_trail, write_csv, write_json
+    from ..server.database import Database, queue_path
+
+    vault = opened(args)
+    path = queue_path(vault.places.vault)
+    trail = read_trail(vault, Database(path) if path.exists() else None)
+    for text in (write_json if args.json else write_csv)(trail):
+        terminal.say(text, end="")
 
 
 def verify(args: Namespace) -> None:
@@ -223,10 +257,20 @@ def verify(args: Namespace) -> None:
     from dataclasses import asdict
 
     from ..errors import VerificationFailed
+    from ..vault.certificates import reports
 
-    anchor, vault = _anchor(args), opened(args)
-    with cluster(args) as client, terminal.progress(quiet=args.json) as told:
-        verdict = vault.verify(progress=told, head=anchor, client=client)
+    anchor = _anchor(args)
+    if args.report is not None:
+        if args.read_only:
+            raise UsageError("--report signs what was found, and --read-only signs nothing: give one of them")
+        reports.check_new(args.report)
+    with _recorded(args) as (actor, found), cluster(args) as client, terminal.progress(quiet=args.json) as told:
+        verdict = opened(args).verify(
+            progress=told, head=anchor, client=client, report=args.report is not None, actor=actor
+        )
+        found.append(verdict)
+    if verdict.report is not None:
+        reports.write_report(args.report, verdict.report)
     if args.json:
         terminal.say_json({"ok": verdict.ok, **asdict(verdict)})
     else:
@@ -235,6 +279,53 @@ def verify(args: Namespace) -> None:
     if not verdict.ok:
         wrong = ", ".join(check.name for check in verdict.checks if not check.ok)
         raise VerificationFailed(f"this vault does not fit: {wrong}")
+
+
+@contextmanager
+def _recorded(args: Namespace) -> "Iterator[tuple[str, list[Verdict]]]":
+    """Write the outcome of a verification into the history of the vault's service, if it has one.
+
+    Yields who verifies, and a list for what was found. A vault that cannot even be read has failed, too.
+    """
+    from datetime import UTC, datetime
+
+    from ..errors import ExpungeError, InvalidFile
+
+    actor, started, found, reason = args.actor or _user(), datetime.now(UTC), list["Verdict"](), ""
+    try:
+        yield actor, found
+    except InvalidFile as error:
+        reason = str(error)
+        raise
+    finally:
+        queue = args.vault.with_suffix(".queue")
+        if (found or reason) and not args.read_only and queue.is_dir():
+            import sqlite3
+
+            from ..server.database import Database
+            from ..server.verifications import Verification, store
+
+            outcome = Verification("command line", actor, started)
+            if found:
+                outcome.end(found[0], datetime.now(UTC))
+            else:
+                outcome.break_off("failed", reason, datetime.now(UTC))
+            try:
+                database = Database(queue)
+                store(database, outcome)
+                database.close()
+            except (ExpungeError, OSError, sqlite3.Error) as error:
+                terminal.note(f"the outcome could not be written to the history of the service: {error}")
+
+
+def _user() -> str:
+    """The name of the user that runs this process, or its number."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def schema(args: Namespace) -> None:

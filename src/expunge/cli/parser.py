@@ -1,7 +1,7 @@
 """The parser of the whole command line; every room of commands adds its own."""
 
 from ..versions import version_line
-from . import aliases, certificates, handing, looking, paper, planning, requests, serving
+from . import aliases, backup, certificates, handing, looking, matters, paper, planning, requests, serving, webhooks
 from .arguments import Parser, below
 
 
@@ -10,6 +10,18 @@ def parser() -> Parser:
     made = Parser(prog="expunge", description="Regression models that can forget.")
     made.add_argument("--version", action="version", version=version_line(), help="Print the version.")
     commands = below(made)
-    for room in (requests, planning, looking, handing, certificates, serving, aliases, paper):
+    for room in (
+        requests,
+        planning,
+        looking,
+        handing,
+        certificates,
+        backup,
+        serving,
+        webhooks,
+        matters,
+        aliases,
+        paper,
+    ):
         room.register(commands)
     return made

@@ -64,8 +64,7 @@ def check_no_receipt(file: Path) -> None:
 def proven(receipt: "PersonalReceipt", kind: str) -> str:
     """What a receipt that was checked proves."""
     if kind in _DONE:
-        said = f"request {receipt.request} to vault {receipt.vault} {_DONE[kind]}"
-    else:
-        none = "had no row of exactly this id, and no mark that one was erased"
-        said = f"as of its request {receipt.request} vault {receipt.vault} {none}"
-    return f"the receipt is for this id: {said}\n{_WORTH}"
+        return f"the receipt is for this id: request {receipt.request} to vault {receipt.vault} {_DONE[kind]}\n{_WORTH}"
+    none = "had no row of exactly this id, and no mark that one was erased"
+    said = f"as of its request {receipt.request} vault {receipt.vault} {none}"
+    return f"the receipt is for this id, which is not known here: nothing was erased; {said}\n{_WORTH}"

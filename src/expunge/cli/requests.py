@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import terminal
 from .arguments import (
@@ -25,6 +26,7 @@ from .arguments import (
     ids,
     opened,
     said,
+    share,
     signing,
 )
 from .clusters import add_cluster, check_cluster, cluster
@@ -34,7 +36,7 @@ from .receipts import show_receipt
 from .terminal import counted
 
 if TYPE_CHECKING:
-    from ..vault import Vault
+    from ..vault import PersonalReceipt, Receipt, Vault
     from ..vault.requests.caller import Said
     from .arguments import Commands
 
@@ -46,11 +48,18 @@ def register(commands: "Commands") -> None:
     last = (add_key, add_caller, add_vault)
     table = (add_data, add_targets, add_id_column)
     command(commands, train, *table, _add_training, add_skip_erased, add_cluster, add_public_key, *last)
-    command(commands, unlearn, add_ids, _add_skip_unknown, add_attest, add_receipts, add_cluster, *last)
+    command(
+        commands, unlearn, add_ids, _add_skip_unknown, add_attest, _add_despite_hold, add_receipts, add_cluster, *last
+    )
     command(commands, rectify, add_data, add_receipts, *last)
     command(commands, add, add_data, add_skip_erased, _add_clip, add_receipts, add_cluster, *last)
     command(commands, readmit, add_ids, _add_skip_unknown, add_receipts, *last)
     command(commands, rebound, _add_bounds, *last)
+
+
+def _add_despite_hold(added: Parser) -> None:
+    text = "Erase people although they may be on legal hold, and why; for the ledger."
+    added.add_argument("--despite-hold", metavar="REASON", default="", help=text)
 
 
 def _add_skip_unknown(added: Parser) -> None:
@@ -86,7 +95,30 @@ def _add_training(added: Parser) -> None:
     add_model(added)
     _add_clip(added)
     added.add_argument("--replace", action="store_true", help="Train an existing vault anew, on this table alone.")
+    _add_replacing(added)
     added.add_argument("--group", action="store_true", help="Let the group of the new folder read the vault.")
+
+
+def _add_replacing(added: Parser) -> None:
+    text = "With --replace: let columns, their kinds, the target or the column of the ids be others than before."
+    added.add_argument("--new-schema", action="store_true", help=text)
+    text = "With --replace: let the table have less than half of the rows that the vault has."
+    added.add_argument("--fewer-rows", action="store_true", help=text)
+    text = "With --replace: by which share the RMSE of a target may grow, such as 0.05 or 5%% (default: 5%%)."
+    added.add_argument("--tolerance", metavar="SHARE", type=share, help=text)
+    text = "With --replace: judge both models by this table instead of the vault's rows of people who are held out."
+    added.add_argument("--evaluate-on", metavar="TABLE", help=text)
+    text = "With --replace: let errors be larger, or not comparable; the ledger has the numbers."
+    added.add_argument("--accept-worse", action="store_true", help=text)
+
+
+def _replacing(args: Namespace) -> dict[str, Any]:
+    """What --replace may change."""
+    names = ("new_schema", "fewer_rows", "accept_worse", "tolerance", "evaluate_on")
+    given = {name: value for name in names if (value := getattr(args, name)) is not None and value is not False}
+    if given and not args.replace:
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with --replace")
+    return given
 
 
 def train(args: Namespace) -> None:
@@ -100,6 +132,7 @@ def train(args: Namespace) -> None:
     from ..vault.founding import check_place
 
     check_cluster(args)
+    replacing = _replacing(args)
     check_place(args.vault, replace=args.replace)
     model, planned = settings(args)
     with cluster(args) as client, terminal.progress(quiet=args.json) as told:
@@ -115,6 +148,7 @@ def train(args: Namespace) -> None:
             **signing(args),
             public_key=args.public_key,
             replace=args.replace,
+            **replacing,
             skip_erased=args.skip_erased,
             group=args.group,
             wait=args.wait,
@@ -133,38 +167,61 @@ def unlearn(args: Namespace) -> None:
     if args.attest_unknown and args.receipts is None:
         raise UsageError("--attest-unknown writes statements: name the folder with --receipts")
     spoken, wanted, unknown, vault = said(args), ids(args), list[str](), opened(args)
-    if args.attest_unknown:
-        wanted, unknown = told_apart(vault, wanted)
-    _refuse_held(vault, wanted)
     handed = Handed(args)
+    if args.attest_unknown:
+        wanted, unknown, handed.similar = told_apart(vault, wanted)
     if not wanted:
         return _stated(vault, unknown, spoken, handed, args)
     with cluster(args) as client:
-        receipt = vault.unlearn(wanted, skip_unknown=args.skip_unknown, client=client, **spoken)
-    handed.hand(lambda: vault.personal_receipts(wanted, skip_unknown=args.skip_unknown))
+        receipt = vault.unlearn(
+            wanted,
+            skip_unknown=args.skip_unknown,
+            receipts=args.receipts is not None,
+            despite_hold=args.despite_hold,
+            client=client,
+            **spoken,
+        )
+    _forget_aliases(vault, wanted)
+    handed.hand(lambda: _receipts_of(vault, wanted, receipt))
     if unknown:
         receipt = replace(receipt, skipped=receipt.skipped + len(unknown))
         handed.hand(lambda: vault.attest_unknown(unknown))
-    done = "erased {rows} of {people}; {learners} learned anew" if receipt.seconds else "erased before, by {request}"
-    return show_receipt(receipt, done, args, skipped=("unknown id was", "unknown ids were"), handed=handed)
+    done = "erased {rows} of {people}; {learners} learned anew" if receipt.seconds else "erased earlier, by {request}"
+    skipped = ("id is not known here and was", "ids are not known here and were")
+    return show_receipt(receipt, done, args, skipped=skipped, handed=handed)
 
 
-def _refuse_held(vault: "Vault", wanted: Sequence[str]) -> None:
-    """Refuse people whom a service in front of the vault holds by law."""
+def _receipts_of(vault: "Vault", wanted: Sequence[str], receipt: "Receipt") -> "dict[str, PersonalReceipt]":
+    """Return the receipts that came with an erasure; if one is missing, the vault is asked, which says why."""
+    made = {person: outcome.receipt for person, outcome in zip(wanted, receipt.outcomes, strict=True)}
+    known = [person for person, outcome in zip(wanted, receipt.outcomes, strict=True) if outcome.state != "unknown"]
+    if any(made[person] is None for person in known):
+        return vault.personal_receipts(known)
+    return {person: found for person, found in made.items() if found is not None}
+
+
+def _forget_aliases(vault: "Vault", erased: Sequence[str]) -> None:
+    """Remove the e-mail addresses of erased people from the queue of a service in front of the vault.
+
+    The people are erased by now: a queue that cannot be opened must not make that look like a refusal.
+    """
+    import sqlite3
+
+    from ..errors import ExpungeError
     from ..server.database import Database, queue_path
 
     path = queue_path(vault.places.vault)
-    if not wanted or not path.exists():
+    if not path.exists():
         return
-    from ..errors import InvalidInput
-    from ..server.holds import Holds, on_hold
+    from ..server.aliases import Aliases
 
-    holds = Holds(Database(path))
-    if not holds.every():  # to seal a million ids takes seconds
-        return
-    if held := holds.of([one.hash for one in vault.seal(list(wanted))]):
-        count = terminal.counted(len({one.hash for one in held}), "of these people is", "of these people are")
-        raise InvalidInput(f"{count} {on_hold(held)}; release the hold first (docs/service.md)")
+    try:
+        with closing(Database(path)) as database:
+            aliases = Aliases(vault, database)
+            if aliases.any() and aliases.forget(vault.seal(list(erased))):
+                database.wipe()
+    except (sqlite3.Error, OSError, ExpungeError):
+        terminal.note("their e-mail addresses could not be removed now: the service removes them when it runs")
 
 
 def _stated(vault: "Vault", unknown: Sequence[str], spoken: "Said", handed: Handed, args: Namespace) -> None:
@@ -173,8 +230,8 @@ def _stated(vault: "Vault", unknown: Sequence[str], spoken: "Said", handed: Hand
 
     caller = Caller(**spoken)
     handed.hand(lambda: vault.attest_unknown(unknown), lost=False)
-    handed.show(args, "nothing was erased", skipped=len(unknown))
-    for text in caller.unheard():
+    handed.show(args, "nothing was erased", skipped=len(unknown), similar=handed.similar)
+    for text in caller.note_unsaved():
         terminal.note(text)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import Parser, add_key, add_vault, command, group, opened, whole
+from .arguments import Parser, add_hosts, add_key, add_vault, command, group, opened, whole
 
 if TYPE_CHECKING:
     from .arguments import Commands
@@ -36,7 +36,15 @@ def _add_serving(added: Parser) -> None:
         "--batch", metavar="every=TIME|size=N", type=_batch, default={}, help="Carry requests out together."
     )
     added.add_argument(
+        "--two-person-release",
+        action="store_true",
+        help="The release of a matter needs the confirmation of a second token.",
+    )
+    added.add_argument(
         "--regulation", choices=("gdpr", "ccpa"), default="gdpr", help="For requests that name none (default: gdpr)."
+    )
+    added.add_argument(
+        "--organisation", metavar="NAME", default="", help="Who runs the service: the certificates for people name it."
     )
     added.add_argument(
         "--public-url",
@@ -44,21 +52,38 @@ def _add_serving(added: Parser) -> None:
         help="How other systems reach the service, like https://privacy.example.com (default: localhost).",
     )
     added.add_argument(
-        "--allow-host",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="A host that may be posted to although its address is private; may repeat.",
+        "--root-path",
+        metavar="PATH",
+        type=_root_path,
+        default="",
+        help="The path below which a proxy shows the service, like /expunge.",
     )
+    add_hosts(added)
     added.add_argument(
         "--drp-directory", metavar="FILE", type=Path, help="The agents of the Data Rights Protocol (JSON)."
     )
     added.add_argument("--business-id", metavar="NAME", default="", help="What those agents call this business.")
     added.add_argument(
+        "--verify-every", metavar="TIME", type=_interval, help="Verify the vault this often, like 24h (default: never)."
+    )
+    added.add_argument(
         "--readers", metavar="N", type=whole(0), default=0, help="More processes that only predict (default: none)."
     )
     added.add_argument("--tls-cert", metavar="FILE", type=Path, help="A certificate (PEM), to speak TLS.")
     added.add_argument("--tls-key", metavar="FILE", type=Path, help="Its private key (PEM).")
+    added.add_argument(
+        "--drain",
+        metavar="TIME",
+        type=_duration,
+        default=timedelta(seconds=5),
+        help="After SIGTERM: how long to answer although not ready any more, before the port closes (default: 5s).",
+    )
+    added.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="Which lines are logged: these and graver ones (default: info).",
+    )
 
 
 def serve(args: Namespace) -> None:
@@ -66,18 +91,24 @@ def serve(args: Namespace) -> None:
     from ..server.app import Limits
     from ..server.service import Options
     from ..server.serving import Address, serve
+    from ..vault.requests.caller import one_line
 
     address = Address(args.host, args.port, args.tls_cert, args.tls_key)
     options = Options(
         window=args.window,
+        two_person_release=args.two_person_release,
         regulation=args.regulation,
+        organisation=one_line("organisation", args.organisation),
         public=args.public_url,
+        root_path=args.root_path,
         allow_hosts=tuple(args.allow_host),
         drp_directory=args.drp_directory,
         business_id=args.business_id,
+        verify_every=args.verify_every,
         **args.batch,
     )
-    serve(opened(args), address, options, Limits(), args.readers)
+    drain = args.drain.total_seconds()
+    serve(opened(args), address, options, Limits(), args.readers, drain=drain, log_level=args.log_level)
 
 
 def _add_token(added: Parser) -> None:
@@ -141,6 +172,22 @@ def _duration(text: str) -> timedelta:
 
     try:
         return duration(text)
+    except InvalidSetting as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _interval(text: str) -> timedelta:
+    if not (found := _duration(text)):
+        raise ArgumentTypeError("must be longer than nothing")
+    return found
+
+
+def _root_path(text: str) -> str:
+    from ..errors import InvalidSetting
+    from ..server.prefix import check_prefix
+
+    try:
+        return check_prefix(text)
     except InvalidSetting as error:
         raise ArgumentTypeError(str(error)) from None
 

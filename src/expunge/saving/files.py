@@ -210,8 +210,11 @@ def holding(path: Guarded) -> Iterator[bool]:
                 _held.folders[str(path)] = before
 
 
-def make_folder(path: Guarded, *, for_group: bool) -> None:
-    """Make a folder for its owner alone, or for its group to read as well; one that is there must be ours."""
+def make_folder(path: Guarded, *, for_group: bool, synced: bool = True) -> None:
+    """Make a folder for its owner alone, or for its group to read as well; one that is there must be ours.
+
+    Without ``synced`` its name may not last: for derived data.
+    """
     made = False
     with suppress(FileExistsError):
         if not path.is_dir():
@@ -220,7 +223,7 @@ def make_folder(path: Guarded, *, for_group: bool) -> None:
     with folder_opened(path) as fd:
         if made and for_group:
             system.chmod(fd, _FOLDER_FOR_GROUP)
-    if made:
+    if made and synced:
         sync_folder(path.parent)
 
 
@@ -332,7 +335,7 @@ def zeroed_if_it_fails(fd: int) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(OSError):
-            _zero_all(fd)
+            zero_all(fd)
         raise
 
 
@@ -458,14 +461,14 @@ def wipe(path: Path) -> None:
     """Overwrite a file with zeros, sync, and remove it; no file is fine. `sync_folder` makes that last."""
     with suppress(FileNotFoundError):
         with opened(path, os.O_WRONLY) as fd:
-            _zero_all(fd)
+            zero_all(fd)
         system.unlink(path)
 
 
 def clear(path: Path) -> None:
     """Overwrite a file with zeros, sync, and make it empty. If a power cut undoes the last, the zeros are there."""
     with opened(path, os.O_WRONLY) as fd:
-        _zero_all(fd)
+        zero_all(fd)
         system.truncate(fd, 0)
 
 
@@ -480,7 +483,8 @@ def is_empty(path: Path) -> bool:
     return stat.S_ISREG(found.st_mode) and not found.st_size
 
 
-def _zero_all(fd: int) -> None:
+def zero_all(fd: int) -> None:
+    """Overwrite an open file with zeros, and sync."""
     if size := size_of(fd):
         _zero(fd, 0, size)
         sync(fd)

@@ -84,8 +84,8 @@ class Beside(Guarded):
         return Path(self.with_name(self.name.removesuffix(".new"))).with_suffix(".vault")
 
 
-class KeyBeside(Beside):
-    """The private key beside a vault: for its owner alone, whoever may read the rest."""
+class PrivateBeside(Beside):
+    """What lies beside a vault for its owner alone, whoever may read the rest: a private key, the service's files."""
 
     forbidden = 0o077
 

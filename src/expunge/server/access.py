@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from .logs import tag_token
 from .problems import Problem
 from .service import Service
 from .tokens import Scope, Token
 
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1"}
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 bearer = HTTPBearer(auto_error=False, description="A token that `expunge token new` made.")
@@ -38,6 +40,11 @@ class Who:
         """Whether they may do this."""
         return self.token is None or self.token.allows(scope)
 
+    @property
+    def sees_people(self) -> bool:
+        """Whether they may learn of an id whether it is in the vault."""
+        return self.allows("erase") or self.allows("read")
+
 
 def service_of(request: Request) -> Service:
     """The service that answers."""
@@ -52,10 +59,13 @@ def identified(request: Request, credentials: HTTPAuthorizationCredentials | Non
     if text is None and not service.tokens.any():
         if (request.url.hostname or "") not in _LOCAL_HOSTS:  # a page elsewhere that has a name lead here
             raise Problem(403, "not-allowed", "without a token only this machine may ask, by the name localhost")
+        if any(name in request.headers for name in _FORWARDED):
+            raise Problem(403, "not-allowed", "this came through a proxy: make a token first (expunge token new)")
         return Who(None)
     token = None if text is None else service.tokens.check(text)
     if token is None:
         raise Problem(401, "no-token", "send a token that counts: Authorization: Bearer ...", _CHALLENGE)
+    tag_token(token.id)
     return Who(token)
 
 

@@ -21,13 +21,41 @@ Found: TypeAlias = tuple[socket.AddressFamily, Any]  # a family and an address a
 
 _URL = re.compile(r"[\x21-\x7e]{1,2000}")
 _PORTS = {"http": 80, "https": 443}
-_UNICAST = ipaddress.ip_network("2000::/3")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# The special-purpose registries of IANA, whole: also blocks that can be reached from anywhere, where no hook would be.
+# `ipaddress` knows a part of them, which depends on the release of Python.
+_SPECIAL_4 = [
+    ipaddress.IPv4Network(block)
+    for block in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16"),
+        *("192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("224.0.0.0/4", "240.0.0.0/4"),  # multicast, and reserved with the broadcast address
+    )
+]
+_UNICAST = ipaddress.IPv6Network("2000::/3")  # all of IPv6 that was given out; the registry has more outside of it
+_SPECIAL_6 = [
+    ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20")
+]  # 2002::/16 is judged by the address inside
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _INSIDE = "the address is private or reserved; the service posts there only if it was started with --allow-host for it"
 
 
 class Unreachable(Exception):
-    """Nobody answered, or not in HTTP, or not in time."""
+    """Nobody answered, or not in HTTP, or not in time; its text is one of the reasons in `REASONS`."""
+
+
+REASONS: Mapping[str, str] = {
+    "dns": "the host's name has no address",
+    "refused": "nobody listens at this address",
+    "tls": "no secure connection: the certificate or the protocol does not fit",
+    "timeout": "there was no answer in time",
+    "closed": "the connection was closed before an answer came",
+    "not-http": "the answer is not HTTP",
+    "network": "the host cannot be reached",
+    "private-address": "the address is private, and no --allow-host was given for it",
+    "status": "the receiver refused it: see the status code",
+    "removed": "the webhook was removed or switched off",
+}
 
 
 @dataclass(frozen=True)
@@ -80,10 +108,10 @@ def resolved(target: Target, allowed: Collection[str] = ()) -> list[Found]:
     try:
         rows = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise Unreachable("the name has no address") from None
+        raise Unreachable("dns") from None
     found: list[Found] = [(row[0], row[4]) for row in rows if row[0] in (socket.AF_INET, socket.AF_INET6)]
     if not found:
-        raise Unreachable("the name has no address")
+        raise Unreachable("dns")
     if not _is_allowed(target.host, allowed) and not all(is_public(str(address[0])) for _, address in found):
         raise InvalidInput(_INSIDE)
     return found
@@ -98,9 +126,8 @@ def is_public(text: str) -> bool:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(str(inner))
-        if ip not in _UNICAST:
-            return False
-    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_private)
+        return ip in _UNICAST and not any(ip in block for block in _SPECIAL_6)
+    return not any(ip in block for block in _SPECIAL_4)
 
 
 def _plain(host: str) -> str:
@@ -141,10 +168,23 @@ def post(
         with connection.getresponse() as answer:
             return Answer(answer.status, _seconds(answer.getheader("Retry-After")))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unreachable(type(error).__name__) from None
+        raise Unreachable("timeout" if connection.over else _reason(error)) from None
     finally:
         timer.cancel()
         connection.close()
+
+
+def _reason(error: Exception) -> str:
+    """Name the reason of a failed connection; the error's own text may hold what the other side sent."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, ssl.SSLError | ssl.CertificateError):
+        return "tls"
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    if isinstance(error, ConnectionError):  # also one that ended without an answer
+        return "closed"
+    return "network" if isinstance(error, OSError) else "not-http"
 
 
 def _seconds(text: str | None) -> int | None:
@@ -159,7 +199,7 @@ class _Pinned(http.client.HTTPConnection):
         self.default_port = _PORTS[target.scheme]  # the Host header names any other
         self._target, self._found, self._patience = target, found, patience
         self._raw: socket.socket | None = None
-        self._over = False
+        self.over = False
 
     def connect(self) -> None:
         """Connect to the first address that answers, and speak TLS if the URL says so."""
@@ -188,12 +228,12 @@ class _Pinned(http.client.HTTPConnection):
 
     def _go_on(self) -> None:
         """Stop here if the time is over: a socket that was not connected yet could not be cut."""
-        if self._over:
+        if self.over:
             raise TimeoutError
 
     def cut(self) -> None:
         """End it from another thread: the time is over, however slowly bytes still come."""
-        self._over = True
+        self.over = True
         if (raw := self._raw) is not None:
             try:
                 socket.socket.shutdown(raw, socket.SHUT_RDWR)  # below TLS, which would wait for its peer

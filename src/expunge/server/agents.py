@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidSetting
+from ..errors import InvalidInput, InvalidSetting
 from .bodies import parsed
 from .clocks import Clock, as_text, as_time
 from .database import Database
@@ -189,7 +189,7 @@ def signed(agent: Agent, raw: bytes) -> bytes:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         found = parsed(text)
-    except Problem:
+    except (Problem, InvalidInput):
         found = None
     if not isinstance(found, dict):
         raise Refusal(400, "what is signed must be a JSON object", fatal=True)

@@ -10,10 +10,11 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from . import operations
 from .limits import Bodies, Rate
-from .pages import Sessions
+from .pages import Sessions, answer_browser
 from .pages import router as pages
+from .prefix import Prefix, check_prefix
 from .problems import Problem, answer
-from .protocols import api, drp, fides, hooks_api, opendsr, predictions, standing
+from .protocols import api, drp, fides, hooks_api, matters_api, opendsr, predictions, verifications
 from .service import Service
 from .watching import Watched
 
@@ -36,7 +37,14 @@ def create_app(service: Service, limits: Limits | None = None) -> FastAPI:
     limits = limits or Limits()
     app = FastAPI(title="expunge", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
     fitted_out(app, service, operations.Metrics(service), limits)
-    for router in (api.router, standing.router, predictions.router, predictions.v2, operations.router):
+    for router in (
+        api.router,
+        matters_api.router,
+        verifications.router,
+        predictions.router,
+        predictions.v2,
+        operations.router,
+    ):
         app.include_router(router)
     app.state.opendsr = opendsr.Processor(service)
     app.include_router(opendsr.router)
@@ -46,6 +54,7 @@ def create_app(service: Service, limits: Limits | None = None) -> FastAPI:
     app.include_router(hooks_api.router)
     app.state.sessions = Sessions(service.tokens, service.clock)
     app.include_router(pages)
+    app.add_exception_handler(HTTPException, answer_browser)
     return app
 
 
@@ -55,5 +64,7 @@ def fitted_out(app: FastAPI, service: Service, metrics: Any, limits: Limits) -> 
     app.state.limit = Rate(limits.per_second, limits.burst)
     for error in (Problem, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(error, answer)
-    app.add_middleware(Watched, state=app.state)
     app.add_middleware(Bodies, most_bytes=limits.most_bytes, patience=limits.patience)
+    app.add_middleware(Watched, state=app.state)  # outside of Bodies: what it refuses is logged and counted, too
+    if service.options.root_path:
+        app.add_middleware(Prefix, prefix=check_prefix(service.options.root_path))

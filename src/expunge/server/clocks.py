@@ -29,6 +29,21 @@ _LAWS: dict[Regulation, Law] = {
 }
 
 
+_STEP = timedelta(seconds=2)  # by which a clock may be corrected without a word
+
+
+@dataclass
+class ClockCheck:
+    """Notices a clock that runs backwards: deadlines and windows then last longer than they should."""
+
+    newest: datetime | None = None  # the latest time seen
+
+    def step_back(self, now: datetime) -> timedelta | None:
+        """Return by how much the clock is behind a time that it showed before, or None; each step is told once."""
+        before, self.newest = self.newest, now
+        return before - now if before is not None and now + _STEP < before else None
+
+
 def utc_now() -> datetime:
     """The time."""
     return datetime.now(UTC)

@@ -5,7 +5,6 @@ of the database signs nothing. What is sent never tells whose a request is.
 """
 
 import base64
-import hashlib
 import hmac
 import json
 import secrets
@@ -14,22 +13,29 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from ..errors import InvalidInput
 from .addresses import Unreachable, checked, resolved
 from .clocks import as_text, as_time
-from .views import request_view
+from .deliveries import Delivery
+from .matters import Entry, Matter
+from .views import matter_entry_view, matter_view, request_view
 
 if TYPE_CHECKING:
     from sqlite3 import Row
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from .service import Service, Told
+    from .service import Event, Service
 
-Event: TypeAlias = Literal["accepted", "done", "certified", "cancelled", "refused", "overdue"]
-EVENTS: tuple[Event, ...] = get_args(Event)
+EventName: TypeAlias = Literal[
+    "accepted", "done", "not_known", "certified", "cancelled", "refused", "overdue",
+    "matter.opened", "matter.people_added", "matter.review_changed", "matter.review_due", "matter.release_requested",
+    "matter.release_withdrawn", "matter.people_released", "matter.released", "verification.failed",
+]  # fmt: skip
+EVENTS: tuple[EventName, ...] = get_args(EventName)
 
 _MOST = 100  # hooks
 
@@ -55,7 +61,7 @@ class Hooks:
 
     # Which there are
 
-    def new(self, url: str, events: Iterable[str] = EVENTS) -> tuple[Hook, str]:
+    def new(self, url: str, events: Iterable[str] = EVENTS, actor: str = "") -> tuple[Hook, str]:
         """Make a hook; its secret is shown to its owner once."""
         wanted = tuple(event for event in EVENTS if event in set(events))
         if not wanted:
@@ -72,17 +78,29 @@ class Hooks:
                 "INSERT INTO hooks (id, url, events, secret, made) VALUES (?, ?, ?, ?, ?)",
                 hook.id, url, " ".join(wanted), salt, as_text(hook.made),
             )  # fmt: skip
+            host = urlsplit(url).hostname or ""  # the rest of an address may hold a secret
+            self._service.audit.record("webhook.created", actor=actor, subject=hook.id, host=host, events=wanted)
         return hook, "whsec_" + base64.b64encode(self._secret(salt)).decode()
 
     def every(self) -> list[Hook]:
         """All of them, in the order in which they were made."""
         return [_hook(row) for row in self._database.all("SELECT * FROM hooks ORDER BY made, id")]
 
-    def remove(self, id_: str) -> bool:
+    def get(self, id_: str) -> Hook:
+        """Return one of them; LookupError if there is none."""
+        row = self._database.one("SELECT * FROM hooks WHERE id = ?", id_)
+        if row is None:
+            raise LookupError(id_)
+        return _hook(row)
+
+    def remove(self, id_: str, actor: str = "") -> bool:
         """Remove a hook, and what waits for it; whether there was one."""
         with self._database.writing() as database:
             self._service.deliveries.give_up(id_)
-            return database.execute("DELETE FROM hooks WHERE id = ?", id_) > 0
+            there = database.execute("DELETE FROM hooks WHERE id = ?", id_) > 0
+            if there:
+                self._service.audit.record("webhook.removed", actor=actor, subject=id_)
+            return there
 
     def switch_off(self, hook: str) -> None:
         """Send nothing to a hook any more: its receiver is gone."""
@@ -92,20 +110,46 @@ class Hooks:
 
     # What they are told
 
-    def hear(self, told: "Told") -> None:
+    def hear(self, event: "Event") -> None:
         """Write down what is to be sent to the hooks that want to know this."""
-        wanted = [hook for hook in self.every() if hook.off is None and told.event in hook.events]
+        self._send(event.name, f"request.{event.name}", request_view(event.job))
+
+    def announce_matter(self, entry: Entry, matter: Matter) -> None:
+        """Tell hooks what was done to a matter, and by whom."""
+        name = f"matter.{entry.what}"
+        self._send(name, name, matter_view(matter, self._service.clock()) | {"entry": matter_entry_view(entry)})
+
+    def announce_failed_verification(self, data: dict[str, Any]) -> None:
+        """Tell hooks that the vault, or something beside it, is not as it should be."""
+        self._send("verification.failed", "verification.failed", data)
+
+    def _send(self, event: str, type_: str, data: dict[str, Any]) -> None:
+        wanted = [hook for hook in self.every() if hook.off is None and event in hook.events]
         if not wanted:
             return
-        payload = {
-            "type": f"request.{told.event}",
-            "timestamp": as_text(self._service.clock()),
-            "data": request_view(told.entry),
-        }
+        payload = {"type": type_, "timestamp": as_text(self._service.clock()), "data": data}
         body = json.dumps(payload, separators=(",", ":")).encode()
         for hook in wanted:
-            headers = {"content-type": "application/json", "webhook-id": f"msg_{uuid.uuid4().hex}"}
-            self._service.deliveries.add(hook.url, body, headers, hook=hook.id)
+            self._service.deliveries.add(hook.url, body, _headers(), hook=hook.id)
+
+    def test(self, id_: str) -> Delivery:
+        """Post a message of the type ``webhook.test`` to a hook now, once, and return how that went."""
+        hook = self._switched_on(id_)
+        payload = {"type": "webhook.test", "timestamp": as_text(self._service.clock()), "data": {"webhook": hook.id}}
+        body = json.dumps(payload, separators=(",", ":")).encode()
+        return self._service.deliveries.try_once(hook.url, body, _headers(), hook=hook.id)
+
+    def resend(self, id_: str, delivery: int) -> Delivery:
+        """Send one of a hook's messages again."""
+        if self._service.deliveries.get(delivery).hook != id_:
+            raise LookupError(delivery)
+        return self._service.deliveries.resend(delivery, self._switched_on(id_).url)
+
+    def _switched_on(self, id_: str) -> Hook:
+        hook = self.get(id_)
+        if hook.off is not None:
+            raise InvalidInput("this webhook is switched off because its receiver answered 410: make it anew")
+        return hook
 
     def sign(self, hook: str, message: str, body: bytes) -> dict[str, str] | None:
         """The headers of a try: its time, and signatures with the hook's secret and with the service's key."""
@@ -132,9 +176,12 @@ class Hooks:
         return self._derived(f"secret {salt}")
 
     def _derived(self, purpose: str) -> bytes:
-        """32 bytes that only this vault's keys lead to; a keyed hash alone would not do, since ledgers tell some."""
-        (sealed,) = self._service.vault.seal([f"expunge webhooks {purpose}".encode().hex()])
-        return hashlib.sha256(sealed.to_bytes()).digest()
+        """Return 32 bytes that only this vault's key leads to."""
+        return self._service.vault.derive(f"webhooks {purpose}")
+
+
+def _headers() -> dict[str, str]:
+    return {"content-type": "application/json", "webhook-id": f"msg_{uuid.uuid4().hex}"}
 
 
 def _hook(row: "Row") -> Hook:

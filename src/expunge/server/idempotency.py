@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from ..errors import Unfinished
 from .access import Who, service_of
 from .problems import Problem
-from .queue import Entry
+from .queue import Job
 
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _lock, _in_flight = threading.Lock(), set[str]()
@@ -20,7 +21,7 @@ _lock, _in_flight = threading.Lock(), set[str]()
 class Answered:
     """The request that a key was used for before, if it was; else what is to be kept with a new one."""
 
-    entry: Entry | None = None
+    entry: Job | None = None
     answers: tuple[str, str] | None = None
 
 
@@ -44,6 +45,13 @@ def idempotent(request: Request, who: Who, body: bytes) -> Iterator[Answered]:
         known = service.queue.answered(key)
         if known is not None and known[0] != mark:
             raise Problem(422, "key-reused", "this Idempotency-Key was used with another request")
+        if known is not None and known[1].state == "running":  # it was cut off: the ledger knows what became of it
+            service.settle()
+            known = service.queue.answered(key)
+            if known is not None and known[1].state == "running":
+                raise Unfinished(
+                    "the request with this Idempotency-Key was accepted and is not finished yet: try again"
+                )
         yield Answered(None if known is None else known[1], (key, mark))
     finally:
         with _lock:

@@ -39,6 +39,25 @@ class Rate:
             return 0.0
 
 
+class OneLength:
+    """Middleware that refuses a request which tells the length of its body in two ways.
+
+    Who stands between a caller and us may believe the other one, and take the rest of the body for another request
+    (RFC 9112, section 6.3). So the connection is closed.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        names = [name for name, _ in scope.get("headers", ())]
+        if b"transfer-encoding" in names and (b"content-length" in names or names.count(b"transfer-encoding") > 1):
+            detail = "give the length of the body once: Content-Length or Transfer-Encoding"
+            await Problem(400, "two-lengths", detail, {"Connection": "close"}).response()(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
 class Bodies:
     """Middleware that cuts bodies off which are too large, or come too slowly."""
 

@@ -1,8 +1,7 @@
-"""Listening: sockets, and the HTTP server on them, which waits for nobody for ever and logs nothing of its own."""
+"""Listening: sockets, and the HTTP server on them, which waits for nobody for ever."""
 
 import asyncio
 import ipaddress
-import logging
 import socket
 import ssl
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import InvalidSetting
+from .limits import OneLength
 
 _PATIENCE = 15.0  # seconds for the head of a request, and for the next one
 
@@ -112,15 +112,11 @@ class Impatient(H11Protocol):
 
 def config(app: Any, address: Address | None, drain: float) -> uvicorn.Config:
     """How uvicorn serves an application: at an address with its certificate, or between processes (None)."""
-    logger = logging.getLogger("uvicorn")
-    logger.propagate, logger.disabled = False, True
-    for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):  # tracebacks may have values in them
-        logging.getLogger(name).disabled = True
     tls: dict[str, Any] = {}
     if address is not None and address.certificate is not None:
         tls = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
     return uvicorn.Config(
-        app,
+        OneLength(app),
         http=Impatient,
         ws="none",
         lifespan="off",

@@ -1,24 +1,190 @@
-"""Logs: one JSON object a line, on standard error. No id, row value or token is ever in one."""
+"""Logs: one JSON object per line, on standard error.
+
+Every line has a time, a level and the name of an event; the lines of a request also have its id and its token's id.
+No line holds a person's id, a row's value, a token's text or an error's message, which could carry any of them: of an
+unexpected exception the log has its class and, for every frame, file, line and function.
+"""
 
 import json
+import logging
+import re
 import sys
 import threading
-from typing import Any
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, get_args
 
 from .clocks import as_text, utc_now
 
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+# Forms that generators of request ids write: a UUID, 32 hexadecimal digits (nginx, W3C traces), a ULID. Other text is
+# not taken over into the log, because a caller could put a person's id there.
+_REQUEST_ID = re.compile(
+    r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[0-7][0-9A-HJKMNP-TV-Z]{25}"
+)
+_MOST_FRAMES = 60
+_MOST_CAUSES = 5
+_SELDOM = 60.0  # seconds between two lines of an event that anybody can cause
+
 _lock = threading.Lock()
-_process = dict[str, Any]()  # what every line of this process has
+_process = dict[str, Any]()  # facts in every line of this process
+_threshold = LEVELS.index("info")
+_seldom = dict[str, tuple[float, int]]()  # when an event was last written, how often it happened since
 
 
-def sign(**facts: Any) -> None:
-    """Have every line of this process say this, too."""
+@dataclass
+class RequestFacts:
+    """What every line of one HTTP request says."""
+
+    request_id: str
+    token: str = ""
+
+
+_request: ContextVar[RequestFacts | None] = ContextVar("request", default=None)
+
+
+def set_level(level: Level) -> None:
+    """Leave out lines below this level from now on."""
+    global _threshold
+    _threshold = LEVELS.index(level)
+
+
+@contextmanager
+def leaving_out(level: Level) -> Iterator[None]:
+    """Leave out lines below this level meanwhile."""
+    before = LEVELS[_threshold]
+    set_level(level)
+    try:
+        yield
+    finally:
+        set_level(before)
+
+
+def tag_process(**facts: Any) -> None:
+    """Add facts to every line of this process."""
     _process.update(facts)
 
 
-def log(event: str, **facts: Any) -> None:
-    """Write a line."""
-    line = json.dumps({"time": as_text(utc_now()), "event": event, **_process, **facts}, default=str)
+# Requests
+
+
+@contextmanager
+def request_scope(given: str | None) -> Iterator[RequestFacts]:
+    """Tag the lines of a request with its id: the one that its caller sent, if it has a known form, or a new one."""
+    known = given is not None and _REQUEST_ID.fullmatch(given) is not None
+    facts = RequestFacts(given if known and given is not None else str(uuid.uuid4()))
+    before = _request.set(facts)
+    try:
+        yield facts
+    finally:
+        _request.reset(before)
+
+
+def tag_token(token: str) -> None:
+    """Tag the lines of the current request with the id of its token."""
+    if (facts := _request.get()) is not None:  # the object is shared: other threads of the request see it, too
+        facts.token = token
+
+
+# Lines
+
+
+def log(event: str, /, *, level: Level = "info", **facts: Any) -> None:
+    """Write a line, unless its level is too low."""
+    if LEVELS.index(level) < _threshold:
+        return
+    scope = _request.get()
+    about = {} if scope is None else {"request_id": scope.request_id} | ({"token": scope.token} if scope.token else {})
+    head = {"time": as_text(utc_now()), "level": level, "event": event, **_process, **about}
+    line = json.dumps(head | facts, default=str)
     with _lock:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
+
+
+def log_error(event: str, error: BaseException, /, *, level: Level = "error", **facts: Any) -> None:
+    """Write a line about an exception: its class and frames, and those of the exceptions that led to it."""
+    chain, seen = list[BaseException](), set[int]()
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    while cause is not None and id(cause) not in seen and len(chain) < _MOST_CAUSES:
+        seen.add(id(cause))
+        chain.append(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    if isinstance(error, OSError) and error.errno is not None:
+        facts["errno"] = error.errno
+    found: dict[str, Any] = {"error": type(error).__name__, "frames": frames_of(error.__traceback__)}
+    if chain:
+        found["causes"] = [{"error": type(one).__name__, "frames": frames_of(one.__traceback__)} for one in chain]
+    log(event, level=level, **facts, **found)
+
+
+def log_seldom(event: str, kind: str = "", /, *, level: Level = "warning", **facts: Any) -> None:
+    """Write a line at most once a minute for each kind of an event; ``times`` counts those since the last line."""
+    now, key = time.monotonic(), f"{event} {kind}"
+    with _lock:
+        last, times = _seldom.get(key, (-_SELDOM, 0))
+        due = now - last >= _SELDOM
+        _seldom[key] = (now, 0) if due else (last, times + 1)
+    if due:
+        log(event, level=level, times=times + 1, **facts)
+
+
+def frames_of(traceback: TracebackType | None) -> list[str]:
+    """File, line and function of every frame, the outermost first; of very many those in the middle are left out."""
+    found = list[str]()
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        found.append(f"{_short(code.co_filename)}:{traceback.tb_lineno} {code.co_name}")
+        traceback = traceback.tb_next
+    if len(found) > _MOST_FRAMES:
+        half = _MOST_FRAMES // 2
+        found[half:-half] = [f"... {len(found) - 2 * half} more"]
+    return found
+
+
+def _short(filename: str) -> str:
+    """A file's path from its package on: where it is installed does not matter."""
+    parts = Path(filename).parts
+    for folder in ("site-packages", "src"):
+        if folder in parts:
+            return "/".join(parts[len(parts) - parts[::-1].index(folder) :])
+    return "/".join(parts[-2:])
+
+
+# Other people's loggers
+
+
+class _Forwarding(logging.Handler):
+    """Writes what libraries log as our own lines: who said it and where, never their text, which may hold values."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level: Level = "error" if record.levelno >= logging.ERROR else "warning"
+        where = f"{_short(record.pathname)}:{record.lineno} {record.funcName}"
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            log_error("library", error, level=level, logger=record.name, where=where)
+        else:
+            log_seldom("library", where, level=level, logger=record.name, where=where)
+
+
+def capture_everything() -> None:
+    """Have warnings and errors of libraries, and exceptions that nobody caught, written as lines like ours."""
+    root = logging.getLogger()
+    root.handlers = [_Forwarding(logging.WARNING)]
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate, logger.disabled = [], True, False
+        logger.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    threading.excepthook = lambda args: log_error(
+        "thread-failed", args.exc_value or args.exc_type(), thread="" if args.thread is None else args.thread.name
+    )
+    sys.unraisablehook = lambda args: log_error("unraisable", args.exc_value or RuntimeError())

@@ -1,5 +1,6 @@
 """Operations: health, readiness, metrics and keys, for machines that watch the service."""
 
+import math
 import shutil
 from typing import Any
 
@@ -9,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 
 from .access import service_of
 from .problems import Problem
-from .service import Service, Told
+from .service import Event, Service
 
 router = APIRouter(tags=["operations"])
 
@@ -33,16 +34,39 @@ class Metrics:
         )
         self.requests = Gauge("expunge_requests", "Requests, by kind and state.", ["kind", "state"], **made)
         self.overdue = Gauge("expunge_requests_overdue", "Open requests whose time is over.", **made)
+        self.matters = Gauge("expunge_matters", "Matters in force, by what they wait for.", ["state"], **made)
+        self.on_hold = Gauge("expunge_people_on_hold", "People on legal hold.", **made)
         self.deliveries = Gauge("expunge_deliveries", "Posts to other systems, by state.", ["state"], **made)
+        self.outside = Counter(
+            "expunge_outside_rows", "Predicted rows with an input outside the bounds of training.", **made
+        )
+        self.deadline = Gauge(
+            "expunge_nearest_deadline_seconds",
+            "Time until the first open request is due; negative if it is overdue, +Inf if none is open.",
+            **made,
+        )
+        self.uncertified = Gauge("expunge_uncertified_requests", "Requests of the vault without a certificate.", **made)
+        self.free = Gauge("expunge_disk_free_bytes", "Space left on the disk of the vault and its queue.", **made)
         self.rows = Gauge("expunge_vault_rows", "Rows in the vault.", **made)
         self.people = Gauge("expunge_vault_people", "People who have rows in the vault.", **made)
+        self.verifications = Counter("expunge_verifications", "Verifications that ended.", ["outcome"], **made)
+        for outcome in ("passed", "failed", "unfinished"):  # so that the first failure is an increase
+            self.verifications.labels(outcome)
+        self.verified = Gauge(
+            "expunge_verification_ok",
+            "Whether the last verification with an outcome passed: 1, 0, or -1 before the first.",
+            **made,
+        )
+        self.verified_at = Gauge("expunge_verification_timestamp_seconds", "When that verification ended.", **made)
+        self.verified_in = Gauge("expunge_verification_seconds", "How long it took.", **made)
         service.listeners.append(self.hear)
+        service.verifications.listeners.append(lambda found: self.verifications.labels(found.state).inc())
 
-    def hear(self, told: Told) -> None:
+    def hear(self, event: Event) -> None:
         """Count what happened."""
-        self.events.labels(told.event, told.entry.protocol).inc()
-        if told.event == "done" and told.entry.kind == "erasure":
-            self.forget.observe(told.entry.outcome.get("seconds", 0.0))
+        self.events.labels(event.name, event.job.protocol).inc()
+        if event.name == "done" and event.job.kind == "erasure":
+            self.forget.observe(event.job.outcome.get("seconds", 0.0))
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
@@ -57,27 +81,52 @@ class Metrics:
         self.overdue.set(sum(entry.due < now for entry in queue.pending()))
         for state, count in self._service.deliveries.counts().items():
             self.deliveries.labels(state).set(count)
+        due = queue.nearest_due()
+        self.deadline.set(math.inf if due is None else (due - now).total_seconds())
+        self.uncertified.set(status.uncertified)
+        self.free.set(_free(self._service))
+        matters = self._service.matters.totals()
+        self.on_hold.set(matters.pop("people"))
+        for state, count in matters.items():
+            self.matters.labels(state).set(count)
         self.rows.set(status.rows)
         self.people.set(status.people)
+        outcome = self._service.verifications.outcome()
+        self.verified.set(-1 if outcome is None else int(outcome.ok is True))
+        if outcome is not None and outcome.ended is not None:
+            self.verified_at.set(outcome.ended.timestamp())
+            self.verified_in.set(outcome.seconds or 0.0)
         return generate_latest(self.registry)
 
 
+def _free(service: Service) -> int:
+    """Return the free bytes on the disk that has the vault and its queue."""
+    return shutil.disk_usage(service.database.path.parent).free
+
+
 @router.get("/healthz")
-def healthz() -> dict[str, str]:
+async def healthz() -> dict[str, str]:
     """Whether the process answers."""
     return {"status": "ok"}
 
 
 @router.get("/readyz")
-def readyz(request: Request) -> dict[str, str]:
-    """Whether requests are taken: the vault can be read and written, and the service is not being stopped."""
+def readyz(request: Request) -> dict[str, Any]:
+    """Whether requests are taken: the vault can be read and written, and the service is not being stopped.
+
+    "degraded" is ready, too, so that predictions go on: a person has to look at the reasons.
+    """
     service = service_of(request)
     if service.draining:
         raise Problem(503, "draining", "the service is being stopped")
+    service.check_writable()
     service.vault.status()
     service.database.check()
-    if shutil.disk_usage(service.database.path.parent).free < _SPARE:
+    if _free(service) < _SPARE:
         raise Problem(503, "disk-full", "the disk is nearly full")
+    outcome = service.verifications.outcome()
+    if outcome is not None and not outcome.ok:
+        return {"status": "degraded", "reasons": ["verification-failed"]}
     return {"status": "ready"}
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 import h11
 
 from .limits import App, Message, Receive, Send
+from .prefix import strip_prefix
 from .problems import Problem
 
 _PIECE = 64 * 2**10
@@ -31,11 +32,12 @@ Headers = list[tuple[bytes, bytes]]
 class Passing:
     """An application that answers some paths, and passes the others on."""
 
-    def __init__(self, app: App, own: Iterable[str], below: tuple[str, ...], socket: str) -> None:
-        self.app, self._own, self._below, self._socket = app, frozenset(own), below, socket
+    def __init__(self, app: App, own: Iterable[str], below: tuple[str, ...], socket: str, prefix: str = "") -> None:
+        self.app, self._own, self._below, self._socket, self._prefix = app, frozenset(own), below, socket, prefix
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._own or scope["path"].startswith(self._below):
+        path = strip_prefix(scope.get("path", ""), self._prefix)
+        if scope["type"] != "http" or path in self._own or path.startswith(self._below):
             await self.app(scope, receive, send)
             return
         try:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from .. import errors
+from .logs import log_error
 
 MEDIA_TYPE = "application/problem+json"
 _TYPES = "urn:expunge:problem:"
@@ -23,6 +24,7 @@ _STATUS: Mapping[type[errors.ExpungeError], int] = {
     errors.UnknownId: 404,
     errors.NothingLearned: 409,
     errors.CapacityExceeded: 409,
+    errors.OnHold: 409,
     errors.VaultBusy: 503,
     errors.Unfinished: 503,
     errors.SigningFailed: 503,
@@ -86,16 +88,14 @@ def problem_of(error: BaseException) -> Problem:
         full = error.errno == errno.ENOSPC if isinstance(error, OSError) else "full" in str(error)
         detail = "the disk is full" if full else "a file of the service or of the vault cannot be used now"
         return Problem(503, "disk-full" if full else "storage", detail, {"Retry-After": "1"})
-    return Problem(500, "unexpected", "the service failed; its log tells which kind of error it was")
+    return Problem(500, "unexpected", "the service failed; its log says where, under the id in X-Request-Id")
 
 
 async def answer(request: Request, error: Exception) -> JSONResponse:
     """Answer an error; the log hears of those that somebody has to look at."""
     problem = problem_of(error)
-    if problem.kind in ("unexpected", "storage", "disk-full"):
-        from .logs import log
-
-        log("error", error=type(error).__name__)
+    if problem.status == 500 or problem.kind in ("storage", "disk-full"):
+        log_error("request-failed", error, problem=problem.kind)
     return problem.response()
 
 

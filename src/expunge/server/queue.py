@@ -5,16 +5,17 @@ import sqlite3
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..vault.sealing import Sealed
 from .clocks import Clock, Regulation, as_text, as_time, due, utc_now
 from .database import Database
 
-State: TypeAlias = Literal["waiting", "held", "running", "done", "cancelled", "failed"]
+State: TypeAlias = Literal["waiting", "held", "running", "done", "not_known", "cancelled", "failed"]
 STATES: tuple[State, ...] = get_args(State)
 OPEN: tuple[State, ...] = ("waiting", "held", "running")
+CARRIED_OUT: tuple[State, ...] = ("done", "not_known")  # the second: an erasure of people of whom the vault knows none
 
 Kind: TypeAlias = Literal[
     "erasure", "rectification", "addition", "readmission",
@@ -26,7 +27,7 @@ KEPT = timedelta(days=90)  # how long an idempotency key is known
 
 
 @dataclass(frozen=True)
-class Asked:
+class NewJob:
     """What somebody asks for, before it has a number."""
 
     kind: Kind
@@ -34,6 +35,7 @@ class Asked:
     regulation: Regulation
     reference: str = ""
     actor: str = ""
+    caller: str = ""  # the id of the token or agent that asks; names are not unique
     outside: str | None = None  # what the asking system calls it
     callbacks: tuple[str, ...] = ()
     since: datetime | None = None  # when the person asked, if somebody else took the request
@@ -41,10 +43,11 @@ class Asked:
     mark: str | None = None  # of the people, so that the same request is found while it is open
     answers: tuple[str, str] | None = None  # an idempotency key and the mark of the body, both keyed
     facts: dict[str, Any] = field(default_factory=dict)  # that an asking system wants back
+    id: str | None = None  # what it will be called, if somebody has to know that before
 
 
 @dataclass(frozen=True)
-class Entry:
+class Job:
     """A request. Whose it is, is not in it."""
 
     number: int
@@ -65,6 +68,7 @@ class Entry:
     outside: str | None
     reference: str
     actor: str
+    caller: str
     callbacks: tuple[str, ...]
     outcome: dict[str, Any]
 
@@ -72,6 +76,11 @@ class Entry:
     def open(self) -> bool:
         """Whether it is still to be carried out."""
         return self.state in OPEN
+
+    @property
+    def carried_out(self) -> bool:
+        """Whether the vault has answered it: people were erased, or are not known here."""
+        return self.state in CARRIED_OUT
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,9 @@ class Filter:
     kind: str | None = None
     protocol: str | None = None
     overdue: bool | None = None
+    reference: str = ""  # part of what the caller calls it, in any case
+    since: date | None = None  # received on this day or later
+    until: date | None = None  # received on this day or earlier
     before: int | None = None  # numbers below this
     limit: int = 50
 
@@ -94,21 +106,22 @@ class Queue:
 
     # New ones
 
-    def add(self, asked: Asked, runs: datetime, state: State = "waiting", reason: str = "") -> Entry:
+    def add(self, asked: NewJob, runs: datetime, state: State = "waiting", reason: str = "") -> Job:
         """Write a request down, and its people; it is on the disk when this returns."""
-        received, id_ = self._clock(), str(uuid.uuid4())
+        received, id_ = self._clock(), asked.id or str(uuid.uuid4())
         since = min(received, asked.since or received)
         with self.database.writing() as database:
             database.execute(
                 "INSERT INTO requests (id, kind, protocol, state, reason, regulation, received, since, runs, due,"
-                " people, mark, outside, reference, actor, callbacks, outcome)"
-                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                " people, mark, outside, reference, actor, caller, callbacks, outcome)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 id_, asked.kind, asked.protocol, state, reason, asked.regulation, as_text(received), as_text(since),
                 runs.isoformat(), as_text(due(since, asked.regulation)), len(asked.people), asked.mark,
-                asked.outside, asked.reference, asked.actor, json.dumps(asked.callbacks), json.dumps(asked.facts),
+                asked.outside, asked.reference, asked.actor, asked.caller, json.dumps(asked.callbacks),
+                json.dumps(asked.facts),
             )  # fmt: skip
-            for one in asked.people:
-                database.execute("INSERT INTO people VALUES (?, ?, ?)", id_, one.hash, one.text)
+            people = ((id_, one.hash, one.text) for one in asked.people)
+            database.execute_many("INSERT INTO people VALUES (?, ?, ?)", people)
             self.remember(asked.answers, id_)
         return self.get(id_)
 
@@ -122,36 +135,38 @@ class Queue:
 
     # Those that are there
 
-    def get(self, id_: str) -> Entry:
+    def get(self, id_: str) -> Job:
         """One request; LookupError if there is none."""
         row = self.database.one("SELECT * FROM requests WHERE id = ?", id_)
         if row is None:
             raise LookupError(id_)
-        return _entry(row)
+        return _job(row)
 
     def has(self, id_: str) -> bool:
         """Whether there is such a request."""
         return self.database.one("SELECT 1 FROM requests WHERE id = ?", id_) is not None
 
-    def find(self, protocol: str, outside: str) -> Entry | None:
-        """The newest request that another system calls so."""
+    def find(self, protocol: str, outside: str, caller: str | None = None) -> Job | None:
+        """Return the newest job that another system calls ``outside``: one of this caller, or (None) of any."""
         row = self.database.one(
-            "SELECT * FROM requests WHERE protocol = ? AND outside = ? ORDER BY number DESC", protocol, outside
-        )
-        return None if row is None else _entry(row)
+            "SELECT * FROM requests WHERE protocol = ? AND outside = ? AND (caller = ? OR ? IS NULL)"
+            " ORDER BY number DESC",
+            protocol, outside, caller, caller,
+        )  # fmt: skip
+        return None if row is None else _job(row)
 
-    def same(self, mark: str) -> Entry | None:
+    def same(self, mark: str) -> Job | None:
         """The open request about the same people, if there is one."""
         question = f"SELECT * FROM requests WHERE mark = ? AND state IN ({_places(OPEN)}) ORDER BY number"  # noqa: S608
         row = self.database.one(question, mark, *OPEN)
-        return None if row is None else _entry(row)
+        return None if row is None else _job(row)
 
-    def answered(self, key: str) -> tuple[str, Entry] | None:
+    def answered(self, key: str) -> tuple[str, Job] | None:
         """The mark of the body, and the request, that an idempotency key was used for."""
         row = self.database.one("SELECT * FROM answered WHERE key = ?", key)
         return None if row is None else (row["mark"], self.get(row["request"]))
 
-    def page(self, wanted: Filter) -> list[Entry]:
+    def page(self, wanted: Filter) -> list[Job]:
         """The requests that a filter lets pass, the newest first."""
         tests, values = ["1"], list[Any]()
         if wanted.states:
@@ -164,30 +179,55 @@ class Queue:
         if wanted.overdue is not None:
             tests.append(f"({'' if wanted.overdue else 'NOT '}(due < ? AND state IN ({_places(OPEN)})))")
             values += [as_text(self._clock()), *OPEN]
+        if wanted.reference:
+            tests.append("instr(lower(reference), lower(?)) > 0")
+            values.append(wanted.reference)
+        if wanted.since is not None:
+            tests.append("received >= ?")
+            values.append(wanted.since.isoformat())
+        if wanted.until is not None:
+            tests.append("received < ?")
+            values.append((wanted.until + timedelta(days=1)).isoformat())
         if wanted.before is not None:
             tests.append("number < ?")
             values.append(wanted.before)
         question = f"SELECT * FROM requests WHERE {' AND '.join(tests)} ORDER BY number DESC LIMIT ?"  # noqa: S608
-        return [_entry(row) for row in self.database.all(question, *values, wanted.limit)]
+        return [_job(row) for row in self.database.all(question, *values, wanted.limit)]
 
-    def pending(self) -> list[Entry]:
+    def pending(self) -> list[Job]:
         """All that are to be carried out, the oldest first."""
         question = f"SELECT * FROM requests WHERE state IN ({_places(OPEN)}) ORDER BY number"  # noqa: S608
-        return [_entry(row) for row in self.database.all(question, *OPEN)]
+        return [_job(row) for row in self.database.all(question, *OPEN)]
+
+    def nearest_due(self) -> datetime | None:
+        """Return when the first open request is due, or None if none is open."""
+        row = self.database.one(f"SELECT MIN(due) AS due FROM requests WHERE state IN ({_places(OPEN)})", *OPEN)  # noqa: S608
+        return None if row is None or row["due"] is None else as_time(row["due"])
+
+    def newest_time(self) -> datetime | None:
+        """Return when the newest request came, or None if there is none."""
+        row = self.database.one("SELECT received FROM requests ORDER BY number DESC LIMIT 1")
+        return None if row is None else as_time(row["received"])
+
+    def running(self) -> list[Job]:
+        """All that are being carried out, or were when something failed, the oldest first."""
+        return [
+            _job(row) for row in self.database.all("SELECT * FROM requests WHERE state = 'running' ORDER BY number")
+        ]
 
     def counts(self) -> dict[tuple[str, str, str], int]:
         """How many there are, by kind, protocol and state."""
-        rows = self.database.all("SELECT kind, protocol, state, COUNT(*) AS n FROM requests GROUP BY 1, 2, 3")
+        rows = self.database.all("SELECT kind, protocol, state, n FROM counts WHERE n > 0")
         return {(row["kind"], row["protocol"], row["state"]): row["n"] for row in rows}
 
     def people(self, id_: str) -> list[Sealed]:
         """The sealed people of a request that is not done."""
-        rows = self.database.all("SELECT hash, sealed FROM people WHERE request = ?", id_)
+        rows = self.database.all("SELECT hash, sealed FROM people WHERE request = ? ORDER BY rowid", id_)
         return [Sealed(row["hash"], row["sealed"]) for row in rows]
 
     # What becomes of them
 
-    def move(self, id_: str, state: State, reason: str = "", **outcome: Any) -> Entry:
+    def move(self, id_: str, state: State, reason: str = "", **outcome: Any) -> Job:
         """Give a request another state; what is over has no people any more."""
         with self.database.writing() as database:
             before = self.get(id_)
@@ -203,7 +243,13 @@ class Queue:
                 database.execute("DELETE FROM answered WHERE request = ?", id_)
         return self.get(id_)
 
-    def extend(self, id_: str, reason: str) -> Entry:
+    def restart_window(self, id_: str, runs: datetime) -> Job:
+        """Let the time in which a request can be cancelled begin again."""
+        with self.database.writing() as database:
+            database.execute("UPDATE requests SET runs = ? WHERE id = ?", runs.isoformat(), id_)
+        return self.get(id_)
+
+    def extend(self, id_: str, reason: str) -> Job:
         """Give a request the longer time that its regulation allows for a reason."""
         with self.database.writing() as database:
             entry = self.get(id_)
@@ -211,11 +257,11 @@ class Queue:
             database.execute("UPDATE requests SET due = ?, extension = ?, overdue = 0 WHERE id = ?", until, reason, id_)
         return self.get(id_)
 
-    def late(self) -> list[Entry]:
+    def late(self) -> list[Job]:
         """Open requests that have become overdue since this was last asked; each is told once."""
         with self.database.writing() as database:
             question = f"SELECT * FROM requests WHERE overdue = 0 AND due < ? AND state IN ({_places(OPEN)})"  # noqa: S608
-            found = [_entry(row) for row in database.all(question, as_text(self._clock()), *OPEN)]
+            found = [_job(row) for row in database.all(question, as_text(self._clock()), *OPEN)]
             for one in found:
                 database.execute("UPDATE requests SET overdue = 1 WHERE id = ?", one.id)
         return found
@@ -225,7 +271,7 @@ def _places(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _entry(row: sqlite3.Row) -> Entry:
+def _job(row: sqlite3.Row) -> Job:
     found = dict(row)
     del found["mark"]
     for name in ("received", "since", "runs", "due"):
@@ -233,4 +279,4 @@ def _entry(row: sqlite3.Row) -> Entry:
     found["ended"] = None if found["ended"] is None else as_time(found["ended"])
     found["overdue"] = bool(found["overdue"])
     found["callbacks"], found["outcome"] = tuple(json.loads(found["callbacks"])), json.loads(found["outcome"])
-    return Entry(**found)
+    return Job(**found)

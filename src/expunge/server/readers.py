@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .logs import log, sign
+from .logs import capture_everything, log, set_level, tag_process
 
 _AGAIN = 0.5  # seconds until a reader that ended is started again
 _TELL = 0.5  # seconds between two lines about what was answered
@@ -61,7 +61,7 @@ class Readers:
                 self._count(line)
             code = reader.wait()
             if not self._ending.wait(_AGAIN):
-                log("reader ended", code=code)
+                log("reader-ended", level="warning", code=code)
 
     def _started(self) -> "subprocess.Popen[bytes]":
         command, handle = [sys.executable, "-m", "expunge.server.readers"], self.sock.fileno()
@@ -73,9 +73,11 @@ class Readers:
         return reader  # type: ignore[no-any-return]
 
     def _count(self, line: bytes) -> None:
-        for route, status, took in json.loads(line):
+        told = json.loads(line)
+        for route, status, took in told["answers"]:
             self.metrics.http.labels(route, status).inc()
             self.metrics.seconds.labels(route).observe(took)
+        self.metrics.outside.inc(told["outside"])
 
     def end(self) -> None:
         """Let them take no new requests; return at once."""
@@ -111,6 +113,7 @@ class Reported:
         self._seen: list[tuple[str, str, float]] = []
         self._last: tuple[str, str] = ("", "")
         self.http = self.seconds = self
+        self.outside = _Sum()
 
     def labels(self, route: str, status: str = "") -> "Reported":
         """As those of Prometheus: first the answer, then how long it took."""
@@ -129,7 +132,25 @@ class Reported:
         """Write a line, if there is something to tell."""
         seen, self._seen = self._seen, []
         if seen:
-            os.write(1, json.dumps(seen).encode() + b"\n")
+            os.write(1, json.dumps({"answers": seen, "outside": self.outside.take()}).encode() + b"\n")
+
+
+class _Sum:
+    """A counter of rows, until they are told."""
+
+    def __init__(self) -> None:
+        self._lock, self._count = threading.Lock(), 0
+
+    def inc(self, count: int) -> None:
+        """Add to it."""
+        with self._lock:
+            self._count += count
+
+    def take(self) -> int:
+        """Return the count and begin again."""
+        with self._lock:
+            count, self._count = self._count, 0
+        return count
 
 
 def main() -> None:
@@ -146,18 +167,23 @@ def main() -> None:
     from .service import Service
 
     facts = json.loads(sys.stdin.readline())
+    set_level(facts["log_level"])
+    capture_everything()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the writer hears it, too
     vault = Vault.open(Path(facts["vault"]), read_only=True)
-    service = Service(vault, Database(Path(facts["queue"])), Options(most_rows=facts["most_rows"]))
+    service = Service(
+        vault, Database(Path(facts["queue"])), Options(most_rows=facts["most_rows"], root_path=facts["root_path"])
+    )
     warm(vault)
     metrics = Reported()
-    app = Passing(create_reader(service, metrics, Limits(**facts["limits"])), _OWN, _BELOW, facts["writer"])
+    own = create_reader(service, metrics, Limits(**facts["limits"]))
+    app = Passing(own, _OWN, _BELOW, facts["writer"], facts["root_path"])
     certificate, key = (None if facts[name] is None else Path(facts[name]) for name in ("certificate", "key"))
     server = uvicorn.Server(config(app, Address(certificate=certificate, key=key), _DRAIN))
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment] # ours are in place
 
     _watch(server, service, metrics)
-    sign(reader=os.getpid())
+    tag_process(reader=os.getpid())
     log("reading")
     server.run(sockets=[socket.socket(fileno=facts["handle"])])
     metrics.tell()
@@ -168,7 +194,7 @@ def _watch(server: Any, service: Any, metrics: Reported) -> None:
     """Tell what was answered now and then, and end with the writer, or when asked to."""
 
     def end(*_: object) -> None:
-        service.draining = server.should_exit = True
+        service.draining = service.closing = server.should_exit = True
 
     def tell() -> None:
         while not server.should_exit:

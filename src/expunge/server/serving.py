@@ -1,26 +1,29 @@
 """Serving: one process that owns the writer, from the first socket to the last answer, and its readers."""
 
 import asyncio
-import fcntl
 import os
+import queue
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
 from ..errors import InvalidSetting, VaultBusy
+from ..saving import files
 from ..vault import Vault
 from .app import Limits, create_app
-from .database import Database, queue_path
+from .database import Database, make_queue_folder, queue_path
 from .limits import App, Message, Receive, Send
 from .listening import Address, config
-from .logs import log
+from .logs import Level, capture_everything, log, set_level
 from .predicting import warm
 from .readers import Readers
 from .service import Options, Service
@@ -29,11 +32,26 @@ from .tokens import Tokens
 __all__ = ["Address", "serve"]
 
 _UNGUARDED = "without a token only this machine may ask: make one (expunge token new) before you listen elsewhere"
-_DRAIN, _LAST = 5.0, 1.5  # seconds for answers that are under way at the end, and for what follows; 10 are promised
+# Seconds for answers that are under way once the port is closed, and for what follows; beyond --drain 7 are promised.
+_UNDER_WAY, _LAST = 5.0, 1.5
 
 
-def serve(vault: Vault, address: Address, options: Options, limits: Limits, readers: int = 0) -> None:
-    """Answer until somebody stops the process (SIGTERM or SIGINT)."""
+def serve(
+    vault: Vault,
+    address: Address,
+    options: Options,
+    limits: Limits,
+    readers: int = 0,
+    *,
+    drain: float = 5.0,
+    log_level: Level = "info",
+) -> None:
+    """Answer until somebody stops the process.
+
+    SIGTERM drains: the service says that it is not ready, answers for ``drain`` seconds more, and closes its port then.
+    SIGINT closes the port at once. A second signal ends the process at once.
+    """
+    set_level(log_level)
     path = queue_path(vault.places.vault)
     if (address.certificate is None) != (address.key is None):
         raise InvalidSetting("TLS needs both a certificate and its key")
@@ -41,7 +59,7 @@ def serve(vault: Vault, address: Address, options: Options, limits: Limits, read
     with _alone(path), tempfile.TemporaryDirectory(prefix="expunge-") if readers else nullcontext("") as folder:
         database = Database(path)
         try:
-            if not address.local and not Tokens(database).valid():
+            if not (address.local and _is_local(options.public)) and not Tokens(database).valid():
                 raise InvalidSetting(_UNGUARDED)
             sock = address.bound()
             options = replace(options, public=address.public(sock) if options.public is None else options.public)
@@ -50,18 +68,24 @@ def serve(vault: Vault, address: Address, options: Options, limits: Limits, read
         except BaseException:
             database.close()
             raise
-        others = Readers(readers, sock, _facts(vault, address, options, limits, folder), app.state.metrics)
+        facts = _facts(vault, address, options, limits, folder) | {"log_level": log_level}
+        others = Readers(readers, sock, facts, app.state.metrics)
+        capture_everything()
         warm(vault)
         service.start()
         sock.listen(2048)  # who comes from now on waits until somebody answers
-        log("serving", address=address.url(sock))
         try:
-            _run(app, address, sock, service, others)
+            _run(app, address, sock, service, others, drain)
         finally:
             clean = service.stop(_LAST)
             log("stopped", clean=clean)
     if not clean:  # a thread is at work that nobody waits for: what it does is safe at any moment
         os._exit(0)
+
+
+def _is_local(public: str | None) -> bool:
+    """Whether the public address, if one was given, is one of this machine: no proxy shows the service to others."""
+    return public is None or Address(urlsplit(public).hostname or "").local
 
 
 def _facts(vault: Vault, address: Address, options: Options, limits: Limits, folder: str) -> dict[str, Any]:
@@ -74,6 +98,7 @@ def _facts(vault: Vault, address: Address, options: Options, limits: Limits, fol
         "queue": str(queue_path(place)),
         "writer": f"{folder}/writer",
         "most_rows": options.most_rows,
+        "root_path": options.root_path,
         "limits": vars(limits),
         **files,
     }
@@ -82,29 +107,32 @@ def _facts(vault: Vault, address: Address, options: Options, limits: Limits, fol
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Be the only service of a vault: two of them would take up each other's requests."""
-    handle = os.open(path.with_suffix(".serving"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise VaultBusy("another process serves this vault") from None
-    try:
+    lock = make_queue_folder(path) / "serving"  # where nobody else can hold it
+    with files.opened(lock, os.O_CREAT | os.O_RDWR) as handle:
+        try:
+            files.system.lock(handle)
+        except OSError:
+            raise VaultBusy("another process serves this vault") from None
         yield
-    finally:
-        os.close(handle)
 
 
-def _run(app: Any, address: Address, sock: socket.socket, service: Service, readers: Readers) -> None:
-    """Run until a signal, at which no new request is taken and those that are under way are finished."""
-    server = uvicorn.Server(config(app, address, _DRAIN))
+def _run(app: Any, address: Address, sock: socket.socket, service: Service, readers: Readers, drain: float) -> None:
+    """Run until a signal; requests that are under way when the port closes are finished."""
+    server = uvicorn.Server(config(app, address, _UNDER_WAY))
     private = uvicorn.Server(config(_with_scheme(app, address), None, 1.0)) if readers.count else None
 
-    def ending(number: int, frame: Any) -> None:
-        service.draining = True
+    def close() -> None:
+        service.closing = True
         server.should_exit = True
         readers.end()
 
-    before = {one: signal.signal(one, ending) for one in (signal.SIGTERM, signal.SIGINT)}
+    # A handler interrupts the main thread anywhere, also while it holds a lock: it only hands the signal on.
+    signals = queue.SimpleQueue[int]()
+    threading.Thread(target=_end, args=(signals, service, drain, close), name="expunge-ending", daemon=True).start()
+    before = {
+        one: signal.signal(one, lambda number, frame: signals.put(number)) for one in (signal.SIGTERM, signal.SIGINT)
+    }
+    log("serving", address=address.url(sock))  # signals are handled from here on
     try:
         for one in filter(None, (server, private)):
             one.capture_signals = nullcontext  # type: ignore[method-assign, assignment] # ours are in place
@@ -113,6 +141,26 @@ def _run(app: Any, address: Address, sock: socket.socket, service: Service, read
         readers.stop()
         for name, handler in before.items():
             signal.signal(name, handler)
+
+
+def _end(signals: "queue.SimpleQueue[int]", service: Service, drain: float, close: Callable[[], None]) -> None:
+    """Wait for a signal, drain and close; end the process at the second one."""
+    first = signals.get()
+    service.draining = True
+    seconds = drain if first == signal.SIGTERM else 0.0
+    log("draining", seconds=seconds)
+    with suppress(queue.Empty):
+        signals.get(timeout=seconds)
+        _end_now()
+    close()
+    signals.get()
+    _end_now()
+
+
+def _end_now() -> None:
+    """End without waiting for anybody: what is written is safe at any moment, and readers end with their writer."""
+    log("stopped", level="warning", clean=False)
+    os._exit(0)
 
 
 async def _served(

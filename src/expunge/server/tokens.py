@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeAlias, get_args
 
 from ..errors import InvalidSetting, UnknownId
+from .audit import COMMAND_LINE, AuditTrail
 from .clocks import Clock, as_text, as_time, utc_now
 from .database import Database
 
@@ -47,9 +48,11 @@ class Tokens:
     """The tokens of a service."""
 
     def __init__(self, database: Database, clock: Clock = utc_now) -> None:
-        self._database, self._clock = database, clock
+        self._database, self._clock, self._audit = database, clock, AuditTrail(database, clock)
 
-    def new(self, name: str, scopes: Iterable[str], lifetime: timedelta | None) -> tuple[Token, str]:
+    def new(
+        self, name: str, scopes: Iterable[str], lifetime: timedelta | None, actor: str = COMMAND_LINE
+    ) -> tuple[Token, str]:
         """Make one; the text is shown to its owner and kept nowhere."""
         wanted = frozenset(scopes)
         if not wanted or not wanted <= set(SCOPES):
@@ -66,6 +69,8 @@ class Tokens:
                 number, name, _hash(secret), " ".join(sorted(wanted)), as_text(made),
                 None if expires is None else as_text(expires),
             )  # fmt: skip
+            details = {"name": name, "scopes": sorted(wanted), "expires": None if expires is None else as_text(expires)}
+            self._audit.record("token.created", actor=actor, subject=number, **details)
         return Token(number, name, wanted, made, expires, None, None), f"{_PREFIX}_{number}_{secret}"
 
     def every(self) -> list[Token]:
@@ -81,12 +86,17 @@ class Tokens:
         now = self._clock()
         return any(one.valid(now) for one in self.every())
 
-    def revoke(self, id: str) -> Token:  # noqa: A002 - the name of the column
+    def counts(self, id_: str) -> bool:
+        """Whether the token with this id counts now."""
+        now = self._clock()
+        return any(token.id == id_ and token.valid(now) for token in self.every())
+
+    def revoke(self, id: str, actor: str = COMMAND_LINE) -> Token:  # noqa: A002 - the name of the column
         """Let a token count no more."""
         with self._database.writing() as database:
-            database.execute(
-                "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL", as_text(self._clock()), id
-            )
+            question = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL"
+            if database.execute(question, as_text(self._clock()), id):
+                self._audit.record("token.revoked", actor=actor, subject=id)
         row = self._database.one("SELECT * FROM tokens WHERE id = ?", id)
         if row is None:
             raise UnknownId("there is no token with this id; expunge token list tells which there are")
@@ -107,8 +117,8 @@ class Tokens:
         if token.used is None or token.used < minute:
             with (
                 suppress(sqlite3.OperationalError),
-                self._database.writing() as database,
-            ):  # on a full disk, too
+                self._database.writing(wait=False) as database,
+            ):  # on a full disk, or while somebody else writes
                 database.execute("UPDATE tokens SET used = ? WHERE id = ?", as_text(minute), number)
         return token
 

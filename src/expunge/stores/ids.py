@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInput, UnknownId, positions
+from ..errors import InvalidInput, OtherPeople, UnknownId, positions
 from ..exact.arrays import Slots
 
 Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
@@ -191,7 +191,7 @@ def slots_of_mentions(
     named = np.bincount(group, minlength=len(counts))
     if other := int((named != counts).sum()):
         ids = "1 id has" if other == 1 else f"{other:,} ids have"
-        raise InvalidInput(
+        raise OtherPeople(
             f"{ids} another number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
         )
     ordered = np.empty_like(slots)

@@ -9,25 +9,34 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
+    from .backup import Backup
     from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt, check_receipt
     from .evaluation.evaluation import Evaluation, TargetScores
     from .evaluation.scores import Score, Scores
-    from .ledger.history import LoggedRequest
-    from .receipts import Check, Predictions, Receipt, Status, Verdict, Written
+    from .ledger.history import LoggedCaller, LoggedRequest
+    from .receipts import Check, PersonOutcome, Predictions, Receipt, Status, Verdict, Written
+    from .requests.caller import Caller, Erasure
     from .requests.naming import Holding
+    from .restoration import Restored
     from .tables.schema import Schema
     from .vault import Vault
 
 __all__ = [
     "Anchor",
+    "Backup",
+    "Caller",
     "Check",
+    "Erasure",
     "Evaluation",
     "Holding",
+    "LoggedCaller",
     "LoggedRequest",
+    "PersonOutcome",
     "PersonalReceipt",
     "Predictions",
     "Receipt",
+    "Restored",
     "Schema",
     "Score",
     "Scores",
@@ -41,20 +50,26 @@ __all__ = [
 
 _HOMES = {
     "Anchor": "certificates.anchors",
+    "Backup": "backup",
     "Evaluation": "evaluation.evaluation",
     "TargetScores": "evaluation.evaluation",
     "Score": "evaluation.scores",
     "Scores": "evaluation.scores",
+    "LoggedCaller": "ledger.history",
     "LoggedRequest": "ledger.history",
     "PersonalReceipt": "certificates.personal",
     "check_receipt": "certificates.personal",
     "Check": "receipts",
+    "PersonOutcome": "receipts",
     "Predictions": "receipts",
     "Receipt": "receipts",
     "Status": "receipts",
     "Verdict": "receipts",
     "Written": "receipts",
+    "Caller": "requests.caller",
+    "Erasure": "requests.caller",
     "Holding": "requests.naming",
+    "Restored": "restoration",
     "Schema": "tables.schema",
     "Vault": "vault",
 }

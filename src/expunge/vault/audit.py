@@ -1,12 +1,12 @@
 """The audit: train again from the surviving rows, compare bit for bit, and check every record and certificate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 
 import numpy as np
 
 from ..encoding.placement import free_slots
-from ..errors import ExpungeError
+from ..errors import ExpungeError, VaultBusy
 from ..exact.arrays import Floats
 from ..learning.state import State
 from .certificates.anchors import Anchor
@@ -16,62 +16,100 @@ from .checking import Owned, owned_in, wrong_in_rows
 from .disk.rowfile import RowFile, read_bits
 from .disk.runs import parts_of
 from .disk.snapshot import load_moments
-from .ledger.history import history
-from .ledger.records import DONE, LIST
+from .ledger.records import DONE, LIST, Record
 from .receipts import Check, Verdict
 from .requests import request_of
 from .requests.intake import Progress
 from .signatures import check_signatures
 from .writer import Writer
 
+_OFTEN = 256  # records between two looks at whether the vault changed
+_DISORDER = "requests are missing, doubled or out of order"
 
-def verify(writer: Writer, progress: Progress, head: Anchor | None = None) -> Verdict:
-    """Run the five checks, and a sixth if there is a head."""
+
+def verify(
+    writer: Writer,
+    progress: Progress,
+    head: Anchor | None = None,
+    check_unchanged: Callable[[], None] = lambda: None,
+) -> Verdict:
+    """Run the five checks, and a sixth if there is a head.
+
+    ``check_unchanged`` raises `VaultBusy` if what is being read changed since: it is called now and then, so that an
+    audit without the lock does not go on for long with a state that is no more.
+    """
+
+    def read() -> Iterator[Record]:
+        return _watched(writer.ledger.iterate(), check_unchanged)
+
+    def advance(stage: str, count: int, total: int | None) -> None:
+        check_unchanged()
+        progress(stage, count, total)
+
     checks: dict[str, Callable[[], str]] = {
-        "ledger": lambda: _ledger(writer),
-        "certificates": lambda: _certificates(writer),
+        "ledger": lambda: _ledger(writer, read),
+        "certificates": lambda: check_signatures(writer, read),
         "rows": lambda: _rows(writer),
         "people": lambda: _people(writer),
-        "model": lambda: _model(writer, progress),
+        "model": lambda: _model(writer, advance),
     }
     if head is not None:
-        checks["head"] = lambda: head.check(writer.ledger.read()[0], [PublicKey.of(x) for x in writer.notary.known])
-    return Verdict(tuple(_checked(name, check) for name, check in checks.items()))
+        checks["head"] = lambda: head.check(read(), [PublicKey.of(x) for x in writer.notary.known])
+    return Verdict(tuple(_checked(name, check, check_unchanged) for name, check in checks.items()))
+
+
+def _watched(records: Iterable[Record], check_unchanged: Callable[[], None]) -> Iterator[Record]:
+    for k, record in enumerate(records):
+        if k % _OFTEN == 0:
+            check_unchanged()
+        yield record
 
 
 class _Wrong(ExpungeError):
     """Something does not fit."""
 
 
-def _checked(name: str, check: Callable[[], str]) -> Check:
+def _checked(name: str, check: Callable[[], str], check_unchanged: Callable[[], None]) -> Check:
     """Run one check: what it says, or what is wrong."""
+    check_unchanged()
     try:
         return Check(name, True, check())
+    except VaultBusy:
+        raise
     except (ExpungeError, OSError) as error:
         return Check(name, False, str(error))
     except (LookupError, TypeError, ValueError):  # a record that was forged may lack anything
         return Check(name, False, "records that belong together do not fit")
 
 
-def _ledger(writer: Writer) -> str:
+def _ledger(writer: Writer, read: Callable[[], Iterable[Record]]) -> str:
     """Check that the chain of hashes holds, and that requests are numbered and each was done after it was accepted."""
-    records, torn = writer.ledger.read()
-    if torn:
+    records = newest = restored = lists = 0
+    unfinished, restores = dict[int, None](), set[int]()
+    for record in read():
+        records += 1
+        if record.is_request:
+            if record.request != newest + 1:
+                raise _Wrong(_DISORDER)
+            newest = record.request
+            unfinished[newest] = None
+            if record.kind == "restore":
+                restores.add(newest)
+            if LIST in record.body:
+                request_of(record, writer.lists)
+                lists += 1
+        elif record.kind == DONE:
+            unfinished.pop(record.request, None)
+            if record.request in restores:
+                restored = record.request  # it did what older requests had begun
+    if writer.ledger.read(writer.now.manifest.before)[1]:
         raise _Wrong("the last record is torn")
-    asked = [record.request for record in records if record.is_request]
-    if asked != list(range(1, len(asked) + 1)) or asked[-1] != writer.now.manifest.request:
-        raise _Wrong("requests are missing, doubled or out of order")
-    if unfinished := [request.number for request in history(records) if request.state == "accepted"]:
-        raise _Wrong(f"requests {unfinished} are not done")
-    lists = [request_of(record, writer.lists) for record in records if LIST in record.body]
-    beside = f" ({len(lists)} of them with lists)" if lists else ""
-    return f"{len(records)} records, {len(asked)} requests{beside}, every hash fits"
-
-
-def _certificates(writer: Writer) -> str:
-    """Check every key and every certificate."""
-    records, _ = writer.ledger.read()
-    return check_signatures(writer, records)
+    if newest != writer.now.manifest.request:
+        raise _Wrong(_DISORDER)
+    if left := [number for number in unfinished if number > restored]:
+        raise _Wrong(f"requests {left} are not done")
+    beside = f" ({lists} of them with lists)" if lists else ""
+    return f"{records} records, {newest} requests{beside}, every hash fits"
 
 
 def _rows(writer: Writer) -> str:
@@ -118,7 +156,7 @@ def _model(writer: Writer, progress: Progress) -> str:
     digest = retrained.digest()
     if digest != ensemble.digest():
         raise _Wrong("the model is not the one that training on the surviving rows gives")
-    done = [record for record in writer.ledger.read()[0] if record.kind == DONE]
+    done = [record for record in writer.ledger.read(manifest.before)[0] if record.kind == DONE]
     if done[-1].body["commitment"] != commitment(manifest.salt, digest):
         raise _Wrong("the newest certificate commits to another state")
     return "retrained from the surviving rows: the same integers, " + _weights(ensemble.models, retrained.models)

@@ -1,52 +1,149 @@
 """Issuing: receipts for people, made from the ledger and the vault's key when somebody names an id; none is kept."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidCertificate, InvalidFile, InvalidInput, InvalidSetting, Unfinished, UnknownId, positions
+from ..errors import (
+    ExpungeError,
+    InvalidCertificate,
+    InvalidFile,
+    InvalidInput,
+    InvalidSetting,
+    Unfinished,
+    UnknownId,
+    positions,
+)
 from .certificates.commitments import Commitments
 from .certificates.merkle import root
 from .certificates.notary import now
 from .certificates.payload import SOFTWARE, receipts_fields, statement
 from .certificates.personal import UNKNOWN, PersonalReceipt, checked_receipt, issued
-from .ledger.history import history
-from .ledger.records import Record, requests_in
-from .requests.naming import holdings
+from .ledger.records import Record
+from .receipts import PersonOutcome, Receipt
+from .requests.naming import Holding, Named, find_similar, holdings
 
 if TYPE_CHECKING:
     from .writer import Writer
 
-_UNKNOWN_SAYS = "the vault holds no row of this id, and the id is not among those that it has erased"
+_UNKNOWN_SAYS = "not known here: the vault holds no row of this id, and the id is not among those that it has erased"
 _RESTORED = "was done when an old copy of the folder caught up: a certificate of that is there, and no receipts"
+_CLONED = "made this vault as a clone, with these people erased already: the vault that it is a clone of has receipts"
 
 
 def issue(
-    writer: "Writer", ids: Sequence[bytes], request: int | None, *, skip_unknown: bool
+    writer: "Writer",
+    ids: Sequence[bytes],
+    request: int | None,
+    *,
+    skip_unknown: bool,
+    lenient: bool = False,
 ) -> dict[bytes, PersonalReceipt]:
-    """The receipts of people, by their ids: of this request, or of those that erased them."""
+    """The receipts of people, by their ids: of this request, or of those that erased them.
+
+    With ``lenient`` a request that gives no receipts now (it is not certified yet, or its leaves are damaged) is left
+    out instead of refused.
+    """
     wanted = list(dict.fromkeys(ids))
-    records, _ = writer.ledger.read()
-    asked, logged = requests_in(records), {one.number: one for one in history(records)}
     by = {one: h.request for one, h in zip(wanted, holdings(writer.site, wanted), strict=True)}
     if request is not None:
         by = dict.fromkeys(wanted, request)
+    by_request = dict[int, list[bytes]]()
+    for one, number in by.items():
+        if number is not None:
+            by_request.setdefault(number, []).append(one)
     found = dict[bytes, PersonalReceipt]()
-    for number in {number for number in by.values() if number is not None}:
-        if number in logged and (logged[number].kind == "restore" or logged[number].state == "restored"):
-            raise InvalidSetting(f"request {number} {_RESTORED}")
-        if number not in asked or "receipts" not in asked[number].body:
-            raise InvalidSetting(f"there is no request {number} that gives receipts; expunge log tells which there are")
-        if (certificate := logged[number].certificate) is None:
-            raise Unfinished(f"request {number} is not certified yet: ask again once the signing key is there")
-        mine = [one for one in wanted if by[one] == number]
-        made = issued(*_tree(writer, asked[number], mine), mine, certificate)
-        there = {one: receipt for one, receipt in zip(mine, made, strict=True) if receipt is not None}
-        for one in list(there)[:1]:  # all have the same certificate, which somebody may have changed in the ledger
-            _check(writer, one, there[one])
-        found |= there
+    for number, people in by_request.items():
+        try:
+            found |= _issue_of(writer, number, people)
+        except (ExpungeError, OSError):
+            if not lenient:
+                raise
     if not skip_unknown and (missing := [k for k, one in enumerate(ids) if one not in found]):
         raise _not_there(request, missing, len(ids))
     return found
+
+
+def _issue_of(writer: "Writer", number: int, ids: Sequence[bytes]) -> dict[bytes, PersonalReceipt]:
+    """Return the receipts of one request, for those of these ids that it was about."""
+    asked, logged = writer.index.asked(number), writer.index.request(number)
+    if logged is not None and (logged.kind == "restore" or logged.state == "restored"):
+        raise InvalidSetting(f"request {number} {_RESTORED}")
+    if logged is not None and logged.kind == "cloned":
+        raise InvalidSetting(f"request {number} {_CLONED}")
+    if asked is None or logged is None or "receipts" not in asked.body:
+        raise InvalidSetting(f"there is no request {number} that gives receipts; expunge log tells which there are")
+    if logged.certificate is None:
+        raise Unfinished(f"request {number} is not certified yet: ask again once the signing key is there")
+    made = issued(*_tree(writer, asked, ids), ids, logged.certificate)
+    there = {one: receipt for one, receipt in zip(ids, made, strict=True) if receipt is not None}
+    for one in list(there)[:1]:  # all have the same certificate, which somebody may have changed in the ledger
+        _check(writer, one, there[one])
+    return there
+
+
+@dataclass(frozen=True, eq=False)
+class Papers:
+    """What people get after an erasure, made in the pass that carried it out.
+
+    Attributes
+    ----------
+    writer : Writer
+        The vault, still locked.
+    receipt : Receipt or None
+        Of the erasure; None if nobody had rows.
+    leaves : sequence of bytes
+        The commitments to everybody whom it erased.
+    receipts, attest_unknown : bool
+        Whether people get receipts, and unknown ones a statement.
+    """
+
+    writer: "Writer"
+    receipt: Receipt | None
+    leaves: Sequence[bytes]
+    receipts: bool
+    attest_unknown: bool
+
+    def outcomes(self, named: Named, asked: Sequence[bytes]) -> tuple[PersonOutcome, ...]:
+        """Return what became of each id asked for, in that order; a paper that cannot be made is left out.
+
+        ``named`` is what was found before the erasure.
+        """
+        before = named.states()
+        unknown = [one for one in dict.fromkeys(asked) if one not in before or before[one].state == UNKNOWN]
+        alike, made = set[bytes](), dict[bytes, PersonalReceipt]()
+        # The erasure is carried out: whatever goes wrong from here on must not look as if it were not. Who misses a
+        # paper asks for it again, and is told why there is none.
+        with suppress(Exception):
+            alike = find_similar(self.writer.site, unknown)
+        with suppress(Exception):
+            if self.receipts:
+                made |= self._made_now([one for one, was in before.items() if was.state == "present"])
+                earlier = [one for one, was in before.items() if was.state == "erased"]
+                made |= issue(self.writer, earlier, None, skip_unknown=True, lenient=True) if earlier else {}
+            if self.attest_unknown:
+                made |= attest(self.writer, unknown)
+
+        def outcome(person: bytes) -> PersonOutcome:
+            was = before.get(person, Holding(UNKNOWN))
+            if was.state == "present":
+                assert self.receipt is not None  # somebody with rows was erased
+                return PersonOutcome("erased", was.rows, self.receipt.request, made.get(person))
+            if was.request is None:
+                return PersonOutcome("unknown", receipt=made.get(person), similar=person in alike)
+            return PersonOutcome("earlier", request=was.request, receipt=made.get(person))
+
+        return tuple(map(outcome, asked))
+
+    def _made_now(self, ids: Sequence[bytes]) -> dict[bytes, PersonalReceipt]:
+        """Return the receipts of those who were erased just now; nothing has to be looked up or checked for them."""
+        if self.receipt is None or self.receipt.certificate is None:
+            return {}
+        identity = self.writer.identity
+        of = Commitments(identity.key, identity.vault, self.receipt.request)
+        made = zip(ids, issued(of, self.leaves, ids, self.receipt.certificate), strict=True)
+        return {one: paper for one, paper in made if paper is not None}
 
 
 def _check(writer: "Writer", one: bytes, receipt: PersonalReceipt) -> None:

@@ -12,6 +12,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..exact.arrays import Floats
+    from .certificates.personal import PersonalReceipt
+
+
+@dataclass(frozen=True)
+class PersonOutcome:
+    """What an erasure did for one id.
+
+    Attributes
+    ----------
+    state : str
+        "erased" (by this request), "earlier" (an earlier request erased it) or "unknown" (the vault has no such id).
+    rows : int
+        How many rows this request erased.
+    request : int or None
+        The request that erased it; None if the id is unknown.
+    receipt : PersonalReceipt or None
+        The person's receipt, if receipts were asked for and the request is certified; for an unknown id the signed
+        statement that it is unknown, if that was asked for.
+    similar : bool
+        Of an unknown id: whether a similar one has rows, as in `Holding`.
+    """
+
+    state: str
+    rows: int = 0
+    request: int | None = None
+    receipt: "PersonalReceipt | None" = field(default=None, repr=False)
+    similar: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,6 +63,8 @@ class Receipt:
         Where the certificate was written, too.
     earlier : tuple of int
         Requests that had erased some of these ids before. If they had erased all, the receipt is that of the last.
+    erased_earlier : int
+        How many of these ids were erased by such requests, and had no rows any more.
     skipped : int
         Ids that were left out: unknown ones (``skip_unknown``), or erased ones in a table (``skip_erased``).
     known : int
@@ -44,6 +73,8 @@ class Receipt:
         Values outside declared bounds that were moved to the bound (``clip``).
     notes : tuple of str
         What a person should know.
+    outcomes : tuple of PersonOutcome
+        Of an erasure: what became of each id, in the order in which they were given.
     """
 
     request: int
@@ -59,6 +90,8 @@ class Receipt:
     known: int = 0
     clipped: int = 0
     notes: tuple[str, ...] = ()
+    outcomes: tuple[PersonOutcome, ...] = field(default=(), repr=False)
+    erased_earlier: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +183,12 @@ class Status:
         What is predicted for rows outside the bounds: "clamp" or "extrapolate".
     planned : str
         What a plan promised of the model when it was trained.
+    compared : str
+        How its errors compared with those of the model that it replaced; empty if it replaced none.
     observed_bounds : bool
         Whether a row can move a bound.
+    clone_of : str
+        The vault that it is a clone of, and the request that this was at ("UUID/number"); else empty.
     bytes : int
         The size of the folder.
     """
@@ -175,7 +212,9 @@ class Status:
     target_scales: str
     outside: str
     planned: str
+    compared: str
     observed_bounds: bool
+    clone_of: str
     bytes: int
 
 
@@ -190,9 +229,21 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit found."""
+    """What an audit found.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+        Everything that was checked.
+    seconds : float
+        How long it took.
+    report : str or None
+        The signed report of it, a compact JWS, if one was asked for.
+    """
 
     checks: tuple[Check, ...]
+    seconds: float = field(default=0.0, compare=False)
+    report: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def ok(self) -> bool:

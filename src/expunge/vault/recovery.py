@@ -8,10 +8,10 @@ from ..saving import files
 from .certificates.committed import check_committed
 from .certificates.keyring import known_keys
 from .certificates.waiting import waiting
+from .condition import check_vault
 from .disk.lists import names_of
 from .disk.manifest import Manifest
 from .ledger.records import DONE, SIGNATURE, START, Record, of_kind
-from .looking import check_vault
 from .requests import Train, request_of
 from .requests.lost import Lost
 from .requests.restore import Restore

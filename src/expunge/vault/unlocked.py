@@ -1,34 +1,30 @@
 """Unlocked: a vault as it is, for who wants to read and change nothing: no lock, no recovery, no signature, no wipe."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..errors import InvalidFile, Unfinished, VaultBusy
 from .certificates.committed import check_committed
 from .certificates.keyring import known_keys
+from .condition import Condition, check_identity, read_condition
 from .disk.folder import Folder
-from .disk.manifest import Manifest
 from .ledger.ledger import Ledger
-from .looking import check_identity, finished, pending
 from .writer import Writer
 
 _POLL = 0.01  # seconds between two looks at what another has to finish
 
 
-def settled(folder: Folder, ledger: Ledger, wait: float, *, tidy: bool = False) -> Manifest:
-    """The manifest of a vault in which every request is carried out; if one is not, wait for who is at it.
+def settled(folder: Folder, ledger: Ledger, wait: float, *, tidy: bool = False) -> Condition:
+    """The condition of a vault in which every request is carried out; if one is not, wait for who is at it.
 
     With ``tidy`` there are no leftovers either: rows that are being added lie in slots that count as empty.
     """
     deadline = time.monotonic() + wait
     while True:
-        manifest = folder.current()
-        if manifest is not None:
-            records, torn = ledger.read(manifest.before)
-            done = not pending(manifest, records, torn) and finished(manifest, records)
-            if done and not (tidy and folder.leftovers(manifest)):
-                return manifest
+        condition = read_condition(folder, ledger)
+        if condition is not None and condition.settled and not (tidy and folder.leftovers(condition.manifest)):
+            return condition
         if time.monotonic() >= deadline:
             raise Unfinished(
                 f"{folder.path} has something to be finished or tidied up, and is opened read only: "
@@ -38,16 +34,19 @@ def settled(folder: Folder, ledger: Ledger, wait: float, *, tidy: bool = False) 
 
 
 @contextmanager
-def unlocked(writer: Writer, wait: float, *, tidy: bool) -> Iterator[None]:
-    """Load a vault without the lock. An answer counts only if no request was accepted (or prepared) meanwhile."""
+def unlocked(writer: Writer, wait: float, *, tidy: bool) -> Iterator[Callable[[], None]]:
+    """Load a vault without the lock. An answer counts only if no request was accepted (or prepared) meanwhile.
+
+    Yields what raises `VaultBusy` if that happened, so that nobody goes on for long in vain.
+    """
 
     def look() -> object:
         return writer.ledger.stamp(), tidy and writer.folder.path.stat().st_mtime_ns
 
     check_identity(writer.folder, writer.ledger, writer.identity)
     stamp = look()
-    manifest = settled(writer.folder, writer.ledger, wait, tidy=tidy)
-    records, _ = writer.ledger.read(manifest.before)
+    condition = settled(writer.folder, writer.ledger, wait, tidy=tidy)
+    manifest, records = condition.manifest, condition.records
 
     def check_unchanged() -> None:
         if look() != stamp or writer.folder.current() != manifest:
@@ -64,7 +63,7 @@ def unlocked(writer: Writer, wait: float, *, tidy: bool) -> Iterator[None]:
         vault = writer.load(manifest)
         writer.check_rows(vault)
         check_committed(manifest, records, vault.state.ensemble.digest())
-        yield
+        yield check_unchanged
     except (InvalidFile, OSError):
         check_unchanged()
         raise

@@ -5,48 +5,55 @@ cryptography.
 """
 
 import errno
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Unpack
 
 from ..encoding.values import whole_number
-from ..errors import InvalidFile, InvalidSetting, MissingData, Unfinished, VaultBusy
+from ..errors import InvalidCertificate, InvalidFile, InvalidSetting, MissingData, Unfinished, VaultBusy
 from ..exact import threads
-from ..exact.arrays import Floats
+from ..exact.arrays import Floats, distinct
 from ..learning.settings import Settings
 from . import tables
 from .certificates.keyring import known_keys, thumbprint
 from .certificates.keys import Keys
-from .certificates.waiting import waiting
-from .disk.folder import Folder, Places, VaultIdentity
-from .disk.manifest import Manifest
+from .condition import Condition, another_vault, read_condition
+from .disk.folder import Folder, Places, VaultIdentity, queue_beside
+from .disk.people import as_bytes
 from .founding import check_same_vault, taken, undone_if_it_fails, wanted_schema
-from .ledger.history import LoggedRequest, history
+from .issuing import Papers
+from .ledger.history import KeyChange, LoggedRequest
+from .ledger.index import LedgerIndex, RequestLog
 from .ledger.ledger import Ledger
-from .ledger.records import KEY, Record
-from .looking import finished, own_records, pending, status_of
+from .ledger.records import Record
 from .predicting import predicted, written
 from .reader import Reader
-from .receipts import Predictions, Receipt, Status, Verdict, Written
+from .receipts import PersonOutcome, Predictions, Receipt, Status, Verdict, Written
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
-from .requests.caller import Caller, Said, one_line
+from .requests.caller import Caller, Erasure, Said, one_line
+from .requests.comparison import TOLERANCE, ReplacementRules
 from .requests.intake import Progress, silent
-from .requests.naming import OR_ATTEST, Holding, holdings, look_up
+from .requests.naming import OR_ATTEST, Holding, Named, find_ids, holdings, look_up
 from .requests.plan import Plan
 from .requests.taking import Workers
 from .requests.train import blueprint_of
+from .status import status_of
 from .tables import Schema
 from .unlocked import settled, unlocked
 from .writer import Writer
 
 if TYPE_CHECKING:
+    from .backup import Backup
     from .certificates.anchors import Anchor
     from .certificates.personal import PersonalReceipt
     from .evaluation.evaluation import Evaluation
+    from .restoration import Restored
     from .sealing import Sealed
 
 
@@ -98,6 +105,11 @@ class Vault:
         sign_with: str | None = None,
         public_key: str | Path | None = None,
         replace: bool = False,
+        new_schema: bool = False,
+        fewer_rows: bool = False,
+        accept_worse: bool = False,
+        tolerance: float = TOLERANCE,
+        evaluate_on: Any = None,
         skip_erased: bool = False,
         group: bool = False,
         wait: float = 10.0,
@@ -132,7 +144,19 @@ class Vault:
         public_key : path, optional
             The public half (PEM) of the key that ``sign_with`` holds.
         replace : bool
-            Whether to train an existing vault anew, on this table alone. Who was erased stays erased.
+            Whether to train an existing vault anew, on this table alone. Who was erased stays erased. The new model is
+            compared with the live one first, and refused (`ReplacementRefused`) unless the next four say otherwise.
+        new_schema : bool
+            Whether the columns, their kinds, the target or the column of the ids may be others.
+        fewer_rows : bool
+            Whether there may be less than half of the rows that the vault has.
+        accept_worse : bool
+            Whether errors may be larger, or not comparable. The ledger says what was accepted, with the numbers.
+        tolerance : float
+            By which share the RMSE of a target may be larger without ``accept_worse``.
+        evaluate_on : path, list of paths or table, optional
+            A table with the targets that both models are judged by, without the people in it. Default: the vault's rows
+            of people who are held out from both.
         skip_erased : bool
             Whether to leave out rows of ids that were erased, instead of refusing the table.
         group : bool
@@ -144,12 +168,15 @@ class Vault:
         client : distributed.Client or expunge.distributed.Cluster, optional
             A cluster of Dask that helps; the result has the same bytes. None: this process alone.
         **said
-            What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
-            with ``in_certificate=True`` into the certificate, too.
+            What the caller says (`Said`): ``reference``, ``actor`` and ``job``, one line of text each, go into the
+            ledger; with ``in_certificate=True`` the first two go into the certificate as well.
         """
         places, caller, data = Places.of(path), Caller(**said), tables.taken(data)
         wanted = wanted_schema(data, schema, target, id, fold_case)
         blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
+        rules = ReplacementRules(new_schema, fewer_rows, accept_worse, tolerance, evaluate_on)
+        if rules.given and not replace:
+            raise InvalidSetting("new_schema, fewer_rows, accept_worse, tolerance and evaluate_on go with replace=True")
         keys, workers = Keys(places, key, sign_with), _workers(client)
         signing = keys.given(public_key)
         with undone_if_it_fails(places) as founding:
@@ -167,6 +194,7 @@ class Vault:
                         blueprint,
                         planned=one_line("planned", planned),
                         skip_erased=skip_erased,
+                        rules=rules,
                         progress=progress,
                     )
                     writer.check_process()  # whoever is told of the progress may have forked
@@ -174,7 +202,7 @@ class Vault:
                     if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
                         founding.makes(*keys.files)
                         introduction = writer.notary.introduction(signing)
-                vault.receipt = vault._done(plan, caller, started, introduction)
+                vault.receipt = vault._done(plan, [caller], started, introduction)
         return vault
 
     @classmethod
@@ -205,7 +233,9 @@ class Vault:
         """
         places = Places.of(path)
         if not places.vault.is_dir():
-            raise MissingData(f"no vault at {places.vault}; make one with: expunge train")
+            away = f"but {places.ledger} is there: put the folder back, or restore a backup with: expunge restore"
+            what = away if places.ledger.exists() else "make one with: expunge train"
+            raise MissingData(f"no vault at {places.vault}; {what}")
         if not places.ledger.exists():
             raise InvalidFile(f"{places.ledger} is not there: a vault cannot be opened without its ledger")
         identity = Folder(places.vault).identity()
@@ -221,24 +251,22 @@ class Vault:
             settled(folder, ledger, self._wait)
             self._reader.current()
             return
-        manifest = folder.current()
-        if manifest is None:
+        condition = read_condition(folder, ledger)
+        if condition is None:
             self._settle()
-            self._reader.current()
-            return
-        records, torn = ledger.read(manifest.before)
-        if not pending(manifest, records, torn):  # else the reader does it, or says why it cannot
-            if not finished(manifest, records):
+        elif not condition.pending:  # else the reader does it, or says why it cannot
+            if not condition.finished:
                 with suppress(PermissionError):
                     self._settle()
-            elif folder.leftovers(manifest) or self._keys.left_behind() or self._can_sign(manifest, records):
+            elif folder.leftovers(condition.manifest) or self._keys.left_behind() or self._can_sign(condition):
                 with suppress(VaultBusy, PermissionError):
                     self._settle(wait=0.0)
         self._reader.current()
 
-    def _can_sign(self, manifest: Manifest, records: Sequence[Record]) -> bool:
+    def _can_sign(self, condition: Condition) -> bool:
         """Whether there is something to be signed, and somebody to sign it."""
-        return bool(waiting(records)) and self._keys.signing(known_keys(manifest.keys, records)) is not None
+        keys = known_keys(condition.manifest.keys, condition.records)
+        return bool(condition.waiting) and self._keys.signing(keys) is not None
 
     def _settle(self, wait: float | None = None) -> None:
         """Take the lock for a moment, which finishes what was accepted."""
@@ -246,6 +274,20 @@ class Vault:
             raise PermissionError(errno.EROFS, "this vault was opened read only")
         with self._writing(wait):
             pass
+
+    @property
+    def sync_failed(self) -> bool:
+        """Whether the disk failed to confirm a write: nothing is accepted any more until `reopen`."""
+        return self._writer.sync_failed
+
+    def reopen(self) -> None:
+        """Read everything from the disk anew, as `open` does, and finish what was accepted."""
+        identity = self._writer.identity
+        if Folder(self.places.vault).identity() != identity:
+            raise another_vault(self._writer.folder)
+        fresh = Vault(self.places, identity, self._keys, wait=self._wait, read_only=self.read_only)
+        fresh._open()
+        self._writer, self._reader = fresh._writer, fresh._reader
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -270,19 +312,51 @@ class Vault:
             yield self._writer
 
     @contextmanager
-    def _looking(self, *, tidy: bool = False) -> Iterator[Writer]:
+    def _looking(self) -> Iterator[Writer]:
         """Read all of it: under the lock, or without if it was opened to be read only."""
         if not self.read_only:
             with self._writing() as writer:
                 yield writer
         else:
-            with self._writer.turns.taken(self._wait), unlocked(self._writer, self._wait, tidy=tidy):
+            with self._writer.turns.taken(self._wait), unlocked(self._writer, self._wait, tidy=False):
                 yield self._writer
+
+    @contextmanager
+    def _auditing(self) -> Iterator[tuple[Writer, Callable[[], None]]]:
+        """Read all of it, without leftovers; with what raises `VaultBusy` if it changed meanwhile."""
+        self._writer.forget()  # what is in memory proves nothing about the files
+        if not self.read_only:
+            with self._writing() as writer:
+                yield writer, lambda: None
+        else:
+            with (
+                self._writer.turns.taken(self._wait),
+                unlocked(self._writer, self._wait, tidy=True) as check_unchanged,
+            ):
+                yield self._writer, check_unchanged
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hold the lock for a while: nobody's request is carried out meanwhile, and everybody can read."""
+        with self._writing():
+            yield
 
     # Requests
 
-    def unlearn(self, ids: Any, *, skip_unknown: bool = False, client: Any = None, **said: Unpack[Said]) -> Receipt:
+    def unlearn(
+        self,
+        ids: Any,
+        *,
+        skip_unknown: bool = False,
+        receipts: bool = False,
+        attest_unknown: bool = False,
+        despite_hold: str = "",
+        client: Any = None,
+        **said: Unpack[Said],
+    ) -> Receipt:
         """Erase all rows of these ids: from the model, from the disk, for good.
+
+        People on legal hold are not erased (`OnHold`): the matters of the service beside this vault are looked at.
 
         Parameters
         ----------
@@ -290,18 +364,63 @@ class Vault:
             One id or many, in one request. An id that was erased before has the answer that it had then.
         skip_unknown : bool
             Whether to leave out ids that were never there. Otherwise one of them is an error and nothing is changed.
+        receipts : bool
+            Whether to make each person's receipt, in the answer's ``outcomes``.
+        attest_unknown : bool
+            Whether to sign for each id that was left out that the vault does not know it.
+        despite_hold : str
+            Why people are to be erased although they may be on legal hold; the ledger records it.
         client : distributed.Client or expunge.distributed.Cluster, optional
             As in `create`; it helps if so many rows go that most of the others are learned anew.
         **said
-            What the caller has to say (`Said`): ``reference`` and ``actor``, one line of text each, go into the ledger;
-            with ``in_certificate=True`` into the certificate, too.
+            What the caller says (`Said`): ``reference``, ``actor`` and ``job``, one line of text each, go into the
+            ledger; with ``in_certificate=True`` the first two go into the certificate as well.
         """
-        caller, workers, started = Caller(**said), _workers(client), _clock()
+        caller = Caller(**said, despite_hold=despite_hold)
+        workers, started = _workers(client), _clock()
         with self._writing() as writer, writer.helped(workers):
-            named = look_up(writer.site, _known(writer, ids), skip_unknown=skip_unknown, way_out=OR_ATTEST)
-            if not len(named.entries.live.slot):
-                return replace(self._again(named.earlier), skipped=named.skipped, notes=caller.unheard())
-            return replace(self._done(Unlearn.plan(writer.site, named), caller, started), earlier=named.earlier)
+            asked = _known(writer, ids)
+            named = look_up(writer.site, asked, skip_unknown=skip_unknown, way_out=OR_ATTEST, similar=True)
+            receipt, leaves = self._erase(named, [caller], started)
+            papers = Papers(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
+            if receipt is None:
+                receipt = replace(self._again(named.earlier), skipped=named.skipped, notes=caller.note_unsaved())
+            outcomes = papers.outcomes(named, asked)
+            return replace(receipt, outcomes=outcomes, erased_earlier=named.erased_earlier)
+
+    def unlearn_group(
+        self, erasures: Sequence[Erasure], *, receipts: bool = False, attest_unknown: bool = False, client: Any = None
+    ) -> tuple[Receipt | None, list[tuple[PersonOutcome, ...]]]:
+        """Carry out erasures of several callers in one request: one certificate, and a receipt for each person.
+
+        Ids that the vault does not know are left out. Returns the receipt, None if none of the people has rows, and
+        for each erasure the outcome for each of its ids, in their order.
+
+        Parameters
+        ----------
+        erasures : sequence of Erasure
+            Whose rows to erase, and who asks for it.
+        receipts, attest_unknown, client
+            As in `unlearn`.
+        """
+        workers, started = _workers(client), _clock()
+        with self._writing() as writer, writer.helped(workers):
+            fold_case = writer.now.schema.fold_case  # no id_format: an id that it refuses is unknown, and no error
+            asked = [tables.id_bytes(erasure.ids, fold_case=fold_case) for erasure in erasures]
+            named = find_ids(writer.site, list(dict.fromkeys(person for ids in asked for person in ids)))
+            receipt, leaves = self._erase(named, [erasure.caller for erasure in erasures], started)
+            papers = Papers(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
+            outcomes = iter(papers.outcomes(named, [person for ids in asked for person in ids]))
+            return receipt, [tuple(islice(outcomes, len(ids))) for ids in asked]
+
+    def _erase(self, named: Named, callers: Sequence[Caller], started: float) -> tuple[Receipt | None, Sequence[bytes]]:
+        """Erase the people who have rows, under the lock; return the receipt, None if nobody has, and its leaves."""
+        if not len(named.entries.live.slot):
+            return None, ()
+        if not any(caller.despite_hold for caller in callers):
+            _refuse_held(self.places, as_bytes(named.hashes[distinct(named.entries.live.owner)]))
+        plan = Unlearn.plan(self._writer.site, named)
+        return replace(self._done(plan, callers, started), earlier=named.earlier), plan.leaves
 
     def rectify(self, data: Any, **said: Unpack[Said]) -> Receipt:
         """Replace all rows of the ids in a table by right ones, in their slots.
@@ -316,7 +435,7 @@ class Vault:
         caller, started = Caller(**said), _clock(reads=True)
         with self._writing() as writer:
             blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
-            return self._done(Rectify.plan(writer.site, blocks), caller, started)
+            return self._done(Rectify.plan(writer.site, blocks), [caller], started)
 
     def add(
         self,
@@ -347,7 +466,7 @@ class Vault:
         with self._writing() as writer, writer.helped(workers):
             with writer.preparing():
                 plan = Add.plan(writer.site, data, clip=clip, skip_erased=skip_erased, progress=progress)
-            return self._done(plan, caller, started)
+            return self._done(plan, [caller], started)
 
     def readmit(self, ids: Any, *, skip_unknown: bool = False, **said: Unpack[Said]) -> Receipt:
         """Let erased ids come again: the people consented. Their rows are not back; add them.
@@ -364,7 +483,7 @@ class Vault:
         caller, started = Caller(**said), _clock()
         with self._writing() as writer:
             named = look_up(writer.site, _known(writer, ids), erased=True, skip_unknown=skip_unknown)
-            return self._done(Readmit.plan(writer.site, named), caller, started)
+            return self._done(Readmit.plan(writer.site, named), [caller], started)
 
     def rebound(
         self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent, **said: Unpack[Said]
@@ -385,7 +504,7 @@ class Vault:
         with self._writing() as writer:
             with writer.preparing():
                 plan = Rebound.plan(writer.site, bounds, progress)
-            return self._done(plan, caller, started)
+            return self._done(plan, [caller], started)
 
     # Receipts for people
 
@@ -448,14 +567,23 @@ class Vault:
         """
         from .sealing import Sealer
 
-        fold_case = self._reader.current().schema.fold_case
-        return Sealer(self._writer.identity.key).seal(tables.id_bytes(ids, fold_case=fold_case))
+        return Sealer(self._writer.identity.key).seal(self._reader.known_ids(ids))
 
     def unseal(self, sealed: "Sequence[Sealed]") -> list[str]:
         """Return the ids that `seal` sealed."""
         from .sealing import Sealer
 
         return Sealer(self._writer.identity.key).open(sealed)
+
+    def derive(self, purpose: str) -> bytes:
+        """Return a key of 32 bytes for one purpose, from the vault's own key (HKDF-SHA256).
+
+        Parameters
+        ----------
+        purpose : str
+            What the key is for: another purpose gives an unrelated key.
+        """
+        return self._writer.identity.derive(purpose)
 
     # Answers
 
@@ -481,15 +609,17 @@ class Vault:
         found = self.predictions(data)
         return found.ids, found.values
 
-    def predictions(self, data: Any) -> Predictions:
+    def predictions(self, data: Any, *, ids: bool = True) -> Predictions:
         """Predict the target of rows, with their ids, and say which rows lie outside the bounds.
 
         Parameters
         ----------
         data : path, list of paths or table, or array of shape (n, d)
             As in `predict`.
+        ids : bool
+            Whether ids are wanted, if the table has them.
         """
-        return predicted(self._reader, data, ids=True)
+        return predicted(self._reader, data, ids=ids)
 
     def predict_to(self, data: Any, out: str | Path | IO[bytes], *, guard_formulas: bool = False) -> Written:
         """Predict the rows of a table into a CSV or Parquet file, with their ids if the table has them.
@@ -539,10 +669,21 @@ class Vault:
             One id or many.
         """
         with self._looking() as writer:
-            return holdings(writer.site, _known(writer, ids))
+            return holdings(writer.site, _known(writer, ids), similar=True)
 
-    def verify(self, *, progress: Progress = silent, head: "Anchor | str | None" = None, client: Any = None) -> Verdict:
+    def verify(
+        self,
+        *,
+        progress: Progress = silent,
+        head: "Anchor | str | None" = None,
+        client: Any = None,
+        report: bool = False,
+        actor: str = "",
+    ) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate.
+
+        Under the lock, requests wait meanwhile. A vault that was opened ``read_only`` is verified without the lock: if
+        a request is accepted meanwhile, that is a `VaultBusy`, and the verification has to begin again.
 
         Parameters
         ----------
@@ -552,6 +693,10 @@ class Vault:
             A head that was kept outside, or its text: whether the ledger continues it.
         client : distributed.Client or expunge.distributed.Cluster, optional
             As in `create`.
+        report : bool
+            Whether to sign a report of the outcome, also of a bad one: ``Verdict.report``, a compact JWS.
+        actor : str
+            Who asked for the verification, one line of text for the report.
         """
         from . import audit
 
@@ -559,22 +704,54 @@ class Vault:
             from .certificates.anchors import Anchor
 
             head = Anchor(head.strip())
-        workers = _workers(client)
-        self._writer.forget()  # what is in memory proves nothing about the files
-        with self._looking(tidy=True) as writer, writer.helped(workers):
-            return audit.verify(writer, progress, head)
+        if report and self.read_only:
+            raise InvalidSetting("a report is signed, and nothing is signed for a vault that was opened read only")
+        actor, workers, started = one_line("actor", actor), _workers(client), time.monotonic()
+        with self._auditing() as (writer, check_unchanged), writer.helped(workers):
+            signer = writer.notary.signer() if report else None  # before the work: the key may not be there
+            verdict = audit.verify(writer, progress, head, check_unchanged)
+            verdict = replace(verdict, seconds=time.monotonic() - started)
+            if signer is None:
+                return verdict
+            from .certificates.reports import sign_report
+
+            signed = sign_report(writer.identity.vault, writer.newest, writer.ledger.tip, verdict, actor, signer)
+            return replace(verdict, report=signed)
 
     def head(self) -> str:
         """Return where the ledger ends, signed: kept outside, it shows a ledger that was cut or rewritten later."""
         from .certificates.heads import sign_head
 
         with self._writing() as writer:
-            return sign_head(writer.ledger.read()[0], writer.notary.signer())
+            return sign_head(writer.index, writer.notary.signer())
 
     @property
-    def requests(self) -> list[LoggedRequest]:
-        """All requests, with their state and certificates."""
-        return history(own_records(self.places, self._writer.identity.vault))
+    def requests(self) -> RequestLog:
+        """All requests, with their state and certificates: a sequence whose items are read when they are asked for."""
+        return RequestLog(self._index)
+
+    def find_job(self, job: str, after: int) -> LoggedRequest | None:
+        """Return the request that carries out a caller's job; None if there is none.
+
+        Parameters
+        ----------
+        job : str
+            The job, as it was given with the request.
+        after : int
+            The number of the newest request when the job was made: only later ones are looked at. A time would not do,
+            because a clock can be set back.
+        """
+        for request in self._index.requests(range(self._index.newest, after, -1)):
+            if any(caller.job == job for caller in request.callers):
+                return request
+        return None
+
+    @property
+    def _index(self) -> LedgerIndex:
+        """The index of the ledger, which must be this vault's."""
+        if self._writer.index.vault != self._writer.identity.vault:
+            raise another_vault(self._writer.folder)
+        return self._writer.index
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -590,7 +767,7 @@ class Vault:
         """Return what is in the vault: rows, people, requests, and what the model is."""
         while True:
             manifest = self._reader.current().manifest
-            found = status_of(self.places, manifest)
+            found = status_of(self.places, manifest, self._index)
             if self._reader.current().manifest is manifest:
                 return found
 
@@ -603,26 +780,55 @@ class Vault:
 
     def public_keys(self) -> list[str]:
         """The thumbprints of the keys that certificates are checked with, the newest first, as the ledger tells."""
-        records = own_records(self.places, self._writer.identity.vault)
-        return [thumbprint(x) for x in known_keys((), records)]
+        return [thumbprint(x) for x in self._index.keys]
 
     def jwks(self) -> list[dict[str, str]]:
         """The same keys as JSON Web Keys (RFC 8037), the newest first."""
-        records = own_records(self.places, self._writer.identity.vault)
         about = {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig"}
-        return [about | {"x": x, "kid": thumbprint(x)} for x in known_keys((), records)]
+        return [about | {"x": x, "kid": thumbprint(x)} for x in self._index.keys]
 
     def key_changes(self) -> list[str]:
         """What each key signed about the one that followed it, the newest first: for who has pinned an older.
 
         Compact JWS, of type ``expunge-key+jws``. A key that was lost could say nothing about the next.
         """
-        records = own_records(self.places, self._writer.identity.vault)
-        return [str(r.body["endorsed"]) for r in reversed(records) if r.kind == KEY and r.body["endorsed"]]
+        endorsed = [str(record.body["endorsed"]) for record in self._index.introductions()]
+        return [statement for statement in endorsed if statement]
+
+    def key_log(self) -> list[KeyChange]:
+        """Return when each key was introduced, the oldest first."""
+        return [
+            KeyChange(str(record.body["time"]), thumbprint(str(record.body["x"])), bool(record.body["endorsed"]))
+            for record in reversed(self._index.introductions())
+        ]
 
     def certificate_path(self, request: int) -> Path:
         """Where the certificate of a request is written."""
         return self._writer.notary.path(request)
+
+    def certificate(self, request: int) -> str | None:
+        """The certificate of a request as the ledger has it, checked; None if it has none, or none yet."""
+        logged = self._index.request(request)
+        text = None if logged is None else logged.certificate
+        if text is None:
+            return None
+        from .certificates import jws
+
+        try:
+            payload = jws.checked(text, [jws.PublicKey.of(key["x"]) for key in self.jwks()])
+            if payload.get("request") != request:
+                raise InvalidCertificate("it is of another request")
+        except InvalidCertificate as error:
+            raise InvalidFile(
+                f"{self.places.ledger} was changed: no certificate of request {request}: {error}"
+            ) from None
+        return text
+
+    def certificate_file(self, request: LoggedRequest) -> Path | None:
+        """The file that has the certificate of a request; None if it is missing, or is not what the ledger has."""
+        if request.certificate is None or not self._writer.notary.is_exported(request.number, request.certificate):
+            return None
+        return self.certificate_path(request.number)
 
     def renew_key(self, *, public_key: str | Path | None = None) -> str:
         """Let another key sign from now on, and return its thumbprint. Older certificates fit the older key.
@@ -655,12 +861,88 @@ class Vault:
             ) from error
         return newest
 
+    # Copies
+
+    def backup(self, path: str | Path, *, with_key: bool = False) -> "Backup":
+        """Copy the vault and what lies beside it into a new folder, checked, while requests are answered.
+
+        Parameters
+        ----------
+        path : path
+            The folder of the backup, which must not exist. It appears whole or not at all.
+        with_key : bool
+            Whether the private key is part of it. Whoever has it can sign in the vault's name: keep it elsewhere.
+        """
+        from .backup import back_up
+
+        return back_up(self.places, self._writing, path, with_key=with_key)
+
+    def clone(self, path: str | Path, **said: Unpack[Said]) -> "Vault":
+        """Make another vault with the same rows and the same erased ids, with a name and a signing key of its own.
+
+        Its certificates say which vault, at which request, it is a clone of, and the ledger of this one records its
+        name. Requests to the one do not reach the other: who is erased here later is not erased there. Requests to
+        this vault wait until the clone is written; predictions do not.
+
+        Parameters
+        ----------
+        path : path
+            The folder of the clone, whose name ends in ``.vault`` and that is not there.
+        **said
+            As in `unlearn`; for both ledgers.
+        """
+        from .clone import clone_vault
+
+        caller, _ = Caller(**said), _clock()
+        with self._writing() as writer:
+            clone_vault(writer, path, [caller], self._wait)
+        return Vault.open(path, wait=self._wait)
+
+    @classmethod
+    def restore(
+        cls,
+        backup: str | Path,
+        path: str | Path,
+        *,
+        erased: Sequence[Any] | None = None,
+        nothing_erased_since: bool = False,
+        key: str | Path | None = None,
+        sign_with: str | None = None,
+        wait: float = 10.0,
+        **said: Unpack[Said],
+    ) -> "Restored":
+        """Put a backup into the place of a vault that is lost. Who was erased since the backup stays erased.
+
+        A ledger that is in place and continues the backup's stays, and what it tells is applied to the older rows.
+        Without one, say who was erased since.
+
+        Parameters
+        ----------
+        backup : path
+            The folder that `backup` made.
+        path : path
+            Where the vault goes, a folder whose name ends in ``.vault`` and that is not there.
+        erased : sequence of int or str, optional
+            Ids that were erased since the backup. They are erased before the vault appears.
+        nothing_erased_since : bool
+            Say that nobody was.
+        key, sign_with, wait
+            As in `open`.
+        **said
+            As in `unlearn`; the reference of the erasures, by default the backup's request.
+        """
+        from .restoration import Since, restore
+
+        since = Since(erased, nothing_erased_since)
+        return restore(backup, path, since, cls.open, key=key, sign_with=sign_with, wait=wait, caller=Caller(**said))
+
     # What requests share
 
     def _again(self, earlier: tuple[int, ...]) -> Receipt:
         """Return the receipt of an erasure that was carried out before."""
-        request = next(request for request in self.requests if request.number == earlier[-1])
-        path = self.certificate_path(request.number)
+        request = self._index.request(earlier[-1])
+        if request is None:
+            raise InvalidFile(f"{self.places.ledger} lacks request {earlier[-1]}, which erased these ids")
         return Receipt(
             request.number,
             request.kind,
@@ -669,13 +951,15 @@ class Vault:
             learners=0,
             seconds=0.0,
             certificate=request.certificate,
-            path=path if path.exists() else None,
+            path=self.certificate_file(request),
             earlier=earlier,
         )
 
-    def _done(self, plan: Plan, caller: Caller, started: float, introduction: Record | None = None) -> Receipt:
+    def _done(
+        self, plan: Plan, callers: Sequence[Caller], started: float, introduction: Record | None = None
+    ) -> Receipt:
         """Carry a plan out, and return its receipt."""
-        record = self._writer.perform(plan, caller, introduction)
+        record = self._writer.perform(plan, callers, introduction)
         certificate, path = self._writer.notary.last
         return Receipt(
             record.request,
@@ -701,6 +985,12 @@ def _workers(client: Any) -> Workers | None:
     return found
 
 
+def _refuse_held(places: Places, hashes: list[bytes]) -> None:
+    """Refuse to erase people on legal hold; matters are the service's, whose room stands on this one."""
+    if os.path.lexists(queue_beside(places.vault)):
+        import_module("expunge.server.matters").refuse_held(places.vault, hashes)
+
+
 def _clock(*, reads: bool = False) -> float:
     """Load what only requests need, and those that read tables; that is no part of their time. Then read the clock."""
     from .certificates import jws  # noqa: F401 - loaded for whoever certifies
@@ -713,4 +1003,4 @@ def _clock(*, reads: bool = False) -> float:
 
 def _known(writer: Writer, ids: Any) -> list[bytes]:
     """Return ids as this vault knows them."""
-    return tables.id_bytes(ids, fold_case=writer.now.schema.fold_case)
+    return writer.now.schema.known_ids(ids)

@@ -16,9 +16,8 @@ for it while it is computed, that a full disk refuses it whole, and that recover
 commits and goes on with step 4. Only an old copy of the folder, put back, has to be computed anew.
 """
 
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -31,6 +30,7 @@ from ..stores.change import Change
 from .certificates.keyring import known_keys
 from .certificates.keys import Keys
 from .certificates.notary import Notary, now
+from .condition import check_identity, index_of, stamp_of
 from .disk.folder import Folder, Places, VaultIdentity
 from .disk.leaves import Leaves
 from .disk.lists import Lists, names_of
@@ -41,10 +41,9 @@ from .ledger import forks
 from .ledger.ledger import Ledger
 from .ledger.records import Record, compose
 from .ledger.turns import Turns
-from .looking import check_identity
 from .recovery import recover
 from .requests import Request
-from .requests.caller import Caller
+from .requests.caller import Caller, caller_fields
 from .requests.plan import Plan, Site
 from .requests.taking import Workers
 
@@ -55,7 +54,8 @@ class Writer:
     def __init__(self, places: Places, identity: VaultIdentity, keys: Keys) -> None:
         self.places, self.identity = places, identity
         self.folder, self.ledger = Folder(places.vault), Ledger(places.ledger)
-        self.notary = Notary(identity.vault, self.ledger, places.certificates, keys)
+        self.index = index_of(places, identity)
+        self.notary = Notary(identity.vault, self.ledger, self.index, places.certificates, keys)
         self.leaves, self.lists = Leaves(places.leaves), Lists(places.lists, places.vault)
         self.trained: Snapshot | None = None  # what is loaded; None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
@@ -63,7 +63,7 @@ class Writer:
         self.turns = Turns()
         self._stamp: object = None
         self._forgotten = False
-        self._broken = False
+        self.sync_failed = False  # what is on the disk is uncertain: the vault has to be opened anew
         forks.watch(self)
 
     @property
@@ -97,14 +97,14 @@ class Writer:
         self.check_process()
         deadline = time.monotonic() + wait
         with self.turns.taken(wait):
-            if self._broken:
+            if self.sync_failed:
                 raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault anew to go on")
             with self.ledger.locked(max(0.0, deadline - time.monotonic())), files.holding(self.folder.path):
                 try:
                     self._take_up()
                     yield
                 except BaseException as error:
-                    self._broken = isinstance(error, SyncFailed) or isinstance(error.__cause__, SyncFailed)
+                    self.sync_failed = isinstance(error, SyncFailed) or isinstance(error.__cause__, SyncFailed)
                     if isinstance(error, Exception):  # in a child that was forked meanwhile it says nothing
                         self.check_process()
                     raise
@@ -136,11 +136,7 @@ class Writer:
             raise VaultBusy("this process was forked in the midst of a request, which is its parent's: open it anew")
 
     def _look(self) -> object:
-        """Return what changes with every request of anybody, and when another copy of the folder is put here."""
-        with suppress(FileNotFoundError):
-            current = os.stat(self.folder.path / "current")
-            return self.ledger.stamp(), current.st_ino, current.st_mtime_ns
-        return self.ledger.stamp()
+        return stamp_of(self.folder, self.ledger)
 
     def _left_behind(self) -> bool:
         """Whether another process ended before its request was accepted: its files, and rows it added, are wiped."""
@@ -149,8 +145,8 @@ class Writer:
 
     # The six steps
 
-    def perform(self, plan: Plan, caller: Caller | None = None, introduction: Record | None = None) -> Record:
-        """Carry a request out, with what its caller has to say about it; another key may sign from then on."""
+    def perform(self, plan: Plan, callers: Sequence[Caller] = (), introduction: Record | None = None) -> Record:
+        """Carry a request out, with what its callers have to say about it; another key may sign from then on."""
         self.check_process()
         self._stamp = None  # whatever goes wrong from here on: read everything anew
         before = [] if introduction is None else [introduction]
@@ -158,7 +154,7 @@ class Writer:
         site, request = replace(self.site, keys=known_keys(self.notary.known, before)), plan.request
         said, lists = request.written()
         body = {"request": site.number, "kind": request.kind, "waiting": self.notary.waiting, **said}
-        record = compose(after, {**body, **vars(caller or Caller()), "time": now()})
+        record = compose(after, {**body, **caller_fields(callers), "time": now()})
         with self.preparing():
             for name in names_of([record]):
                 self.lists.write(site.number, name, lists)
@@ -230,6 +226,7 @@ class Writer:
         if note := request.note():
             self.notary.notes.append(note)
         self.notary.certify(record, vault.manifest, vault.state.ensemble.digest())
+        self.index.save_if_due(self.ledger.tip.offset)
 
     @contextmanager
     def helped(self, workers: Workers | None) -> Iterator[None]:

@@ -9,24 +9,27 @@ from fastapi import APIRouter
 
 from .certifying import router as certifying_routes
 from .erasing import router as erasing_routes
-from .holding import router as holding_routes
 from .listing import router as listing_routes
 from .login import router as login_routes
+from .matters import router as matters_routes
 from .overview import router as overview_routes
 from .receipt import router as receipt_routes
+from .rendering import answer_browser
 from .sessions import Sessions
 from .static import router as static_routes
-from .verifying import router as verifying_routes
+from .verifications import router as verification_routes
+from .webhooks import router as webhook_routes
 
-__all__ = ["ROUTERS", "Sessions", "router"]
+__all__ = ["ROUTERS", "Sessions", "answer_browser", "router"]
 
 ROUTERS = (
     overview_routes,
     listing_routes,
     certifying_routes,
     erasing_routes,
-    holding_routes,
-    verifying_routes,
+    matters_routes,
+    verification_routes,
+    webhook_routes,
     receipt_routes,
     login_routes,
     static_routes,

@@ -3,13 +3,17 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import segno
 from fastapi import APIRouter, Request, Response
+from markupsafe import Markup
 
 from ...errors import InvalidCertificate
 from ...vault.certificates.jws import PublicKey, checked, header, unchecked
 from ..access import service_of
 from ..clocks import as_text
 from ..problems import Problem
+from ..queue import ERASURE, Job
+from ..service import Service
 from .rendering import PageRoute, page
 from .visiting import Visitor, looks
 
@@ -29,14 +33,54 @@ def certificate(
     id: str,  # noqa: A002 - the name in the address
     visitor: Annotated[Visitor, looks("read")],
 ) -> Response:
-    """The certificate of a request."""
+    """The certificate of a request, for people: what it says in words first, what proves it last."""
     service = service_of(request)
-    entry = service.queue.get(id)
-    text = service.certificate(entry)
+    job, text = _certificate(service, id)
+    said = _said(text, [PublicKey.of(one["x"]) for one in service.vault.jwks()])
+    address = f"{service.options.address}/receipt"
+    return page(
+        request,
+        "certificate.html",
+        visitor,
+        entry=job,
+        text=text,
+        file_name=_file_name(said["said"]),
+        in_time=job.ended <= job.due if job.kind == ERASURE and job.ended is not None else None,
+        organisation=service.options.organisation,
+        check_url=address,
+        qr=_qr_code(address),
+        **said,
+    )
+
+
+@router.get("/requests/{id}/certificate.jws")
+def certificate_file(
+    request: Request,
+    id: str,  # noqa: A002 - the name in the address
+    visitor: Annotated[Visitor, looks("read")],
+) -> Response:
+    """The certificate of a request as a file to take away."""
+    _, text = _certificate(service_of(request), id)
+    headers = {"Content-Disposition": f'attachment; filename="{_file_name(unchecked(text))}"'}
+    return Response(f"{text}\n", media_type="application/jose", headers=headers)
+
+
+def _certificate(service: Service, id_: str) -> tuple[Job, str]:
+    job = service.queue.get(id_)
+    text = service.certificate(job)
     if text is None:
         raise Problem(404, "not-certified", "The request has no certificate, or none yet.")
-    keys = [PublicKey.of(one["x"]) for one in service.vault.jwks()]
-    return page(request, "certificate.html", visitor, entry=entry, text=text, **_said(text, keys))
+    return job, text
+
+
+def _file_name(said: dict[str, Any]) -> str:
+    return f"certificate-{int(said['request']):06}.jws"
+
+
+def _qr_code(address: str) -> Markup:
+    """Return a QR code as SVG, dark on light whatever the page's colours are: cameras want it so."""
+    drawn = segno.make(address, error="m", micro=False).svg_inline(scale=4, border=2, light="#ffffff", dark="#000000")
+    return Markup(drawn)  # noqa: S704 - drawn by segno from modules, not from text
 
 
 def _said(text: str, keys: list[PublicKey]) -> dict[str, Any]:

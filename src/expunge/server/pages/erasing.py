@@ -7,7 +7,6 @@ import base64
 import binascii
 import io
 import secrets
-import threading
 import zipfile
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -21,8 +20,8 @@ from ...vault.sealing import Sealed
 from ..access import service_of
 from ..clocks import REGULATIONS, Regulation
 from ..problems import Problem, problem_of
-from ..queue import ERASURE, Asked, Entry
-from ..service import Service
+from ..queue import ERASURE, Job, NewJob
+from ..service import MOST_RECEIPTS, ErasureResult, Service
 from .fields import ids, line
 from .rendering import PageRoute, page, to
 from .visiting import Posted, Visitor, looks, posts
@@ -30,8 +29,7 @@ from .visiting import Posted, Visitor, looks, posts
 router = APIRouter(route_class=PageRoute)
 
 _LISTED = 20  # people who are shown one by one
-_MOST_RECEIPTS = 1000  # that a page hands out
-_one_at_a_time = threading.Lock()
+_MOST_RECEIPTS = MOST_RECEIPTS  # that a page hands out
 
 
 @router.get("/erase")
@@ -54,7 +52,7 @@ def confirm(request: Request, posted: Annotated[Posted, posts("erase")]) -> Resp
     try:
         named = ids(posted.get("ids"), service.options.most_ids)
         reference, regulation = _about(posted)
-        asked = Asked(ERASURE, "dashboard", regulation, reference, posted.visitor.name)
+        asked = NewJob(ERASURE, "dashboard", regulation, reference, posted.visitor.name, posted.visitor.key)
         plan = _plan(service, named, asked)
     except (InvalidInput, Problem) as error:
         detail = problem_of(error).detail
@@ -82,15 +80,15 @@ def again() -> Response:
 def erase(request: Request, posted: Annotated[Posted, posts("erase")]) -> Response:
     """Carry it out, or have it wait as the service is set; a form that is sent twice is one request."""
     service = service_of(request)
-    named = _unsealed(service, posted.get("people"))
+    named = unpack(service, posted.get("people"))
     reference, regulation = _about(posted)
     key = service.mark(f"page {posted.visitor.proof} {posted.get('once')}".encode())
-    asked = Asked(ERASURE, "dashboard", regulation, reference, posted.visitor.name, answers=(key, key))
-    with _one_at_a_time:
-        known = service.queue.answered(key)
-        entry = known[1] if known is not None else service.erase(named, asked)
-    entry = service.queue.get(entry.id)
-    handed, problem = _receipts(service, entry, named)
+    asked = NewJob(
+        ERASURE, "dashboard", regulation, reference, posted.visitor.name, posted.visitor.key, answers=(key, key)
+    )
+    erased = service.erase_people(named, asked, receipts=True)
+    entry = erased.job
+    handed, problem = _receipts(service, erased, named)
     facts: dict[str, Any] = {"listed": handed[:_LISTED], "zipped": _zipped(handed), "problem": problem}
     return page(request, "erased.html", posted.visitor, entry=entry, people=len(named), **facts)
 
@@ -114,6 +112,7 @@ class Person:
     state: str  # present, erased or unknown
     rows: int
     held: bool
+    similar: bool  # whether a similar id is there, if this one is not
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Plan:
 
     people: list[Person]
     sealed: str
-    same: Entry | None  # a request that this visitor has open for exactly these people and this reference
+    same: Job | None  # a request that this visitor has open for exactly these people and this reference
 
     @property
     def listed(self) -> list[Person]:
@@ -139,32 +138,37 @@ class Plan:
         return sum(one.state == state for one in self.people)
 
     @property
+    def similar(self) -> int:
+        """For how many unknown ids a similar one is there."""
+        return sum(one.similar for one in self.people)
+
+    @property
     def held(self) -> int:
         """How many are on hold."""
         return sum(one.held for one in self.people)
 
 
-def _plan(service: Service, named: list[str], asked: Asked) -> Plan:
+def _plan(service: Service, named: list[str], asked: NewJob) -> Plan:
     """Look people up; each counts once, also if they are written in two ways."""
     sealed = service.vault.seal(named)
     once = {one.hash: (name, one) for name, one in zip(named, sealed, strict=True)}
     found = service.vault.holds([name for name, _ in once.values()])
-    held = {hold.hash for hold in service.holds.of(list(once))}
+    held = service.matters.held(once)
     people = [
-        Person(name, holding.state, holding.rows, hash_ in held)
+        Person(name, holding.state, holding.rows, hash_ in held, holding.similar)
         for (hash_, (name, _)), holding in zip(once.items(), found, strict=True)
     ]
     same = service.open_request(asked, once)
-    return Plan(people, _packed([one for _, one in once.values()]), same)
+    return Plan(people, pack([one for _, one in once.values()]), same)
 
 
-def _packed(people: list[Sealed]) -> str:
+def pack(people: list[Sealed]) -> str:
     """Sealed people as the text of a field."""
     return " ".join(base64.b64encode(one.to_bytes()).decode() for one in people)
 
 
-def _unsealed(service: Service, text: str) -> list[str]:
-    """The ids that `_packed` put into a field, of whatever somebody sends."""
+def unpack(service: Service, text: str) -> list[str]:
+    """The ids that `pack` put into a field, of whatever somebody sends."""
     try:
         sealed = [Sealed.of_bytes(base64.b64decode(one, validate=True)) for one in text.split(" ")]
         return service.vault.unseal(sealed)
@@ -190,14 +194,14 @@ class Handed:
         return f"data:application/json;base64,{base64.b64encode(self.text.encode()).decode()}"
 
 
-def _receipts(service: Service, entry: Entry, named: list[str]) -> tuple[list[Handed], str]:
+def _receipts(service: Service, erased: ErasureResult, named: list[str]) -> tuple[list[Handed], str]:
     """The receipts of people whose erasure is carried out, or why there are none."""
-    if entry.state != "done":
+    if not erased.job.carried_out:
         return [], ""
     if len(named) > _MOST_RECEIPTS:
         return [], f"A page hands out at most {_MOST_RECEIPTS:,} receipts; POST /api/v1/receipts has no such limit."
     try:
-        found = service.receipts(named)
+        found = service.receipts(named) if erased.receipts is None else erased.receipts
     except ExpungeError as error:
         return [], str(error)
     return [_handed(name, one) for name, one in zip(named, found, strict=True) if one is not None], ""

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, date, datetime, time
 
 from ...errors import InvalidInput
+from ...vault.tables import id_lines
 from ..problems import Problem
 
 _LONGEST = 200
@@ -21,7 +22,7 @@ def line(text: str, what: str, *, empty: bool = True) -> str:
 
 def ids(text: str, most: int) -> list[str]:
     """Ids, one per line; spaces around them and lines without one do not count."""
-    found = list(dict.fromkeys(filter(None, map(str.strip, re.split(r"\r\n|\n|\r", text)))))
+    found = list(dict.fromkeys(id_lines(text)))
     if not found:
         raise InvalidInput("Write at least one id, each on a line of its own.")
     if len(found) > most:

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from ..access import service_of
-from ..logs import log
+from ..logs import log, tag_token
 from .rendering import PageRoute, page, to
 from .visiting import (
     Posted,
@@ -45,11 +45,13 @@ def enter(request: Request, posted: Annotated[Posted, posts(None)]) -> Response:
     next_ = _inside(posted.get("next"))
     token = service_of(request).tokens.check(posted.get("token"))
     if token is None:
-        log("login", right=False)
-        return _shown(request, posted.visitor, next_, "This token does not count: it is unknown, expired or revoked.")
+        log("login", level="warning", right=False)
+        return _shown(request, posted.visitor, next_, "This token is not valid: it is unknown, expired or revoked.")
     sessions_of(request).end(session_cookie(request))
     response = to(next_)
     give_session(request, response, sessions_of(request).begin(token))
+    tag_token(token.id)
+    service_of(request).audit.record("login", actor=token.name, subject=token.id)
     log("login", right=True)
     return response
 

@@ -79,7 +79,7 @@ def rows_over_time(log: Sequence[LoggedRequest], rows: int) -> list[tuple[dateti
     found = list[tuple[datetime, int]]()
     for one in reversed(log):
         found.append((as_time(one.time), rows))
-        if one.kind in ("train", "restore"):
+        if one.kind in ("train", "restore", "cloned"):
             break
         rows += {"unlearn": one.rows, "add": -one.rows}.get(one.kind, 0)
     return found[::-1]

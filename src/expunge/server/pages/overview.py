@@ -13,6 +13,7 @@ from .visiting import Visitor, looks
 router = APIRouter(route_class=PageRoute)
 
 _OPEN, _NEWEST = 6, 6  # requests that are shown
+_LOGGED = 300  # requests of the vault in the chart of rows: it must not cost more after years
 
 
 @router.get("/")
@@ -20,7 +21,7 @@ def overview(request: Request, visitor: Annotated[Visitor, looks("read")]) -> Re
     """What there is."""
     service = service_of(request)
     now, status, times = service.clock(), service.vault.status(), numbers.forgetting(service)
-    rows = numbers.rows_over_time(service.vault.requests, status.rows)
+    rows = numbers.rows_over_time(service.vault.requests[-_LOGGED:], status.rows)
     drawn = [charts.requests_per_day(numbers.per_day(service))]
     if times:
         drawn.append(charts.time_to_forget(times, numbers.middle(times)))

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
@@ -14,8 +15,9 @@ from starlette.exceptions import HTTPException
 from ... import __version__
 from ...errors import ExpungeError
 from ..access import service_of
-from ..logs import log
-from ..problems import Problem, problem_of
+from ..logs import log_error
+from ..prefix import path_of, prefix_links
+from ..problems import Problem, answer, problem_of
 from . import words
 from .static import address
 from .visiting import Visitor, give_proof, visitor_of
@@ -43,6 +45,7 @@ _TITLES = {
     429: "Slow down",
     503: "Not now: try again",
 }
+_DETAILS = {404: "The address may be mistyped, or what it led to no longer exists."}  # for problems that have none
 
 _templates = Environment(
     loader=PackageLoader("expunge.server.pages"),
@@ -61,12 +64,12 @@ def page(request: Request, template: str, visitor: Visitor, *, status: int = 200
     text = _templates.get_template(template).render(
         visitor=visitor,
         proof=visitor.proof,
-        path=request.url.path,
+        path=path_of(request.scope),
         now=service.clock(),
         vault_name=service.vault.places.vault.stem,
         **facts,
     )
-    response = HTMLResponse(text, status, headers=_HEADERS)
+    response = HTMLResponse(prefix_links(text, request.scope.get("root_path", "")), status, headers=_HEADERS)
     if visitor.fresh:
         give_proof(request, response, visitor.proof)
     return response
@@ -89,23 +92,31 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except (Problem, HTTPException, RequestValidationError, ExpungeError, LookupError) as error:
                 return _failed(request, problem_of(error))
-            except Exception as error:  # nobody expected it: the log hears of which kind it is
-                log("error", error=type(error).__name__)
+            except Exception as error:  # nobody expected it: the log says where it was raised
+                log_error("page-failed", error)
                 return _failed(request, problem_of(error))
 
         return handled
 
 
+async def answer_browser(request: Request, error: Exception) -> Response:
+    """Answer an address that is not there: a page for a browser, a problem for everybody else."""
+    if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+        return await run_in_threadpool(_failed, request, problem_of(error))
+    return await answer(request, error)
+
+
 def _failed(request: Request, problem: Problem) -> Response:
     """The page of an error; who has to log in is led there, and back."""
     if problem.status == 401:
-        back = request.url.path if request.method == "GET" else "/"
+        back = path_of(request.scope) if request.method == "GET" else "/"
         return to("/login" if back == "/" else f"/login?next={quote(back)}")
     try:
         visitor = visitor_of(request)
     except Problem:
         visitor = Visitor(None, "")
     title = _TITLES.get(problem.status, "The service failed")
-    answer = page(request, "error.html", visitor, status=problem.status, title=title, detail=problem.detail)
+    detail = problem.detail or _DETAILS.get(problem.status, "")
+    answer = page(request, "error.html", visitor, status=problem.status, title=title, detail=detail)
     answer.headers.update(problem.headers)
     return answer

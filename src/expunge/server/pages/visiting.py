@@ -1,6 +1,8 @@
 """Visiting: who looks at a page, what they may do, and whether a form comes from a page of ours."""
 
 import hmac
+import ipaddress
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +13,9 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import Response
 
-from ..access import Who, identified
+from ..access import Who, identified, service_of
 from ..bodies import media_type
+from ..logs import log_seldom, tag_token
 from ..problems import Problem
 from ..tokens import Scope
 from .sessions import LIFETIME, Sessions
@@ -21,6 +24,11 @@ FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 20
 _PROOF_BYTES = 32
 _LONGEST_COOKIE = 200
+_FOREIGN = (
+    "this form was not sent from a page of this service. If you came here through a proxy, the proxy replaces the Host "
+    "header, as nginx does by default: whoever runs the service has it pass on the Host that the browser sent, or "
+    "starts the service with --public-url and the address of this page (docs/proxies.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,11 @@ class Visitor:
     def name(self) -> str:
         """What the ledger says of them."""
         return "" if self.who is None else self.who.name
+
+    @property
+    def key(self) -> str:
+        """What tells visitors apart: the id of their token."""
+        return "" if self.who is None else self.who.key
 
     @property
     def logged_in(self) -> bool:
@@ -69,6 +82,7 @@ def visitor_of(request: Request) -> Visitor:
     session = sessions_of(request).find(session_cookie(request))
     if session is not None:
         token, kept = session
+        tag_token(token.id)
         return Visitor(Who(token), kept.proof)
     try:
         who: Who | None = identified(request, None)
@@ -109,7 +123,9 @@ def posts(scope: Scope | None) -> Any:
         if scope is not None:
             check_allowed(request, visitor, scope)
         fields = form(request, body)
-        if not _of_ours(request, visitor, fields.pop("proof", "")):
+        proof = fields.pop("proof", "")
+        _check_origin(request)
+        if not hmac.compare_digest(proof.encode(), visitor.proof.encode()):
             raise Problem(403, "foreign-form", "this form is too old, or was not sent from here: load the page again")
         return Posted(visitor, fields)
 
@@ -121,7 +137,7 @@ def check_allowed(request: Request, visitor: Visitor, scope: Scope) -> None:
     if visitor.who is None:
         raise Problem(401, "no-token", "log in with a token")
     if not visitor.who.allows(scope):
-        raise Problem(403, "not-allowed", f"your token lacks the scope {scope!r}")
+        raise Problem(403, "not-allowed", f"your token does not have the scope {scope}")
     check_rate(request, visitor.who.key)
 
 
@@ -148,11 +164,29 @@ def form(request: Request, body: bytes) -> dict[str, str]:
         raise Problem(400, "invalid-form", "the form cannot be read") from None
 
 
-def _of_ours(request: Request, visitor: Visitor, proof: str) -> bool:
-    """Whether a form comes from our pages: from our address, and with what only they know."""
-    origin = urlsplit(request.headers.get("origin", "")).netloc
-    same = bool(origin) and origin == request.headers.get("host", "")
-    return same and hmac.compare_digest(proof.encode(), visitor.proof.encode())
+def _check_origin(request: Request) -> None:
+    """Refuse a form that does not come from our own pages.
+
+    A browser says so itself (Sec-Fetch-Site), where the connection is secure. Otherwise the page's origin must be our
+    public address, or what the request calls us (Host), which proxies replace unless they are told not to.
+    """
+    if request.headers.get("sec-fetch-site") == "same-origin":
+        return
+    origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
+    public = urlsplit(service_of(request).options.address)
+    if origin and (urlsplit(origin).netloc == host or origin == f"{public.scheme}://{public.netloc}"):
+        return
+    log_seldom("foreign-form", level="warning", host=_printable(host), hint="see docs/proxies.md")
+    raise Problem(403, "foreign-form", _FOREIGN)
+
+
+def _printable(host: str) -> str:
+    """Return a Host header for the log if it is an address: any other text could be whatever somebody sent."""
+    name = host.rpartition(":")[0] if re.search(r":[0-9]{1,5}$", host) else host
+    try:
+        return host if name == "localhost" or ipaddress.ip_address(name.strip("[]")) else ""
+    except ValueError:
+        return "(a name)" if host else ""
 
 
 # Cookies
@@ -184,7 +218,7 @@ def _set(request: Request, response: Response, name: str, text: str, seconds: in
         _name(request, name),
         text,
         max_age=seconds,
-        path="/",
+        path=_root(request) or "/",
         secure=_secure(request),
         httponly=True,
         samesite="strict",
@@ -192,9 +226,21 @@ def _set(request: Request, response: Response, name: str, text: str, seconds: in
 
 
 def _secure(request: Request) -> bool:
-    return request.url.scheme == "https"
+    """Whether the browser came by https: to us, or to the proxy that has our public address."""
+    public = urlsplit(service_of(request).options.address)
+    behind = public.scheme == "https" and public.netloc == request.headers.get("host", "")
+    return behind or request.url.scheme == "https"
 
 
 def _name(request: Request, name: str) -> str:
-    """A cookie's name; under https one that browsers take from this very host only."""
-    return f"{'__Host-' if _secure(request) else ''}expunge_{name}"
+    """A cookie's name; under https one that browsers take from this very host only, or only if it is secure.
+
+    The first is not possible for a cookie that is sent to one path of a host.
+    """
+    kind = "" if not _secure(request) else "__Secure-" if _root(request) else "__Host-"
+    return f"{kind}expunge_{name}"
+
+
+def _root(request: Request) -> str:
+    found: str = request.scope.get("root_path", "")
+    return found

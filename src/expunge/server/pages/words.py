@@ -1,5 +1,6 @@
 """Words: numbers, times and states as people read them."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 from markupsafe import Markup
 
 from ..clocks import as_text, as_time
-from ..queue import Entry
+from ..queue import Job
+from ..verifications import Verification
 
 STATES = {
     "waiting": "Waiting",
     "held": "On hold",
     "running": "Running",
     "done": "Done",
+    "not_known": "Not known here",
     "cancelled": "Cancelled",
     "failed": "Failed",
 }
@@ -26,7 +29,27 @@ _DONE = {
     "train": "trained a model on the rows of",
     "rebound": "set new bounds for the rows of",
     "restore": "repeated the erasures of",
+    "clone": "recorded that another vault was made with the rows of",
+    "cloned": "took over, as a clone of another vault, the rows of",
 }
+_MATTER_EVENTS = {
+    "opened": "Opened",
+    "people_added": "Put on hold",
+    "review_changed": "Review date set",
+    "review_due": "Review was due",
+    "release_requested": "Release requested",
+    "release_withdrawn": "Release withdrawn",
+    "people_released": "Some people released",
+    "released": "Released",
+}
+_PROTOCOLS = {
+    "api": "API",
+    "dashboard": "Dashboard",
+    "opendsr": "OpenDSR",
+    "drp": "Data Rights Protocol",
+    "fides": "Fides",
+}
+_STARTERS = {"schedule": "the schedule", "api": "the API", "page": "this page", "command line": "the command line"}
 _PLURALS = {"person": "people", "has": "have", "is": "are"}
 
 
@@ -66,14 +89,14 @@ def span(length: timedelta) -> str:
     return "less than a minute"
 
 
-def clock(entry: Entry, now: datetime) -> str:
+def clock(entry: Job, now: datetime) -> str:
     """How much of its time a request has left."""
     if not entry.open:
         return ""
     return f"{span(entry.due - now)} left" if entry.due >= now else f"{span(now - entry.due)} late"
 
 
-def late(entry: Entry, now: datetime) -> bool:
+def late(entry: Job, now: datetime) -> bool:
     """Whether an open request is overdue."""
     return entry.open and entry.due < now
 
@@ -99,6 +122,19 @@ def kind(name: str) -> str:
     return _KINDS.get(name, name)
 
 
+def features(text: str) -> str:
+    """Return a feature map, which the status shows as code, in words."""
+    name, given = text.partition("(")[0], dict(re.findall(r"(\w+)='?([\w+.-]+)", text))
+    if name == "Identity":
+        return "the inputs as they are"
+    if name == "RandomFourier":
+        kernels = given.get("kernel", "gaussian").replace("+", " and ")
+        return f"{int(given.get('n_features', 100)):,} random cosines of the inputs ({kernels})"
+    if name == "Powers":
+        return f"powers of the inputs up to {given.get('degree', 2)}"
+    return name
+
+
 def did(name: str) -> str:
     """What a request of the vault did to somebody."""
     return _DONE.get(name, name)
@@ -107,6 +143,17 @@ def did(name: str) -> str:
 def short(id_: str) -> str:
     """The beginning of a request's name, which tells requests apart well enough for people."""
     return id_[:8]
+
+
+def source(protocol: str) -> str:
+    """Return the name of what a request came through."""
+    return _PROTOCOLS.get(protocol, protocol)
+
+
+def starter(verification: Verification) -> str:
+    """Who started a verification, and from where."""
+    source = _STARTERS[verification.source]
+    return f"{verification.actor} ({source})" if verification.actor else source
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -120,7 +167,11 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds,
     "size": size,
     "kind": kind,
+    "features": features,
     "did": did,
     "short": short,
+    "matter_event": _MATTER_EVENTS.__getitem__,
+    "source": source,
+    "starter": starter,
     "state": STATES.__getitem__,
 }

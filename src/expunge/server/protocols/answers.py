@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from ..clocks import Regulation
+from ..matters import What
 from ..problems import MEDIA_TYPE
 from ..queue import Kind, State, Way
 
@@ -15,7 +16,23 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Told(Answer):
+class Accepted(Answer):
+    """A request that brings rows or names erased people, for a token with neither `erase` nor `read`.
+
+    It is the same whoever is in the vault: what became of the request is told to tokens with one of those scopes.
+    """
+
+    id: str
+    kind: Kind
+    protocol: Way
+    regulation: Regulation
+    received: str
+    since: str
+    reference: str
+    actor: str
+
+
+class RequestInfo(Answer):
     """A request; whose it is, is not in it."""
 
     id: str
@@ -37,7 +54,7 @@ class Told(Answer):
     outcome: dict[str, Any]
 
 
-class Changed(Told):
+class Changed(RequestInfo):
     """A request that was carried out, and its certificate (compact JWS)."""
 
     certificate: str | None
@@ -52,18 +69,65 @@ class Erased(Changed):
 class Page(Answer):
     """Requests, the newest first, and where the next page begins."""
 
-    requests: list[Told]
+    requests: list[RequestInfo]
     next: int | None
 
 
-class Held(Answer):
-    """A legal hold; who is held is not in it."""
+class MatterEntry(Answer):
+    """What somebody did to a matter."""
+
+    time: str
+    what: What
+    actor: str
+    token: str
+    people: int
+    reason: str
+
+
+class MatterView(Answer):
+    """A matter; whom it holds is not in it. ``release`` waits for a second token."""
 
     id: str
+    name: str
     reason: str
-    since: str
-    until: str | None
+    opened: str
     actor: str
+    review: str | None
+    review_due: bool
+    released: str | None
+    people: int
+    requests: int
+    release: MatterEntry | None
+
+
+class MatterAdded(MatterView):
+    """A matter, how many people were put on it, and how many of those named the vault has, erased or does not know."""
+
+    added: int
+    present: int
+    erased: int
+    unknown: int
+    similar: int
+
+
+class MatterDetails(MatterView):
+    """A matter, the requests that wait on it, and what was done to it, the oldest first."""
+
+    waiting: list[str]
+    log: list[MatterEntry]
+
+
+class ReleaseView(Answer):
+    """What a release will do: ``text`` says it in a sentence."""
+
+    text: str
+    people: int
+    elsewhere: int
+    requests: int
+    waiting: int
+    erased: int
+    rows: int
+    window_seconds: float
 
 
 class ProblemDetails(Answer):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from ...errors import ExpungeError, InvalidInput, InvalidSetting
@@ -17,8 +16,9 @@ from ..addresses import checked
 from ..agents import Agent, Agents, Refusal, read_directory
 from ..clocks import Regulation
 from ..problems import problem_of
-from ..queue import ERASURE, Asked, Entry, Kind, Way
-from ..service import Service, Told
+from ..queue import ERASURE, Job, Kind, NewJob, Way
+from ..service import Event, Service
+from ..threads import run_in_writers
 
 router = APIRouter(prefix="/drp/v1", tags=["Data Rights Protocol"])
 
@@ -26,7 +26,7 @@ PROTOCOL: Way = "drp"
 REVOKED = "revoked by the agent"
 _RIGHTS: tuple[Kind, ...] = ("access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in")
 _EXERCISES: dict[Any, Kind] = {"deletion": ERASURE, **{right: right for right in _RIGHTS}}
-_TELLING = ("done", "cancelled", "refused")  # events after which the status is another
+_TELLING = ("done", "not_known", "cancelled", "refused")  # events after which the status is another
 _LONGEST = 200  # characters of an agent's name for a request
 _SIGNED = {
     "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string", "format": "byte"}}}}
@@ -40,10 +40,10 @@ def installed(service: Service) -> Agents:
         raise InvalidSetting("--drp-directory needs --business-id: what agents call this business")
     known = () if options.drp_directory is None else read_directory(options.drp_directory)
 
-    def hear(told: Told) -> None:
-        if told.entry.protocol == PROTOCOL and told.event in _TELLING:
-            body = json.dumps(status_view(told.entry)).encode()
-            for url in told.entry.callbacks:
+    def hear(event: Event) -> None:
+        if event.job.protocol == PROTOCOL and event.name in _TELLING:
+            body = json.dumps(status_view(event.job)).encode()
+            for url in event.job.callbacks:
                 service.deliveries.add(url, body, {"content-type": "application/json"})
 
     service.listeners.append(hear)
@@ -123,15 +123,15 @@ async def revoke(request: Request, request_id: str) -> Response:
     return await _answered(work)
 
 
-def _exercised(service: Service, agent: Agent, message: dict[str, Any]) -> Entry:
+def _exercised(service: Service, agent: Agent, message: dict[str, Any]) -> Job:
     wanted = message.get("exercise")
     if not isinstance(wanted, str) or wanted not in _EXERCISES:
         raise Refusal(400, f"exercise must be one of {', '.join(_EXERCISES)}", fatal=True)
     name = _text(message, "agent-request-id")
     facts = {"_agent": agent.id} | ({} if name is None else {"_agent_request_id": name})
-    asked = Asked(
+    asked = NewJob(
         _EXERCISES[wanted], PROTOCOL, _regulation(service, message),
-        actor=agent.name, outside=name or "", callbacks=_callbacks(service, message), facts=facts,
+        actor=agent.name, caller=agent.id, outside=name or "", callbacks=_callbacks(service, message), facts=facts,
     )  # fmt: skip
     if wanted != "deletion":
         return _denied(service, asked, "claim_not_covered", "only deletion is carried out here")
@@ -146,7 +146,7 @@ def _exercised(service: Service, agent: Agent, message: dict[str, Any]) -> Entry
     return service.erase(service.vault.unseal([found]), asked)
 
 
-def _denied(service: Service, asked: Asked, why: str, detail: str) -> Entry:
+def _denied(service: Service, asked: NewJob, why: str, detail: str) -> Job:
     """Keep a request that is not carried out, and why."""
     with service.database.writing():
         entry = service.queue.add(asked, service.clock(), "running")
@@ -187,7 +187,7 @@ def _text(message: dict[str, Any], name: str) -> str | None:
 # Answers
 
 
-def status_view(entry: Entry) -> dict[str, Any]:
+def status_view(entry: Job) -> dict[str, Any]:
     """The status object of a request; members that there is nothing to say about are left out."""
     state, reason, details = _state(entry)
     found = {
@@ -202,10 +202,12 @@ def status_view(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _state(entry: Entry) -> tuple[str, str | None, str | None]:
+def _state(entry: Job) -> tuple[str, str | None, str | None]:
     """What the protocol calls the state of a request, the reason, and details; why somebody is held is not told."""
     if entry.state == "done":
         return "fulfilled", None, None
+    if entry.state == "not_known":
+        return "denied", "no_match", "nobody is known here by the id that this email leads to"
     if entry.state == "cancelled":
         return ("revoked", None, None) if entry.reason == REVOKED else ("denied", "other", "the business cancelled it")
     if entry.state == "failed":
@@ -233,7 +235,7 @@ def _limit(request: Request, key: str) -> None:
         raise Refusal(429, "slow down")
 
 
-def _own(request: Request, agent: Agent, id_: str) -> Entry:
+def _own(request: Request, agent: Agent, id_: str) -> Job:
     """A request of this agent."""
     entry = service_of(request).queue.get(id_)
     if entry.protocol != PROTOCOL:
@@ -246,7 +248,7 @@ def _own(request: Request, agent: Agent, id_: str) -> Entry:
 async def _answered(work: Callable[[], dict[str, Any]]) -> Response:
     """An answer, or an error as the protocol has it."""
     try:
-        return JSONResponse(await run_in_threadpool(work))
+        return JSONResponse(await run_in_writers(work))
     except Refusal as refusal:
         status, message, fatal = refusal.status, refusal.message, refusal.fatal
     except LookupError:

@@ -5,29 +5,29 @@ puts values into bodies as they are, which JSON would not survive, and into no a
 (a legal hold) is an error for Fides, or halts it: a request must not be called complete there.
 """
 
-import hashlib
 import io
 import re
-import threading
 import zipfile
 from dataclasses import replace
 from importlib import resources
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from ...errors import InvalidInput
+from ...vault.tables import check_no_json
 from ..access import Who, needs, service_of
-from ..bodies import media_type, parsed
+from ..bodies import media_type
 from ..problems import Problem
-from ..queue import ERASURE, Asked, Entry, Way
+from ..queue import CARRIED_OUT, ERASURE, Job, NewJob, Way
 from ..service import Service
+from ..threads import run_in_writers
 from ..views import request_view
 from .credentials import needs_bare
 from .identities import people_of
-from .models import validated
+from .models import read_body
 
 router = APIRouter(prefix="/fides", tags=["Fides"])
 PROTOCOL: Way = "fides"
@@ -35,7 +35,6 @@ Erase, Read, Secret = needs("erase"), needs("read"), needs_bare("erase")
 
 _FILES = ("config.yml", "dataset.yml")
 _LONGEST_ID = 1000
-_taking = threading.Lock()
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _WEBHOOK = {
     "type": "object",
@@ -99,14 +98,14 @@ async def webhook(request: Request, who: Annotated[Who, Secret]) -> dict[str, An
 
     Only erasures that are approved erase; of all others nothing is done. A legal hold halts the request.
     """
-    asked = validated(Webhook, parsed(await request.body()))
-    entry = await run_in_threadpool(_by_webhook, service_of(request), asked, who) if asked.erases else None
+    asked = await read_body(request, Webhook)
+    entry = await run_in_writers(_by_webhook, service_of(request), asked, who) if asked.erases else None
     if asked.direction == "one_way":
         return {}
     return {"halt": entry is not None and not _on_its_way(entry), "derived_identity": {}}
 
 
-def _by_webhook(service: Service, asked: Webhook, who: Who) -> Entry | None:
+def _by_webhook(service: Service, asked: Webhook, who: Who) -> Job | None:
     """Have the person erased; None if they are nobody whom the vault knows."""
     ids = people_of(service, asked.identity.ids, [asked.identity.email] if asked.identity.email else [])
     if ids is None:
@@ -127,7 +126,7 @@ def connection(who: Annotated[Who, Erase]) -> dict[str, str]:
 async def people(request: Request, who: Annotated[Who, Erase]) -> dict[str, Any]:
     """Whether a person has rows; the body is the id, as plain text."""
     id_ = _person(request, await request.body())
-    (holding,) = await run_in_threadpool(service_of(request).vault.holds, [id_])
+    (holding,) = await run_in_writers(service_of(request).vault.holds, [id_])
     return {"people": [{"id": id_, "rows": holding.rows}] if holding.state == "present" else []}
 
 
@@ -139,23 +138,24 @@ async def people(request: Request, who: Annotated[Who, Erase]) -> dict[str, Any]
 async def erasures(
     request: Request, who: Annotated[Who, Erase], fides_privacy_request: Annotated[str, Header()] = ""
 ) -> Response:
-    """Erase a person; the body is the id, as plain text. Asked again for the same privacy request it is done once."""
+    """Erase a person; the body is the id, as plain text. For the same privacy request it is done once."""
     if fides_privacy_request and not _NAME.fullmatch(fides_privacy_request):
         raise Problem(422, "invalid-request", "Fides-Privacy-Request must be the id of a privacy request")
     id_ = _person(request, await request.body())
-    entry = await run_in_threadpool(_erased, service_of(request), [id_], fides_privacy_request, who)
+    entry = await run_in_writers(_erased, service_of(request), [id_], fides_privacy_request, who)
     if not _on_its_way(entry):
         raise Problem(409, "not-erased", entry.reason or "the request was cancelled")
-    return JSONResponse(request_view(entry), 200 if entry.state == "done" else 202)
+    return JSONResponse(request_view(entry, similar=True), 200 if entry.carried_out else 202)
 
 
 @router.get("/connector.zip")
-def connector(who: Annotated[Who, Read]) -> Response:
+def connector(request: Request, who: Annotated[Who, Read]) -> Response:
     """The SaaS connector, to be uploaded to Fides."""
-    found = io.BytesIO()
+    found, prefix = io.BytesIO(), service_of(request).options.root_path.encode()
     with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in _FILES:
             content = (resources.files("expunge.server") / "fides" / name).read_bytes()
+            content = content.replace(b"path: /fides/", b"path: " + prefix + b"/fides/")
             archive.writestr(zipfile.ZipInfo(f"expunge_{name}"), content)  # no time: the same zip each time
     saved = {"Content-Disposition": 'attachment; filename="expunge-fides.zip"'}
     return Response(found.getvalue(), media_type="application/zip", headers=saved)
@@ -166,26 +166,26 @@ def _person(request: Request, raw: bytes) -> str:
         raise Problem(415, "wrong-type", "the body must be an id, as text/plain")
     try:
         text = raw.decode()
+        check_no_json(text)
     except UnicodeDecodeError:
         raise Problem(400, "invalid-text", "the id must be in UTF-8") from None
+    except InvalidInput as error:
+        raise Problem(400, "invalid-text", str(error)) from None
     if not 0 < len(text) <= _LONGEST_ID:
         raise Problem(422, "invalid-request", f"the body must be an id of 1 to {_LONGEST_ID:,} characters")
     return text
 
 
-def _erased(service: Service, ids: list[str], name: str, who: Who) -> Entry:
+def _erased(service: Service, ids: list[str], name: str, who: Who) -> Job:
     """Have people erased; the same people for the same privacy request once."""
-    asked = Asked(ERASURE, PROTOCOL, service.options.regulation, name, who.name)
+    asked = NewJob(ERASURE, PROTOCOL, service.options.regulation, name, who.name, who.key)
     if not name:
         return service.erase(ids, asked)
     hashes = b"".join(sorted({one.hash for one in service.vault.seal(ids)}))
-    mark = service.mark(hashes)
-    key = service.mark(hashlib.sha256(f"{PROTOCOL}\n{name}\n".encode() + hashes).digest())
-    with _taking:  # two that come at once are one after the other
-        known = service.queue.answered(key)
-        return service.erase(ids, replace(asked, answers=(key, mark))) if known is None else known[1]
+    key = service.mark(f"{PROTOCOL}\n{who.key}\n{name}\n".encode() + hashes)
+    return service.erase(ids, replace(asked, answers=(key, service.mark(hashes))))
 
 
-def _on_its_way(entry: Entry) -> bool:
-    """Whether the people of a request are erased, or will be."""
-    return entry.state in ("done", "waiting", "running")
+def _on_its_way(entry: Job) -> bool:
+    """Whether the people of a request are erased, will be, or are not known here: Fides need not try again."""
+    return entry.state in (*CARRIED_OUT, "waiting", "running")

@@ -1,13 +1,9 @@
 """Predictions: MLflow's scoring protocol, and the Open Inference Protocol V2."""
 
-import io
-import math
+import json
 from typing import Annotated, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -15,17 +11,18 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from ... import __version__
 from ...errors import ExpungeError, InvalidInput
 from ...exact.arrays import Floats
+from ...vault.tables import Body
 from ..access import Who, needs, service_of
-from ..bodies import media_type, parsed, table_of_columns, table_of_rows
+from ..bodies import SUFFIXES, media_type, parsed
+from ..large_json import array_of, numbers
 from ..problems import Problem, problem_of
 from ..service import Service
-from ..unpacked import check_parquet
 
 router = APIRouter(tags=["predictions"])
 Predict = needs("predict")
 
 _FORMS = ("dataframe_split", "dataframe_records", "instances", "inputs")
-_PARQUET = ("application/vnd.apache.parquet", "application/x-parquet")
+_FILES = {kind: form for kind, form in SUFFIXES.items() if form in (".csv", ".parquet")}
 
 
 # MLflow
@@ -33,63 +30,55 @@ _PARQUET = ("application/vnd.apache.parquet", "application/x-parquet")
 
 @router.get("/ping", response_class=PlainTextResponse)
 @router.get("/health", response_class=PlainTextResponse)
-def ping() -> str:
+async def ping() -> str:
     """Whether predictions are made."""
     return "\n"
 
 
 @router.get("/version", response_class=PlainTextResponse)
-def version() -> str:
+async def version() -> str:
     """The version of this package."""
     return __version__
 
 
-@router.post("/invocations", openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}})
-async def invocations(request: Request, who: Annotated[Who, Predict]) -> dict[str, Any]:
+@router.post(
+    "/invocations",
+    response_model=dict[str, Any],
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}},
+)
+async def invocations(request: Request, who: Annotated[Who, Predict]) -> Response:
     """Predict rows: JSON with one of dataframe_split, dataframe_records, instances and inputs, or CSV, or Parquet."""
     kind, raw = media_type(request), await request.body()
     if kind == "application/json":
-        return await run_in_threadpool(_scored, service_of(request), lambda s: _rows_of(parsed(raw), s))
-    if kind == "text/csv":
-        return await run_in_threadpool(_scored, service_of(request), lambda s: _read(pa.csv.read_csv, raw))
-    if kind in _PARQUET:
-        return await run_in_threadpool(_scored, service_of(request), lambda s: _parquet(raw, s))
+        return await run_in_threadpool(_scored, request, lambda s: _rows_of(_parsed(raw, s), s))
+    if (form := _FILES.get(kind)) is not None:
+        return await run_in_threadpool(_scored, request, lambda s: Body(raw, s.options.most_rows, form))
     raise Problem(415, "wrong-type", "rows come as application/json, text/csv or application/vnd.apache.parquet")
 
 
-def _scored(service: Service, rows: Any) -> dict[str, Any]:
-    return {"predictions": _numbers(_predicted(service, rows(service)))}
+def _scored(request: Request, rows: Any) -> Response:
+    """Answer with predictions, all of which is done here: what the event loop does keeps everybody waiting."""
+    return _json(b'{"predictions":', numbers(_predicted(request, rows(service_of(request)))), b"}")
 
 
-def _predicted(service: Service, data: Any) -> Floats:
-    count = len(data)
-    if count > service.options.most_rows:
-        raise InvalidInput(f"at most {service.options.most_rows:,} rows are predicted at once, got {count:,}")
-    if not count:
+def _json(*parts: bytes) -> Response:
+    return Response(b"".join(parts), media_type="application/json")
+
+
+def _parsed(raw: bytes, service: Service) -> Any:
+    return parsed(raw, most_rows=service.options.most_rows)
+
+
+def _predicted(request: Request, data: Any) -> Floats:
+    """Predict rows; how many lie outside the bounds is left with the request, for a header and a counter."""
+    service = service_of(request)
+    if isinstance(data, np.ndarray) and len(data) > service.options.most_rows:
+        raise InvalidInput(f"a body has at most {service.options.most_rows:,} rows, got {len(data):,}")
+    if data.data in ([], {}) if isinstance(data, Body) else not len(data):
         return np.empty(0)
-    return service.vault.predict(data)
-
-
-def _numbers(values: Floats) -> list[Any]:
-    """Predictions as JSON takes them: a number that is beyond floats is null."""
-    if np.isfinite(values).all():
-        found: list[Any] = values.tolist()
-        return found
-    if values.ndim > 1:
-        return [_numbers(row) for row in values]
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _parquet(raw: bytes, service: Service) -> Any:
-    check_parquet(io.BytesIO(raw), service.options.most_rows)
-    return _read(pa.parquet.read_table, raw)
-
-
-def _read(reader: Any, raw: bytes) -> Any:
-    try:
-        return reader(io.BytesIO(raw))
-    except (pa.ArrowException, OSError, ValueError):
-        raise InvalidInput("the body cannot be read as the table that it says it is") from None
+    found = service.vault.predictions(data, ids=False)
+    request.state.outside_rows = int(found.outside.sum())
+    return found.values
 
 
 def _rows_of(found: Any, service: Service) -> Any:
@@ -97,20 +86,18 @@ def _rows_of(found: Any, service: Service) -> Any:
     given = [form for form in _FORMS if isinstance(found, dict) and form in found]
     if len(given) != 1:
         raise InvalidInput(f"the body must be an object with exactly one of {', '.join(_FORMS)}")
-    (form,), value = given, found[given[0]]
+    (form,), value, most = given, found[given[0]], service.options.most_rows
     if form == "dataframe_split":
         columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
         if not isinstance(columns, list) or not isinstance(data, list) or not _is_table(data, len(columns)):
             raise InvalidInput("dataframe_split must have columns, and data with as many cells in each row")
-        return table_of_columns({str(name): [row[k] for row in data] for k, name in enumerate(columns)})
+        return Body({str(name): [row[k] for row in data] for k, name in enumerate(columns)}, most)
     if isinstance(value, dict):  # columns by name
-        return table_of_columns(
-            {name: column if isinstance(column, list) else [column] for name, column in value.items()}
-        )
+        return Body({name: column if isinstance(column, list) else [column] for name, column in value.items()}, most)
     if not isinstance(value, list):
         raise InvalidInput(f"{form} must be a list of rows")
     if form == "dataframe_records" or (value and all(isinstance(row, dict) for row in value)):
-        return table_of_rows(value)
+        return Body(value, most)
     return _array(value, len(service.vault.inputs))
 
 
@@ -120,7 +107,7 @@ def _is_table(data: list[Any], width: int) -> bool:
 
 def _array(rows: list[Any], width: int) -> Floats:
     try:
-        found = np.array(rows, dtype=np.float64)
+        found = array_of(rows)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("rows must be lists of numbers, all of one length") from None
     if found.ndim == 1 and found.size in (0, width):
@@ -142,7 +129,7 @@ def server() -> dict[str, Any]:
 
 
 @v2.get("/health/live")
-def live() -> dict[str, bool]:
+async def live() -> dict[str, bool]:
     """Whether the process answers."""
     return {"live": True}
 
@@ -198,21 +185,23 @@ async def infer(request: Request, name: str, who: Annotated[Who, Predict], numbe
         return _refused(400, "binary tensors are not taken: send JSON")
     raw = await request.body()
     try:
-        found = await run_in_threadpool(parsed, raw)
-        predicted = await run_in_threadpool(lambda: _predicted(service, _tensors(found, service)))
+        return await run_in_threadpool(_inferred, request, name, raw)
     except (ExpungeError, Problem) as error:
         problem = problem_of(error)
         return _refused(400 if problem.status == 422 else problem.status, problem.detail)
+
+
+def _inferred(request: Request, name: str, raw: bytes) -> Response:
+    service = service_of(request)
+    found = _parsed(raw, service)
+    predicted = _predicted(request, _tensors(found, service))
     answer = {"model_name": name, "model_version": str(_version(service))}
     if isinstance(found.get("id"), str):
         answer["id"] = found["id"].encode(errors="replace").decode()  # half of a pair cannot be sent
-    output = {
-        "name": "predict",
-        "shape": list(predicted.shape),
-        "datatype": "FP64",
-        "data": _numbers(predicted.ravel()),
-    }
-    return JSONResponse({**answer, "outputs": [output]})
+    output = {"name": "predict", "shape": list(predicted.shape), "datatype": "FP64"}
+    head, about = json.dumps(answer)[:-1], json.dumps(output)[:-1]
+    data = numbers(predicted.ravel())
+    return _json(head.encode(), b',"outputs":[', about.encode(), b',"data":', data, b"}]}")
 
 
 def _tensors(found: Any, service: Service) -> Any:
@@ -230,7 +219,7 @@ def _tensors(found: Any, service: Service) -> Any:
     d = len(service.vault.inputs)
     if len(inputs) == 1 and len(inputs[0]["shape"]) == 2 and inputs[0]["shape"][1] == d:
         return _flat(inputs[0]["data"], d)
-    return table_of_columns({name: _flattened(data) for name, data in columns.items()})
+    return Body({name: _flattened(data) for name, data in columns.items()}, service.options.most_rows)
 
 
 def _flattened(data: list[Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """Anchors: heads that are kept outside the vault, with the proof of when they existed: written, read and checked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Anchor:
     stamp: bytes | None = None
     roots: Path | None = None
 
-    def check(self, records: Sequence[Record], keys: Sequence[jws.PublicKey]) -> str:
+    def check(self, records: Iterable[Record], keys: Sequence[jws.PublicKey]) -> str:
         """Say what the head proves about a ledger, or raise."""
         payload = jws.checked(self.head, keys, types=[jws.HEAD])
         check_head(payload, records)

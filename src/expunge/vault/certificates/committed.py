@@ -13,8 +13,9 @@ def check_committed(manifest: Manifest, records: Sequence[Record], digest: str) 
     done = of_kind(records, DONE).get(manifest.request)
     if done is None:
         return
-    said = done.body["commitment"], done.body["schema"], done.body["fold_case"]
-    if said != (commitment(manifest.salt, digest), manifest.schema.sum, manifest.about.fold_case):
+    said = done.body["commitment"], done.body["schema"], done.body["fold_case"], done.body.get("clone_of", "")
+    about = manifest.about
+    if said != (commitment(manifest.salt, digest), manifest.schema.sum, about.fold_case, about.clone_of):
         raise InvalidFile(
             f"the folder is damaged, or the ledger was changed: the state is not the one that request "
             f"{manifest.request} led to, as the ledger tells; put a copy of the folder back"

@@ -4,12 +4,14 @@ Each record of a ledger has the hash of all before it, so one hash stands for th
 record with that hash in the same place has every record before it unchanged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from ...errors import InvalidCertificate, VerificationFailed
-from ..ledger.records import Position, Record, fits
+from ..ledger.index import LedgerIndex
+from ..ledger.records import START, Position, Record, fits
 from . import jws
 from .payload import issuer, payload_text
 from .signers import Signer
@@ -56,34 +58,30 @@ def head_payload(vault: str, position: Position, records: int, request: int, tim
     )
 
 
-def check_head(payload: Mapping[str, Any], records: Sequence[Record]) -> None:
+def check_head(payload: Mapping[str, Any], records: Iterable[Record]) -> None:
     """Raise unless a ledger is the one that a head is of, with or without more records.
 
     `InvalidCertificate` says that this is no head, `VerificationFailed` that the ledger does not continue it.
     """
     if not fits(payload, _FIELDS) or payload["version"] != VERSION or payload["records"] < 1:
         raise InvalidCertificate(f"this is not a head of version {VERSION}: fields are missing, or of another kind")
-    if not records or payload["iss"] != issuer(str(records[0].body.get("vault"))):
+    known, newest, end, vault = 0, 0, START, None
+    for record in islice(records, payload["records"]):
+        vault = record.body.get("vault") if known == 0 else vault
+        known, newest, end = known + 1, max(newest, record.request if record.is_request else 0), record.end
+    if payload["iss"] != issuer(str(vault)):
         raise VerificationFailed("the head is of another vault")
-    if len(records) < payload["records"]:
+    if known < payload["records"]:
         raise VerificationFailed(
-            f"the ledger has {len(records):,} records and the head {payload['records']:,}: it is an older copy, or "
+            f"the ledger has {known:,} records and the head {payload['records']:,}: it is an older copy, or "
             "records were taken from it; put the newest back"
         )
-    known = records[: payload["records"]]
-    if known[-1].end != Position(payload["bytes"], payload["head"]):
+    if end != Position(payload["bytes"], payload["head"]):
         raise VerificationFailed("the ledger does not continue the head: records before it were changed")
-    if newest_request(known) != payload["request"]:
+    if newest != payload["request"]:
         raise VerificationFailed("the head names another newest request than the ledger had then")
 
 
-def newest_request(records: Sequence[Record]) -> int:
-    """The number of the newest request in a ledger, 0 if there is none."""
-    return max((record.request for record in records if record.is_request), default=0)
-
-
-def sign_head(records: Sequence[Record], signer: Signer) -> str:
+def sign_head(index: LedgerIndex, signer: Signer) -> str:
     """The head of a ledger, as of now."""
-    vault, last = str(records[0].body["vault"]), records[-1].end
-    payload = head_payload(vault, last, len(records), newest_request(records), datetime.now(UTC))
-    return signer.sign(payload, jws.HEAD)
+    return signer.sign(head_payload(index.vault, *index.head, datetime.now(UTC)), jws.HEAD)

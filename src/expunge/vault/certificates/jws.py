@@ -24,9 +24,9 @@ from . import base64url
 from .keyring import KEY_TYPE, thumbprint
 from .plain import is_plain, plain_json
 
-TYPE, HEAD = "expunge-certificate+jws", "expunge-head+jws"
+TYPE, HEAD, REPORT = "expunge-certificate+jws", "expunge-head+jws", "expunge-verification+jws"
 UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id is not in the vault
-_TYPES = {TYPE: "a certificate", HEAD: "a head", KEY_TYPE: "a change of the key"}
+_TYPES = {TYPE: "a certificate", HEAD: "a head", KEY_TYPE: "a change of the key", REPORT: "a report"}
 _MOST_BYTES = 2**20
 _DEEPEST = 20  # levels of a payload; ours have two
 _PEM = re.compile(b"-----BEGIN PUBLIC KEY-----(.*?)-----END PUBLIC KEY-----", re.DOTALL)

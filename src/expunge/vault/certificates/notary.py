@@ -14,8 +14,9 @@ from ...errors import ExpungeError, InvalidFile, SigningFailed
 from ...saving import files
 from ...saving.own import Beside
 from ..disk.manifest import Manifest
+from ..ledger.index import LedgerIndex
 from ..ledger.ledger import Ledger
-from ..ledger.records import DONE, SIGNATURE, Position, Record, compose, of_kind, requests_in
+from ..ledger.records import SIGNATURE, Position, Record, compose
 from .committed import check_committed
 from .keyring import key_record, known_keys, thumbprint
 from .keys import Keys
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 class Notary:
     """Certificates of one vault. A missing key never blocks a request: it is certified later."""
 
-    def __init__(self, vault: str, ledger: Ledger, folder: Beside, keys: Keys) -> None:
-        self._vault, self._ledger, self._folder, self._keys = vault, ledger, folder, keys
+    def __init__(self, vault: str, ledger: Ledger, index: LedgerIndex, folder: Beside, keys: Keys) -> None:
+        self._vault, self._ledger, self._index, self._folder, self._keys = vault, ledger, index, folder, keys
         self.notes: list[str] = []
         self.known: tuple[str, ...] = ()  # the keys of the vault, the newest first
         self.waiting: list[int] = []  # requests that are done and not certified
@@ -122,12 +123,20 @@ class Notary:
 
     def _waiting_payloads(self, manifest: Manifest, digest: str) -> dict[int, str]:
         """What the certificates that wait have to say; before one is signed, all of it must fit."""
-        records = self._ledger.vouched(manifest.before)
-        asked, done = requests_in(records), of_kind(records, DONE)
-        if not asked.keys() & done.keys() >= {*self.waiting, manifest.request}:
+        # The index has verified one chain of hashes from the first record to the end, and the manifest vouches for the
+        # end of it: so it vouches for every record before.
+        if self._index.head[0] != self._ledger.tip:
+            raise InvalidFile(f"{self._ledger.path} was changed before byte {manifest.before.offset:,}: put it back")
+        records = {number: (self._index.asked(number), self._index.done(number)) for number in self.waiting}
+        newest = self._index.done(manifest.request)
+        if newest is None or any(asked is None or done is None for asked, done in records.values()):
             raise InvalidFile(f"{self._ledger.path} was changed: it lacks requests that wait for their certificate")
-        check_committed(manifest, records, digest)  # for all before it the manifest vouches
-        return {request: certificate_payload(self._vault, asked[request], done[request]) for request in self.waiting}
+        check_committed(manifest, [newest], digest)
+        return {
+            number: certificate_payload(self._vault, asked, done)
+            for number, (asked, done) in records.items()
+            if asked is not None and done is not None
+        }
 
     def _signed(self, payload: str) -> str | None:
         """A certificate, or None if nobody can sign it now."""
@@ -141,6 +150,15 @@ class Notary:
     def path(self, request: int) -> Path:
         """Where the certificate of a request is, for people to take away; the ledger has it too."""
         return self._folder / f"{request:06}.jws"
+
+    def is_exported(self, request: int, certificate: str) -> bool:
+        """Whether the file that people take away is there and is this certificate."""
+        from . import jws
+
+        try:
+            return jws.read(self.path(request)) == certificate
+        except (OSError, ExpungeError):
+            return False
 
     def _export(self, request: int, jws: str) -> Path | None:
         """Write a certificate where people can take it away."""

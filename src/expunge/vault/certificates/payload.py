@@ -27,12 +27,16 @@ NOT_COVERED = {
     )
 }
 _HASH = re.compile("[0-9a-f]{64}")
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_STATE_OF = re.compile(rf"{_UUID.pattern}/[1-9][0-9]{{0,11}}")
 _SOFTWARE = re.compile(r"expunge [0-9A-Za-z.+-]{1,40}")
 
 
 def done_record(after: Position, request: int, manifest: Manifest, digest: str) -> Record:
     """The record that a request is done: what its certificate says and its own record does not."""
     said = {"commitment": commitment(manifest.salt, digest), "schema": manifest.schema.sum, "software": SOFTWARE}
+    if manifest.about.clone_of:
+        said["clone_of"] = manifest.about.clone_of
     return compose(after, {"kind": DONE, "request": request, "fold_case": manifest.about.fold_case, **said})
 
 
@@ -50,10 +54,15 @@ def certificate_payload(vault: str, asked: Record, done: Record) -> str:
         "software": _fitting(_SOFTWARE, done.body["software"]),
         "not_covered": list(NOT_COVERED[VERSION]),
     }
+    if "clone_of" in done.body:
+        fields["clone_of"] = _fitting(_STATE_OF, done.body["clone_of"])
+    if asked.kind == "clone":
+        fields["clone"] = _fitting(_UUID, body["clone"])
     if "receipts" in body:
         fields |= receipts_fields(_fitting(_HASH, body["receipts"]), fold_case=done.body["fold_case"])
     if body["in_certificate"]:
-        fields |= {name: body[name] for name in ("reference", "actor") if body[name]}
+        [caller] = body["callers"] or [dict.fromkeys(("reference", "actor"), "")]  # several callers are never named
+        fields |= {name: caller[name] for name in ("reference", "actor") if caller[name]}
     return statement(vault, asked.request, str(body["time"]), fields)
 
 

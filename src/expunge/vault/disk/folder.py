@@ -1,6 +1,7 @@
 """The folder: where a vault's files are, which of them count, and how the rest is removed."""
 
 import hashlib
+import hmac
 import json
 import re
 import secrets
@@ -12,7 +13,7 @@ from pathlib import Path
 from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
 from ...saving.files import Data
-from ...saving.own import Beside, KeyBeside, VaultFolder
+from ...saving.own import Beside, PrivateBeside, VaultFolder
 from .manifest import MOST_BYTES, File, Manifest, manifest_name
 from .pointers import NO_POINTER, pointer, pointers_in
 
@@ -28,11 +29,12 @@ class Places:
 
     vault: VaultFolder
     ledger: Beside
-    key: KeyBeside
+    key: PrivateBeside
     public: Beside
     certificates: Beside
     leaves: Beside
     lists: Beside
+    index: Beside
 
     @classmethod
     def of(cls, path: str | Path) -> "Places":
@@ -44,16 +46,21 @@ class Places:
             raise InvalidFile(f"{vault} is a symbolic link: name the folder itself, its ledger lies beside it")
         if vault.exists() and not vault.is_dir():
             raise InvalidFile(f"{vault} is there and is not a folder")
-        key = KeyBeside(vault.with_suffix(".key"))
-        ends = (".ledger", ".pub", ".certificates", ".leaves", ".lists")
-        ledger, public, certificates, leaves, lists = (Beside(vault.with_suffix(end)) for end in ends)
-        return cls(vault, ledger, key, public, certificates, leaves, lists)
+        key = PrivateBeside(vault.with_suffix(".key"))
+        ends = (".ledger", ".pub", ".certificates", ".leaves", ".lists", ".index")
+        ledger, public, certificates, leaves, lists, index = (Beside(vault.with_suffix(end)) for end in ends)
+        return cls(vault, ledger, key, public, certificates, leaves, lists, index)
 
     def look(self) -> None:
         """Refuse what others planted. Before the first training all that is there must be this user's."""
         mine = not (self.vault / "current").exists()
         for field in fields(self):
             getattr(self, field.name).look(mine=mine)
+
+
+def queue_beside(vault: Path) -> PrivateBeside:
+    """Return the folder of the service in front of a vault, which lies beside its ledger."""
+    return PrivateBeside(vault.with_suffix(".queue"))
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,11 @@ class VaultIdentity:
     def sum(self) -> str:
         """A checksum: with another key nobody would be found, and the erased could come back."""
         return hashlib.sha256(self.vault.encode() + self.key).hexdigest()
+
+    def derive(self, purpose: str) -> bytes:
+        """Return a 32-byte key for one purpose: HKDF-SHA256 (RFC 5869) of the vault's key, without a salt."""
+        prk = hmac.digest(bytes(32), self.key, "sha256")
+        return hmac.digest(prk, f"expunge {purpose}".encode() + b"\x01", "sha256")
 
 
 class Folder:

@@ -21,7 +21,7 @@ from ...errors import InvalidFile
 from ..ledger.records import Position
 from .fields import Word, fits
 
-VERSION = 8
+VERSION = 9
 MOST_BYTES = 2**26  # more than any manifest has
 _NO_SUM = b'"sum":""'
 _LEARNER = re.compile(r"learner\.\d+\.\d+\.[01]")
@@ -96,6 +96,7 @@ class About:
     outside: str
     observed_bounds: bool
     fold_case: bool  # whether ids that differ only in case are the same
+    clone_of: str = ""  # the vault that it is a clone of, and the request that this was at: UUID/number
 
 
 @dataclass(frozen=True)

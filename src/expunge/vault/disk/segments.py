@@ -32,7 +32,7 @@ class Segment:
 
     def __init__(self, path: Path, count: int, seal: bytes, part: int = 0, parts: int = 1) -> None:
         self.path, self.count, self._seal, self._part, self._parts = path, count, seal, part, parts
-        data = files.mapped(path, count * (8 + _ENTRY.itemsize))
+        data = files.mapped(path, self.size)
         self.high = np.frombuffer(data, dtype="<u8", count=count)
         self._entries = np.frombuffer(data, dtype=_ENTRY, offset=8 * count)
         if len(self._entries) != count:
@@ -43,9 +43,19 @@ class Segment:
         """The segment as a manifest names it."""
         return Owners(self.path.name, self.count, self._part, self._parts)
 
+    @property
+    def size(self) -> int:
+        """The length of the file."""
+        return self.count * (8 + _ENTRY.itemsize)
+
+    def range_of_entry(self, place: int) -> tuple[int, int]:
+        """The bytes of the file in which the slot of an entry is."""
+        start = 8 * self.count + place * _ENTRY.itemsize
+        return start, start + _ENTRY.itemsize
+
     def check_size(self) -> None:
         """Refuse a file that somebody cut since it was taken up."""
-        files.check_size(self.path, self.count * (8 + _ENTRY.itemsize))
+        files.check_size(self.path, self.size)
 
     def look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
         """Owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is no error."""

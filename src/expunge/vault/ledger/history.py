@@ -7,6 +7,28 @@ from .records import DONE, SIGNATURE, Record, of_kind
 
 
 @dataclass(frozen=True)
+class LoggedCaller:
+    """Who asked for a request, as the ledger tells it.
+
+    Attributes
+    ----------
+    job : str
+        The id of the request in the system that passed it on; a service's job.
+    reference : str
+        What the caller calls it.
+    actor : str
+        Who asked.
+    despite_hold : str
+        Why people were erased although they may have been on legal hold.
+    """
+
+    job: str
+    reference: str
+    actor: str
+    despite_hold: str
+
+
+@dataclass(frozen=True)
 class LoggedRequest:
     """A request as the ledger tells it.
 
@@ -15,7 +37,8 @@ class LoggedRequest:
     number : int
         Requests are numbered from 1, the first training.
     kind : str
-        train, add, rectify, unlearn, readmit, rebound, or restore (an old copy of the folder caught up).
+        train, add, rectify, unlearn, readmit, rebound, or restore (an old copy of the folder caught up),
+        clone (another vault was made of it) or cloned (it was made of another).
     time : str
         When it was accepted (ISO 8601, UTC).
     rows, people : int
@@ -25,8 +48,8 @@ class LoggedRequest:
         old copy of the folder was put back before it was certified, and the restore that follows did it).
     certificate : str or None
         The certificate, a compact JWS.
-    reference, actor : str
-        What the caller calls it, and who asked.
+    callers : tuple of LoggedCaller
+        Who asked, and what they call it: several where a service carried their requests out together.
     """
 
     number: int
@@ -36,8 +59,36 @@ class LoggedRequest:
     people: int
     state: str
     certificate: str | None
-    reference: str
-    actor: str
+    callers: tuple[LoggedCaller, ...]
+
+    @property
+    def reference(self) -> str:
+        """The callers' references, one after the other."""
+        return ", ".join(caller.reference for caller in self.callers if caller.reference)
+
+    @property
+    def actor(self) -> str:
+        """The callers' names, each once."""
+        return ", ".join(dict.fromkeys(caller.actor for caller in self.callers if caller.actor))
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """A key that signs from some time on, as the ledger tells it.
+
+    Attributes
+    ----------
+    time : str
+        When it was introduced (ISO 8601, UTC).
+    key : str
+        Its thumbprint (RFC 7638).
+    endorsed : bool
+        Whether the key before signed that this one follows it.
+    """
+
+    time: str
+    key: str
+    endorsed: bool
 
 
 def history(records: Sequence[Record]) -> list[LoggedRequest]:
@@ -54,17 +105,19 @@ def history(records: Sequence[Record]) -> list[LoggedRequest]:
             return "done"
         return "restored" if number < restored else "accepted"
 
-    return [
-        LoggedRequest(
-            number=r.request,
-            kind=r.kind,
-            time=str(r.body["time"]),
-            rows=int(r.body["rows"]),
-            people=int(r.body["people"]),
-            state=state(r.request),
-            certificate=str(signed[r.request].body["certificate"]) if r.request in signed else None,
-            reference=str(r.body["reference"]),
-            actor=str(r.body["actor"]),
-        )
-        for r in asked
-    ]
+    return [logged_request(r, signed.get(r.request), state(r.request)) for r in asked]
+
+
+def logged_request(asked: Record, signature: Record | None, state: str) -> LoggedRequest:
+    """Return a request from the record that asks for it and that of its signature, if it has one."""
+    body = asked.body
+    return LoggedRequest(
+        number=asked.request,
+        kind=asked.kind,
+        time=str(body["time"]),
+        rows=int(body["rows"]),
+        people=int(body["people"]),
+        state=state,
+        certificate=None if signature is None else str(signature.body["certificate"]),
+        callers=tuple(LoggedCaller(**caller) for caller in body["callers"]),
+    )

@@ -16,9 +16,10 @@ from pathlib import Path
 from ...errors import InvalidFile, MissingData, VaultBusy
 from ...saving import files
 from . import forks
-from .records import LEDGER, START, VERSION, Position, Record, parse, parse_line
+from .records import LEDGER, START, VERSION, Position, Record, parse, parse_line, scan
 
 _HEADER_BYTES = 4096
+_CHUNK_BYTES = 2**20  # read at once
 _POLL = 0.01  # seconds between two looks at a lock that another has
 
 
@@ -40,12 +41,13 @@ class Ledger:
                 raise InvalidFile(f"{self.path} is older than the vault beside it, or cut short: put the newest back")
             return parse(files.read_from(fd, self.path, offset=after.offset), after, self.path)
 
-    def vouched(self, at: Position) -> list[Record]:
-        """All records, of which those up to this position are the ones that somebody saw there before."""
-        records, _ = self.read()
-        if at not in {record.end for record in records}:
-            raise InvalidFile(f"{self.path} was changed before byte {at.offset:,}: put it back as it was")
-        return records
+    def iterate(self, after: Position = START, *, whole: bool = False, fd: int | None = None) -> Iterator[Record]:
+        """Yield the records after a position, a piece of the file at a time; with ``whole`` a torn end is refused."""
+        with ExitStack() as stack:
+            opened = stack.enter_context(self._opened()) if fd is None else fd
+            torn = yield from scan(_chunks(opened, self.path, after.offset), after, self.path)
+            if torn and whole:
+                raise InvalidFile(f"the last record of {self.path} is torn")
 
     def vault(self) -> str | None:
         """Whose ledger it is, from its first record; None while that is being written."""
@@ -166,6 +168,12 @@ class Ledger:
             return
         with files.opened(self.path) as fd:
             yield fd
+
+
+def _chunks(fd: int, path: Path, offset: int) -> Iterator[bytes]:
+    while chunk := files.read_from(fd, path, offset=offset, stop=offset + _CHUNK_BYTES):
+        yield chunk
+        offset += len(chunk)
 
 
 def _lock(fd: int, path: Path, deadline: float) -> None:

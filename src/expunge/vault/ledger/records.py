@@ -8,21 +8,22 @@ in `requests`.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidFile
 
-VERSION = 4
+VERSION = 5
 LEDGER, KEY, DONE, SIGNATURE = "ledger", "key", "done", "signature"
 LIST = "list"  # in a request with long lists: the SHA-256 of the file that has them, beside the ledger
 
 _REQUEST: dict[str, type] = {
     "request": int, "waiting": list, "time": str, "rows": int, "people": int,
-    "reference": str, "actor": str, "in_certificate": bool,
+    "callers": list, "in_certificate": bool,
 }  # fmt: skip
+_CALLER: dict[str, type] = {"job": str, "reference": str, "actor": str, "despite_hold": str}  # each of the callers
 _FIELDS: dict[str, dict[str, type]] = {  # what a record of the ledger's own kinds must have
     LEDGER: {"version": int, "vault": str},
     KEY: {"x": str, "time": str, "previous": str, "statement": str, "endorsed": str},
@@ -89,21 +90,35 @@ def compose(after: Position, body: Mapping[str, Any]) -> Record:
     return Record(body, line, Position(after.offset + len(line), hashed))
 
 
+def scan(chunks: Iterable[bytes], after: Position, path: Path) -> Generator[Record, None, bool]:
+    """Yield the records in a ledger's bytes, and return whether a torn one follows: a write that a crash cut short."""
+    rest, chunks = b"", iter(chunks)
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for k, line in enumerate(lines):
+            record = parse_line(line, after)
+            if record is None:
+                # Pages that never reached the disk read as zeros, and one write brings at most two records: that a
+                # request is done, and its signature. Anything else was written whole and changed since.
+                *others, last = (b"\n".join((*lines[k:], rest)) + b"".join(chunks)).split(b"\n")
+                if b"\0" in line and len(others) + bool(last) <= 2:
+                    return True
+                raise InvalidFile(
+                    f"{path} is damaged, or is the ledger of another vault: record at byte {after.offset}"
+                )
+            yield record
+            after = record.end
+    return bool(rest)
+
+
 def parse(data: bytes, after: Position, path: Path) -> tuple[list[Record], bool]:
-    """The records in these bytes, and whether a torn one follows: a write that a crash cut short."""
-    records: list[Record] = []
-    *lines, rest = data.split(b"\n")
-    for k, line in enumerate(lines):
-        record = parse_line(line, after)
-        if record is None:
-            # Pages that never reached the disk read as zeros, and one write brings at most two records: that one is
-            # done, and its signature. Anything else was written whole and changed since.
-            if b"\0" in line and len(lines) - k + bool(rest) <= 2:
-                return records, True
-            raise InvalidFile(f"{path} is damaged, or is the ledger of another vault: record at byte {after.offset}")
-        records.append(record)
-        after = record.end
-    return records, bool(rest)
+    """Return the records in these bytes, and whether a torn one follows."""
+    records, found = list[Record](), scan([data], after, path)
+    while True:
+        try:
+            records.append(next(found))
+        except StopIteration as ended:
+            return records, bool(ended.value)
 
 
 def parse_line(line: bytes, after: Position) -> Record | None:
@@ -114,6 +129,8 @@ def parse_line(line: bytes, after: Position) -> Record | None:
         if type(body["kind"]) is not str or not fits(body, _FIELDS.get(body["kind"], _REQUEST)):
             return None
         if any(type(number) is not int for number in body.get("waiting", ())):
+            return None
+        if any(type(caller) is not dict or not fits(caller, _CALLER) for caller in body.get("callers", ())):
             return None
         record = compose(after, body)
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -7,6 +7,7 @@ from ...errors import InvalidFile
 from ..disk.lists import Lists, list_name
 from ..ledger.records import Record
 from .add import Add
+from .clone import Clone, Cloned
 from .readmit import Readmit
 from .rebound import Rebound
 from .rectify import Rectify
@@ -16,7 +17,7 @@ from .train import Train
 from .unlearn import Unlearn
 
 KINDS: dict[str, type[Request]] = {
-    request.kind: request for request in (Train, Add, Rectify, Unlearn, Readmit, Rebound, Restore)
+    request.kind: request for request in (Train, Add, Rectify, Unlearn, Readmit, Rebound, Restore, Clone, Cloned)
 }
 
 
@@ -28,4 +29,17 @@ def request_of(record: Record, lists: Lists) -> Request:
     return kind.read(record.body, lambda sum_, size: lists.read(list_name(record.request, sum_), size))
 
 
-__all__ = ["KINDS", "Add", "Readmit", "Rebound", "Rectify", "Request", "Restore", "Train", "Unlearn", "request_of"]
+__all__ = [
+    "KINDS",
+    "Add",
+    "Clone",
+    "Cloned",
+    "Readmit",
+    "Rebound",
+    "Rectify",
+    "Request",
+    "Restore",
+    "Train",
+    "Unlearn",
+    "request_of",
+]

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import InvalidInput
+from ...errors import OtherPeople
 from ...exact.arrays import cut
 from ...saving import files
 from ..certificates.merkle import root
@@ -42,7 +42,7 @@ class Add(Request):
         if not skip_erased:
             taken.refuse_erased()
         if not taken.kept:
-            raise InvalidInput("there are no rows to add")
+            raise OtherPeople("there are no rows to add")
         rows = _with(now, arrived)
         touched = _touched(now, rows)
         state = now.touching(now.state, touched)

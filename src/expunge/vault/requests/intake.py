@@ -126,14 +126,16 @@ class Intake:
         """The entries of a block as they will be kept, empty where erased people are left out."""
         assert block.ids is not None
         assert block.y is not None
-        X, y, ids, rows = block.X, block.y, block.ids, self.first + self._rows + np.arange(len(block))
+        ids, rows = block.ids, self.first + self._rows + np.arange(len(block))
+        # All rows are checked, also those that are left out: a refusal must not tell who was erased.
+        X, y, clipped = admitted(self.schema, self.blueprint, block.X, block.y, clip=self.clip)
         hashes = hashed(self.identity.key, ids)
         kept = self._kept(hashes)
         if not kept.all():
             self._holes.append(rows[~kept])
             ids, hashes = [one for one, stays in zip(ids, kept.tolist(), strict=True) if stays], hashes[kept]
+            _, _, clipped = admitted(self.schema, self.blueprint, block.X[kept], block.y[kept], clip=self.clip)
             X, y = X[kept], y[kept]
-        X, y, clipped = admitted(self.schema, self.blueprint, X, y, clip=self.clip)
         self._clipped += clipped
         self._measure(X, y)
         if self.commitments is not None:

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import InvalidInput, UnknownId, positions
 from ...exact.arrays import distinct
+from .. import tables
 from ..disk.people import NOBODY, Entries, hashed, tombstone
 from ..disk.segments import Hashes
 from .plan import Site
@@ -26,7 +28,52 @@ class Named:
         """The requests that erased some of them before."""
         return tuple(distinct(tombstone(self.entries.buried.slot)).tolist())
 
+    @property
+    def erased_earlier(self) -> int:
+        """How many of them were erased before and have no rows."""
+        return len(np.setdiff1d(self.entries.buried.owner, self.entries.live.owner))
 
+    def restrict(self, known: NDArray[np.bool_]) -> "Named":
+        """Leave out the ids for which the mask, (n,), does not hold."""
+        kept = [person for person, there in zip(self.ids, known.tolist(), strict=True) if there]
+        entries = self.entries.where(known[self.entries.owner])
+        renumbered = (np.cumsum(known) - 1)[entries.owner]
+        return Named(
+            kept,
+            self.hashes[known],
+            Entries(renumbered, entries.segment, entries.place, entries.slot),
+            skipped=self.skipped + len(self.ids) - len(kept),
+        )
+
+    def states(self) -> "dict[bytes, Holding]":
+        """Return what the vault holds of each id."""
+        rows = np.bincount(self.entries.live.owner, minlength=len(self.ids)).tolist()
+        buried = self.entries.buried
+        tombs = dict(zip(buried.owner.tolist(), buried.slot.tolist(), strict=True))
+        return {person: _holding(rows[k], tombs.get(k)) for k, person in enumerate(self.ids)}
+
+
+def find_ids(site: Site, ids: list[bytes]) -> Named:
+    """Look up ids, each given once; also those that the vault does not know."""
+    hashes = hashed(site.identity.key, ids)
+    return Named(ids, hashes, site.now.people.find(hashes))
+
+
+def find_similar(site: Site, unknown: Sequence[bytes]) -> set[bytes]:
+    """Return those of these unknown ids of which a variant has rows; only the first thousand are looked at."""
+    fold_case = site.now.schema.fold_case
+    pairs = [
+        (person, variant)
+        for person in unknown[:_MOST_COMPARED]
+        for variant in tables.similar_ids(person, fold_case=fold_case)
+    ]
+    if not pairs:
+        return set()
+    found = site.now.people.find(hashed(site.identity.key, [variant for _, variant in pairs]))
+    return {pairs[k][0] for k in distinct(found.live.owner).tolist()}
+
+
+_MOST_COMPARED = 1000  # unknown ids of one request that similar ones are looked up for
 _LEAVE_OUT = "leave them out (--skip-unknown, skip_unknown=True)"
 OR_ATTEST = f"{_LEAVE_OUT}; --attest-unknown --receipts DIR also signs that they are not there"
 
@@ -38,30 +85,43 @@ def look_up(
     erased: bool = False,
     skip_unknown: bool = False,
     way_out: str = _LEAVE_OUT,
+    similar: bool = False,
 ) -> Named:
-    """Look ids up; one that was never there (with ``erased``: that is not erased) is an error, or is left out."""
+    """Look ids up; one that was never there (with ``erased``: that is not erased) is an error, or is left out.
+
+    With ``similar`` the error tells of which ones a similar id is there.
+    """
     given = list(ids)
     wanted = list(dict.fromkeys(given))
     if not wanted:
         raise InvalidInput("ids is empty: name at least one id")
-    hashes = hashed(site.identity.key, wanted)
-    entries = site.now.people.find(hashes)
+    named = find_ids(site, wanted)
     known = np.zeros(len(wanted), dtype=np.bool_)
-    known[(entries.buried if erased else entries.where(entries.slot != NOBODY)).owner] = True
+    known[(named.entries.buried if erased else named.entries.where(named.entries.slot != NOBODY)).owner] = True
     if known.all():
-        return Named(wanted, hashes, entries)
-    unknown = {one for one, there in zip(wanted, known, strict=True) if not there}
+        return named
+    unknown = {one: None for one, there in zip(wanted, known, strict=True) if not there}
     what = "not erased" if erased else "not in the vault"
-    if not skip_unknown:
-        where = positions([k for k, one in enumerate(given) if one in unknown])
-        raise UnknownId(
-            f"ids that are {what}: {len(unknown):,} of {len(wanted):,}, {where}; nothing was changed. "
-            f"Correct them, or {way_out}"
-        )
-    if not known.any():
-        raise UnknownId(f"ids that are {what}: {len(wanted):,} of {len(wanted):,}; nothing was changed")
-    kept = [one for one in wanted if one not in unknown]
-    return Named(kept, hashes[known], site.now.people.find(hashes[known]), skipped=len(unknown))
+    if skip_unknown and known.any():
+        return named.restrict(known)
+    hint = _hint(given, find_similar(site, list(unknown))) if similar else ""
+    if skip_unknown:
+        raise UnknownId(f"ids that are {what}: {len(wanted):,} of {len(wanted):,}; nothing was changed{hint}")
+    where = positions([k for k, one in enumerate(given) if one in unknown])
+    raise UnknownId(
+        f"ids that are {what}: {len(unknown):,} of {len(wanted):,}, {where}; nothing was changed{hint}. "
+        f"Correct them, or {way_out}"
+    )
+
+
+def _hint(given: Sequence[bytes], alike: set[bytes]) -> str:
+    """Return what an error says about unknown ids of which a similar one is there."""
+    if not alike:
+        return ""
+    where = positions([k for k, one in enumerate(given) if one in alike])
+    return (
+        f". A similar id is here for {len(alike):,} of them, {where}: look at case, quotes, zeros, signs and decimals"
+    )
 
 
 @dataclass(frozen=True)
@@ -76,19 +136,24 @@ class Holding:
         How many rows it has.
     request : int or None
         The request that erased it.
+    similar : bool
+        Of an unknown id: whether one has rows that differs only in case, blanks, quotes, zeros or the like. Only the
+        first thousand unknown ids are looked at.
     """
 
     state: str
     rows: int = 0
     request: int | None = None
+    similar: bool = False
 
 
-def holdings(site: Site, ids: Sequence[bytes]) -> list[Holding]:
-    """What the vault holds of each id, in the order asked."""
-    entries = site.now.people.find(hashed(site.identity.key, ids))
-    rows = np.bincount(entries.live.owner, minlength=len(ids)).tolist()
-    tombs = dict(zip(entries.buried.owner.tolist(), entries.buried.slot.tolist(), strict=True))
-    return [_holding(count, tombs.get(k)) for k, count in enumerate(rows)]
+def holdings(site: Site, ids: Sequence[bytes], *, similar: bool = False) -> list[Holding]:
+    """What the vault holds of each id, in the order asked; with ``similar`` also of those that look alike."""
+    states = find_ids(site, list(dict.fromkeys(ids))).states()
+    if similar:
+        unknown = [person for person, holding in states.items() if holding.state == "unknown"]
+        states |= dict.fromkeys(find_similar(site, unknown), Holding("unknown", similar=True))
+    return [states[person] for person in ids]
 
 
 def _holding(rows: int, tomb: int | None) -> Holding:

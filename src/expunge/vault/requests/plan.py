@@ -105,6 +105,7 @@ class Plan:
     charter: Charter | None = None  # a new schema and blueprint
     leaves: Sequence[bytes] = ()  # commitments to the people of the request
     fresh: bool = False  # whether nothing of the state before goes on: a training
+    clone_of: str = ""  # of the first request of a clone: its source and the request that this was at
     skipped: int = 0  # ids that were left out, as asked
     known: int = 0  # people who had rows before
     clipped: int = 0  # values that were moved to a bound
@@ -138,7 +139,7 @@ class Plan:
             inputs=side_of(state.extents.inputs),
             targets=side_of(state.extents.targets),
             stage=None if self.stage is None else site.folder.write(f"stage.{number}", *array_parts(self.stage)),
-            about=site.now.manifest.about if self.charter is None else _about(self.charter.schema, state.blueprint),
+            about=self._about(site),
         )
         if self.leaves:
             site.leaves.write(number, record.body["receipts"], self.leaves)
@@ -149,6 +150,13 @@ class Plan:
         if self.fresh or self.charter is not None or self.people is not None or self.stage is not None:
             files.sync_folder(site.folder.path)  # else there is no new name
         return manifest
+
+    def _about(self, site: Site) -> About:
+        """What people ask about the model then. A clone stays one, whatever it is trained on later."""
+        if self.charter is None:
+            return site.now.manifest.about
+        before = "" if site.trained is None else site.trained.manifest.about.clone_of
+        return replace(_about(self.charter.schema, self.state.blueprint), clone_of=self.clone_of or before)
 
     def _slots_sum(self, seal: bytes) -> Word:
         """The sum of the slots that will have a row: those that go have theirs until they are overwritten."""

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...exact.arrays import Slots
 from ..certificates.merkle import root
+from ..disk.segments import Hashes
 from ..disk.snapshot import Snapshot
 from .listed import People
 from .lost import Lost
@@ -28,6 +30,10 @@ class Readmit(Request):
         request = cls(0, len(named.ids), root(leaves).hex(), named.hashes)
         erased = before.erased - len(named.ids)
         return Plan(request, site.now.state, before.owners, erased, leaves=leaves, skipped=named.skipped)
+
+    @property
+    def touches(self) -> tuple[Slots, Hashes]:
+        return super().touches[0], self.free
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         vault.people.free(self.free, until=number)

@@ -7,11 +7,12 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import ErasedId
-from ...exact.arrays import Floats, distinct
+from ...exact.arrays import Floats, Slots, distinct
 from ...stores.change import Change
 from ...stores.ids import slots_of_mentions
 from ..certificates.merkle import root
 from ..disk.people import as_bytes
+from ..disk.segments import Hashes
 from ..disk.snapshot import Snapshot, checked_array
 from ..tables import Block
 from .intake import admitted
@@ -56,6 +57,10 @@ class Rectify(Request):
         request = cls(len(slots), len(place), root(leaves).hex(), slots, named.hashes)
         had, erased, stage = now.manifest.owners, now.manifest.erased, np.column_stack([X, y])
         return Plan(request, outcome.state, had, erased, outcome.learners, stage=stage, leaves=leaves, clipped=clipped)
+
+    @property
+    def touches(self) -> tuple[Slots, Hashes]:
+        return self.replace, super().touches[1]
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         stage, rows = vault.manifest.stage, vault.rows

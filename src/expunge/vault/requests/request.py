@@ -11,9 +11,13 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args, get_origin
 
+import numpy as np
+
 from ...errors import InvalidFile
+from ...exact.arrays import Slots
 from ...saving.files import Data
 from ..disk.folder import sha256_of
+from ..disk.segments import Hashes
 from ..disk.snapshot import Snapshot
 from ..ledger.records import LIST
 from .listed import MOST, Kind
@@ -85,6 +89,11 @@ class Request:
             if found[name] is None:
                 raise _damaged(cls.kind, name)
         return found
+
+    @property
+    def touches(self) -> tuple[Slots, Hashes]:
+        """The slots, and the keyed hashes of people, whose entries it overwrites in place."""
+        return np.empty(0, dtype=np.int64), np.empty((0, 2), dtype=np.uint64)
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         """Overwrite rows, bits and owners in place (step 4), as request ``number``. Doing it again changes nothing."""

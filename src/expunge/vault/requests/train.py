@@ -18,9 +18,10 @@ from ..disk.people import People
 from ..disk.rowfile import Layout, RowFile
 from ..tables import Schema
 from ..tables.scales import LINEAR
+from .comparison import Comparison, ReplacementRules
 from .intake import Progress
 from .plan import Charter, Plan, Site
-from .request import Request
+from .request import Request, Texts
 from .taking import NewEntries, TableTaken, TableToTake, brought, taken_in
 
 
@@ -67,6 +68,8 @@ class Train(Request):
 
     drawn: int  # rows that came, holes among them
     planned: str  # what a plan promised of the model, in words
+    compared: str  # the errors beside those of the model that it replaces, in words
+    accepted: Texts  # what would have been refused if the caller had not said otherwise
 
     kind: ClassVar[str] = "train"
 
@@ -80,10 +83,16 @@ class Train(Request):
         *,
         planned: str,
         skip_erased: bool,
+        rules: ReplacementRules,
         progress: Progress,
     ) -> Plan:
-        """Stream a table into a new row file and learn it. Who was erased stays erased."""
+        """Stream a table into a new row file and learn it. Who was erased stays erased.
+
+        What would replace a model is compared with it (`comparison`). No manifest names the new files yet, so a
+        refusal wipes them and changes nothing.
+        """
         _check_same_ids(site, schema)
+        comparison = None if site.trained is None else Comparison(site, schema, rules)
         charter = Charter.written(site, schema, blueprint)
         before = People([]) if site.trained is None else site.trained.people
         wanted = TableToTake(data, schema, blueprint, before, 0, "reading", charter.files)
@@ -92,13 +101,19 @@ class Train(Request):
         if not skip_erased:
             taken.refuse_erased()
         _check_enough(taken.kept, blueprint)
+        if comparison is not None:
+            comparison.check_rows(taken.kept)
         dealt = Dealt(blueprint.key, blueprint.code.shards, (0,), taken.rows)
         rows = _row_file(site, schema, dealt, arrived)
         with rows.watched(lambda k: progress(site.stage("learning"), k, taken.kept)):
             state = State.learn(blueprint, rows, taken.rows, extents=taken.extents)
         found = brought(site, NewEntries(arrived.runs, dealt, before, before, only_erased=True))
+        compared, accepted = "", tuple[str, ...]()
+        if comparison is not None:
+            compared = comparison.judge(state, found.segments, progress)
+            accepted = tuple(comparison.accepted)
         return Plan(
-            cls(taken.kept, found.people, taken.rows, planned),
+            cls(taken.kept, found.people, taken.rows, planned, compared, accepted),
             state,
             found.people,
             found.erased,
@@ -109,6 +124,12 @@ class Train(Request):
             skipped=len(taken.erased),
             clipped=taken.clipped,
         )
+
+    def note(self) -> str | None:
+        if not self.accepted:
+            return None
+        numbers = f": {self.compared}" if self.compared else ""
+        return f"this training replaced another model; accepted as asked: {', '.join(self.accepted)}{numbers}"
 
 
 def _check_same_ids(site: Site, schema: Schema) -> None:

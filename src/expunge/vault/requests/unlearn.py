@@ -5,10 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...exact.arrays import among, distinct
+from ...exact.arrays import Slots, among, distinct
 from ...stores.change import Change
 from ..certificates.merkle import root
 from ..disk.people import as_bytes
+from ..disk.segments import Hashes
 from ..disk.snapshot import Snapshot
 from .listed import Numbers, People
 from .lost import Lost
@@ -43,6 +44,10 @@ class Unlearn(Request):
         return Plan(
             request, outcome.state, left, erased, outcome.learners, erases=erases, leaves=leaves, skipped=skipped
         )
+
+    @property
+    def touches(self) -> tuple[Slots, Hashes]:
+        return self.erase, self.bury
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
         vault.rows.erase(self.erase)

@@ -55,6 +55,8 @@ def checked(
         except WrongCell as wrong:
             raise wrong.at(row(before + wrong.row + 1)) from None
         except CountedInput as refusal:
+            if refusal.first is not None:
+                refusal = refusal.at(row(before + refusal.first + 1))
             raise _total(refusal.with_rows(before), rest, check) from None
         before += len(part)
         yield made

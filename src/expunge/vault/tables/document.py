@@ -10,14 +10,15 @@ from .messages import listed
 from .scales import LINEAR
 
 Parts: TypeAlias = tuple[
-    Any, tuple[Any, ...], tuple[tuple[str, Kind | Ignore], ...], Any
-]  # id, targets, columns, fold_case
+    Any, tuple[Any, ...], tuple[tuple[str, Kind | Ignore], ...], Any, Any
+]  # id, targets, columns, fold_case, id_format
+_KEYS = ("id", "target", "fold_case", "id_format", "columns")
 
 
 def parts_of(document: dict[str, Any]) -> Parts:
     """Return the parts of a document; each column is checked, the whole is not."""
-    if unknown := sorted(document.keys() - {"id", "target", "fold_case", "columns"}):
-        raise InvalidSetting(f"unknown keys {listed(unknown)}; a schema has id, target, fold_case and [columns.NAME]")
+    if unknown := sorted(document.keys() - set(_KEYS)):
+        raise InvalidSetting(f"unknown keys {listed(unknown)}; a schema has {', '.join(_KEYS[:-1])} and [columns.NAME]")
     target, columns = document.get("target"), document.get("columns")
     if not isinstance(columns, dict):
         raise InvalidSetting("no columns; declare each under [columns.NAME]")
@@ -25,7 +26,7 @@ def parts_of(document: dict[str, Any]) -> Parts:
     if not isinstance(targets, list):
         raise InvalidSetting("target must be the name of a column, or a list of different ones")
     kinds = tuple((name, _kind(name, keys)) for name, keys in columns.items())
-    return document.get("id"), tuple(targets), kinds, document.get("fold_case", False)
+    return document.get("id"), tuple(targets), kinds, document.get("fold_case", False), document.get("id_format")
 
 
 def parts_of_json(document: Any) -> Parts:
@@ -36,9 +37,10 @@ def parts_of_json(document: Any) -> Parts:
 
 def document_of(parts: Parts) -> dict[str, Any]:
     """Return parts as a document for JSON, with a list of columns: their order counts."""
-    id_, targets, columns, fold_case = parts
+    id_, targets, columns, fold_case, id_format = parts
     document = {"id": id_, "target": targets, "columns": [{"name": name, **entry(kind)} for name, kind in columns]}
-    return document | ({"fold_case": True} if fold_case else {})
+    document |= {"fold_case": True} if fold_case else {}
+    return document | ({} if id_format is None else {"id_format": id_format})
 
 
 def entry(kind: Kind | Ignore) -> dict[str, Any]:

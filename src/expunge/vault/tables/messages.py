@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...errors import InvalidInput
 
+NO_UTF_8 = "an id has characters that UTF-8 does not have"
 _MARKS = ",;\t|"  # what may separate the cells of a text file
 _MOST_NAMES = 30  # that a message lists
 
@@ -37,6 +38,14 @@ def listed(names: Iterable[str]) -> str:
     quoted = list(map(repr, names))
     more = f" and {len(quoted) - _MOST_NAMES:,} more" if len(quoted) > _MOST_NAMES else ""
     return ", ".join(quoted[:_MOST_NAMES]) + more
+
+
+def placed(names: Sequence[str], some: Collection[str]) -> str:
+    """Return some of these names as an error gives them that must not show them: by their places, counted from one."""
+    known = set(some)
+    places = [k for k, name in enumerate(names, start=1) if name in known]
+    more = f" and {len(places) - _MOST_NAMES:,} more" if len(places) > _MOST_NAMES else ""
+    return f"number {', '.join(map(str, places[:_MOST_NAMES]))}{more}"
 
 
 def shown(text: object) -> str:
@@ -71,11 +80,11 @@ def repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
-def check_there(names: Sequence[str], wanted: Collection[str]) -> None:
-    """Refuse a table with these column names if it lacks a wanted one."""
+def check_there(names: Sequence[str], wanted: Collection[str], *, show: bool = True) -> None:
+    """Refuse a table with these column names if it lacks a wanted one; without ``show`` the others are not named."""
     if missing := [name for name in wanted if name not in names]:
         columns = "column" if len(missing) == 1 else "columns"
-        raise InvalidInput(f"no {columns} {listed(missing)}; {_there(names, wanted)}{_hint(names, missing)}")
+        raise InvalidInput(f"no {columns} {listed(missing)}; {_there(names, wanted, show)}{_hint(names, missing)}")
 
 
 def check_different(names: Sequence[str], table: str) -> None:
@@ -86,10 +95,10 @@ def check_different(names: Sequence[str], table: str) -> None:
         raise InvalidInput(f"{table}: columns must have different names, but {which} have the same")
 
 
-def _there(names: Sequence[str], wanted: Collection[str]) -> str:
+def _there(names: Sequence[str], wanted: Collection[str], show: bool) -> str:
     """Return what columns there are. Without a header the first row, which is data, is taken for names: not shown."""
     if any(name in wanted for name in names):
-        return f"there are {listed(names)}"
+        return f"there are {listed(names)}" if show else f"there are {len(names):,} columns"
     columns = (
         "1 column, and it has another name" if len(names) == 1 else f"{len(names):,} columns, and none has such a name"
     )

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InvalidFile, InvalidInput
+from .batches import encode
 from .blocks import BLOCK_ROWS, Block, Made, checked
 from .cells.arrow import Arrow, unpacked
-from .cells.encode import encode
-from .ids import id_bytes, written_ids
+from .ids import written_ids
 from .messages import check_different, check_there
 from .schema import Schema
 from .sources import Source, Table, named, opened
@@ -42,12 +42,12 @@ def read_blocks(source: Source, schema: Schema, *, targets: bool, ids: bool, mor
 
 def table_blocks(table: Table, schema: Schema, *, targets: bool, ids: bool, more: bool = False) -> Iterator[Block]:
     """Yield the blocks of a table that was opened, as `read_blocks` does; it may be without rows."""
-    known = partial(id_bytes, fold_case=schema.fold_case) if targets else written_ids
-    schema.check(_names(table), targets=targets, ids=ids, more=more)
+    known = schema.ids_in if targets else partial(written_ids, name=f"column {schema.id!r}")
+    schema.check(_names(table), targets=targets, ids=ids, more=more, show=table.shows_names)
 
     def block(batch: Arrow) -> Block:
         X, y = encode(schema, batch, targets=targets)
-        return Block(X, y, known(batch.column(schema.id), name=f"column {schema.id!r}") if ids else None)
+        return Block(X, y, known(batch.column(schema.id)) if ids else None)
 
     wanted = schema.wanted(targets=targets, ids=ids)
     yield from checked(_regular(table.batches(wanted), wanted), block, table.row)
@@ -59,7 +59,7 @@ def checked_batches(source: Source, columns: Mapping[str, str], check: Callable[
     A refusal has numbers of the whole table, as those of `read_blocks` do.
     """
     table = opened(source)
-    check_there(_names(table), columns)
+    check_there(_names(table), columns, show=table.shows_names)
     return checked(_regular(table.batches(columns), columns), check, table.row)
 
 
@@ -78,8 +78,9 @@ def has_ids(source: Source, schema: Schema) -> bool:
 def read_ids(source: Source, schema: Schema) -> list[bytes]:
     """Return the ids in a table, each once as it is first written, in the order in which they come."""
     name, found = str(schema.id), dict[bytes, bytes]()
-    known = partial(id_bytes, name=f"column {name!r}", fold_case=schema.fold_case)
-    columns = checked_batches(source, {name: "string"}, lambda batch: (known(batch.column(name)), batch.column(name)))
+    columns = checked_batches(
+        source, {name: "string"}, lambda batch: (schema.ids_in(batch.column(name)), batch.column(name))
+    )
     for ids, written in columns:
         for one, text in zip(ids, written_ids(written), strict=True):
             found.setdefault(one, text)

@@ -16,12 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InvalidFile, InvalidInput, InvalidSetting
+from ...errors import CountedInput, InvalidFile, InvalidInput, InvalidSetting, positions
 from ...exact.arrays import Floats
 from .document import document_of, parts_of, parts_of_json
+from .id_format import check_format, describe_format, find_misfits
+from .ids import id_bytes
 from .kinds import Boolean, Date, Ignore, Kind, Number, texts
-from .messages import check_there, listed, repeated, shown
+from .messages import check_there, listed, placed, repeated, shown
 from .scales import LINEAR, LOG
+
+_OF_FORMAT = "correct them, or declare another id_format in the schema"
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,13 @@ class Schema:
     targets: tuple[str, ...]
     columns: tuple[tuple[str, Kind | Ignore], ...]
     fold_case: bool = False  # whether ids that differ only in case are the same
+    id_format: str | None = None  # what ids look like: "integer", "uuid", "email" or a regular expression
 
     def __post_init__(self) -> None:
         if not isinstance(self.fold_case, bool):
             raise InvalidSetting(f"fold_case must be true or false, got {self.fold_case!r}")
+        if self.id_format is not None:
+            check_format(self.id_format)
         if self.id is not None and (not isinstance(self.id, str) or self.id in self._kinds):
             raise InvalidSetting("id must be the name of a column that is not declared under [columns]")
         if not texts([name for name, _ in self.columns]):
@@ -66,7 +73,10 @@ class Schema:
     def parse(cls, text: str, *, name: str = "schema") -> "Schema":
         """Read TOML."""
         try:
-            return cls(*parts_of(tomllib.loads(text)))
+            found = cls(*parts_of(tomllib.loads(text)))
+            if found.id_format is not None:
+                find_misfits(found.id_format, [b"0"], fold_case=False)  # refuses an expression that cannot be read
+            return found
         except (ValueError, OverflowError) as error:  # of TOML or of the schema; a date near the ends of time
             raise InvalidSetting(f"{name}: {error}") from None
         except RecursionError:
@@ -85,7 +95,7 @@ class Schema:
 
     def to_json(self) -> str:
         """Return the canonical form: equal schemas give equal texts."""
-        document = document_of((self.id, self.targets, self.columns, self.fold_case))
+        document = document_of((self.id, self.targets, self.columns, self.fold_case, self.id_format))
         return json.dumps(document, sort_keys=True, separators=(",", ":"), default=datetime.isoformat)
 
     # The same with another id or other bounds
@@ -156,6 +166,28 @@ class Schema:
     def _kinds(self) -> dict[str, Any]:
         return dict(self.columns)
 
+    # Whose rows
+
+    def known_ids(self, ids: Any) -> list[bytes]:
+        """Return ids as a vault knows them; refuse them by count and place if some are not of the declared format."""
+        known = id_bytes(ids, fold_case=self.fold_case)
+        if misfits := self._misfits(known):
+            text = f"ids that are not {describe_format(str(self.id_format))}: {len(misfits):,} of {len(known):,}"
+            raise InvalidInput(f"{text}, {positions(misfits)}; {_OF_FORMAT}")
+        return known
+
+    def ids_in(self, column: Any) -> list[bytes]:
+        """Return the ids in (a part of) the column of a table as a vault knows them; a refusal counts rows."""
+        name = f"column {self.id!r}"
+        known = id_bytes(column, name=name, fold_case=self.fold_case)
+        if misfits := self._misfits(known):
+            problem = f"ids that are not {describe_format(str(self.id_format))}"
+            raise CountedInput(problem, {name: len(misfits)}, len(known), _OF_FORMAT, first=misfits[0])
+        return known
+
+    def _misfits(self, known: list[bytes]) -> list[int]:
+        return [] if self.id_format is None else find_misfits(self.id_format, known, fold_case=self.fold_case)
+
     # What it asks of a table
 
     def wanted(self, *, targets: bool, ids: bool) -> dict[str, str]:
@@ -166,16 +198,20 @@ class Schema:
         types = {name: kind.in_csv for name, kind in kinds.items()}
         return {**types, str(self.id): "string"} if ids else types
 
-    def check(self, names: Sequence[str], *, targets: bool, ids: bool = False, more: bool = False) -> None:
+    def check(
+        self, names: Sequence[str], *, targets: bool, ids: bool = False, more: bool = False, show: bool = True
+    ) -> None:
         """Refuse a table that lacks a column or, in training, has one that the schema does not mention.
 
-        With ``more`` a table with targets may have others, too: it is not to be learned from.
+        With ``more`` a table with targets may have others, too: it is not to be learned from. Without ``show`` the
+        error gives places of columns and not their names, which may be people.
         """
-        check_there(names, self.wanted(targets=targets, ids=ids))
+        check_there(names, self.wanted(targets=targets, ids=ids), show=show)
         unknown = [name for name in names if name not in self._kinds and name != self.id and not is_row_label(name)]
         if targets and unknown and not more:
             way_out = 'declare them; kind = "ignore" leaves a column out'
-            raise InvalidInput(f"columns that the schema does not mention: {listed(unknown)}; {way_out}")
+            which = listed(unknown) if show else placed(names, unknown)
+            raise InvalidInput(f"columns that the schema does not mention: {which}; {way_out}")
 
 
 def is_row_label(name: str) -> bool:

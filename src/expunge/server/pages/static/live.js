@@ -64,7 +64,7 @@ if (live().length) {
     button.textContent = 'Pause'
     button.addEventListener('click', () => {
       paused = !paused
-      button.textContent = paused ? 'Go on' : 'Pause'
+      button.textContent = paused ? 'Resume' : 'Pause'
       said(paused ? 'paused' : 'live')
     })
     at.append('live', button)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidFile
 from ....saving import files
-from ....saving.own import Beside, KeyBeside
+from ....saving.own import Beside, PrivateBeside
 from ...clocks import Clock, utc_now
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SigningFiles:
     """The two files beside a vault, read or made when somebody has to sign."""
 
     def __init__(self, vault: Path, domain: str, clock: Clock = utc_now) -> None:
-        self.key = KeyBeside(vault.with_suffix(".opendsr.key"))
+        self.key = PrivateBeside(vault.with_suffix(".opendsr.key"))
         self.certificate = Beside(vault.with_suffix(".opendsr.crt"))
         self._wanted, self._clock, self._lock = domain, clock, threading.Lock()
         self._signer: Signer | None = None

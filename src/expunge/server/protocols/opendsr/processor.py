@@ -1,9 +1,7 @@
 """The processor, as OpenDSR calls who carries requests out: takes them, tells of them, signs and calls back."""
 
-import hashlib
 import json
 import sqlite3
-import threading
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,11 +10,11 @@ from fastapi import Response
 from ....errors import ExpungeError, InvalidSetting
 from ...access import Who
 from ...clocks import as_text
-from ...logs import log
+from ...logs import log_error
 from ...problems import Problem
-from ...queue import ERASURE, Asked, Entry, Way
-from ...service import Service, Told
-from ..identities import people_of
+from ...queue import ERASURE, Job, NewJob, Way
+from ...service import Event, Service
+from ..identities import answer_nobody, people_of
 from .bodies import FORMAT, IDENTITY, Wanted, refusal, request_id
 from .keys import SigningFiles
 
@@ -28,6 +26,7 @@ _STATUS = {
     "held": "pending",
     "running": "in_progress",
     "done": "completed",
+    "not_known": "completed",  # with results_count 0
     "cancelled": "cancelled",
     "failed": "cancelled",
 }
@@ -44,51 +43,66 @@ class Processor:
         self.service, self.address = service, service.options.address.rstrip("/")
         domain = _host(self.address)
         self.files = SigningFiles(service.vault.places.vault, domain, service.clock)
-        self._taking = threading.Lock()
         service.listeners.append(self.hear)
         for row in service.database.all(_UNTOLD, PROTOCOL):  # a crash kept them from being told
-            self.hear(Told("done", service.queue.get(row["id"])))
+            self.hear(Event("done", service.queue.get(row["id"])))
 
     # Requests
 
-    def take(self, wanted: Wanted, raw: bytes, who: Who, *, old: bool) -> Entry:
-        """Take a request; the same one again is answered by the one that was taken, another of its name refused."""
-        service = self.service
-        key = service.mark(f"{PROTOCOL}\n{wanted.id}".encode())
-        mark = service.mark(hashlib.sha256(raw).digest())
-        with self._taking:  # two that come at once are one after the other
-            known = service.queue.answered(key)
-            if known is not None:
-                if known[0] != mark:
-                    raise refusal("already-used", "subject_request_id was used for another request")
-                return known[1]
-            ids = people_of(service, wanted.ids, wanted.emails)
-            if ids is None:
-                raise refusal("not-supported", f"of subject_identities only {IDENTITY} ({FORMAT}) is known here")
-            asked = Asked(
-                ERASURE,
-                PROTOCOL,
-                wanted.regulation or service.options.regulation,
-                wanted.id,
-                who.name,
-                wanted.id,
-                wanted.callbacks,
-                since=wanted.submitted,
-                answers=(key, mark),
-                facts={"_old": True} if old else {},
-            )
-            return service.erase(ids or wanted.emails, asked)  # an address that nobody has is recorded as nobody
+    def take(self, wanted: Wanted, raw: bytes, who: Who, *, old: bool) -> Job:
+        """Take a request of one caller; sent again, it gets the answer of the first time.
 
-    def get(self, id_: str) -> Entry:
-        """The request of this name."""
-        entry = self.service.queue.find(PROTOCOL, request_id(id_))
+        A UUID that this caller used for another request is refused, and so is one that was cancelled: whoever sends it
+        again expects an erasure, and none would follow.
+        """
+        service = self.service
+        key = service.mark(f"{PROTOCOL}\n{who.key}\n{wanted.id}".encode())
+        mark = service.mark(raw)
+        if (known := self._known(key, mark)) is not None:
+            return known
+        ids = people_of(service, wanted.ids, wanted.emails)
+        if ids is None:
+            raise refusal("not-supported", f"of subject_identities only {IDENTITY} ({FORMAT}) is known here")
+        asked = NewJob(
+            ERASURE,
+            PROTOCOL,
+            wanted.regulation or service.options.regulation,
+            wanted.id,
+            who.name,
+            who.key,
+            wanted.id,
+            wanted.callbacks,
+            since=wanted.submitted,
+            answers=(key, mark),
+            facts={"_old": True} if old else {},
+        )
+        job = service.erase(ids, asked) if ids else answer_nobody(service, asked, len(wanted.emails))
+        return self._known(key, mark) or job  # another of the same name may have come at the same time
+
+    def _known(self, key: str, mark: str) -> Job | None:
+        """Return the request that was sent before, if it is the same and was not cancelled."""
+        known = self.service.queue.answered(key)
+        if known is None:
+            return None
+        if known[0] != mark:
+            raise refusal("already-used", "subject_request_id was used for another request")
+        if known[1].state == "cancelled":
+            raise refusal("cancelled", "the request was cancelled: ask again with a new subject_request_id")
+        return known[1]
+
+    def get(self, id_: str, who: Who) -> Job:
+        """Return the caller's request of this name; admins may look at those of others."""
+        queue, name = self.service.queue, request_id(id_)
+        entry = queue.find(PROTOCOL, name, who.key)
+        if entry is None and who.allows("admin"):
+            entry = queue.find(PROTOCOL, name)
         if entry is None:
             raise Problem(404, "not-found", "there is no request with this subject_request_id")
         return entry
 
-    def cancel(self, id_: str) -> Entry:
+    def cancel(self, id_: str, who: Who) -> Job:
         """Cancel a request that is pending; one that was cancelled before stays so."""
-        entry = self.get(id_)
+        entry = self.get(id_, who)
         if entry.state == "cancelled":
             return entry
         cancelled = self.service.cancel(entry.id, "cancelled by the controller")
@@ -98,18 +112,18 @@ class Processor:
 
     # What is told
 
-    def about(self, entry: Entry) -> dict[str, Any]:
+    def about(self, entry: Job) -> dict[str, Any]:
         """What every answer tells of a request."""
         return {"controller_id": entry.actor or "local", "subject_request_id": entry.outside, "api_version": VERSION}
 
-    def status(self, entry: Entry) -> dict[str, Any]:
+    def status(self, entry: Job) -> dict[str, Any]:
         """How far a request is."""
         told = {
             **self.about(entry),
             "expected_completion_time": as_text(entry.due),
             "request_status": _STATUS[entry.state],
         }
-        if entry.state == "done":
+        if entry.carried_out:
             told["results_count"] = entry.outcome.get("rows", 0)
             if entry.outcome.get("request") is not None:
                 told["results_url"] = f"{self.address}{PREFIX}/requests/{entry.outside}/results"
@@ -129,17 +143,17 @@ class Processor:
 
     # Callbacks
 
-    def hear(self, told: Told) -> None:
+    def hear(self, event: Event) -> None:
         """Have every address told that a request has another state. It must not stop who changed it."""
-        entry = told.entry
-        if entry.protocol != PROTOCOL or told.event not in ("done", "cancelled") or not entry.callbacks:
+        entry = event.job
+        if entry.protocol != PROTOCOL or event.name not in ("done", "not_known", "cancelled") or not entry.callbacks:
             return
         try:
             self._call_back(entry)
         except (ExpungeError, OSError, sqlite3.Error) as error:  # at the next start it is tried again
-            log("trouble", error=type(error).__name__)
+            log_error("callback-failed", error)
 
-    def _call_back(self, entry: Entry) -> None:
+    def _call_back(self, entry: Job) -> None:
         posts = list[tuple[str, bytes, dict[str, str]]]()
         for url in entry.callbacks:
             body = json.dumps({**self.status(entry), "status_callback_url": url}).encode()

@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.routing import APIRoute
@@ -16,6 +15,7 @@ from ...access import Who
 from ...bodies import parsed
 from ...clocks import as_text
 from ...problems import Problem, problem_of
+from ...threads import run_in_writers
 from ..credentials import needs_basic
 from ..identities import knows_emails
 from .bodies import EMAIL, FORMAT, IDENTITY, SCHEMA, read_request
@@ -95,7 +95,7 @@ def certificate(request: Request) -> Response:
 async def ask(request: Request, who: Annotated[Who, Erase]) -> Response:
     """Take an erasure request. The same request again gets the same answer."""
     raw, old = await request.body(), _is_old(request)
-    return await run_in_threadpool(_ask, processor_of(request), raw, who, old)
+    return await run_in_writers(_ask, processor_of(request), raw, who, old)
 
 
 def _ask(processor: Processor, raw: bytes, who: Who, old: bool) -> Response:
@@ -115,14 +115,18 @@ def _ask(processor: Processor, raw: bytes, who: Who, old: bool) -> Response:
 def status(request: Request, id: str, who: Annotated[Who, Erase]) -> Response:  # noqa: A002
     """How far a request is."""
     processor = processor_of(request)
-    return processor.signed(processor.status(processor.get(id)), 200, old=_is_old(request))
+    return processor.signed(processor.status(processor.get(id, who)), 200, old=_is_old(request))
 
 
 @router.delete(f"{PREFIX}/requests/{{id}}", status_code=202, **_NEW)
-def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> Response:  # noqa: A002
+async def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> Response:  # noqa: A002
     """Cancel a request that is pending."""
+    return await run_in_writers(_cancel, request, id, who)
+
+
+def _cancel(request: Request, id_: str, who: Who) -> Response:
     processor = processor_of(request)
-    entry = processor.cancel(id)
+    entry = processor.cancel(id_, who)
     when = entry.ended or processor.service.clock()
     return processor.signed({**processor.about(entry), "received_time": as_text(when)}, 202, old=_is_old(request))
 
@@ -131,7 +135,7 @@ def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> Response:  
 def results(request: Request, id: str, who: Annotated[Who, Erase]) -> Response:  # noqa: A002
     """The certificate of a request that is completed: compact JWS."""
     processor = processor_of(request)
-    text = processor.service.certificate(processor.get(id))
+    text = processor.service.certificate(processor.get(id, who))
     if text is None:
         raise Problem(404, "not-certified", "the request has no certificate, or none yet")
     return PlainTextResponse(text, media_type="application/jose")

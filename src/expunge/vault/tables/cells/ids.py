@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....errors import CountedInput, InvalidInput
-from ..messages import shown
+from ..messages import NO_UTF_8, shown
 from .arrow import Arrow, is_text, unpacked
 
 
@@ -29,8 +29,13 @@ def id_text(array: Arrow, name: str) -> Arrow:
     if not (whole or is_text(cells)):
         raise InvalidInput(f"{name} must hold ids, which are text or whole numbers, got {shown(cells)}")
     text = array.cast(pa.large_string())
-    if is_text(cells) and len(text) and pc.all(pc.match_substring_regex(text, r"^-?\d+\.0+$")).as_py():
+    if is_text(cells) and len(text) and pc.all(pc.match_substring_regex(text, r"^\s*-?\d+\.0+\s*$")).as_py():
         raise InvalidInput(f"{name} holds whole numbers that were written as 1.0: nobody would be found by 1; write 1")
-    if gaps := pc.sum(pc.equal(text.fill_null(""), "")).as_py():
+    given = text.fill_null("")
+    try:
+        empty = pc.or_(pc.equal(given, ""), pc.utf8_is_space(given))
+    except pa.ArrowInvalid:  # Arrow does not check what others say is text
+        raise InvalidInput(NO_UTF_8) from None
+    if gaps := pc.sum(empty).as_py():
         raise CountedInput("rows without an id", {name: gaps}, len(text), "give each row the id of its person")
     return text

@@ -4,6 +4,7 @@ What is read off the data tells about the people in it, so the text says that it
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -12,6 +13,8 @@ from ....errors import InvalidInput
 from ..cells.arrow import Arrow, unpacked, unpacked_type
 from ..cells.by_kind import takes
 from ..cells.ids import id_text
+from ..id_format import NAMES, fitting_formats
+from ..ids import id_bytes
 from ..kinds import OTHER, Number
 from ..messages import WrongCell, check_there, title
 from ..reading import checked_batches, column_types
@@ -36,8 +39,11 @@ _HEADER = """\
 # gaps        texts that count as empty cells of a number; "text": whatever is no number
 # scale       "linear" (the default), "log", or knots: between any two of those proposed are about as many {whose}
 # values      what at least {people} {whose} have; every other value counts as "{other}"
+# id_format   what every id must look like ("integer", "uuid", "email" or "^a regular expression$"); others are refused
 # kind        number, boolean, date, category or ignore; codes made of digits, like post codes, are categories
 """
+
+Looked: TypeAlias = tuple[dict[str, Proposed], str | None]  # what each column could be; the format of the ids
 
 
 def propose(
@@ -51,14 +57,15 @@ def propose(
     whole_number("people", people)
     targets = (target,) if isinstance(target, str) else tuple(target)
     source = taken(source)
-    found = _patient_look(source, targets, id, people)
-    schema = Schema(id, targets, tuple((column, kind) for column, (kind, _) in found.items()))
+    found, id_format = _patient_look(source, targets, id, people)
+    columns = tuple((column, kind) for column, (kind, _) in found.items())
+    schema = Schema(id, targets, columns, id_format=id_format)
     name = "a table" if hasattr(source, "__arrow_c_stream__") else quoted(title(source))
     header = _HEADER.format(name=name, people=people, whose="rows" if id is None else "people", other=OTHER)
     return "\n".join([header, *lines(schema, {column: note for column, (_, note) in found.items()}), ""])
 
 
-def _patient_look(source: Source, targets: Sequence[str], id_: str | None, people: int) -> dict[str, Proposed]:
+def _patient_look(source: Source, targets: Sequence[str], id_: str | None, people: int) -> Looked:
     """Look again where a CSV file has a column that begins with numbers, say, and goes on with text."""
     as_text: set[str] = set()
     while True:
@@ -70,17 +77,16 @@ def _patient_look(source: Source, targets: Sequence[str], id_: str | None, peopl
             as_text.add(odd.column)
 
 
-def _look(
-    source: Source, targets: Sequence[str], id_: str | None, people: int, as_text: set[str]
-) -> dict[str, Proposed]:
-    """Return what each column could be, from one pass over the rows."""
+def _look(source: Source, targets: Sequence[str], id_: str | None, people: int, as_text: set[str]) -> Looked:
+    """Return what each column could be, and the format of the ids, from one pass over the rows."""
     types, whose = column_types(source), [] if id_ is None else [id_]
     check_there(types.names, [*targets, *whose])
     columns = {field.name: field.type for field in types if field.name != id_ and not is_row_label(field.name)}
     seen = {name: _summary(name, pa.string() if name in as_text else columns[name], people) for name in columns}
-    if not _summarise(source, seen, id_):
+    rows, id_format = _summarise(source, seen, id_)
+    if not rows:
         raise InvalidInput("a table without rows says nothing about its columns")
-    return {name: _as_target(name, s) if name in targets else s.proposed() for name, s in seen.items()}
+    return {name: _as_target(name, s) if name in targets else s.proposed() for name, s in seen.items()}, id_format
 
 
 def _summary(name: str, cells: Arrow, people: int) -> Summary:
@@ -93,13 +99,14 @@ def _summary(name: str, cells: Arrow, people: int) -> Summary:
     return Numbers(name, people) if takes(Number(), cells) else Texts(name, people, typed=not pa.types.is_null(cells))
 
 
-def _summarise(source: Source, seen: dict[str, Summary], id_: str | None) -> int:
-    """Show all rows of a table to the summaries of its columns; return how many there are."""
-    rows = 0
+def _summarise(source: Source, seen: dict[str, Summary], id_: str | None) -> tuple[int, str | None]:
+    """Show all rows of a table to the summaries of its columns; return how many there are, and the ids' format."""
+    rows, formats = 0, () if id_ is None else NAMES
 
     def add(batch: Arrow) -> None:
-        nonlocal rows
+        nonlocal rows, formats
         ids = None if id_ is None else id_text(batch.column(id_), f"column {id_!r}")
+        formats = fitting_formats(id_bytes(ids), formats) if formats else ()
         owners = Owners.of(ids, rows, len(batch))
         rows += len(batch)
         for name, summary in seen.items():
@@ -108,7 +115,7 @@ def _summarise(source: Source, seen: dict[str, Summary], id_: str | None) -> int
     wanted = {name: summary.in_csv for name, summary in seen.items()} | ({} if id_ is None else {id_: "string"})
     for _ in checked_batches(source, wanted, add):
         pass
-    return rows
+    return rows, next(iter(formats), None)
 
 
 def _as_target(name: str, summary: Summary) -> Proposed:

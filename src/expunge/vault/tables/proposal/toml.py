@@ -19,6 +19,7 @@ def lines(schema: Schema, notes: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a schema; a column's note stands above it as a comment."""
     whose = "# id = ...   the column that says whose row it is: by it a person is found and erased"
     yield whose if schema.id is None else f"id = {_literal(schema.id)}"
+    yield from [] if schema.id_format is None else [f"id_format = {_literal(schema.id_format)}"]
     yield f"target = {_literal(schema.targets[0] if len(schema.targets) == 1 else schema.targets)}"
     for column, kind in schema.columns:
         yield ""

@@ -2,6 +2,7 @@
 
 `finding` says which files a path, glob, folder, list or URI stands for, `disks` where they lie, `partitions` what their
 folders say about them. A file is streamed: memory does not grow with its rows; `many` are read one after the other.
+A `body` is a table that somebody sent, read with limits.
 pyarrow's errors quote cells, so none of them gets out: each is replaced by one that names the file, the column or the
 number of the row.
 """
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 from ....errors import InvalidInput
 from ..messages import shown, without_secrets
 from .binary import ArrowFile
+from .body import Body, BodyTable
 from .csvfile import Csv
 from .disks import Place, place_at
 from .finding import found_places
@@ -21,9 +23,10 @@ from .parquet import Groups, Parquet
 from .stream import Stream, kept, named, read_once, taken
 from .table import File, Table
 
-Source: TypeAlias = Any  # a path or many, an object with __arrow_c_stream__ or, to predict, an array
+Source: TypeAlias = Any  # a path or many, an object with __arrow_c_stream__, a body or, to predict, an array
 
 __all__ = [
+    "Body",
     "Groups",
     "Many",
     "Parquet",
@@ -53,6 +56,8 @@ def opened(source: Source) -> Table:
         files = _files(words)
         name = shown(without_secrets(str(words[0]))) if len(words) == 1 else "the table"
         return files[0] if len(files) == 1 else Many(name, files)
+    if isinstance(source, Body):
+        return BodyTable(source)
     if hasattr(source, "__arrow_c_stream__"):
         return Stream(source)
     kinds = "a path, or a frame of pyarrow, pandas or polars, or a list of paths"

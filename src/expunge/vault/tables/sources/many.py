@@ -20,6 +20,8 @@ _LOOKS = 16  # at a time: a look at a file of another filesystem is mostly a wai
 class Many:
     """Files of one format, read one after the other."""
 
+    shows_names = True
+
     def __init__(self, name: str, files: Sequence[File]) -> None:
         self.name, self.files = name, files
         self._starts: list[int] = []  # rows before each file that was begun

@@ -20,6 +20,7 @@ class Stream:
     """A table in memory, or one that somebody else streams."""
 
     name = "the table"
+    shows_names = True
 
     def __init__(self, source: Any) -> None:
         self._source = source

@@ -21,6 +21,7 @@ class Table(Protocol):
     """What every source can do."""
 
     name: str  # as errors show it
+    shows_names: bool  # whether errors may show names of columns that the schema does not have
 
     @property
     def types(self) -> Arrow:
@@ -36,6 +37,7 @@ class Table(Protocol):
 class File(ABC):
     """A table in a file, with the columns that its path says unless it has them itself."""
 
+    shows_names = True
     names_are_sure = True  # that the columns have the names that the file says: a CSV file may lack its header
 
     def __init__(self, place: Place, partition: Partition | None = None) -> None:

@@ -1,15 +1,15 @@
-"""Encoding: a record batch as inputs and targets, all of them finite."""
+"""Batches: a record batch as inputs and targets, all of them finite."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from ....errors import CountedInput
-from ....exact.arrays import Floats
-from ..kinds import Kind
-from ..schema import Schema
-from .arrow import Arrow
-from .by_kind import cells_as_floats
+from ...errors import CountedInput
+from ...exact.arrays import Floats
+from .cells.arrow import Arrow
+from .cells.by_kind import cells_as_floats
+from .kinds import Kind
+from .schema import Schema
 
 
 def encode(schema: Schema, batch: Arrow, *, targets: bool) -> tuple[Floats, Floats | None]:

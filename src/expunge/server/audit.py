@@ -1,0 +1,188 @@
+"""The audit trail: everything that happened to a vault and its service, with who did it, in one list ordered by time.
+
+Two places know it. The ledger has every request that changed the vault, whether a service, the command line or Python
+asked for it, and every key. The service's database has jobs, matters, verifications, and the events that are recorded
+here: tokens, webhooks, aliases and logins. Nothing in the trail says whose rows a request was about.
+"""
+
+import csv
+import heapq
+import io
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from ..vault import Vault
+from .clocks import Clock, as_text, utc_now
+from .database import Database
+
+COMMAND_LINE = "command line"  # the actor of what somebody with access to the files did
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One thing that happened.
+
+    Attributes
+    ----------
+    time : str
+        When (ISO 8601, UTC).
+    action : str
+        What: ``vault.`` and the kind of a request, ``key.introduced``, ``job.`` and its state, ``token.created`` ...
+    actor : str
+        Who: the name of the caller, or empty if nobody said.
+    subject : str
+        What it was done to: the number of a request, the id of a job or token, the name of a matter.
+    reference : str
+        What the caller calls it.
+    details : dict
+        Anything else, by name.
+    """
+
+    time: str
+    action: str
+    actor: str = ""
+    subject: str = ""
+    reference: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class AuditTrail:
+    """The events of a service that no other table has."""
+
+    def __init__(self, database: Database, clock: Clock = utc_now) -> None:
+        self._database, self._clock = database, clock
+
+    def record(self, action: str, *, actor: str, subject: str = "", **details: Any) -> None:
+        """Write an event down; within a transaction it is part of that."""
+        with self._database.writing() as database:
+            database.execute(
+                "INSERT INTO audit (time, action, actor, subject, details) VALUES (?, ?, ?, ?, ?)",
+                as_text(self._clock()), action, actor, subject, json.dumps(details),
+            )  # fmt: skip
+
+    def entries(self) -> Iterator[AuditEntry]:
+        """Yield the recorded events, the oldest first."""
+        for row in self._rows("SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT 1000"):
+            details = json.loads(row["details"])
+            yield AuditEntry(row["time"], row["action"], row["actor"], row["subject"], details=details)
+
+    def received_jobs(self) -> Iterator[AuditEntry]:
+        """Yield when each job came, the oldest first."""
+        return (_job_entry(row, "received") for row in self._rows(_JOBS))
+
+    def ended_jobs(self) -> Iterator[AuditEntry]:
+        """Yield how each job ended, in the order of their ends."""
+        ended, number = "", 0
+        while rows := self._database.all(_ENDED, ended, number):
+            yield from (_job_entry(row, "ended") for row in rows)
+            ended, number = rows[-1]["ended"], rows[-1]["number"]
+
+    def matters(self) -> Iterator[AuditEntry]:
+        """Yield what was done to matters, the oldest first."""
+        for row in self._rows(_MATTERS):
+            details = {"people": row["people"], "reason": row["reason"], "token": row["token"]}
+            yield AuditEntry(row["time"], f"matter.{row['what']}", row["actor"], row["name"], details=details)
+
+    def verifications(self) -> list[AuditEntry]:
+        """Return how each verification ended, the oldest first."""
+        rows = self._database.all("SELECT * FROM verifications WHERE ended IS NOT NULL")
+        return sorted(map(_verification_entry, rows), key=_time)
+
+    def _rows(self, question: str) -> Iterator[sqlite3.Row]:
+        """Yield the rows of a question a thousand at a time, so that nobody else waits for all of them."""
+        number = 0
+        while rows := self._database.all(question, number):
+            yield from rows
+            number = rows[-1]["number"]
+
+
+_JOBS = "SELECT * FROM requests WHERE number > ? ORDER BY number LIMIT 1000"
+_ENDED = "SELECT * FROM requests WHERE ended IS NOT NULL AND (ended, number) > (?, ?) ORDER BY ended, number LIMIT 1000"
+_MATTERS = (
+    "SELECT log.*, matters.name FROM matter_log AS log JOIN matters ON matters.id = log.matter"
+    " WHERE log.number > ? ORDER BY log.number LIMIT 1000"
+)
+_OUTCOME = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request", "held")
+
+
+def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:
+    details = {name: row[name] for name in ("kind", "protocol", "regulation", "due")}
+    if when == "ended":
+        outcome = json.loads(row["outcome"])
+        details = {"reason": row["reason"]} | {name: outcome[name] for name in _OUTCOME if name in outcome}
+    action = f"job.{'received' if when == 'received' else row['state']}"
+    return AuditEntry(row[when], action, row["actor"], row["id"], row["reference"], details)
+
+
+def _verification_entry(row: sqlite3.Row) -> AuditEntry:
+    wrong = [check["name"] for check in json.loads(row["checks"]) if not check["ok"]]
+    details = {"source": row["source"], "token": row["caller"], "seconds": row["seconds"], "wrong": wrong}
+    return AuditEntry(row["ended"], f"verification.{row['state']}", row["actor"], row["id"], details=details)
+
+
+def read_trail(vault: Vault, database: Database | None) -> Iterator[AuditEntry]:
+    """Yield everything that happened, the oldest first; without a database what the ledger knows."""
+    sources: list[Iterable[AuditEntry]] = [_keys(vault), _requests(vault)]
+    if database is not None:  # of one second, a job comes before the request that carries it out, and ends after it
+        trail = AuditTrail(database)
+        sources.insert(0, trail.received_jobs())
+        sources += [trail.ended_jobs(), trail.entries(), trail.matters(), trail.verifications()]
+    for entry in heapq.merge(*sources, key=_time):
+        yield replace(entry, time=entry.time.replace("+00:00", "Z"))
+
+
+def _requests(vault: Vault) -> Iterator[AuditEntry]:
+    for request in vault.requests:
+        details: dict[str, Any] = {"rows": request.rows, "people": request.people, "state": request.state}
+        if jobs := [caller.job for caller in request.callers if caller.job]:
+            details["jobs"] = jobs
+        if reasons := [caller.despite_hold for caller in request.callers if caller.despite_hold]:
+            details["despite_hold"] = reasons[0]  # of an erasure, which has one caller then
+        yield AuditEntry(
+            request.time, f"vault.{request.kind}", request.actor, str(request.number), request.reference, details
+        )
+
+
+def _keys(vault: Vault) -> Iterator[AuditEntry]:
+    for change in vault.key_log():
+        yield AuditEntry(change.time, "key.introduced", subject=change.key, details={"endorsed": change.endorsed})
+
+
+def _time(entry: AuditEntry) -> str:
+    return entry.time[:19]  # seconds: a fraction and the zone are written in several ways
+
+
+# As text
+
+COLUMNS = tuple(column.name for column in fields(AuditEntry))
+
+
+def write_json(entries: Iterable[AuditEntry]) -> Iterator[str]:
+    """Yield a JSON array, an entry per line."""
+    lead = "[\n"
+    for entry in entries:
+        yield lead + json.dumps(asdict(entry))
+        lead = ",\n"
+    yield "[]\n" if lead == "[\n" else "\n]\n"
+
+
+def write_csv(entries: Iterable[AuditEntry]) -> Iterator[str]:
+    """Yield a CSV table; details are one JSON object per row."""
+    yield _line(COLUMNS)
+    for entry in entries:
+        cells = asdict(entry) | {"details": json.dumps(entry.details)}
+        yield _line(_guard_formula(cells[name]) for name in COLUMNS)
+
+
+def _line(cells: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(cells)
+    return out.getvalue()
+
+
+def _guard_formula(cell: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t") else cell

@@ -1,0 +1,124 @@
+"""Large JSON, read and written in steps: `json` keeps all other threads waiting from its first byte to its last.
+
+The values are those of `json.loads` and `json.dumps`. Long containers are walked in Python, between whose steps other
+threads have their turn, and what is in them is read by the scanner of `json` itself.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..exact.arrays import Floats
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_SMALL = 1 << 16  # characters of a container that are read in one step
+_DEEPEST = 8  # containers within each other that are walked; deeper ones are read in one step
+_NUMBERS = 4096  # written in one step
+
+Pairs = Callable[[list[tuple[str, Any]]], Any]
+
+
+def loads(text: str, *, parse_constant: Callable[[str], Any], object_pairs_hook: Pairs) -> Any:
+    """Return what `json.loads` returns, or raise ValueError."""
+    decoder = json.JSONDecoder(parse_constant=parse_constant, object_pairs_hook=object_pairs_hook)
+    if len(text) <= _SMALL:
+        return decoder.decode(text)
+    value, end = _Reader(text, decoder, object_pairs_hook).read(_skip(text, 0), 0)
+    if _skip(text, end) != len(text):
+        raise ValueError("more than one value")
+    return value
+
+
+def _skip(text: str, at: int) -> int:
+    """Return where the blanks end that begin here."""
+    found = _BLANKS.match(text, at)
+    return at if found is None else found.end()
+
+
+class _Reader:
+    """A long text of JSON that is being read."""
+
+    def __init__(self, text: str, decoder: json.JSONDecoder, hook: Pairs) -> None:
+        self._text, self._hook = text, hook
+        self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]
+
+    def read(self, at: int, depth: int) -> tuple[Any, int]:
+        """Read the value that begins here; return it and where it ends."""
+        start = self._text[at : at + 1]
+        if depth < _DEEPEST and start == "[" and not self._is_small(at, "[", "]"):
+            return self._read_list(at, depth)
+        if depth < _DEEPEST and start == "{" and not self._is_small(at, "{", "}"):
+            return self._read_object(at, depth)
+        try:
+            return self._scan(self._text, at)
+        except StopIteration:
+            raise ValueError("a value is missing") from None
+
+    def _is_small(self, at: int, opening: str, closing: str) -> bool:
+        """Return whether a container ends soon, and has no other of its kind in it."""
+        end = self._text.find(closing, at + 1, at + _SMALL)
+        return end >= 0 and self._text.find(opening, at + 1, end) < 0
+
+    def _read_list(self, at: int, depth: int) -> tuple[list[Any], int]:
+        found = list[Any]()
+        for start in self._members(at, "]"):
+            value, self._end = self.read(start, depth + 1)
+            found.append(value)
+        return found, self._end
+
+    def _read_object(self, at: int, depth: int) -> tuple[Any, int]:
+        found = list[tuple[str, Any]]()
+        for start in self._members(at, "}"):
+            if self._text[start : start + 1] != '"':
+                raise ValueError("a name is missing")
+            name, end = self._scan(self._text, start)
+            end = _skip(self._text, end)
+            if self._text[end : end + 1] != ":":
+                raise ValueError("a colon is missing")
+            value, self._end = self.read(_skip(self._text, end + 1), depth + 1)
+            found.append((name, value))
+        return self._hook(found), self._end
+
+    def _members(self, at: int, closing: str) -> Iterator[int]:
+        """Yield where each member of a container begins; who reads it leaves in ``_end`` where it ends."""
+        text = self._text
+        at = _skip(text, at + 1)
+        if text[at : at + 1] == closing:
+            self._end = at + 1
+            return
+        while True:
+            yield at
+            at = _skip(text, self._end)
+            mark = text[at : at + 1]
+            if mark == closing:
+                self._end = at + 1
+                return
+            if mark != ",":
+                raise ValueError("a comma is missing")
+            at = _skip(text, at + 1)
+
+
+def numbers(values: Floats) -> bytes:
+    """Return an array of one or two dimensions as JSON; a number that is beyond floats is null."""
+    if values.ndim > 1:
+        return b"[" + b",".join(numbers(row) for row in values) + b"]"
+    parts = (values[start : start + _NUMBERS] for start in range(0, len(values), _NUMBERS))
+    return b"[" + b",".join(map(_part, parts)) + b"]"
+
+
+def _part(values: Floats) -> bytes:
+    found: list[Any] = values.tolist()
+    if not np.isfinite(values).all():
+        found = [value if math.isfinite(value) else None for value in found]
+    return json.dumps(found, separators=(",", ":"))[1:-1].encode()
+
+
+def array_of(rows: list[Any]) -> Floats:
+    """Return rows of numbers as an array of floats; raise TypeError, ValueError or OverflowError if they are none."""
+    if len(rows) <= _NUMBERS:
+        return np.array(rows, dtype=np.float64)
+    return np.concatenate([np.array(rows[k : k + _NUMBERS], dtype=np.float64) for k in range(0, len(rows), _NUMBERS)])

@@ -1,0 +1,326 @@
+"""Comparison: whether a training may replace the model that is live.
+
+Three things are compared before the training is accepted: the schema, the number of rows, and the quality. The live
+model has learned its people, so judging it on them would flatter it. Both models are therefore judged without them:
+a group of people, chosen by their keyed hashes alone, is unlearned from both, which gives exactly the models that were
+trained without them. Both then predict the rows that the vault has of these people.
+
+Why the rows of the vault and not those of the new table: a new table with a garbage target would judge by that garbage,
+and the model that learned it would win. Whoever knows that the world has changed, so that the vault's targets are no
+longer true, names a table to judge by (``evaluate_on``).
+
+Everything happens in memory, on files that no manifest names yet. What is recorded is a count and rounded errors of at
+least `FEWEST` people.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidInput, InvalidSetting, NothingLearned, ReplacementRefused
+from ...exact.arrays import Floats, Slots, distinct
+from ...learning.ensemble import Ensemble
+from ...learning.state import State
+from ...stores.change import Change
+from .. import tables
+from ..disk.manifest import Owners
+from ..disk.people import People, hashed
+from ..disk.segments import distinct_ids
+from ..disk.snapshot import Snapshot, load_people
+from ..evaluation.scores import FEWEST, Score, told
+from ..tables import Block, Schema, shown
+from ..tables.messages import listed
+from .intake import Progress
+from .plan import Site
+
+TOLERANCE = 0.05
+GROUPS = 10  # of people; each is held out in its turn, until enough rows are judged
+ENOUGH_ROWS = 1_000
+MOST_ROWS = 10_000  # that one group has, about: with more rows there are more groups
+SPREAD_SHARE = 0.001  # of a target's standard deviation: a smaller difference is none, if errors are near zero
+
+
+@dataclass(frozen=True)
+class ReplacementRules:
+    """What a training that replaces a model may change.
+
+    Attributes
+    ----------
+    new_schema, fewer_rows, accept_worse : bool
+        Whether it may have another schema; less than half of the rows; a larger error, or one that cannot be compared.
+    tolerance : float
+        By which share an error may be larger without ``accept_worse``.
+    evaluate_on : path, list of paths or table, optional
+        A table with the targets to judge both models by, instead of the vault's own rows.
+    """
+
+    new_schema: bool = False
+    fewer_rows: bool = False
+    accept_worse: bool = False
+    tolerance: float = TOLERANCE
+    evaluate_on: Any = None
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.tolerance, (int, float)) and not isinstance(self.tolerance, bool)
+        if not number or not 0 <= self.tolerance <= 1:
+            raise InvalidSetting(f"tolerance must be a share from 0 to 1, like 0.05, got {self.tolerance!r}")
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is asked for that only makes sense if there is a model to replace."""
+        flags = self.new_schema, self.fewer_rows, self.accept_worse, self.evaluate_on is not None
+        return any(flags) or self.tolerance != TOLERANCE
+
+
+class Comparison:
+    """A training on its way to replace a model. It is refused with `ReplacementRefused`, unless the rules allow it."""
+
+    def __init__(self, site: Site, schema: Schema, rules: ReplacementRules) -> None:
+        """Compare what is known before a row of the new table is read."""
+        self._site, self._live, self._schema, self._rules = site, site.now, schema, rules
+        self.accepted: list[str] = []  # what would have been refused
+        self._table = None if rules.evaluate_on is None else tables.kept(rules.evaluate_on)
+        if differences := schema_differences(self._live.schema, schema):
+            text = f"the schema is not that of the vault: {'; '.join(differences)}"
+            self._allow("new schema", "new_schema", text)
+        self._obstacle = self._find_obstacle()
+        if self._obstacle is not None:
+            self._allow_uncompared(self._obstacle)
+        elif self._table is not None:  # a table that cannot be read is refused now, and not after the training
+            for one in (self._live.schema, schema):
+                next(_blocks(self._table, one), None)
+
+    def check_rows(self, rows: int) -> None:
+        """Refuse a table with less than half of the rows that the vault has."""
+        had = self._live.manifest.rows
+        if 2 * rows < had:
+            text = f"there are {rows:,} row{'s'[: rows != 1]} to learn, less than half of the {had:,} of the vault"
+            self._allow("fewer rows", "fewer_rows", text)
+
+    def judge(self, state: State, people: tuple[Owners, ...], progress: Progress) -> str:
+        """Compare the errors of both models; return the numbers in words, for the ledger."""
+        if not self._live.manifest.rows:
+            return ""
+        if self._obstacle is not None:
+            return f"not compared: {self._obstacle}"
+        live = _Side(self._live.schema, self._live.state, self._live.people, self._live)
+        new = _Side(self._schema, state, load_people(self._site.folder, people, self._site.identity.seal))
+        errors = (
+            self._judge_by_vault(live, new, progress)
+            if self._table is None
+            else self._judge_by_table(live, new, progress)
+        )
+        if errors.people < FEWEST:
+            too_few = f"fewer than {FEWEST} people can be judged"
+            self._allow_uncompared(too_few)
+            return f"not compared: {too_few}"
+        text = errors.in_words(self._schema.targets)
+        if errors.are_worse(self._rules.tolerance):
+            larger = (
+                f"the new model is worse than the live one by more than {100 * self._rules.tolerance:.3g} %: {text}"
+            )
+            self._allow("worse", "accept_worse", larger, " (--evaluate-on TABLE judges both by other rows)")
+        return text
+
+    def _find_obstacle(self) -> str | None:
+        """Return why the errors of both models cannot be compared, or None."""
+        live = self._live
+        if not live.manifest.rows:
+            return None
+        if set(live.schema.targets) != set(self._schema.targets):
+            return "they predict different targets"
+        if self._table is not None:
+            return None
+        if input_places(live.schema, self._schema) is None:
+            return "the rows in the vault lack inputs of the new schema"
+        if live.manifest.owners < FEWEST:
+            return f"the vault has rows of fewer than {FEWEST} people"
+        return None
+
+    def _allow(self, what: str, option: str, text: str, advice: str = "") -> None:
+        """Refuse, or note what was accepted."""
+        if not getattr(self._rules, option):
+            words = f"--{option.replace('_', '-')} or {option}=True"
+            raise ReplacementRefused(f"{text}; nothing was changed{advice}. If it is meant so, say {words}")
+        self.accepted.append(what)
+
+    def _allow_uncompared(self, why: str) -> None:
+        text = f"the new model cannot be compared with the live one: {why}"
+        self._allow("not compared", "accept_worse", text, " (--evaluate-on TABLE judges both by other rows)")
+
+    def _judge_by_vault(self, live: "_Side", new: "_Side", progress: Progress) -> "Errors":
+        """Judge by the vault's rows of people whom neither model has learned, one group of them after the other."""
+        errors = Errors(len(new.schema.targets), "{rows} of {people} whom neither had learned")
+        groups = max(GROUPS, -(-self._live.manifest.rows // MOST_ROWS))
+        places, order = input_places(live.schema, new.schema), _target_order(live.schema, new.schema)
+        assert places is not None  # it would be an obstacle
+        for group in range(groups):
+            hashes, slots = live.people.part(group, groups)
+            hashes, slots = hashes[slots >= 0], slots[slots >= 0]
+            if not len(slots):
+                continue
+            without = live.without(slots)
+            X, y = self._live.rows.take(slots[:MOST_ROWS])
+            try:
+                before = without.predict(X)
+            except NothingLearned:  # the vault has nobody else
+                continue
+            added = np.where(places >= 0, X[:, places], 0.0)
+            try:
+                after = new.without(new.people.part(group, groups)[1]).predict(added)
+            except NothingLearned:
+                after = np.full_like(before, np.inf)
+            errors.add(y[:, order], before[:, order], after, distinct_ids(hashes))
+            progress(self._site.stage("comparing"), len(y), None)
+            if errors.rows >= ENOUGH_ROWS and errors.people >= FEWEST:
+                break
+        return errors
+
+    def _judge_by_table(self, live: "_Side", new: "_Side", progress: Progress) -> "Errors":
+        """Judge by another table; people who are in it are unlearned from both models first."""
+        errors, order = (
+            Errors(len(new.schema.targets), "{rows} of another table"),
+            _target_order(live.schema, new.schema),
+        )
+        models = [side.without(self._slots_in_table(side)) for side in (live, new)]
+        for old_block, block in zip(_blocks(self._table, live.schema), _blocks(self._table, new.schema), strict=True):
+            assert block.y is not None
+            try:
+                before, after = models[0].predict(old_block.X), models[1].predict(block.X)
+            except NothingLearned:
+                raise InvalidInput("everybody is in the table to evaluate on: it leaves nobody to learn from") from None
+            errors.add(block.y, before[:, order], after, len(block))
+            progress(self._site.stage("comparing"), len(block), None)
+        return errors
+
+    def _slots_in_table(self, side: "_Side") -> Slots:
+        """Return where a vault has rows of the people of the table."""
+        none = np.empty(0, dtype=np.int64)
+        if not tables.has_ids(self._table, side.schema):
+            return none
+        ids = (list(set(block.ids or ())) for block in _blocks(self._table, side.schema))
+        found = (side.people.find(hashed(self._site.identity.key, some)).live.slot for some in ids)
+        return distinct(np.concatenate([none, *found]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One of the two models: all that it takes to have it without some people."""
+
+    schema: Schema
+    state: State
+    people: People
+    snapshot: Snapshot | None = None  # of the live model, whose moments are on disk
+
+    def without(self, slots: Slots) -> Ensemble:
+        """Return the model that never saw the rows in these slots; nothing is overwritten."""
+        slots, state = slots[slots >= 0], self.state  # others are tombstones
+        if not len(slots):
+            return state.ensemble
+        if self.snapshot is not None:
+            self.snapshot.rows.check_held(slots)
+            state = self.snapshot.touching(state, state.blueprint.code.learners_of(slots))
+        return state.after(Change(slots)).state.ensemble
+
+
+class Errors:
+    """Squared errors of two models on the same rows, summed by target; ``where`` says what rows these are."""
+
+    def __init__(self, targets: int, where: str) -> None:
+        self.rows = self.people = 0
+        self._where = where
+        self._squares = np.zeros((2, targets))
+        self._first: Floats | None = None  # a row to centre the targets by, so that no large numbers cancel
+        self._sums = np.zeros((2, targets))
+
+    def add(self, y: Floats, before: Floats, after: Floats, people: int) -> None:
+        """Take rows that were predicted by both: (n, t) each."""
+        if not len(y):
+            return
+        self.rows, self.people = self.rows + len(y), self.people + people
+        self._first = y[0] if self._first is None else self._first
+        centred = y - self._first
+        with np.errstate(all="ignore"):  # an error that float64 cannot hold is infinite, and worse than any other
+            self._squares += [((before - y) ** 2).sum(axis=0), ((after - y) ** 2).sum(axis=0)]
+            self._sums += [centred.sum(axis=0), (centred**2).sum(axis=0)]
+
+    @property
+    def rmse(self) -> Floats:
+        """The root of the mean squared error by target, before and after: (2, t)."""
+        root: Floats = np.sqrt(self._squares / max(self.rows, 1))
+        return root
+
+    def are_worse(self, tolerance: float) -> bool:
+        """Whether the error of a target grew by more than a share of it."""
+        before, after = self.rmse
+        mean, square = self._sums / max(self.rows, 1)
+        spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+        return not bool((after <= (1 + tolerance) * before + SPREAD_SHARE * spread).all())
+
+    def in_words(self, targets: tuple[str, ...]) -> str:
+        """Return both errors by target."""
+        parts = []
+        for target, before, after in zip(targets, *self.rmse.tolist(), strict=True):
+            grown = f" ({after / before - 1:+.1%})" if before > 0 else ""
+            parts.append(f"RMSE of {shown(target)} {_digits(after)} instead of {_digits(before)}{grown}")
+        rows, people = (f"{n:,} {many if n != 1 else one}" for n, one, many in self._counts())
+        return f"{', '.join(parts)}; on {self._where.format(rows=rows, people=people)}"
+
+    def _counts(self) -> Iterator[tuple[int, str, str]]:
+        yield self.rows, "row", "rows"
+        yield self.people, "person", "people"
+
+
+def schema_differences(old: Schema, new: Schema) -> list[str]:
+    """Return in words what makes two schemas incompatible: names and kinds of columns, targets, and the id."""
+    had, has = ({name: kind.kind for name, kind in one.input_kinds.items()} for one in (old, new))
+    found = []
+    if old.id != new.id:
+        found.append(f"the column of the ids is {shown(new.id)} instead of {shown(old.id)}")
+    if old.targets != new.targets:
+        found.append(f"the target is {listed(new.targets)} instead of {listed(old.targets)}")
+    if gone := [name for name in had if name not in has]:
+        found.append(f"it lacks {listed(gone)}")
+    if come := [name for name in has if name not in had]:
+        found.append(f"{listed(come)} {'are' if len(come) > 1 else 'is'} new")
+    both = had | {name: kind.kind for name, kind in old.target_kinds.items()}
+    now = has | {name: kind.kind for name, kind in new.target_kinds.items()}
+    found += [
+        f"{name!r} is a {now[name]} instead of a {both[name]}"
+        for name in both
+        if now.get(name, both[name]) != both[name]
+    ]
+    return found
+
+
+def input_places(old: Schema, new: Schema) -> NDArray[np.intp] | None:
+    """Return where the inputs of a new schema are among those of an old one, (d,); None if one is not there.
+
+    -1 is an input that is 0 in all rows of the old schema: a value of a category that it did not declare.
+    """
+    names = [(column, name) for column, kind in old.input_kinds.items() for name in kind.inputs(column)]
+    place = {name: k for k, name in enumerate(names)}
+    found = []
+    for column, kind in new.input_kinds.items():
+        had = old.input_kinds.get(column)
+        if had is None or had.kind != kind.kind:
+            return None
+        found += [place.get((column, name), -1) for name in kind.inputs(column)]
+    return np.array(found, dtype=np.intp)
+
+
+def _target_order(old: Schema, new: Schema) -> list[int]:
+    """Return where the targets of a new schema are among those of an old one."""
+    return [old.targets.index(target) for target in new.targets]
+
+
+def _blocks(table: Any, schema: Schema) -> Iterator[Block]:
+    """Yield the rows of a table to evaluate on, which may have other columns, too."""
+    return tables.read_blocks(table, schema, targets=True, ids=tables.has_ids(table, schema), more=True)
+
+
+def _digits(number: float) -> str:
+    return told(Score(number, None, None))

@@ -1,0 +1,343 @@
+"""Restoring a backup: who was erased since it was made stays erased, before anybody can ask the vault.
+
+The vault is rebuilt in a folder beside its place (`staging`) and brought up to date there. If the ledger is still in
+place and continues the backup's, it tells what came since, and recovery applies it to the older folder. If the ledger
+is lost, or older than the backup's, the caller has to say who was erased since; these people are erased before the
+vault appears. Then the parts are moved into place, the ledger before the folder: without its folder a vault cannot be
+opened, and a restore that was interrupted there finds a ledger in place that knows of all erasures, and starts again.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidFile, InvalidSetting, Unfinished
+from ..saving import files
+from ..saving.own import Beside, PrivateBeside
+from . import tables
+from .backup import FOLDERS, QUEUE, QUEUE_ENDS, Backup, read_ledger
+from .disk.folder import Folder, Places, queue_beside
+from .disk.people import hashed
+from .ledger.ledger import Ledger
+from .ledger.records import SIGNATURE, Record
+from .requests import Restore, Train
+from .requests.caller import Caller
+from .requests.lost import Lost
+from .requests.naming import holdings
+from .staging import check_space, copy_checked, copy_ranges, remove, staging
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from .vault import Vault
+
+_LOST = (
+    "the ledger that tells who was erased since is lost: name them (--erased FILE, erased=[...]), or say that nobody "
+    "was (--nothing-erased-since, nothing_erased_since=True)"
+)
+_OLDER = "take a newer backup, or train the vault anew"
+_OLD_QUEUE = (
+    "the service's database is as of the backup: tokens that were revoked since count again, and holds that were set "
+    "since are gone; look at expunge token list before you serve"
+)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did.
+
+    Attributes
+    ----------
+    backup : Backup
+        What was restored.
+    request : int
+        The newest request of the vault now.
+    rows, people : int
+        Rows that the list of erasures took out, and of how many of the ids in it.
+    unseen : int
+        Ids in the list that the backup has never seen: they are refused from now on like other erased ids.
+    ledger_kept : bool
+        Whether the ledger that was in place is the newer one, which told what came after the backup.
+    notes : tuple of str
+        What a person should know.
+    """
+
+    backup: Backup
+    request: int
+    rows: int
+    people: int
+    unseen: int
+    ledger_kept: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Since:
+    """What the caller says about the time since the backup."""
+
+    erased: Sequence[Any] | None  # ids
+    nothing: bool
+
+    def __post_init__(self) -> None:
+        if self.erased is not None and self.nothing:
+            raise InvalidSetting("somebody was erased since the backup, or nobody was: say one of them")
+
+
+def restore(
+    backup: str | Path,
+    path: str | Path,
+    since: Since,
+    open_vault: "Callable[..., Vault]",
+    *,
+    key: str | Path | None,
+    sign_with: str | None,
+    wait: float,
+    caller: Caller,
+) -> Restored:
+    """Put a backup into the place of a vault that is not there, with all erasures that came after it."""
+    found, places = Backup.read(backup), Places.of(path)
+    _check_free(places)
+    with _locked_ledger(places, wait) as ledger, staging(places.vault.with_suffix(".restoring")) as draft:
+        _check_free(places)
+        mine, kept = _newer_ledger(found, ledger, since)
+        _check_certificates(places, max(record.request for record in mine))
+        with _nothing_in_place(places, files.SyncFailed):
+            staged = _unpack(found, places, draft, kept)
+        if key is None and sign_with is None and not found.with_key and places.key.exists():
+            key = places.key
+        if not caller.reference:
+            caller = replace(caller, reference=f"restored from a backup of request {found.request}")
+        with _nothing_in_place(places, Unfinished, files.SyncFailed):
+            vault = open_vault(staged.vault, key=key, sign_with=sign_with, wait=wait)
+            notes = list(vault.notes)
+            rows, people, unseen = _erase(vault, since.erased or (), caller, notes)
+            request = vault.newest
+            _export_certificates(staged, places)
+        with _nothing_in_place(places, files.SyncFailed):
+            notes += _put_in_place(draft, staged, places)
+    shown = tuple(note.replace(str(draft), str(places.vault.parent)) for note in notes)
+    return Restored(found, request, rows, people, unseen, kept, shown)
+
+
+@contextmanager
+def _nothing_in_place(places: Places, *errors: type[Exception]) -> Iterator[None]:
+    """Say of errors about a vault that is being rebuilt that the one asked for is not there."""
+    try:
+        yield
+    except errors as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(error))
+        raise OSError(number, f"could not be restored: {why}; try again", str(places.vault)) from None
+
+
+# What is there
+
+
+def _check_free(places: Places) -> None:
+    if os.path.lexists(places.vault):
+        raise InvalidSetting(
+            f"{places.vault} exists already, and a restore replaces nothing: move it away (or remove it) and leave "
+            f"{places.ledger.name} where it is, which tells who was erased since the backup"
+        )
+    if not places.vault.parent.is_dir():
+        raise InvalidSetting(f"{places.vault} cannot be made: {places.vault.parent} is not a folder")
+    places.look()
+    queue_beside(places.vault).look(mine=True)
+
+
+@contextmanager
+def _locked_ledger(places: Places, wait: float) -> Iterator[list[Record]]:
+    """Lock the ledger in place, or an empty one in its place; its records."""
+    made = False
+    with suppress(FileExistsError), files.opened(places.ledger, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        made = True
+        files.sync(fd)
+    ledger = Ledger(places.ledger)
+    with ledger.locked(wait):
+        try:
+            yield read_ledger(places.ledger)[0]
+        finally:
+            if made:
+                with suppress(OSError):
+                    if not places.ledger.stat().st_size:
+                        files.system.unlink(places.ledger)
+                        files.sync_folder(places.ledger.parent)
+
+
+def _newer_ledger(found: Backup, mine: list[Record], since: Since) -> tuple[list[Record], bool]:
+    """The ledger that goes on: the one in place if it continues the backup's, else the backup's; and which it is."""
+    path = found.path / "ledger"
+    theirs, torn = read_ledger(path)
+    if torn or not theirs or theirs[0].body.get("vault") != found.vault:
+        raise InvalidFile(f"{path} is damaged: it is not the ledger that was backed up")
+    if mine and mine[0].body.get("vault") != found.vault:
+        raise InvalidFile(f"the ledger in place is of another vault than {found.path}: restore to another path")
+    kept = len(mine) >= len(theirs)
+    shorter = min(len(mine), len(theirs))
+    if shorter and mine[shorter - 1].end != theirs[shorter - 1].end:
+        raise InvalidFile(
+            f"the ledger in place and the one of {found.path} are of one vault and tell different stories: one of them "
+            "was put back from an older copy and used since; restore to another path and compare them"
+        )
+    if not kept and since.erased is None and not since.nothing:
+        raise InvalidSetting(_LOST)
+    if kept and any(record.kind == Train.kind for record in mine[len(theirs) :]):
+        raise InvalidFile(f"{found.path} is from before the newest training that the ledger in place knows: {_OLDER}")
+    return (mine if kept else theirs), kept
+
+
+def _check_certificates(places: Places, newest: int) -> None:
+    """Refuse to begin anew where certificates tell of requests that the ledger does not know."""
+    names = files.names(places.certificates) if places.certificates.is_dir() else []
+    later = [
+        name for name in names if FOLDERS["certificates"].fullmatch(name) and int(name[:-4].split("-")[0]) > newest
+    ]
+    if later:
+        raise InvalidFile(
+            f"{places.certificates} has certificates of {len(later)} requests after request {newest}, which no ledger "
+            "here knows: put the newest ledger back, or move the certificates away to go on without it"
+        )
+
+
+# Building it
+
+
+def _unpack(found: Backup, places: Places, draft: Path, kept: bool) -> Places:
+    """Copy a backup into the draft, checked, with the ledger that goes on and the lists that it needs."""
+    check_space(draft, found.size)
+    staged = Places.of(draft / places.vault.name)
+    homes: dict[str, Path] = {"ledger": staged.ledger, "pub": staged.public, "key": staged.key}
+    homes["queue"] = draft / "queue"  # not beside the vault: holds of then say nothing about erasures since
+    for name, (size, sha256) in found.files.items():
+        folder, _, file = name.partition("/")
+        target = homes.get(name)
+        if target is None:
+            home = staged.vault if folder == "vault" else getattr(staged, folder)
+            files.make_folder(home, for_group=False)
+            target = home / file
+        copy_checked(found.path / name, target, size, sha256)
+    if kept:
+        files.wipe(staged.ledger)
+        _copy_file(places.ledger, staged.ledger)
+    for name in files.names(places.lists) if places.lists.is_dir() else ():
+        if FOLDERS["lists"].fullmatch(name) and not (staged.lists / name).exists():
+            files.make_folder(staged.lists, for_group=False)
+            _copy_file(places.lists / name, staged.lists / name)
+    for folder in (staged.vault, *(getattr(staged, one) for one in FOLDERS), draft):
+        if folder.is_dir():
+            files.sync_folder(folder)
+    if Folder(staged.vault).identity().vault != found.vault:
+        raise InvalidFile(f"{found.path} has the folder of another vault")
+    return staged
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    copy_ranges(source, target, [(0, source.stat().st_size)])
+    with files.opened(target) as fd:
+        files.sync(fd)
+
+
+def _erase(vault: "Vault", ids: Sequence[Any], caller: Caller, notes: list[str]) -> tuple[int, int, int]:
+    """Erase who was erased since the backup; an id that the backup never had gets a tombstone all the same."""
+    if not ids:
+        return 0, 0, 0
+    rows = people = 0
+    with vault._writing() as writer:
+        known = tables.id_bytes(ids, fold_case=writer.now.schema.fold_case)
+        known = list(dict.fromkeys(known))
+        held = holdings(writer.site, known, similar=True)
+    states = [holding.state for holding in held]
+    if alike := sum(holding.similar for holding in held):
+        notes.append(
+            f"a similar id is here for {alike:,} of the ids that were never in the backup, and was not erased: look at "
+            "case, quotes, zeros, signs and decimals, and erase with the right ids before you serve"
+        )
+    present = [one.decode() for one, state in zip(known, states, strict=True) if state == "present"]
+    unseen = [one for one, state in zip(known, states, strict=True) if state == "unknown"]
+    if present:
+        receipt = vault.unlearn(present, **vars(caller))
+        rows, people = receipt.rows, receipt.people
+        notes += receipt.notes
+    if unseen:
+        with vault._writing() as writer:
+            _bury(writer, unseen, caller)
+    return rows, people, len(unseen)
+
+
+def _bury(writer: Writer, ids: Sequence[bytes], caller: Caller) -> None:
+    """Set tombstones for ids of which there are no rows: they may come again in rows that are added once more."""
+    lost = Lost(writer.now.rows.live)
+    lost.buried(hashed(writer.identity.key, ids), [writer.newest + 1] * len(ids))
+    with writer.preparing():
+        plan = Restore.plan(writer.site, lost)
+    writer.perform(plan, [caller])
+
+
+# Into place
+
+
+def _export_certificates(staged: Places, places: Places) -> None:
+    """Write the certificates that the ledger has and that lie nowhere: an earlier try may have lost its own."""
+    files.make_folder(staged.certificates, for_group=False)
+    for record in read_ledger(staged.ledger)[0]:
+        name = f"{record.request:06}.jws"
+        if record.kind == SIGNATURE and not any((one.certificates / name).exists() for one in (staged, places)):
+            files.put(staged.certificates / name, str(record.body["certificate"]).encode() + b"\n")
+
+
+def _put_in_place(draft: Path, staged: Places, places: Places) -> list[str]:
+    """Move the parts into place: what the ledger needs, the ledger, what it can do without, and last the folder."""
+    for folder in ("lists", "leaves"):
+        _merge(getattr(staged, folder), getattr(places, folder))
+    for mine, place in ((staged.key, places.key), (staged.public, places.public)):
+        if mine.exists() and not place.exists():
+            files.system.rename(mine, place)
+    if os.path.lexists(places.index):  # of the ledger that was there; it is made again
+        remove(places.index)
+    files.sync_folder(places.vault.parent)
+    files.system.rename(staged.ledger, places.ledger)
+    files.sync_folder(places.vault.parent)
+    _merge(staged.certificates, places.certificates)
+    notes = _place_queue(draft / "queue", queue_beside(places.vault))
+    _check_free(places)
+    files.system.rename(staged.vault, places.vault)
+    try:
+        files.sync_folder(places.vault.parent)
+    except OSError as error:
+        raise Unfinished(
+            f"{places.vault} is restored, but its name {error.strerror}; if the machine fails before the next request "
+            "and the folder is not there, restore it again"
+        ) from error
+    return notes
+
+
+def _merge(source: Beside, target: Beside) -> None:
+    """Move the files of a folder into another that may have some of them."""
+    if not source.is_dir():
+        return
+    if not target.is_dir():
+        files.system.rename(source, target)
+    else:
+        for name in files.names(source):
+            if not os.path.lexists(target / name):
+                files.system.rename(source / name, target / name)
+        files.sync_folder(target)
+    files.sync_folder(target.parent)
+
+
+def _place_queue(source: Path, folder: PrivateBeside) -> list[str]:
+    """Put the service's database into place unless there is one; return what a person should know."""
+    if not source.exists():
+        return []
+    target = folder / QUEUE
+    if target.exists():
+        return [f"{target} is in place and stays: it is newer than the one of the backup"]
+    files.make_folder(folder, for_group=False)
+    for end in QUEUE_ENDS:  # of a database that is not there any more
+        files.wipe(folder / f"{QUEUE}{end}")
+    files.system.rename(source, target)
+    files.sync_folder(folder)
+    return [_OLD_QUEUE]

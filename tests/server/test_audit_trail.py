@@ -1,0 +1,119 @@
+"""The audit trail: everything that happened, wherever it was asked for, with who did it and no identities."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from expunge.cli import program
+from expunge.server.database import Database, queue_path
+from expunge.server.matters import Author
+from expunge.server.tokens import Tokens
+
+ERASE = "/api/v1/erasures"
+ACTIONS = ("vault.train", "vault.unlearn", "key.introduced")
+
+
+def entries(client):
+    return client.get("/api/v1/audit").json()
+
+
+def table(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_vault_without_a_service_has_its_requests_and_keys(vault, capsys):
+    vault.unlearn("p3", reference="DSR-3", actor="privacy desk")
+    vault.renew_key()
+    assert program.run(["audit", "--vault", str(vault.places.vault)]) == 0
+    rows = table(capsys.readouterr().out)
+    [_train], [unlearn], keys = ([row for row in rows if row["action"] == what] for what in ACTIONS)
+    assert (unlearn["actor"], unlearn["reference"], unlearn["subject"]) == ("privacy desk", "DSR-3", "2")
+    assert json.loads(unlearn["details"]) == {"rows": 1, "people": 1, "state": "certified"}
+    assert [json.loads(row["details"]) for row in keys] == [{"endorsed": False}, {"endorsed": True}]
+
+
+def test_jobs_tokens_webhooks_and_what_others_did_are_in_one_list(client, service, clock):
+    _, admin = service.tokens.new("Anna", ["admin"], None)
+    client.headers["Authorization"] = f"Bearer {admin}"
+    clock.pass_(minutes=1)
+    client.post(ERASE, json={"ids": ["p1"], "reference": "DSR-1"})
+    clock.pass_(minutes=1)
+    hook = client.post("/api/v1/webhooks", json={"url": "https://hooks.example/secret-path"}).json()["id"]
+    clock.pass_(minutes=1)
+    client.delete(f"/api/v1/webhooks/{hook}")
+    token = service.tokens.new("Ben", ["read"], None, actor="Anna")[0]
+    service.tokens.revoke(token.id, actor="Anna")
+    found = [(one["action"], one["actor"]) for one in entries(client)]
+    for expected in [
+        ("vault.train", ""), ("key.introduced", ""), ("token.created", "command line"), ("job.received", "Anna"),
+        ("job.done", "Anna"), ("webhook.removed", "Anna"), ("token.created", "Anna"), ("token.revoked", "Anna"),
+        ("vault.unlearn", "Anna"),
+    ]:  # fmt: skip
+        assert expected in found, expected
+    text = json.dumps(entries(client))
+    assert "secret-path" not in text
+    assert admin not in text
+    assert '"p1"' not in text
+
+
+def test_a_job_leads_to_the_request_that_carried_it_out_and_back(client):
+    job = client.post(ERASE, json={"ids": ["p1"]}).json()
+    found = {one["action"]: one for one in entries(client)}
+    assert found["job.done"]["subject"] == job["id"]
+    assert found["job.done"]["details"]["request"] == int(found["vault.unlearn"]["subject"])
+
+
+def test_csv_and_json_say_the_same_without_reprs(client):
+    for k in range(3):
+        client.post(ERASE, json={"ids": [f"p{k}"], "reference": f"DSR-{k}"})
+    listed, rows = entries(client), table(client.get("/api/v1/audit?format=csv").text)
+    assert [row | {"details": json.loads(row["details"])} for row in rows] == listed
+    assert [one["time"] for one in listed] == sorted(one["time"] for one in listed)
+
+
+def test_a_cell_of_the_audit_is_no_formula(client):
+    client.post(ERASE, json={"ids": ["p1"], "reference": "=1+1"})
+    rows = table(client.get("/api/v1/audit?format=csv").text)
+    assert {row["reference"] for row in rows if row["action"].startswith("job.")} == {"'=1+1"}
+
+
+@pytest.mark.parametrize("name", ["audit.csv", "audit.json"])
+def test_the_trail_is_downloaded_from_the_page(client, name):
+    client.post(ERASE, json={"ids": ["p1"]})
+    answer = client.get(f"/{name}")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
+    assert "job.done" in answer.text
+    assert f'href="/{name}"' in client.get("/requests", headers={"Accept": "text/html"}).text
+
+
+def test_the_command_line_sees_what_the_service_recorded(vault, capsys):
+    Tokens(Database(queue_path(vault.places.vault))).new("Anna", ["read"], None)
+    assert program.run(["audit", "--json", "--vault", str(vault.places.vault)]) == 0
+    assert "token.created" in [one["action"] for one in json.loads(capsys.readouterr().out)]
+
+
+def test_what_was_done_to_matters_is_in_the_trail(client, service):
+    matter = service.matters.open("case 7", "a lawsuit", None, Author("Anna"), ["p1", "p2"]).matter
+    service.matters.release(matter.id, "case 7", "settled", Author("Ben"))
+    found = [one for one in entries(client) if one["action"].startswith("matter.")]
+    assert {one["subject"] for one in found} == {"case 7"}
+    assert (found[0]["action"], found[0]["actor"], found[-1]["action"], found[-1]["actor"]) == (
+        "matter.opened", "Anna", "matter.released", "Ben",
+    )  # fmt: skip
+    assert found[-1]["details"]["reason"] == "settled"
+
+
+def test_a_backup_is_in_the_trail_because_it_copies_everybody(vault, tmp_path, capsys):
+    Database(queue_path(vault.places.vault)).close()
+    place = ["--vault", str(vault.places.vault)]
+    assert program.run(["backup", str(tmp_path / "copy"), *place]) == 0
+    capsys.readouterr()
+    assert program.run(["audit", "--json", *place]) == 0
+    assert "backup.made" in [one["action"] for one in json.loads(capsys.readouterr().out)]
+
+
+def test_times_are_written_in_one_way_and_a_job_comes_before_its_request(client):
+    client.post(ERASE, json={"ids": ["p1"]})
+    assert {one["time"][-1] for one in entries(client)} == {"Z"}

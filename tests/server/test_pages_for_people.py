@@ -1,0 +1,120 @@
+"""Pages as people need them: certificates in plain words, searches, errors and what a button will do."""
+
+import pytest
+
+from expunge.server.app import create_app
+from expunge.server.pages import words
+
+from support.client import LocalClient
+from support.pages import Person
+
+ERASE = "/api/v1/erasures"
+HTML = {"Accept": "text/html"}
+
+
+@pytest.fixture
+def served(make):
+    """A service of an organisation, with an address of its own."""
+    with LocalClient(create_app(make(organisation="Acme Ltd", public="https://privacy.acme.example"))) as client:
+        yield client
+
+
+def certificate(client, **more):
+    job = client.post(ERASE, json={"ids": ["p1"], **more}).json()
+    return job, client.get(f"/requests/{job['id']}/certificate.html", headers=HTML).text
+
+
+def test_a_certificate_says_in_plain_words_who_did_what_and_whether_in_time(served, vault):
+    _, text = certificate(served, reference="DSR-17")
+    for said in ("Acme Ltd", "DSR-17", "within the deadline", vault.places.vault.stem):
+        assert said in text
+    assert text.index("within the deadline") < text.index("For specialists") < text.index("Commitment to the new state")
+
+
+def test_a_certificate_is_downloaded_beside_being_copied(served, vault):
+    job, text = certificate(served)
+    assert f'href="/requests/{job["id"]}/certificate.jws"' in text
+    answer = served.get(f"/requests/{job['id']}/certificate.jws")
+    assert answer.headers["content-disposition"] == 'attachment; filename="certificate-000002.jws"'
+    assert answer.text.strip() == vault.certificate(2)
+
+
+def test_the_code_on_a_certificate_leads_to_the_page_that_checks_receipts(served):
+    _, text = certificate(served)
+    assert "https://privacy.acme.example/receipt" in text
+    assert text.count("<svg") == 1
+
+
+def test_a_certificate_that_came_late_says_so(make, clock):
+    service = make()
+    with LocalClient(create_app(service)) as client:
+        job, _ = certificate(client)
+        service.database.execute("UPDATE requests SET due = '2020-01-01T00:00:00Z' WHERE id = ?", job["id"])
+        text = client.get(f"/requests/{job['id']}/certificate.html", headers=HTML).text
+        assert "after the deadline" in text
+
+
+def test_an_address_that_is_not_there_is_a_page_for_a_browser_and_a_problem_for_others(client):
+    shown = client.get("/no/such/page", headers=HTML)
+    assert shown.status_code == 404
+    assert shown.headers["content-type"].startswith("text/html")
+    assert "There is no such page" in shown.text
+    other = client.get("/no/such/page")
+    assert (other.status_code, other.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_the_button_counts_who_will_be_erased_and_not_who_was_named(client):
+    person = Person(client)
+    shown = person.post("/erase", "/erase", 200, ids="p1\np2\nnobody")
+    assert "Erase 2 people</button>" in shown.text
+    shown = person.post("/erase", "/erase", 200, ids="nobody")
+    assert "erase nobody</button>" in shown.text
+
+
+def test_requests_are_found_by_reference_and_date(client, clock):
+    for k in range(4):
+        client.post(ERASE, json={"ids": [f"p{k}"], "reference": f"Ticket-{k}"})
+        clock.pass_(days=1)
+
+    def found(**query):
+        text = client.get("/requests", params=query, headers=HTML).text
+        return [k for k in range(4) if f"Ticket-{k}<" in text]
+
+    assert found(reference="ticket-2") == [2]
+    assert found(since="2026-02-01", until="2026-02-02") == [1, 2]
+    assert found(reference="ticket", until="2026-01-31") == [0]
+    assert found(reference="none of them") == []
+    assert client.get("/requests", params={"since": "yesterday"}, headers=HTML).status_code == 422
+
+
+def test_who_is_logged_in_is_shown(client, service):
+    person = Person(client)
+    _, token = service.tokens.new("Anna of the privacy desk", ["admin"], None)
+    person.post("/login", "/login", token=token)
+    assert ">Anna of the privacy desk<" in client.get("/", headers=HTML).text
+
+
+def test_charts_have_axes_and_titles(client):
+    for k in range(3):
+        client.post(ERASE, json={"ids": [f"p{k}"]})
+    text = client.get("/", headers=HTML).text
+    charts = text.split('<svg class="chart"')[1:]
+    assert len(charts) == 3
+    for chart in charts:
+        drawn = chart.partition("</svg>")[0]
+        assert drawn.count('class="axis"') == 2
+        assert drawn.count("<title>") >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Identity()", "the inputs as they are"),
+        ("RandomFourier(n_features=1300, kernel='gaussian+matern32', scale=array of shape (3,))",
+         "1,300 random cosines of the inputs (gaussian and matern32)"),
+        ("Powers(degree=3)", "powers of the inputs up to 3"),
+        ("Mine(a=1)", "Mine"),
+    ],
+)  # fmt: skip
+def test_features_are_shown_in_words(text, shown):
+    assert words.features(text) == shown
