@@ -138,15 +138,15 @@ def _full(vault, ask):
     """The disk is full as soon as the manifest is to be written, after the leaves."""
     from expunge.saving import files
 
-    fill = files.fill
+    fill = files.SyncBatch.fill
 
-    def fails(path, *parts):
+    def fails(batch, path, *parts):
         if path.name.startswith("manifest."):
             raise OSError(28, "the disk is full")
-        fill(path, *parts)
+        fill(batch, path, *parts)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "fill", fails)
+        patch.setattr(files.SyncBatch, "fill", fails)
         ask()
 
 

@@ -11,18 +11,22 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ..errors import InvalidFile
 from .own import Guarded, Inside, KeyElsewhere
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 Data: TypeAlias = bytes | memoryview
 
 _ZEROS = memoryview(bytes(2**20))  # written at once
+_SYNCED_TOGETHER = 16  # files that are open at once
 _FOR_GROUP, _FOLDER_FOR_GROUP = 0o640, 0o2750  # 2: what is made in it later is the same group's
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # if there are
 
@@ -94,6 +98,8 @@ class System:
 
 
 system = System()
+
+_syncing: "tuple[int, ThreadPoolExecutor] | None" = None  # the process that has threads for syncs, and these
 
 
 class _Held(threading.local):
@@ -300,6 +306,23 @@ def sync(fd: int) -> None:
         raise SyncFailed(error.errno, f"could not be synced: {error.strerror}") from error
 
 
+def sync_several(fds: Sequence[int]) -> None:
+    """Make what was written to several files last. They are synced side by side, which takes a disk as long as one."""
+    if len(fds) < 2 or type(system) is not System:  # a disk that stands in for the real one sees one call at a time
+        for fd in fds:
+            sync(fd)
+        return
+    global _syncing
+    if _syncing is None or _syncing[0] != os.getpid():  # a child has none of its parent's threads
+        from concurrent.futures import ThreadPoolExecutor  # commands that only read do without it
+
+        _syncing = os.getpid(), ThreadPoolExecutor(_SYNCED_TOGETHER, "expunge-sync")
+    tasks = [_syncing[1].submit(sync, fd) for fd in fds]
+    errors = [error for error in (task.exception() for task in tasks) if error is not None]  # all have ended
+    if errors:
+        raise errors[0]
+
+
 def sync_folder(path: Path) -> None:
     """Make new, renamed and removed names last."""
     if os.name != "posix":
@@ -339,13 +362,58 @@ def zeroed_if_it_fails(fd: int) -> Iterator[None]:
         raise
 
 
-def fill(path: Path, *parts: Data) -> None:
-    """Write into a file that is there and empty, synced."""
-    with opened(path, os.O_WRONLY) as fd:
+class SyncBatch:
+    """Files that are written one after the other and synced together, at the latest when the batch ends.
+
+    Used in a ``with`` statement. If an error ends it, what was not synced yet stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._fds, self._cleared = list[int](), list[int]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._open:
+            if kind is None:
+                self._sync()
+
+    def fill(self, path: Path, *parts: Data) -> None:
+        """Write into a file that is there and empty."""
+        fd = self._add(path, os.O_WRONLY)
         if size_of(fd):
             raise InvalidFile(f"{path} is not empty: open the vault anew")
         write_parts(fd, parts)
-        sync(fd)
+
+    def create(self, path: Path, *parts: Data) -> None:
+        """Write a new file; its name lasts from the next `sync_folder` on."""
+        write_parts(self._add(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), parts)
+
+    def clear(self, path: Path) -> None:
+        """Overwrite a file with zeros and, once they are synced, make it empty.
+
+        If a power cut undoes the last step, the zeros are there.
+        """
+        fd = self._add(path, os.O_WRONLY)
+        _zero(fd, 0, size_of(fd))
+        self._cleared.append(fd)
+
+    def _add(self, path: Path, flags: int) -> int:
+        if len(self._fds) == _SYNCED_TOGETHER:
+            self._sync()
+        fd = self._open.enter_context(opened(path, flags))
+        self._fds.append(fd)
+        return fd
+
+    def _sync(self) -> None:
+        sync_several(self._fds)
+        for fd in self._cleared:
+            system.truncate(fd, 0)
+        self._fds.clear()
+        self._cleared.clear()
+        self._open.close()
 
 
 def put(path: Path, *parts: Data) -> None:
@@ -463,13 +531,6 @@ def wipe(path: Path) -> None:
         with opened(path, os.O_WRONLY) as fd:
             zero_all(fd)
         system.unlink(path)
-
-
-def clear(path: Path) -> None:
-    """Overwrite a file with zeros, sync, and make it empty. If a power cut undoes the last, the zeros are there."""
-    with opened(path, os.O_WRONLY) as fd:
-        zero_all(fd)
-        system.truncate(fd, 0)
 
 
 def is_empty(path: Path) -> bool:

@@ -1,13 +1,19 @@
 """Large JSON, read and written in steps: `json` keeps all other threads waiting from its first byte to its last.
 
+The garbage collector does the same: while a large body becomes millions of lists it looks at all of them again and
+again, a tenth of a second each time. `without_collector` keeps it off meanwhile.
+
 The values are those of `json.loads` and `json.dumps`. Long containers are walked in Python, between whose steps other
 threads have their turn, and what is in them is read by the scanner of `json` itself.
 """
 
+import gc
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +26,28 @@ _DEEPEST = 8  # containers within each other that are walked; deeper ones are re
 _NUMBERS = 4096  # written in one step
 
 Pairs = Callable[[list[tuple[str, Any]]], Any]
+
+_collector = threading.Lock()
+_large = 0  # bodies that are being worked on
+
+
+@contextmanager
+def without_collector(size: int) -> Iterator[None]:
+    """Keep the garbage collector off while a body of this many bytes is worked on, if that is large."""
+    global _large
+    if size <= _SMALL:
+        yield
+        return
+    with _collector:
+        _large += 1
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collector:
+            _large -= 1
+            if not _large:
+                gc.enable()
 
 
 def loads(text: str, *, parse_constant: Callable[[str], Any], object_pairs_hook: Pairs) -> Any:

@@ -1,5 +1,6 @@
 """Predicting: the application of a process that does nothing else."""
 
+import gc
 import sys
 from contextlib import suppress
 from typing import Any
@@ -20,11 +21,14 @@ _TURN = 5e-4  # seconds that a thread computes while others wait; Python gives i
 def warm(vault: Vault) -> None:
     """Have everything loaded that a prediction needs, so that the first that is asked for is as fast as the others.
 
-    From then on a thread that computes for long hands over soon to one that has little to do.
+    From then on a thread that computes for long hands over soon to one that has little to do, and garbage is collected
+    only among what comes later.
     """
     sys.setswitchinterval(_TURN)
     with suppress(ExpungeError):
         vault.predict(np.zeros((1, len(vault.inputs))))
+    gc.collect()
+    gc.freeze()  # modules stay for good: the collector need not look at them again and again
 
 
 def create_reader(service: Service, metrics: Any, limits: Limits) -> FastAPI:

@@ -14,7 +14,7 @@ from ...exact.arrays import Floats
 from ...vault.tables import Body
 from ..access import Who, needs, service_of
 from ..bodies import SUFFIXES, media_type, parsed
-from ..large_json import array_of, numbers
+from ..large_json import array_of, numbers, without_collector
 from ..problems import Problem, problem_of
 from ..service import Service
 
@@ -50,15 +50,16 @@ async def invocations(request: Request, who: Annotated[Who, Predict]) -> Respons
     """Predict rows: JSON with one of dataframe_split, dataframe_records, instances and inputs, or CSV, or Parquet."""
     kind, raw = media_type(request), await request.body()
     if kind == "application/json":
-        return await run_in_threadpool(_scored, request, lambda s: _rows_of(_parsed(raw, s), s))
+        return await run_in_threadpool(_scored, request, len(raw), lambda s: _rows_of(_parsed(raw, s), s))
     if (form := _FILES.get(kind)) is not None:
-        return await run_in_threadpool(_scored, request, lambda s: Body(raw, s.options.most_rows, form))
+        return await run_in_threadpool(_scored, request, len(raw), lambda s: Body(raw, s.options.most_rows, form))
     raise Problem(415, "wrong-type", "rows come as application/json, text/csv or application/vnd.apache.parquet")
 
 
-def _scored(request: Request, rows: Any) -> Response:
+def _scored(request: Request, size: int, rows: Any) -> Response:
     """Answer with predictions, all of which is done here: what the event loop does keeps everybody waiting."""
-    return _json(b'{"predictions":', numbers(_predicted(request, rows(service_of(request)))), b"}")
+    with without_collector(size):
+        return _json(b'{"predictions":', numbers(_predicted(request, rows(service_of(request)))), b"}")
 
 
 def _json(*parts: bytes) -> Response:
@@ -185,7 +186,8 @@ async def infer(request: Request, name: str, who: Annotated[Who, Predict], numbe
         return _refused(400, "binary tensors are not taken: send JSON")
     raw = await request.body()
     try:
-        return await run_in_threadpool(_inferred, request, name, raw)
+        with without_collector(len(raw)):
+            return await run_in_threadpool(_inferred, request, name, raw)
     except (ExpungeError, Problem) as error:
         problem = problem_of(error)
         return _refused(400 if problem.status == 422 else problem.status, problem.detail)

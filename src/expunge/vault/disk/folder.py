@@ -6,7 +6,8 @@ import json
 import re
 import secrets
 import uuid
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -198,12 +199,25 @@ class Folder:
         files.create(self.path / name, *parts)
         files.create(self.path / spare)
 
-    def fill(self, name: str, *parts: Data) -> None:
-        """Write the spare page of something, synced. If somebody removed it, it is made again."""
-        try:
-            files.fill(self.path / name, *parts)
-        except FileNotFoundError:
-            files.create(self.path / name, *parts)
+    @contextmanager
+    def filling(self) -> Iterator[Callable[..., None]]:
+        """Yield a function that writes the spare page of something, ``fill(name, *parts)``; at the end all are synced.
+
+        A spare that somebody removed is made again.
+        """
+        made = False
+
+        def fill(name: str, *parts: Data) -> None:
+            nonlocal made
+            try:
+                batch.fill(self.path / name, *parts)
+            except FileNotFoundError:
+                batch.create(self.path / name, *parts)
+                made = True
+
+        with files.SyncBatch() as batch:
+            yield fill
+        if made:
             files.sync_folder(self.path)
 
     def wipe_all_but(self, manifest: Manifest | None) -> None:
@@ -218,8 +232,12 @@ class Folder:
             files.sync_folder(self.path)
             leftovers = self.leftovers(manifest)
         spares = set() if manifest is None else manifest.spares
-        for name in leftovers:
-            (files.clear if name in spares else files.wipe)(self.path / name)
+        with files.SyncBatch() as batch:
+            for name in leftovers:
+                if name in spares:
+                    batch.clear(self.path / name)
+                else:
+                    files.wipe(self.path / name)
         if not spares.issuperset(leftovers):
             files.sync_folder(self.path)
 

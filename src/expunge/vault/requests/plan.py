@@ -146,7 +146,8 @@ class Plan:
         if site.trained is None:
             site.folder.begin(manifest.name, manifest.spare, manifest.to_bytes())
         else:
-            site.folder.fill(manifest.name, manifest.to_bytes())
+            with site.folder.filling() as fill:
+                fill(manifest.name, manifest.to_bytes())
         if self.fresh or self.charter is not None or self.people is not None or self.stage is not None:
             files.sync_folder(site.folder.path)  # else there is no new name
         return manifest
@@ -167,24 +168,25 @@ class Plan:
 def _write_learners(site: Site, state: State, before: Snapshot | None) -> tuple[Learner, ...]:
     """Write the weights and moments of the learners that learned; the others keep their pages."""
     ensemble, learners = state.ensemble, []
-    for j, moments in enumerate(ensemble.states):
-        known = None if before is None else before.manifest.learners[j]
-        if before is not None and known is not None and moments is before.state.ensemble.states[j]:
-            learners.append(known)
-            continue
-        whole = replace(moments, limbs=moments.integers)  # turned into integers once
-        digest = ensemble.fingerprint(j, whole).hex()
-        if known is not None and digest == known.sum:
-            learners.append(known)
-            continue
-        name = f"learner.{j}.{site.number}.0" if known is None else known.spare
-        weights, limbs = array_parts(_weights(ensemble, j)), array_parts(whole.limbs)
-        learner = Learner(name, digest, sha256_of(*weights), whole.rows, whole.coded_rows)
-        if known is None:
-            site.folder.begin(name, learner.spare, *weights, *limbs)
-        else:
-            site.folder.fill(name, *weights, *limbs)
-        learners.append(learner)
+    with site.folder.filling() as fill:
+        for j, moments in enumerate(ensemble.states):
+            known = None if before is None else before.manifest.learners[j]
+            if before is not None and known is not None and moments is before.state.ensemble.states[j]:
+                learners.append(known)
+                continue
+            whole = replace(moments, limbs=moments.integers)  # turned into integers once
+            digest = ensemble.fingerprint(j, whole).hex()
+            if known is not None and digest == known.sum:
+                learners.append(known)
+                continue
+            name = f"learner.{j}.{site.number}.0" if known is None else known.spare
+            weights, limbs = array_parts(_weights(ensemble, j)), array_parts(whole.limbs)
+            learner = Learner(name, digest, sha256_of(*weights), whole.rows, whole.coded_rows)
+            if known is None:
+                site.folder.begin(name, learner.spare, *weights, *limbs)
+            else:
+                fill(name, *weights, *limbs)
+            learners.append(learner)
     return tuple(learners)
 
 
