@@ -82,7 +82,7 @@ def measure(port: int, folder: Path, rows: int, ids: int) -> None:
             (folder / "body").write_text(body)
             started = time.perf_counter()
             call = other.submit(ask, port, path, folder / "body", kind)
-            taken = time_predictions(port, lambda count: not count or not call.done())  # noqa: B023 - used at once
+            taken = time_predictions(port, lambda count: not count or not call.done())
             seconds, (p50, p99) = time.perf_counter() - started, np.percentile(taken, [50, 99])
             print(f"{name:24}{p50:7.2f} ms{p99:7.2f} ms{p99 / alone[0]:18.1f}{seconds:10.1f} s  ({call.result()})")
 
