@@ -261,7 +261,6 @@ def test_an_extension_is_given_once_in_time_and_with_a_reason(make, clock):
 OPEN = {
     "/healthz", "/readyz", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/ping", "/health", "/version",
     "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/{name}/ready",
-    "/v2/models/{name}/versions/{number}/ready",
 }  # fmt: skip
 PUBLIC = ("/discovery", "/certificate.pem")  # that OpenDSR wants anybody to see
 PAGES = ("/login", "/logout", "/static", "/receipt")  # what a person sees without a session; others lead to /login
@@ -282,7 +281,8 @@ OURS = {
         ("PATCH", "/matters/x"), ("DELETE", "/matters/x/release"),
     },
     "predict": {("POST", "/invocations"), ("GET", "/v2/models/spend"), ("POST", "/v2/models/spend/infer"),
-                ("GET", "/v2/models/spend/versions/1"), ("POST", "/v2/models/spend/versions/1/infer")},
+                ("GET", "/v2/models/spend/versions/1"), ("GET", "/v2/models/spend/versions/1/ready"),
+                ("POST", "/v2/models/spend/versions/1/infer")},
 }  # fmt: skip
 
 FOLLOWED = {("GET", "/requests/x"): ("erase", "rows"), ("GET", "/requests/x/certificate"): ("erase",)}

@@ -1,5 +1,6 @@
 """Large JSON is read and written as `json` reads and writes it, in steps."""
 
+import gc
 import json
 
 import numpy as np
@@ -24,9 +25,10 @@ def read(text):
     return loads(text, parse_constant=refuse, object_pairs_hook=dict)
 
 
-@pytest.fixture(autouse=True)
-def in_small_steps(monkeypatch):
-    monkeypatch.setattr(large_json, "_SMALL", 4)
+@pytest.fixture(autouse=True, params=[4, 16])
+def in_small_steps(request, monkeypatch):
+    monkeypatch.setattr(large_json, "_SMALL", request.param)
+    monkeypatch.setattr(large_json, "_ALONE", 2)
     monkeypatch.setattr(large_json, "_NUMBERS", 3)
 
 
@@ -64,3 +66,14 @@ def test_numbers_are_written_as_they_are_and_others_as_null(given_):
     found = json.loads(numbers(np.array(given_, dtype=np.float64)))
     assert found == [value if np.isfinite(value) else None for value in given_]
     assert json.loads(numbers(np.array(given_, dtype=np.float64).reshape(-1, 1))) == [[value] for value in found]
+
+
+def test_the_collector_is_off_while_a_large_body_is_worked_on_and_on_again_after_the_last():
+    with large_json.without_collector(3):
+        assert gc.isenabled()
+    with pytest.raises(ValueError), large_json.without_collector(10**6):
+        with large_json.without_collector(10**6):
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        raise ValueError
+    assert gc.isenabled()

@@ -22,6 +22,7 @@ from ..exact.arrays import Floats
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _SMALL = 1 << 16  # characters of a container that are read in one step
+_ALONE = 1000  # members of a list that are read one by one where several could not be read at once
 _DEEPEST = 8  # containers within each other that are walked; deeper ones are read in one step
 _NUMBERS = 4096  # written in one step
 
@@ -92,11 +93,36 @@ class _Reader:
         return end >= 0 and self._text.find(opening, at + 1, end) < 0
 
     def _read_list(self, at: int, depth: int) -> tuple[list[Any], int]:
-        found = list[Any]()
+        found, alone = list[Any](), 0
         for start in self._members(at, "]"):
-            value, self._end = self.read(start, depth + 1)
-            found.append(value)
+            if not alone and (several := self._read_several(start)) is not None:
+                values, self._end = several
+                found += values
+            else:
+                alone = (alone or _ALONE) - 1
+                value, self._end = self.read(start, depth + 1)
+                found.append(value)
         return found, self._end
+
+    def _read_several(self, at: int) -> tuple[list[Any], int] | None:
+        """Read the members of a list that end soon, in one step; None if that is not possible.
+
+        The text is cut where a member may end. If what lies before the cut is a list of its own once it has brackets,
+        it consists of whole members; else the cut was within one.
+        """
+        closing = {"[": "]", "{": "}"}.get(self._text[at : at + 1])
+        if closing is None:
+            end = self._text.rfind(",", at, at + _SMALL)
+        else:
+            end = self._text.rfind(closing, at, at + _SMALL) + 1
+        if end <= at:
+            return None
+        members = f"[{self._text[at:end]}]"
+        try:
+            values, stop = self._scan(members, 0)
+        except (ValueError, StopIteration):
+            return None
+        return (values, end) if stop == len(members) else None
 
     def _read_object(self, at: int, depth: int) -> tuple[Any, int]:
         found = list[tuple[str, Any]]()

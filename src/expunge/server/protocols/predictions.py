@@ -157,9 +157,18 @@ def model(request: Request, name: str, who: Annotated[Who, Predict], number: str
 
 
 @v2.get("/models/{name}/ready", response_model=None)
-@v2.get("/models/{name}/versions/{number}/ready", response_model=None)
-def model_ready(request: Request, name: str, number: str | None = None) -> Response:
+def model_ready(request: Request, name: str) -> Response:
     """Whether this model predicts."""
+    return _ready(request, name, None)
+
+
+@v2.get("/models/{name}/versions/{number}/ready", response_model=None)
+def version_ready(request: Request, name: str, number: str, who: Annotated[Who, Predict]) -> Response:
+    """Whether this version of the model predicts. Without a token, callers could count requests of the vault."""
+    return _ready(request, name, number)
+
+
+def _ready(request: Request, name: str, number: str | None) -> Response:
     service = service_of(request)
     if (refusal := _other(service, name, number)) is not None:
         return refusal
