@@ -1,3 +1,5 @@
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -5,6 +7,9 @@ from hypothesis import HealthCheck, settings
 from expunge.exact.native import about
 
 collect_ignore_glob = ["conftest.py", "*/conftest.py", "support/*"]  # no doctests there, and two share a name
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # `make test &` in a script: children would ignore Ctrl-C, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "expunge", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

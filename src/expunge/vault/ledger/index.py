@@ -34,7 +34,7 @@ from .ledger import Ledger
 from .records import DONE, KEY, LEDGER, SIGNATURE, START, Position, Record
 
 PAGE = 1024  # requests per page
-STEP = 2**16  # bytes by which a ledger grows between two checkpoints
+STEP = 2**14  # bytes by which a ledger grows between two checkpoints
 _MAGIC = b"expunge ledger index 1\n"
 _PLACES = 6  # words per request: offset and tag of its record, of the one that it is done, and of its signature
 _WORD = 8
