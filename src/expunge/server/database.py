@@ -208,7 +208,8 @@ _FILE = "queue.sqlite"
 _FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm", f"{_FILE}-journal")  # all that SQLite opens
 
 
-_REMOVES = re.compile(r"(?:DELETE FROM|INSERT OR REPLACE INTO) (people|holds|aliases)\b")
+_PEOPLE = ("people", "holds", "aliases")  # tables
+_REMOVES = re.compile(rf"(?:DELETE FROM|INSERT OR REPLACE INTO) ({'|'.join(_PEOPLE)})\b")
 
 
 def queue_path(vault: Path) -> PrivateBeside:
@@ -246,7 +247,7 @@ class Database:
         self._identity = self._found()
         self._lock, self._reading = threading.RLock(), threading.Lock()
         self._depth, self._writer = 0, 0  # transactions within each other, and the thread whose they are
-        self._stale = set[str]()  # tables of people that may hold copies of what was deleted
+        self._stale = set(_PEOPLE)  # may hold copies of what was deleted, by an earlier process as well
         try:
             self._connection = self._connect()
             for name, value in (("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "ON")):
@@ -371,21 +372,12 @@ class Database:
                 yield self._reader
 
     def wipe(self) -> bool:
-        """Rebuild the file without what was deleted, and cut the log that may still have it.
+        """Rebuild the tables of people without what was deleted from them, and cut the log that may still have it.
 
-        Whether that could be done: another process that reads just now keeps the log.
-        """
-        with self._lock:
-            self._connection.execute("VACUUM")
-            self._stale.clear()
-            return self._cut_log()
-
-    def wipe_people(self) -> bool:
-        """Do the same for the tables of people that this process has deleted from; the others stay as they are.
-
-        It costs what these tables hold now, and not, as `wipe`, what was ever written: a table that is emptied as a
-        whole gives all its pages back, and `secure_delete` overwrites those. (A table with a trigger or a reference to
-        another would be emptied row by row instead.)
+        Whether that could be done: another process that reads just now keeps the log. It costs what these tables hold
+        now, and not what was ever written, as VACUUM would: a table that is emptied as a whole gives all its pages
+        back, and `secure_delete` overwrites those. (A table with a trigger or a reference to another would be emptied
+        row by row instead.)
         """
         with self._lock:
             with self.writing():

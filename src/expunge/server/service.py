@@ -114,7 +114,6 @@ class Service:
         self._intake = Combiner(self._take_in, database.writing)
         self._together = Combiner(self._run_waiting, lambda: self._working, linger=_LINGER)
         self._claimed = set[str]()  # jobs that a caller is about to carry out
-        self._wiped = False  # whether what an earlier process left was wiped
         self._dirty, self._rests = True, 0.0  # whether the database may hold what is done; when it is wiped next
 
     # Erasures
@@ -470,8 +469,7 @@ class Service:
         if self._dirty and started >= self._rests:
             self._dirty = False
             try:
-                done = self.database.wipe_people() if self._wiped else self.database.wipe()
-                self._wiped = True
+                done = self.database.wipe()
             except BaseException:
                 self._dirty = True
                 raise
@@ -504,7 +502,7 @@ class Service:
             if not self._ended:
                 self._ended = True
                 with suppress(sqlite3.OperationalError):  # a full disk: whoever starts next wipes
-                    self.database.wipe_people()  # the whole file would take longer than anybody waits for an end
+                    self.database.wipe()
                 self.database.close()
         finally:
             self._working.release()
