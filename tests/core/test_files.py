@@ -3,10 +3,13 @@
 import errno
 import fcntl
 import os
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from expunge.errors import InvalidFile
 from expunge.saving import files
 
 from support.disks import Crash, used
@@ -146,3 +149,88 @@ def test_whatever_goes_wrong_a_file_is_there_whole_or_as_it_was(tmp_path, kind, 
         if k > len(disk.log):
             break
     assert k > 5
+
+
+# Files that are synced together
+
+
+def inode(fd):
+    return os.fstat(fd).st_ino
+
+
+def open_files():
+    """Count the descriptors of this process, where the system tells."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+@pytest.fixture
+def pages(tmp_path):
+    """Forty empty files, more than are open at once."""
+    made = [tmp_path / f"page.{k}" for k in range(40)]
+    for path in made:
+        path.touch()
+    return made
+
+
+def test_a_batch_syncs_every_file_after_it_was_written_and_few_are_open_at_once(pages, monkeypatch):
+    synced, counts = {}, [open_files()]
+
+    def record(fd):
+        counts.append(open_files())
+        synced[inode(fd)] = os.fstat(fd).st_size
+
+    monkeypatch.setattr(os, "fsync", record)
+    with files.SyncBatch() as batch:
+        for k, path in enumerate(pages):
+            batch.fill(path, b"x" * (k + 1))
+    assert synced == {path.stat().st_ino: k + 1 for k, path in enumerate(pages)}
+    assert max(counts) <= counts[0] + 20
+
+
+def test_cleared_files_lose_their_bytes_only_after_zeros_were_synced(pages):
+    for path in pages:
+        path.write_bytes(b"secret")
+    seen, contents = [], {path.stat().st_ino: path for path in pages}
+
+    class Recording(files.System):
+        def sync(self, fd):
+            seen.append(("sync", inode(fd), contents[inode(fd)].read_bytes()))
+
+        def truncate(self, fd, size):
+            seen.append(("truncate", inode(fd), size))
+            super().truncate(fd, size)
+
+    with used(Recording()), files.SyncBatch() as batch:
+        for path in pages:
+            batch.clear(path)
+    for path in pages:
+        number = path.stat().st_ino
+        assert [step for step in seen if step[1] == number] == [("sync", number, bytes(6)), ("truncate", number, 0)]
+        assert path.read_bytes() == b""
+
+
+def test_a_sync_that_fails_is_told_once_all_others_have_ended(pages, monkeypatch):
+    running, ended = set(), set()
+
+    def slow(fd):
+        running.add(inode(fd))
+        if inode(fd) == pages[1].stat().st_ino:
+            raise OSError(5, "Input/output error")
+        time.sleep(0.05)
+        ended.add(inode(fd))
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with pytest.raises(files.SyncFailed), files.SyncBatch() as batch:
+        for path in pages[:5]:
+            batch.fill(path, b"x")
+    assert len(running) == 5
+    assert len(ended) == 4
+
+
+def test_a_batch_that_an_error_ends_syncs_nothing_more(pages, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: pytest.fail("synced"))
+    with pytest.raises(InvalidFile, match="not empty"), files.SyncBatch() as batch:
+        pages[1].write_bytes(b"here already")
+        for path in pages[:3]:
+            batch.fill(path, b"x")

@@ -9,7 +9,7 @@ import hmac
 import json
 import secrets
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,22 +112,24 @@ class Hooks:
 
     def hear(self, event: "Event") -> None:
         """Write down what is to be sent to the hooks that want to know this."""
-        self._send(event.name, f"request.{event.name}", request_view(event.job))
+        self._send(event.name, f"request.{event.name}", lambda: request_view(event.job))
 
     def announce_matter(self, entry: Entry, matter: Matter) -> None:
         """Tell hooks what was done to a matter, and by whom."""
         name = f"matter.{entry.what}"
-        self._send(name, name, matter_view(matter, self._service.clock()) | {"entry": matter_entry_view(entry)})
+        now = self._service.clock()
+        self._send(name, name, lambda: matter_view(matter, now) | {"entry": matter_entry_view(entry)})
 
     def announce_failed_verification(self, data: dict[str, Any]) -> None:
         """Tell hooks that the vault, or something beside it, is not as it should be."""
-        self._send("verification.failed", "verification.failed", data)
+        self._send("verification.failed", "verification.failed", lambda: data)
 
-    def _send(self, event: str, type_: str, data: dict[str, Any]) -> None:
+    def _send(self, event: str, type_: str, describe: Callable[[], dict[str, Any]]) -> None:
+        """Queue a message to every hook that wants this event; it is described only if there is one."""
         wanted = [hook for hook in self.every() if hook.off is None and event in hook.events]
         if not wanted:
             return
-        payload = {"type": type_, "timestamp": as_text(self._service.clock()), "data": data}
+        payload = {"type": type_, "timestamp": as_text(self._service.clock()), "data": describe()}
         body = json.dumps(payload, separators=(",", ":")).encode()
         for hook in wanted:
             self._service.deliveries.add(hook.url, body, _headers(), hook=hook.id)
