@@ -3,6 +3,8 @@
 import errno
 import fcntl
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,13 +176,14 @@ def pages(tmp_path):
 
 
 def test_a_batch_syncs_every_file_after_it_was_written_and_few_are_open_at_once(pages, monkeypatch):
-    synced, counts = {}, [open_files()]
+    synced, counts, lock = {}, [open_files()], threading.Lock()
 
-    def record(fd):
-        counts.append(open_files())
+    def record(self, fd):
+        with lock:
+            counts.append(open_files())
         synced[inode(fd)] = os.fstat(fd).st_size
 
-    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(files.System, "sync", record)
     with files.SyncBatch() as batch:
         for k, path in enumerate(pages):
             batch.fill(path, b"x" * (k + 1))
@@ -213,14 +216,14 @@ def test_cleared_files_lose_their_bytes_only_after_zeros_were_synced(pages):
 def test_a_sync_that_fails_is_told_once_all_others_have_ended(pages, monkeypatch):
     running, ended = set(), set()
 
-    def slow(fd):
+    def slow(self, fd):
         running.add(inode(fd))
         if inode(fd) == pages[1].stat().st_ino:
             raise OSError(5, "Input/output error")
         time.sleep(0.05)
         ended.add(inode(fd))
 
-    monkeypatch.setattr(os, "fsync", slow)
+    monkeypatch.setattr(files.System, "sync", slow)
     with pytest.raises(files.SyncFailed), files.SyncBatch() as batch:
         for path in pages[:5]:
             batch.fill(path, b"x")
@@ -229,8 +232,38 @@ def test_a_sync_that_fails_is_told_once_all_others_have_ended(pages, monkeypatch
 
 
 def test_a_batch_that_an_error_ends_syncs_nothing_more(pages, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda fd: pytest.fail("synced"))
+    monkeypatch.setattr(files.System, "sync", lambda self, fd: pytest.fail("synced"))
     with pytest.raises(InvalidFile, match="not empty"), files.SyncBatch() as batch:
         pages[1].write_bytes(b"here already")
         for path in pages[:3]:
             batch.fill(path, b"x")
+
+
+def test_where_no_thread_can_be_started_files_are_synced_one_by_one(pages, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    synced = []
+    monkeypatch.setattr(files, "_syncing", None)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(files.System, "sync", lambda self, fd: synced.append(inode(fd)))
+    with files.SyncBatch() as batch:
+        for path in pages:
+            batch.fill(path, b"x")
+    assert sorted(synced) == sorted(path.stat().st_ino for path in pages)
+
+
+def test_an_interrupt_waits_for_syncs_that_are_running(pages, monkeypatch):
+    ended = []
+
+    def interrupt(self, fd):
+        if inode(fd) == pages[0].stat().st_ino:
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.2)
+        ended.append(os.fstat(fd).st_size)  # an error if it was closed
+
+    monkeypatch.setattr(files.System, "sync", interrupt)
+    with pytest.raises(KeyboardInterrupt), files.SyncBatch() as batch:
+        for path in pages[:4]:
+            batch.fill(path, b"x")
+    assert set(ended) == {1}

@@ -121,30 +121,23 @@ def test_who_looks_does_not_wait_for_who_writes(path):
     database.close()
 
 
+STATEMENTS = {
+    "people": ("INSERT INTO people VALUES ('r', ?, ?)", "hash"),
+    "marks": ("INSERT INTO marks VALUES (?, ?)", "mark"),
+    "holds": ("INSERT INTO holds VALUES ('m', ?, ?)", "hash"),
+    "aliases": ("INSERT INTO aliases VALUES (randomblob(16), ?, ?)", "hash"),
+    "answered": ("INSERT INTO answered VALUES (?, ?, 'r', '')", "key"),
+}
+
+
 @pytest.mark.parametrize(
-    ("insert", "delete", "select"),
-    [
-        (
-            "INSERT INTO people VALUES ('r', ?, ?)",
-            "DELETE FROM people WHERE hash = ?",
-            "SELECT hash FROM people ORDER BY rowid",
-        ),
-        (
-            "INSERT INTO holds VALUES ('m', ?, ?)",
-            "DELETE FROM holds WHERE hash = ?",
-            "SELECT hash FROM holds ORDER BY rowid",
-        ),
-        (
-            "INSERT INTO aliases VALUES (randomblob(16), ?, ?)",
-            "DELETE FROM aliases WHERE hash = ?",
-            "SELECT hash FROM aliases ORDER BY rowid",
-        ),
-    ],
-    ids=["people", "holds", "aliases"],
+    ("table", "by_another"),
+    [(table, False) for table in ("people", "marks", "holds", "aliases")] + [(table, True) for table in STATEMENTS],
 )
-@pytest.mark.parametrize("by_another", [False, True], ids=["at once", "after a restart"])
-def test_deleted_people_are_in_no_file_once_their_tables_were_wiped(path, insert, delete, select, by_another):
+def test_deleted_people_are_in_no_file_once_their_tables_were_wiped(path, table, by_another):
     """In whichever page a copy was left; the others stay, in their order."""
+    insert, column = STATEMENTS[table]
+    delete = f"DELETE FROM {table} WHERE {column} = ?"  # noqa: S608
     database, canary = Database(path), b"canary-"
     database.execute(
         "INSERT INTO requests (id, kind, protocol, state, regulation, received, since, runs, due, people, reference,"
@@ -173,7 +166,8 @@ def test_deleted_people_are_in_no_file_once_their_tables_were_wiped(path, insert
         database = Database(path)
     assert database.wipe()
     assert canary not in b"".join(one.read_bytes() for one in path.iterdir())
-    assert [row["hash"] for row in database.all(select)] == staying
+    found = database.all(f"SELECT {column} FROM {table} ORDER BY rowid")  # noqa: S608
+    assert [row[column] for row in found] == staying
 
 
 def test_a_wipe_says_when_somebody_reads(path):

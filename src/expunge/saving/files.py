@@ -21,7 +21,7 @@ from ..errors import InvalidFile
 from .own import Guarded, Inside, KeyElsewhere
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 Data: TypeAlias = bytes | memoryview
 
@@ -308,19 +308,43 @@ def sync(fd: int) -> None:
 
 def sync_several(fds: Sequence[int]) -> None:
     """Make what was written to several files last. They are synced side by side, which takes a disk as long as one."""
-    if len(fds) < 2 or type(system) is not System:  # a disk that stands in for the real one sees one call at a time
+    tasks = list["Future[None]"]()
+    if len(fds) > 1 and type(system) is System:  # a disk that stands in for the real one sees one call at a time
+        tasks = _start_syncs(fds)
+    if not tasks:
         for fd in fds:
             sync(fd)
         return
-    global _syncing
-    if _syncing is None or _syncing[0] != os.getpid():  # a child has none of its parent's threads
-        from concurrent.futures import ThreadPoolExecutor  # commands that only read do without it
+    from concurrent.futures import wait
 
-        _syncing = os.getpid(), ThreadPoolExecutor(_SYNCED_TOGETHER, "expunge-sync")
-    tasks = [_syncing[1].submit(sync, fd) for fd in fds]
-    errors = [error for error in (task.exception() for task in tasks) if error is not None]  # all have ended
-    if errors:
-        raise errors[0]
+    try:
+        wait(tasks)
+    except BaseException:  # an interrupt: the files are closed next, and none may be synced then
+        for task in tasks:
+            task.cancel()
+        wait(tasks)
+        raise
+    for fd, task in zip(fds, tasks, strict=True):
+        if task.cancelled():  # by another thread that met a limit
+            sync(fd)
+        else:
+            task.result()
+
+
+def _start_syncs(fds: Sequence[int]) -> "list[Future[None]]":
+    """Have threads sync files; none if no thread can be started, or Python is about to end."""
+    global _syncing
+    try:
+        if _syncing is None or _syncing[0] != os.getpid():  # a child has none of its parent's threads
+            from concurrent.futures import ThreadPoolExecutor  # commands that only read do without it
+
+            _syncing = os.getpid(), ThreadPoolExecutor(_SYNCED_TOGETHER, "expunge-sync")
+        return [_syncing[1].submit(sync, fd) for fd in fds]
+    except RuntimeError:
+        if _syncing is not None:
+            _syncing[1].shutdown(cancel_futures=True)  # what is running ends first
+            _syncing = None
+        return []
 
 
 def sync_folder(path: Path) -> None:

@@ -43,7 +43,6 @@ CREATE TABLE requests (
     overdue INTEGER NOT NULL DEFAULT 0,
     ended TEXT,
     people INTEGER NOT NULL,
-    mark TEXT,
     outside TEXT,
     reference TEXT NOT NULL,
     actor TEXT NOT NULL,
@@ -74,7 +73,12 @@ CREATE TRIGGER requests_uncounted AFTER DELETE ON requests BEGIN
     UPDATE counts SET n = n - 1 WHERE kind = OLD.kind AND protocol = OLD.protocol AND state = OLD.state;
 END;
 CREATE INDEX requests_outside ON requests (protocol, outside);
-CREATE INDEX requests_mark ON requests (mark) WHERE mark IS NOT NULL;
+CREATE TABLE marks (
+    mark TEXT NOT NULL,
+    request TEXT NOT NULL
+);
+CREATE INDEX marks_mark ON marks (mark);
+CREATE INDEX marks_request ON marks (request);
 CREATE TABLE people (
     request TEXT NOT NULL,
     hash BLOB NOT NULL,
@@ -208,7 +212,13 @@ _FILE = "queue.sqlite"
 _FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm", f"{_FILE}-journal")  # all that SQLite opens
 
 
-_PEOPLE = ("people", "holds", "aliases")  # tables
+_PEOPLE = ("people", "marks", "holds", "aliases")  # tables that are rebuilt whenever something was deleted from them
+_PASSING = (
+    "answered",
+    "deliveries",
+    "seen",
+    "agents",
+)  # that are rebuilt once per process: all of it is forgotten in time
 _REMOVES = re.compile(rf"(?:DELETE FROM|INSERT OR REPLACE INTO) ({'|'.join(_PEOPLE)})\b")
 
 
@@ -247,7 +257,7 @@ class Database:
         self._identity = self._found()
         self._lock, self._reading = threading.RLock(), threading.Lock()
         self._depth, self._writer = 0, 0  # transactions within each other, and the thread whose they are
-        self._stale = set(_PEOPLE)  # may hold copies of what was deleted, by an earlier process as well
+        self._stale = {*_PEOPLE, *_PASSING}  # may hold copies of what was deleted, by an earlier process as well
         try:
             self._connection = self._connect()
             for name, value in (("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "ON")):
@@ -372,7 +382,7 @@ class Database:
                 yield self._reader
 
     def wipe(self) -> bool:
-        """Rebuild the tables of people without what was deleted from them, and cut the log that may still have it.
+        """Rebuild the tables that people leave without what was deleted, and cut the log that may still have it.
 
         Whether that could be done: another process that reads just now keeps the log. It costs what these tables hold
         now, and not what was ever written, as VACUUM would: a table that is emptied as a whole gives all its pages

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,19 +30,22 @@ _NUMBERS = 4096  # written in one step
 Pairs = Callable[[list[tuple[str, Any]]], Any]
 
 _collector = threading.Lock()
-_large = 0  # bodies that are being worked on
+_large, _off_since = 0, 0.0  # bodies that are being worked on, and since when there was always one
+_LONGEST = 10.0  # seconds after which garbage is collected once, though there still is one
 
 
 @contextmanager
 def without_collector(size: int) -> Iterator[None]:
     """Keep the garbage collector off while a body of this many bytes is worked on, if that is large."""
-    global _large
-    if size <= _SMALL:
+    global _large, _off_since
+    if size <= _SMALL or not (_large or gc.isenabled()):  # or somebody else switched it off, for good
         yield
         return
     with _collector:
+        if not _large:
+            gc.disable()
+            _off_since = time.monotonic()
         _large += 1
-        gc.disable()
     try:
         yield
     finally:
@@ -49,6 +53,9 @@ def without_collector(size: int) -> Iterator[None]:
             _large -= 1
             if not _large:
                 gc.enable()
+            elif time.monotonic() - _off_since > _LONGEST:
+                gc.collect(1)
+                _off_since = time.monotonic()
 
 
 def loads(text: str, *, parse_constant: Callable[[str], Any], object_pairs_hook: Pairs) -> Any:

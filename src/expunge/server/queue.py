@@ -113,15 +113,17 @@ class Queue:
         with self.database.writing() as database:
             database.execute(
                 "INSERT INTO requests (id, kind, protocol, state, reason, regulation, received, since, runs, due,"
-                " people, mark, outside, reference, actor, caller, callbacks, outcome)"
-                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                " people, outside, reference, actor, caller, callbacks, outcome)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 id_, asked.kind, asked.protocol, state, reason, asked.regulation, as_text(received), as_text(since),
-                runs.isoformat(), as_text(due(since, asked.regulation)), len(asked.people), asked.mark,
+                runs.isoformat(), as_text(due(since, asked.regulation)), len(asked.people),
                 asked.outside, asked.reference, asked.actor, asked.caller, json.dumps(asked.callbacks),
                 json.dumps(asked.facts),
             )  # fmt: skip
             people = ((id_, one.hash, one.text) for one in asked.people)
             database.execute_many("INSERT INTO people VALUES (?, ?, ?)", people)
+            if asked.mark is not None:
+                database.execute("INSERT INTO marks VALUES (?, ?)", asked.mark, id_)
             self.remember(asked.answers, id_)
         return self.get(id_)
 
@@ -157,8 +159,9 @@ class Queue:
 
     def same(self, mark: str) -> Job | None:
         """The open request about the same people, if there is one."""
-        question = f"SELECT * FROM requests WHERE mark = ? AND state IN ({_places(OPEN)}) ORDER BY number"  # noqa: S608
-        row = self.database.one(question, mark, *OPEN)
+        row = self.database.one(
+            "SELECT r.* FROM requests r JOIN marks m ON m.request = r.id WHERE m.mark = ? ORDER BY r.number", mark
+        )
         return None if row is None else _job(row)
 
     def answered(self, key: str) -> tuple[str, Job] | None:
@@ -238,7 +241,7 @@ class Queue:
             )  # fmt: skip
             if ended is not None:
                 database.execute("DELETE FROM people WHERE request = ?", id_)
-                database.execute("UPDATE requests SET mark = NULL WHERE id = ?", id_)
+                database.execute("DELETE FROM marks WHERE request = ?", id_)
             if state == "failed":  # the same key may be used to try again
                 database.execute("DELETE FROM answered WHERE request = ?", id_)
         return self.get(id_)
@@ -273,7 +276,6 @@ def _places(values: Sequence[object]) -> str:
 
 def _job(row: sqlite3.Row) -> Job:
     found = dict(row)
-    del found["mark"]
     for name in ("received", "since", "runs", "due"):
         found[name] = as_time(found[name])
     found["ended"] = None if found["ended"] is None else as_time(found["ended"])

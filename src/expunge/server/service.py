@@ -198,8 +198,8 @@ class Service:
         """
         carried = dict[str, Carried]()
         with self._working:
-            fresh = [self.queue.get(id_) for id_ in dict.fromkeys(job.id for job in jobs)]
-            ready = [job for job in self._look_at_all_holds(fresh) if job.state == "waiting"]
+            fresh = [self._look_at_holds(self.queue.get(id_)) for id_ in dict.fromkeys(job.id for job in jobs)]
+            ready = [job for job in fresh if job.state == "waiting"]
             for group in self._groups_of(ready):
                 carried |= self._run_group(group, receipts=receipts)
         return carried

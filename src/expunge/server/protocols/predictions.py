@@ -195,8 +195,7 @@ async def infer(request: Request, name: str, who: Annotated[Who, Predict], numbe
         return _refused(400, "binary tensors are not taken: send JSON")
     raw = await request.body()
     try:
-        with without_collector(len(raw)):
-            return await run_in_threadpool(_inferred, request, name, raw)
+        return await run_in_threadpool(_inferred, request, name, raw)
     except (ExpungeError, Problem) as error:
         problem = problem_of(error)
         return _refused(400 if problem.status == 422 else problem.status, problem.detail)
@@ -204,8 +203,9 @@ async def infer(request: Request, name: str, who: Annotated[Who, Predict], numbe
 
 def _inferred(request: Request, name: str, raw: bytes) -> Response:
     service = service_of(request)
-    found = _parsed(raw, service)
-    predicted = _predicted(request, _tensors(found, service))
+    with without_collector(len(raw)):
+        found = _parsed(raw, service)
+        predicted = _predicted(request, _tensors(found, service))
     answer = {"model_name": name, "model_version": str(_version(service))}
     if isinstance(found.get("id"), str):
         answer["id"] = found["id"].encode(errors="replace").decode()  # half of a pair cannot be sent

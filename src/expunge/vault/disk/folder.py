@@ -233,11 +233,11 @@ class Folder:
             leftovers = self.leftovers(manifest)
         spares = set() if manifest is None else manifest.spares
         with files.SyncBatch() as batch:
-            for name in leftovers:
-                if name in spares:
-                    batch.clear(self.path / name)
-                else:
-                    files.wipe(self.path / name)
+            for name in spares.intersection(leftovers):
+                batch.clear(self.path / name)
+        for name in leftovers:
+            if name not in spares:
+                files.wipe(self.path / name)
         if not spares.issuperset(leftovers):
             files.sync_folder(self.path)
 
