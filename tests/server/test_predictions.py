@@ -137,6 +137,7 @@ def test_what_the_protocols_say_of_themselves(client):
         ("application/json", b'{"instances": [["a", "b"]]}', 422),
         ("application/json", b'{"dataframe_split": {"columns": ["age"], "data": [[1]]}}', 422),
         ("application/json", b'{"dataframe_split": {"columns": ["age", "visits"], "data": [[1]]}}', 422),
+        ("application/json", b'{"dataframe_split": {"columns": ["age", "visits", "age"], "data": [[1, 2, 3]]}}', 422),
         ("text/csv", b"age,visits\n1,x\n", 422),
         ("application/vnd.apache.parquet", b"PAR1", 422),
     ],

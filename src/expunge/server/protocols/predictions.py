@@ -92,6 +92,8 @@ def _rows_of(found: Any, service: Service) -> Any:
         columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
         if not isinstance(columns, list) or not isinstance(data, list) or not _is_table(data, len(columns)):
             raise InvalidInput("dataframe_split must have columns, and data with as many cells in each row")
+        if repeated := len(columns) - len(set(map(str, columns))):
+            raise InvalidInput(f"dataframe_split names columns more than once: {repeated:,} of {len(columns):,}")
         return Body({str(name): [row[k] for row in data] for k, name in enumerate(columns)}, most)
     if isinstance(value, dict):  # columns by name
         return Body({name: column if isinstance(column, list) else [column] for name, column in value.items()}, most)
