@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile
+from expunge.server.addresses import Answer
 from expunge.server.database import Database
-from expunge.server.queue import NewJob
+from expunge.server.protocols.opendsr.processor import Processor
+from expunge.server.queue import Filter, NewJob
 from expunge.server.tokens import Tokens
 
 
@@ -126,13 +128,12 @@ STATEMENTS = {
     "marks": ("INSERT INTO marks VALUES (?, ?)", "mark"),
     "holds": ("INSERT INTO holds VALUES ('m', ?, ?)", "hash"),
     "aliases": ("INSERT INTO aliases VALUES (randomblob(16), ?, ?)", "hash"),
-    "answered": ("INSERT INTO answered VALUES (?, ?, 'r', '')", "key"),
 }
 
 
 @pytest.mark.parametrize(
     ("table", "by_another"),
-    [(table, False) for table in ("people", "marks", "holds", "aliases")] + [(table, True) for table in STATEMENTS],
+    [(table, by_another) for table in STATEMENTS for by_another in (False, True)],
 )
 def test_deleted_people_are_in_no_file_once_their_tables_were_wiped(path, table, by_another):
     """In whichever page a copy was left; the others stay, in their order."""
@@ -346,6 +347,28 @@ def test_a_wipe_costs_as_much_as_waits_and_not_as_was(path):
     assert sum(pages) < 10  # of hundreds
 
 
+@pytest.mark.parametrize("count", [10, 2000])
+def test_the_first_wipe_after_a_start_writes_no_row_of_a_table_that_grows(path, count):
+    """Idempotency-Keys, deliveries and signed messages are kept for months."""
+    database = Database(path)
+    with database.writing():
+        for k in range(count):
+            database.execute("INSERT INTO answered VALUES (?, ?, ?, '2026-01-01')", f"k{k}", f"m{k}", f"r{k}")
+            database.execute(
+                "INSERT INTO deliveries (hook, url, body, headers, made) VALUES ('h', '', x'00', '{}', '2026-01-01')"
+            )
+            database.execute("INSERT INTO agents VALUES (?, '', '', '')", f"a{k}")
+            put(database, f"s{k}")
+    database.close()
+    database = Database(path)
+    put_people(database, range(5))
+    database.execute("DELETE FROM people WHERE hash = ?", b"#hash000001")
+    before = database._connection.total_changes
+    assert database.wipe()
+    assert database._connection.total_changes - before < 20
+    database.close()
+
+
 def test_requests_are_counted_as_they_come_and_move(service):
     def counted():
         rows = service.database.all("SELECT kind, protocol, state, COUNT(*) AS n FROM requests GROUP BY 1, 2, 3")
@@ -357,3 +380,37 @@ def test_requests_are_counted_as_they_come_and_move(service):
     assert service.queue.counts() == counted()
     service.look()
     assert service.queue.counts() == counted()
+
+
+def plan_of(database, question, *values):
+    """How SQLite answers a question."""
+    return " ".join(row["detail"] for row in database.all(f"EXPLAIN QUERY PLAN {question}", *values))
+
+
+def test_no_question_that_is_asked_often_reads_the_whole_history(service, monkeypatch):
+    asked, all_ = [], service.database.all
+    monkeypatch.setattr(service.database, "all", lambda *words: asked.append(words) or all_(*words))
+    service.deliveries.counts()
+    service.deliveries.counts("hook")
+    service.queue.page(Filter(reference="DSR-1"))
+    Processor(service)
+    monkeypatch.undo()
+    plans = [plan_of(service.database, *words) for words in asked]
+    assert len(plans) == 4
+    assert not [plan for plan in plans if re.search(r"SCAN (requests|deliveries)(?! USING)", plan)]
+
+
+def test_deliveries_are_counted_as_they_come_and_move(service):
+    deliveries, database = service.deliveries, service.database
+    deliveries._post = lambda *_, **__: Answer(200, None)
+    for k in range(3):
+        deliveries.add("https://example.com/", b"{}", {})
+        deliveries._insert("https://example.com/", b"{}", {"webhook-id": str(k)}, "h", service.clock())
+    assert deliveries.counts() == {"waiting": 6, "sent": 0, "failed": 0}
+    deliveries.give_up("h")
+    assert deliveries.counts("h") == {"waiting": 0, "sent": 0, "failed": 3}
+    deliveries.send_due()
+    assert deliveries.counts() == {"waiting": 0, "sent": 3, "failed": 3}
+    deliveries.resend(2, "https://example.com/")
+    database.execute("DELETE FROM deliveries WHERE state = 'sent'")
+    assert deliveries.counts() == {"waiting": 1, "sent": 0, "failed": 2}

@@ -24,7 +24,7 @@ from ..saving import files
 from ..saving.own import Inside, PrivateBeside
 from ..vault.disk.folder import queue_beside
 
-VERSION = 3
+VERSION = 4
 
 _TABLES = """
 CREATE TABLE requests (
@@ -73,6 +73,9 @@ CREATE TRIGGER requests_uncounted AFTER DELETE ON requests BEGIN
     UPDATE counts SET n = n - 1 WHERE kind = OLD.kind AND protocol = OLD.protocol AND state = OLD.state;
 END;
 CREATE INDEX requests_outside ON requests (protocol, outside);
+CREATE INDEX requests_reference ON requests (reference);
+CREATE INDEX requests_untold ON requests (number) WHERE protocol = 'opendsr' AND ended IS NOT NULL
+    AND callbacks != '[]' AND json_extract(outcome, '$._told') IS NULL;
 CREATE TABLE marks (
     mark TEXT NOT NULL,
     request TEXT NOT NULL
@@ -157,6 +160,24 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_next ON deliveries (state, next);
 CREATE INDEX deliveries_hook ON deliveries (hook, state) WHERE hook IS NOT NULL;
 CREATE INDEX deliveries_made ON deliveries (made) WHERE state != 'waiting';
+CREATE TABLE delivery_counts (
+    hook TEXT NOT NULL,
+    state TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (hook, state)
+);
+CREATE TRIGGER deliveries_counted AFTER INSERT ON deliveries BEGIN
+    INSERT INTO delivery_counts VALUES (IFNULL(NEW.hook, ''), NEW.state, 1)
+        ON CONFLICT (hook, state) DO UPDATE SET n = n + 1;
+END;
+CREATE TRIGGER deliveries_recounted AFTER UPDATE OF state ON deliveries WHEN OLD.state <> NEW.state BEGIN
+    UPDATE delivery_counts SET n = n - 1 WHERE hook = IFNULL(OLD.hook, '') AND state = OLD.state;
+    INSERT INTO delivery_counts VALUES (IFNULL(NEW.hook, ''), NEW.state, 1)
+        ON CONFLICT (hook, state) DO UPDATE SET n = n + 1;
+END;
+CREATE TRIGGER deliveries_uncounted AFTER DELETE ON deliveries BEGIN
+    UPDATE delivery_counts SET n = n - 1 WHERE hook = IFNULL(OLD.hook, '') AND state = OLD.state;
+END;
 CREATE TABLE hooks (
     id TEXT PRIMARY KEY,
     url TEXT NOT NULL,
@@ -213,12 +234,11 @@ _FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm", f"{_FILE}-journal")  # all that
 
 
 _PEOPLE = ("people", "marks", "holds", "aliases")  # tables that are rebuilt whenever something was deleted from them
-_PASSING = (
-    "answered",
-    "deliveries",
-    "seen",
-    "agents",
-)  # that are rebuilt once per process: all of it is forgotten in time
+# Other tables keep months of rows and are never rebuilt: `secure_delete` overwrites what is deleted from them, but
+# SQLite may keep a copy of a row in the unused part of a page. No such copy has a person's data. `answered` and `seen`
+# hold keyed hashes of whole requests, which nobody can test without the vault's key (and whoever has that can test ids
+# against the tombstones in the vault). `deliveries` holds messages that name nobody, and addresses that `requests` and
+# `hooks` keep as well. `agents` holds companies, public keys, and hashes of random tokens.
 _REMOVES = re.compile(rf"(?:DELETE FROM|INSERT OR REPLACE INTO) ({'|'.join(_PEOPLE)})\b")
 
 
@@ -257,7 +277,7 @@ class Database:
         self._identity = self._found()
         self._lock, self._reading = threading.RLock(), threading.Lock()
         self._depth, self._writer = 0, 0  # transactions within each other, and the thread whose they are
-        self._stale = {*_PEOPLE, *_PASSING}  # may hold copies of what was deleted, by an earlier process as well
+        self._stale = {*_PEOPLE}  # may hold copies of what was deleted, by an earlier process as well
         try:
             self._connection = self._connect()
             for name, value in (("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "ON")):

@@ -1,8 +1,8 @@
 """Deliveries: what is posted to other systems, written down before it is sent and tried again until it arrives.
 
 A receiver may get one twice, if the process ends between its answer and our note of it, and never less than once unless
-all tries fail. Once sent or given up, nothing is left of a callback but when it was made and how it ended; the message
-of a webhook, which names nobody, is kept for 30 days so that it can be sent again.
+all tries fail. Once sent or given up, the row of a callback has nothing but when it was made and how it ended; the
+message of a webhook is kept for 30 days so that it can be sent again. No message names anybody.
 
 Each destination (host and path) gets one delivery after the other, and no destination waits for another: at most four
 are posted to at one host and 32 in all, half of which stay free for destinations that have not failed.
@@ -111,8 +111,8 @@ class Deliveries:
 
     def counts(self, hook: str | None = None) -> dict[str, int]:
         """How many deliveries wait, were sent, or were given up: those of a hook, or all."""
-        test, values = ("", ()) if hook is None else ("WHERE hook = ?", (hook,))
-        rows = self._database.all(f"SELECT state, COUNT(*) AS n FROM deliveries {test} GROUP BY 1", *values)  # noqa: S608
+        question = "SELECT state, SUM(n) AS n FROM delivery_counts WHERE hook = ? OR ? IS NULL GROUP BY state"
+        rows = self._database.all(question, hook, hook)
         return {"waiting": 0, "sent": 0, "failed": 0} | {row["state"]: row["n"] for row in rows}
 
     def give_up(self, hook: str) -> None:

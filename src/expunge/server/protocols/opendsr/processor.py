@@ -32,7 +32,7 @@ _STATUS = {
 }
 _NAMES, _OLD_NAMES = ("X-OpenDSR",), ("X-OpenDSR", "X-OpenGDPR")
 _TOLD = "_told"  # the state that callbacks were written down for
-_UNTOLD = """SELECT id FROM requests WHERE protocol = ? AND ended IS NOT NULL AND callbacks != '[]'
+_UNTOLD = """SELECT id FROM requests WHERE protocol = 'opendsr' AND ended IS NOT NULL AND callbacks != '[]'
 AND json_extract(outcome, '$._told') IS NULL ORDER BY number"""
 
 
@@ -44,7 +44,7 @@ class Processor:
         domain = _host(self.address)
         self.files = SigningFiles(service.vault.places.vault, domain, service.clock)
         service.listeners.append(self.hear)
-        for row in service.database.all(_UNTOLD, PROTOCOL):  # a crash kept them from being told
+        for row in service.database.all(_UNTOLD):  # a crash kept them from being told
             self.hear(Event("done", service.queue.get(row["id"])))
 
     # Requests
