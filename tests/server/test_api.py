@@ -192,6 +192,20 @@ def test_a_key_of_a_request_that_was_queued_before_is_kept(make, clock):
     assert later["state"] == "done"
 
 
+def test_a_key_of_a_cancelled_request_is_refused_and_a_new_one_erases(make, vault, clock):
+    service = make(window=timedelta(hours=1))
+    with LocalClient(create_app(service)) as client:
+        first = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()
+        assert client.delete(f"/api/v1/requests/{first['id']}").status_code == 200
+        again = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"})
+        assert (again.status_code, again.json()["type"]) == (409, "urn:expunge:problem:cancelled")
+        assert "use a new key" in again.json()["detail"]
+        assert client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "new"}).status_code == 202
+        clock.pass_(hours=1)
+        service.look()
+    assert [one.state for one in vault.holds(["p7"])] == ["erased"]
+
+
 def test_a_key_in_flight_is_refused(client, service, vault, monkeypatch):
     inside, go, unlearn = threading.Event(), threading.Event(), service.vault.unlearn_group
 

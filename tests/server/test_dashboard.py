@@ -419,7 +419,8 @@ def test_a_request_that_waits_can_be_cancelled(make, clock):
         person = Person(client)
         asked = person.post("/erase", "/erase", 200, ids="p1")
         assert "In 1 day; until then the request can be cancelled" in checked(asked).text
-        shown = checked(person.send(checked(asked).form("/erase/now")))
+        asked_form = checked(asked).form("/erase/now")
+        shown = checked(person.send(asked_form))
         assert "carried out after 1 Feb 2026, 12:00" in shown.text
         assert not [link for link in shown.links if link.startswith("data:")]
         again = checked(person.post("/erase", "/erase", 200, ids="p1"))
@@ -429,6 +430,8 @@ def test_a_request_that_waits_can_be_cancelled(make, clock):
         person.post(at, f"{at}/cancel")
         assert service.queue.get(entry.id).state == "cancelled"
         assert f"{at}/cancel" not in [form.action for form in person.get(at).forms]
+        repeated = person.send(asked_form)
+        assert (repeated.status_code, "Fill in a new form" in repeated.text) == (409, True)
         late = person.send(Form("post", f"{at}/cancel", {"proof": again.form("/erase/now").fields["proof"]}))
         assert late.status_code == 409
 

@@ -45,6 +45,10 @@ def idempotent(request: Request, who: Who, body: bytes) -> Iterator[Answered]:
         known = service.queue.answered(key)
         if known is not None and known[0] != mark:
             raise Problem(422, "key-reused", "this Idempotency-Key was used with another request")
+        if known is not None and known[1].state == "cancelled":  # whoever sends it again expects an erasure
+            raise Problem(
+                409, "cancelled", "the request with this Idempotency-Key was cancelled: use a new key to ask again"
+            )
         if known is not None and known[1].state == "running":  # it was cut off: the ledger knows what became of it
             service.settle()
             known = service.queue.answered(key)

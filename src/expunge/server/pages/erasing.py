@@ -88,6 +88,8 @@ def erase(request: Request, posted: Annotated[Posted, posts("erase")]) -> Respon
     )
     erased = service.erase_people(named, asked, receipts=True)
     entry = erased.job
+    if entry.state == "cancelled":  # the form was sent before
+        raise Problem(409, "cancelled", "The request of this form was cancelled. Fill in a new form to ask again.")
     handed, problem = _receipts(service, erased, named)
     facts: dict[str, Any] = {"listed": handed[:_LISTED], "zipped": _zipped(handed), "problem": problem}
     return page(request, "erased.html", posted.visitor, entry=entry, people=len(named), **facts)

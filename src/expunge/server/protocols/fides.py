@@ -144,7 +144,7 @@ async def erasures(
     id_ = _person(request, await request.body())
     entry = await run_in_writers(_erased, service_of(request), [id_], fides_privacy_request, who)
     if not _on_its_way(entry):
-        raise Problem(409, "not-erased", entry.reason or "the request was cancelled")
+        raise Problem(409, "not-erased", _refusal_of(entry))
     return JSONResponse(request_view(entry, similar=True), 200 if entry.carried_out else 202)
 
 
@@ -184,6 +184,13 @@ def _erased(service: Service, ids: list[str], name: str, who: Who) -> Job:
     hashes = b"".join(sorted({one.hash for one in service.vault.seal(ids)}))
     key = service.mark(f"{PROTOCOL}\n{who.key}\n{name}\n".encode() + hashes)
     return service.erase(ids, replace(asked, answers=(key, service.mark(hashes))))
+
+
+def _refusal_of(entry: Job) -> str:
+    """Return why nobody was erased, and what to do."""
+    if entry.state == "cancelled":
+        return "the erasure for this privacy request was cancelled: make a new privacy request to ask again"
+    return entry.reason
 
 
 def _on_its_way(entry: Job) -> bool:
