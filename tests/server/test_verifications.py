@@ -1,15 +1,14 @@
 """Verification by the service: only what the ledger has is handed out, and a failed verification is heard."""
 
 import json
+import os
 import sqlite3
 import threading
 from datetime import timedelta
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from expunge.errors import VaultBusy
 from expunge.server.app import create_app
 from expunge.server.database import Database, queue_path
 from expunge.server.service import Options
@@ -224,24 +223,59 @@ def test_requests_beside_it_never_make_a_sound_vault_look_damaged(vault):
     assert len(other.requests) == 61
 
 
-def test_a_vault_that_never_rests_is_paused_for_the_last_attempt(client, service, vault):
-    calls, refused = [], []
+def test_a_vault_that_never_rests_is_not_locked_and_the_verification_is_tried_again(client, service, vault, clock):
+    service.options = Options(verify_every=timedelta(hours=24))
+    people = iter(range(40))
 
     def audit(path, tell):
-        calls.append(path)
-        if len(calls) <= 2:
-            raise Changed
-        other = Vault.open(path, wait=0.0)
-        with pytest.raises(VaultBusy):
-            other.unlearn(["p1"])
-        refused.append(True)
-        assert len(vault.predict(np.array([[0.5, 0.5]]))) == 1
-        return audit_unlocked(path, tell)
+        assert Vault.open(path, wait=0.0).unlearn([f"p{next(people)}"]).people == 1  # nobody holds the lock
+        raise Changed
 
     service.verifications.audit = audit
-    found = verified(client, service)
-    assert (found["state"], found["restarts"], refused) == ("passed", 2, [True])
-    assert client.post(ERASE, json={"ids": ["p1"]}).json()["state"] == "done"
+    service.look()
+    service.verifications.join()
+    found = service.verifications.newest()
+    assert (found.state, found.reason, found.restarts) == ("unfinished", "requests kept arriving", 2)
+    assert client.get("/readyz").json() == {"status": "ready"}
+    service.verifications.audit = audit_unlocked
+    clock.pass_(minutes=10)
+    service.look()
+    service.verifications.join()
+    assert service.verifications.newest().state == "passed"
+
+
+def test_a_process_that_may_not_lower_its_priority_verifies_all_the_same(client, service, tmp_path, monkeypatch, capfd):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\ndef nice(increment):\n    raise PermissionError(1, 'Operation not permitted')\nos.nice = nice\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    service.verifications.audit = service.verifications._audit_in_process
+    assert verified(client, service)["state"] == "passed"
+    assert all(json.loads(line) for line in capfd.readouterr().err.splitlines())  # no traceback
+
+
+def test_an_unexpected_error_is_told_in_words(client, service):
+    def audit(path, tell):
+        raise ZeroDivisionError
+
+    service.verifications.audit = audit
+    assert verified(client, service)["reason"] == "an unexpected error; the log of the service has details"
+
+
+def test_the_alarm_on_the_overview_stays_as_long_as_readyz_is_degraded(client, service, vault):
+    alarm = "The last verification failed"
+    corrupt(vault)
+    verified(client, service)
+
+    def audit(path, tell):
+        raise Changed
+
+    service.verifications.audit = audit
+    assert verified(client, service)["state"] == "unfinished"
+    assert client.get("/readyz").json()["status"] == "degraded"
+    shown = client.get("/", headers={"Accept": "text/html"}).text
+    assert alarm in shown
+    assert "rows" in shown.split(alarm)[1].split("</div>")[0]
 
 
 def test_a_process_that_verifies_ends_with_the_service(make, vault):

@@ -133,7 +133,13 @@ def test_a_newest_request_that_the_folder_does_not_know(vault):
 
 def test_a_request_that_is_not_done(vault):
     rewritten(vault, lambda bodies: bodies[:-2])
-    assert found(vault)["ledger"] == "requests [3] are not done"
+    assert found(vault)["ledger"] == "request 3 is not done"
+
+
+def test_requests_that_are_not_done_are_listed_in_words(vault):
+    rewritten(vault, lambda bodies: [*bodies[:-2], bodies[-3] | {"request": 4}])
+    changed(vault, request=4)
+    assert found(vault)["ledger"] == "requests 3 and 4 are not done"
 
 
 def test_a_torn_record_at_the_end(vault):

@@ -41,8 +41,13 @@ def erasure_state(outcome: dict[str, Any]) -> Literal["done", "not_known"]:
     return "done" if outcome["erased"] or outcome["erased_earlier"] else "not_known"
 
 
+def was_repeated(outcome: dict[str, Any]) -> bool:
+    """Whether an erasure erased nobody because earlier requests had: its certificate is that of the last of them."""
+    return not outcome.get("erased") and bool(outcome.get("erased_earlier"))
+
+
 def why(error: BaseException) -> str:
-    """What is said of an error: those of a vault name nobody, of others only the kind is told."""
+    """Return the reason that people read for an error: a vault's own messages name nobody, others are only logged."""
     if isinstance(error, ExpungeError):
         return str(error)[:_LONGEST]
-    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
+    return (isinstance(error, OSError) and error.strerror) or "an unexpected error; the log of the service has details"

@@ -2,8 +2,8 @@
 
 A verification runs in a process of its own, with low priority and without the vault's lock: predictions and requests
 go on meanwhile. If a request commits meanwhile, what was read belongs to no state of the vault, and the verification
-starts again. A vault that is too busy for that is paused for the last attempt: the service holds the lock, and requests
-wait.
+starts again. If that happens at every attempt, the verification ends as unfinished, and the schedule tries again later:
+requests never wait for a verification.
 
 Results are kept in the service's database, also those of `expunge verify`; one that failed is announced by a log line,
 a metric and the event ``verification.failed``, and ``/readyz`` says "degraded" until a later one passes.
@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ from ..vault import Check, Vault, Verdict
 from .clocks import as_text, as_time
 from .database import Database
 from .logs import Level, log, log_error
+from .outcomes import why
 
 if TYPE_CHECKING:
     from .service import Service
@@ -37,7 +39,7 @@ State: TypeAlias = Literal["running", "passed", "failed", "unfinished"]
 
 _LEVELS: dict[State, Level] = {"passed": "info", "unfinished": "warning", "failed": "error"}
 _KEPT = 1000  # verifications in the database
-_PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before each attempt without the lock; the one after them holds it
+_PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before each attempt
 _SOON = timedelta(minutes=10)  # until a scheduled one that could not be finished is tried again
 _OFTEN = 0.1  # seconds between two lines about the progress
 
@@ -154,7 +156,7 @@ class Verifications:
             found.break_off("failed", str(error), clock())
         except Exception as error:
             log_error("verification-broken", error)
-            found.break_off("unfinished", type(error).__name__, clock())
+            found.break_off("unfinished", why(error), clock())
         try:
             store(self._database, found)
             self.announce()
@@ -177,12 +179,7 @@ class Verifications:
                 return self.audit(path, tell)
             except Changed:
                 found.restarts += 1
-        log("verification-pauses-requests", level="warning", restarts=found.restarts)
-        with self._service.vault.paused():
-            try:
-                return self.audit(path, tell)
-            except Changed:
-                raise VaultBusy("the vault changed while requests were paused: try again") from None
+        raise VaultBusy("requests kept arriving")
 
     def _audit_in_process(self, vault: Path, tell: Tell) -> Verdict:
         """Verify a vault in a process of its own, which ends with this one."""
@@ -338,7 +335,8 @@ def audit_unlocked(vault: Path, tell: Tell) -> Verdict:
 
 def main() -> None:
     """Verify the vault that is named, and write lines of JSON: how far it is, and what was found."""
-    os.nice(10)
+    with suppress(OSError):  # a sandbox may forbid it (SystemCallFilter=~@resources); low priority is a courtesy
+        os.nice(10)
     written = 0.0
 
     def write(**said: Any) -> None:

@@ -107,9 +107,14 @@ def _ledger(writer: Writer, read: Callable[[], Iterable[Record]]) -> str:
     if newest != writer.now.manifest.request:
         raise _Wrong(_DISORDER)
     if left := [number for number in unfinished if number > restored]:
-        raise _Wrong(f"requests {left} are not done")
+        raise _Wrong(_undone(left))
     beside = f" ({lists} of them with lists)" if lists else ""
     return f"{records} records, {newest} requests{beside}, every hash fits"
+
+
+def _undone(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"requests {', '.join(first)} and {last} are not done" if first else f"request {last} is not done"
 
 
 def _rows(writer: Writer) -> str:

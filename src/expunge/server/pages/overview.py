@@ -36,6 +36,7 @@ def overview(request: Request, visitor: Annotated[Visitor, looks("read")]) -> Re
         waiting=waiting[:_OPEN],
         newest=service.queue.page(Filter(limit=_NEWEST)),
         charts=drawn,
+        outcome=service.verifications.outcome(),  # as /readyz: one that is running does not end the alarm
         job=service.verifications.newest(),
         keys=service.vault.public_keys(),
         options=service.options,
