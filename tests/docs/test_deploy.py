@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import kubernetes_validate
@@ -13,6 +15,8 @@ import pytest
 import yaml
 
 from expunge.cli import program
+from expunge.server.database import Database, queue_path
+from expunge.server.tokens import Tokens
 
 from support.processes import small_vault
 
@@ -195,6 +199,12 @@ def test_the_first_start_waits_and_says_what_is_missing(tmp_path):
         assert "expunge train" in waiting.stderr.readline()
         small_vault(vault)
         assert "expunge token new" in waiting.stderr.readline()
+        with closing(Database(queue_path(vault))) as database:
+            tokens = Tokens(database)
+            tokens.revoke(tokens.new("revoked", ["read"], None)[0].id)
+            tokens.new("expired", ["read"], timedelta(0))
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(5)
         assert program.run(["token", "new", "--scope", "read", "--vault", str(vault)]) == 0
         said, more = waiting.communicate(timeout=120)
         assert (waiting.returncode, said, more) == (0, "found a vault and a token\n", "")

@@ -1,7 +1,7 @@
 """``expunge serve``, and ``expunge token``: who may ask it."""
 
 from argparse import ArgumentTypeError, Namespace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ def register(commands: "Commands") -> None:
 
 def _register_tokens(commands: "Commands") -> None:
     command(commands, new, _add_token, add_vault)
-    command(commands, list_, add_vault, name="list")
+    command(commands, list_, _add_valid, add_vault, name="list")
     command(commands, revoke, _add_id, add_vault)
 
 
@@ -127,9 +127,14 @@ def new(args: Namespace) -> None:
         terminal.say(text)
 
 
+def _add_valid(added: Parser) -> None:
+    added.add_argument("--valid", action="store_true", help="Only those that count: neither revoked nor expired.")
+
+
 def list_(args: Namespace) -> None:
     """Tell which tokens there are, without their texts."""
-    found = [_view(token) for token in _tokens(args).every()]
+    now = datetime.now(UTC)
+    found = [_view(token) for token in _tokens(args).every() if token.valid(now) or not args.valid]
     if args.json:
         terminal.say_json(found)
         return
