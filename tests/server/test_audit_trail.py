@@ -3,13 +3,19 @@
 import csv
 import io
 import json
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from expunge.cli import program
+from expunge.server.app import create_app
 from expunge.server.database import Database, queue_path
 from expunge.server.matters import Author
 from expunge.server.tokens import Tokens
+from expunge.vault import Vault
+
+from support.client import LocalClient
 
 ERASE = "/api/v1/erasures"
 ACTIONS = ("vault.train", "vault.unlearn", "key.introduced")
@@ -117,3 +123,55 @@ def test_a_backup_is_in_the_trail_because_it_copies_everybody(vault, tmp_path, c
 def test_times_are_written_in_one_way_and_a_job_comes_before_its_request(client):
     client.post(ERASE, json={"ids": ["p1"]})
     assert {one["time"][-1] for one in entries(client)} == {"Z"}
+
+
+def test_who_cancels_or_extends_a_job_need_not_be_who_asked_for_it(make, clock):
+    service = make(window=timedelta(days=1))
+    with LocalClient(create_app(service)) as client:
+        anna, ben = (
+            {"Authorization": f"Bearer {service.tokens.new(name, ['admin'], None)[1]}"} for name in ("Anna", "Ben")
+        )
+        job = client.post(ERASE, json={"ids": ["p1"], "reference": "DSR-1"}, headers=anna).json()
+        client.post(f"/api/v1/requests/{job['id']}/extension", json={"reason": "many requests"}, headers=ben)
+        clock.pass_(hours=1)
+        client.delete(f"/api/v1/requests/{job['id']}", headers=ben)
+        trail = client.get("/api/v1/audit", headers=anna).json()
+    mine = {one["action"]: one for one in trail if one["subject"] == job["id"]}
+    token = next(one["subject"] for one in trail if one["details"].get("name") == "Ben")
+    assert list(mine) == ["job.received", "job.extended", "job.cancelled"]
+    assert (mine["job.received"]["actor"], mine["job.received"]["details"]["due"]) == ("Anna", job["due"])
+    for action, reason in (("job.extended", "many requests"), ("job.cancelled", "cancelled by Ben")):
+        found = mine[action]
+        assert (found["actor"], found["reference"]) == ("Ben", "DSR-1")
+        assert (found["details"]["token"], found["details"]["reason"]) == (token, reason)
+    assert mine["job.extended"]["details"]["due"] > job["due"]
+
+
+def test_the_user_of_the_command_line_is_the_actor_unless_another_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LOGNAME", "operator")
+    monkeypatch.chdir(tmp_path)
+    rows = [f"p{k},{k / 40},{k % 7 / 7},{k / 40}" for k in range(40)]
+    Path("spend.csv").write_text("\n".join(["who,age,visits,spend", *rows]))
+    place = ["--vault", "spend.vault"]
+    model = ["--features", "identity", "--shards", "5", "--rate", "5"]
+    for words in (
+        ["train", "spend.csv", "--target", "spend", "--id-column", "who", *model, *place],
+        ["unlearn", "--id", "p1", *place],
+        ["unlearn", "--id", "p2", "--actor", "privacy desk", *place],
+        ["unlearn", "--id", "p3", "--reference", "DSR-3", "--in-certificate", *place],
+        ["key", "--new", *place],
+        ["clone", "staging.vault", "--new-identity", *place],
+        ["train", "spend.csv", "--target", "spend", "--id-column", "who", *model, "--skip-erased", "--replace",
+         "--accept-worse", "--alpha", "1e6", *place],
+    ):  # fmt: skip
+        assert program.run(words) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert program.run(["audit", "--json", *place]) == 0
+    trail = json.loads(capsys.readouterr().out)
+    requests = [one for one in trail if one["action"].startswith("vault.")]
+    assert [one["actor"] for one in requests] == ["operator", "operator", "privacy desk", "", "operator", "operator"]
+    assert [one["actor"] for one in trail if one["action"] == "key.introduced"] == ["operator"] * 2
+    clone, train = requests[-2:]
+    assert clone["details"]["clone"] == Vault.open("staging.vault").status().vault
+    assert train["details"]["accepted"]
+    assert train["details"]["compared"]

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from expunge.server.app import create_app
+from expunge.server.matters import Author
 from expunge.server.queue import Filter, NewJob
 from expunge.server.service import Options
 from expunge.server.verifications import Verification, store
@@ -86,7 +87,7 @@ def busy(service, clock):
     clock.pass_(days=31)
     service.options = Options(window=timedelta(hours=24))
     waiting = ask(service, "p4")
-    service.cancel(ask(service, "p5").id, "cancelled by the desk")
+    service.cancel(ask(service, "p5").id, "cancelled by the desk", Author())
     running(service)
     hook = service.hooks.new("https://hooks.invalid/a/long/path/that/goes/on/for/a/while?tenant=production")[0]
     service.deliveries.add(hook.url, b'{"type":"webhook.test"}', {}, hook=hook.id)

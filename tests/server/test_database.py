@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from expunge.errors import InvalidFile
 from expunge.server.addresses import Answer
 from expunge.server.database import Database
+from expunge.server.matters import Author
 from expunge.server.protocols.opendsr.processor import Processor
 from expunge.server.queue import Filter, NewJob
 from expunge.server.tokens import Tokens
@@ -376,7 +377,7 @@ def test_requests_are_counted_as_they_come_and_move(service):
 
     assert service.queue.counts() == {}
     jobs = [service.erase([f"p{k}"], NewJob("erasure", "api", "gdpr"), wait=False) for k in range(3)]
-    service.cancel(jobs[0].id, "")
+    service.cancel(jobs[0].id, "", Author())
     assert service.queue.counts() == counted()
     service.look()
     assert service.queue.counts() == counted()

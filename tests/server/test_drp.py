@@ -15,6 +15,7 @@ from expunge.server.addresses import Answer
 from expunge.server.agents import read_directory
 from expunge.server.aliases import Aliases, normalised
 from expunge.server.app import create_app
+from expunge.server.matters import Author
 from expunge.server.queue import NewJob
 from expunge.vault import Vault
 
@@ -277,7 +278,7 @@ def test_a_hold_and_an_extension_are_told_as_details_without_their_inner_reasons
 def test_a_request_that_the_business_ends_is_denied(waiting):
     agent, service = waiting
     cancelled, failed = agent.delete().json()["request_id"], agent.delete().json()["request_id"]
-    service.cancel(cancelled, "an inner reason")
+    service.cancel(cancelled, "an inner reason", Author())
     service.queue.move(failed, "failed", "an inner reason")
     for id_ in (cancelled, failed):
         found = agent.send("GET", f"{PATH}/{id_}").json()

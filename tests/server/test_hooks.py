@@ -14,6 +14,7 @@ from expunge.errors import InvalidInput
 from expunge.server.addresses import Answer
 from expunge.server.app import create_app
 from expunge.server.hooks import EVENTS
+from expunge.server.matters import Author
 from expunge.server.queue import ERASURE, NewJob
 
 from support.client import LocalClient
@@ -117,7 +118,7 @@ def test_every_event_is_told_to_who_wants_it(make, post, clock):
     service.deliveries._post = post
     everything, one = service.hooks.new(URL)[0], service.hooks.new(URL, ["overdue"])[0]
     cancelled = service.erase(["p1"], asked())
-    service.cancel(cancelled.id, "changed their mind")
+    service.cancel(cancelled.id, "changed their mind", Author())
     service.erase(["p2"], asked())
     service.erase(["nobody"], asked())
     hold(service, "p3", name="court")
@@ -244,7 +245,7 @@ def test_only_an_admin_may(service, method, path):
 def test_what_is_told_is_written_down_in_the_transaction_that_makes_it_so(make, clock):
     service, told = make(window=timedelta(hours=1)), []
     service.listeners.append(lambda one: told.append((one.name, service.database._depth > 0)))
-    service.cancel(service.erase(["p1"], asked()).id, "")
+    service.cancel(service.erase(["p1"], asked()).id, "", Author())
     hold(service, "p2", name="court")
     service.erase(["p2"], asked())
     service.erase(["p3"], asked())

@@ -111,7 +111,7 @@ def test_the_vault_itself_refuses_what_the_service_did_not_see(make, vault, cloc
 def test_a_request_that_is_cancelled_while_it_is_looked_at_stays_cancelled(service, vault):
     matter = hold(service, "p1")
     stale = service.erase(["p1"], ASKED)
-    service.cancel(stale.id, "no")
+    service.cancel(stale.id, "no", Author())
     release(service, matter)
     assert service._look_at_holds(stale).state == "cancelled"
     service.look()
@@ -206,7 +206,7 @@ def test_a_release_wants_the_name_starts_the_window_again_and_is_recorded(make, 
     assert (last.what, last.actor, last.token, last.people, last.reason) == (
         "released", "jo", "t1", 3, "settled out of court",
     )  # fmt: skip
-    assert service.cancel(job.id, "no") is not None
+    assert service.cancel(job.id, "no", Author()) is not None
     with pytest.raises(ReleaseRefused, match="released already"):
         release(service, matter)
 

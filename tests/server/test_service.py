@@ -7,6 +7,7 @@ import pytest
 
 from expunge.errors import InvalidInput, InvalidSetting, VaultBusy
 from expunge.server.database import Database, queue_path
+from expunge.server.matters import Author
 from expunge.server.queue import Filter, NewJob
 from expunge.server.service import Options, Service
 from expunge.vault import Vault
@@ -133,12 +134,12 @@ def test_a_request_waits_for_its_window_and_not_longer(make, vault, clock):
 def test_a_cancelled_request_never_runs_and_one_that_ran_cannot_be_cancelled(make, vault, clock):
     service = make(window=timedelta(hours=1))
     entry, other = service.erase(["p1"], ASKED), service.erase(["p2"], ASKED)
-    assert service.cancel(entry.id, "changed their mind").state == "cancelled"
-    assert service.cancel(entry.id, "again") is None
+    assert service.cancel(entry.id, "changed their mind", Author()).state == "cancelled"
+    assert service.cancel(entry.id, "again", Author()) is None
     clock.pass_(hours=2)
     service.look()
     assert states(vault, "p1", "p2") == ["present", "erased"]
-    assert service.cancel(other.id, "too late") is None
+    assert service.cancel(other.id, "too late", Author()) is None
     assert service.queue.people(entry.id) == []
 
 
@@ -230,7 +231,7 @@ def test_a_restart_finds_every_request_as_it_was(make, restart, clock, state):
     if state == "held":
         hold(service, "p1", name="a case")
     if state == "cancelled":
-        service.cancel(entry.id, "no")
+        service.cancel(entry.id, "no", Author())
     if state == "done":
         clock.pass_(hours=1)
         service.look()

@@ -189,9 +189,24 @@ def add_caller(parser: Parser) -> None:
     parser.add_argument(
         "--reference", metavar="TEXT", default="", help="What you call this request, such as a ticket; for the ledger."
     )
-    parser.add_argument("--actor", metavar="TEXT", default="", help="Who asked for it; for the ledger.")
+    add_actor(parser, "Who asked for it, for the ledger")
     text = "Say both in the certificate, too."
     parser.add_argument("--in-certificate", action="store_true", help=text)
+
+
+def add_actor(parser: Parser, what: str) -> None:
+    """Who it is that does something."""
+    parser.add_argument("--actor", metavar="TEXT", default="", help=f"{what}; default: the user of this process.")
+
+
+def actor(args: Namespace) -> str:
+    """Return who does something: what --actor says, or the user that runs this process, or its number."""
+    import getpass
+
+    try:
+        return args.actor or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def add_receipts(parser: Parser) -> None:
@@ -215,10 +230,11 @@ def signing(args: Namespace) -> dict[str, Any]:
 
 
 def said(args: Namespace) -> "Said":
-    """What the caller has to say."""
+    """Return what the caller says. A certificate is handed out: it names the user of this process only if asked to."""
     if args.in_certificate and not (args.reference or args.actor):
         raise UsageError("--in-certificate says what --reference and --actor say: give one of them")
-    return {"reference": args.reference, "actor": args.actor, "in_certificate": args.in_certificate}
+    who = args.actor if args.in_certificate else actor(args)
+    return {"reference": args.reference, "actor": who, "in_certificate": args.in_certificate}
 
 
 def add_json(parser: Parser) -> None:

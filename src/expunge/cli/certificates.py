@@ -10,6 +10,8 @@ from . import proofs, terminal
 from .arguments import (
     Parser,
     UsageError,
+    actor,
+    add_actor,
     add_json,
     add_key,
     add_public_key,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    command(commands, key, _add_new, add_public_key, add_key, add_read_only, add_vault)
+    command(commands, key, _add_new, _add_actor, add_public_key, add_key, add_read_only, add_vault)
     command(commands, head, _add_head, add_key, add_vault)
     group(commands, "certificate", "Show and check certificates, offline.", _register_below)
 
@@ -41,6 +43,10 @@ def _register_below(commands: "Commands") -> None:
 def _add_new(added: Parser) -> None:
     text = "Let another key sign from now on: a new pair, or the one that --key or --sign-with names."
     added.add_argument("--new", action="store_true", help=text)
+
+
+def _add_actor(added: Parser) -> None:
+    add_actor(added, "Who asks for the new key, for the ledger")
 
 
 def _add_head(added: Parser) -> None:
@@ -59,7 +65,7 @@ def key(args: Namespace) -> None:
         raise UsageError("--new makes a key, and --read-only changes nothing: give one of them")
     vault = opened(args)
     if args.new:
-        vault.renew_key(public_key=args.public_key)
+        vault.renew_key(public_key=args.public_key, actor=actor(args))
     elif args.public_key is not None:
         raise UsageError("--public-key names the public half of a new key: it goes with --new")
     with answering("another key signs from now on") if args.new else nullcontext():

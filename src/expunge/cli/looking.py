@@ -1,6 +1,5 @@
 """``expunge predict``, ``status`` and the other commands that only look."""
 
-import os
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,8 @@ from . import terminal
 from .arguments import (
     Parser,
     UsageError,
+    actor,
+    add_actor,
     add_data,
     add_id_column,
     add_ids,
@@ -80,8 +81,7 @@ def _add_head(added: Parser) -> None:
 def _add_report(added: Parser) -> None:
     text = "Sign what was found, also if something is wrong, and write it to a new file."
     added.add_argument("--report", metavar="FILE", type=Path, help=text)
-    text = "Who verifies, for the report and the service's history; default: the user of this process."
-    added.add_argument("--actor", metavar="TEXT", default="", help=text)
+    add_actor(added, "Who verifies, for the report and the service's history")
 
 
 def _anchor(args: Namespace) -> "Anchor | None":
@@ -264,9 +264,9 @@ def verify(args: Namespace) -> None:
         if args.read_only:
             raise UsageError("--report signs what was found, and --read-only signs nothing: give one of them")
         reports.check_new(args.report)
-    with _recorded(args) as (actor, found), cluster(args) as client, terminal.progress(quiet=args.json) as told:
+    with _recorded(args) as (who, found), cluster(args) as client, terminal.progress(quiet=args.json) as told:
         verdict = opened(args).verify(
-            progress=told, head=anchor, client=client, report=args.report is not None, actor=actor
+            progress=told, head=anchor, client=client, report=args.report is not None, actor=who
         )
         found.append(verdict)
     if verdict.report is not None:
@@ -291,9 +291,9 @@ def _recorded(args: Namespace) -> "Iterator[tuple[str, list[Verdict]]]":
 
     from ..errors import ExpungeError, InvalidFile
 
-    actor, started, found, reason = args.actor or _user(), datetime.now(UTC), list["Verdict"](), ""
+    who, started, found, reason = actor(args), datetime.now(UTC), list["Verdict"](), ""
     try:
-        yield actor, found
+        yield who, found
     except InvalidFile as error:
         reason = str(error)
         raise
@@ -305,7 +305,7 @@ def _recorded(args: Namespace) -> "Iterator[tuple[str, list[Verdict]]]":
             from ..server.database import Database
             from ..server.verifications import Verification, store
 
-            outcome = Verification("command line", actor, started)
+            outcome = Verification("command line", who, started)
             if found:
                 outcome.end(found[0], datetime.now(UTC))
             else:
@@ -316,16 +316,6 @@ def _recorded(args: Namespace) -> "Iterator[tuple[str, list[Verdict]]]":
                 database.close()
             except (ExpungeError, OSError, sqlite3.Error) as error:
                 terminal.note(f"the outcome could not be written to the history of the service: {error}")
-
-
-def _user() -> str:
-    """The name of the user that runs this process, or its number."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def schema(args: Namespace) -> None:

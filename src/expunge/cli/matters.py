@@ -4,11 +4,10 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
-from getpass import getuser
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import Parser, UsageError, add_ids, add_vault, command, group, ids, opened
+from .arguments import Parser, UsageError, actor, add_actor, add_ids, add_vault, command, group, ids, opened
 from .receipts import similar_hint
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ def _add_review(added: Parser) -> None:
 
 
 def _add_actor(added: Parser) -> None:
-    text = "Who does it, for the matter's log; default: the user of this machine."
-    added.add_argument("--actor", metavar="TEXT", default=None, help=text)
+    add_actor(added, "Who does it, for the matter's log")
 
 
 def _add_released(added: Parser) -> None:
@@ -159,7 +157,7 @@ def _matters(args: Namespace) -> "Iterator[Matters]":
 def _author(args: Namespace) -> "Author":
     from ..server.matters import Author
 
-    return Author(getuser() if args.actor is None else args.actor)
+    return Author(actor(args))
 
 
 def _show_added(args: Namespace, added: "Added", wanted: list[str]) -> None:

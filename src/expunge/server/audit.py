@@ -2,7 +2,8 @@
 
 Two places know it. The ledger has every request that changed the vault, whether a service, the command line or Python
 asked for it, and every key. The service's database has jobs, matters, verifications, and the events that are recorded
-here: tokens, webhooks, aliases and logins. Nothing in the trail says whose rows a request was about.
+here: tokens, webhooks, aliases, logins, and who cancelled or extended a job. Nothing in the trail says whose rows a
+request was about.
 """
 
 import csv
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..vault import Vault
-from .clocks import Clock, as_text, utc_now
+from .clocks import Clock, as_text, as_time, due, utc_now
 from .database import Database
 
 COMMAND_LINE = "command line"  # the actor of what somebody with access to the files did
@@ -56,7 +57,7 @@ class AuditTrail:
         self._database, self._clock = database, clock
 
     def record(self, action: str, *, actor: str, subject: str = "", **details: Any) -> None:
-        """Write an event down; within a transaction it is part of that."""
+        """Write an event down; within a transaction it is part of that. A detail ``reference`` is the entry's own."""
         with self._database.writing() as database:
             database.execute(
                 "INSERT INTO audit (time, action, actor, subject, details) VALUES (?, ?, ?, ?, ?)",
@@ -67,14 +68,15 @@ class AuditTrail:
         """Yield the recorded events, the oldest first."""
         for row in self._rows("SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT 1000"):
             details = json.loads(row["details"])
-            yield AuditEntry(row["time"], row["action"], row["actor"], row["subject"], details=details)
+            reference = details.pop("reference", "")
+            yield AuditEntry(row["time"], row["action"], row["actor"], row["subject"], reference, details)
 
     def received_jobs(self) -> Iterator[AuditEntry]:
         """Yield when each job came, the oldest first."""
         return (_job_entry(row, "received") for row in self._rows(_JOBS))
 
     def ended_jobs(self) -> Iterator[AuditEntry]:
-        """Yield how each job ended, in the order of their ends."""
+        """Yield how each job ended, in the order of their ends; somebody cancelled the others, which is an event."""
         ended, number = "", 0
         while rows := self._database.all(_ENDED, ended, number):
             yield from (_job_entry(row, "ended") for row in rows)
@@ -100,7 +102,10 @@ class AuditTrail:
 
 
 _JOBS = "SELECT * FROM requests WHERE number > ? ORDER BY number LIMIT 1000"
-_ENDED = "SELECT * FROM requests WHERE ended IS NOT NULL AND (ended, number) > (?, ?) ORDER BY ended, number LIMIT 1000"
+_ENDED = (
+    "SELECT * FROM requests WHERE ended IS NOT NULL AND state != 'cancelled' AND (ended, number) > (?, ?)"
+    " ORDER BY ended, number LIMIT 1000"
+)
 _MATTERS = (
     "SELECT log.*, matters.name FROM matter_log AS log JOIN matters ON matters.id = log.matter"
     " WHERE log.number > ? ORDER BY log.number LIMIT 1000"
@@ -109,7 +114,8 @@ _OUTCOME = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request",
 
 
 def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:
-    details = {name: row[name] for name in ("kind", "protocol", "regulation", "due")}
+    details = {name: row[name] for name in ("kind", "protocol", "regulation")}
+    details["due"] = as_text(due(as_time(row["since"]), row["regulation"]))  # as it was before anybody extended it
     if when == "ended":
         outcome = json.loads(row["outcome"])
         details = {"reason": row["reason"]} | {name: outcome[name] for name in _OUTCOME if name in outcome}
@@ -141,6 +147,7 @@ def _requests(vault: Vault) -> Iterator[AuditEntry]:
             details["jobs"] = jobs
         if reasons := [caller.despite_hold for caller in request.callers if caller.despite_hold]:
             details["despite_hold"] = reasons[0]  # of an erasure, which has one caller then
+        details |= request.facts
         yield AuditEntry(
             request.time, f"vault.{request.kind}", request.actor, str(request.number), request.reference, details
         )
@@ -148,7 +155,7 @@ def _requests(vault: Vault) -> Iterator[AuditEntry]:
 
 def _keys(vault: Vault) -> Iterator[AuditEntry]:
     for change in vault.key_log():
-        yield AuditEntry(change.time, "key.introduced", subject=change.key, details={"endorsed": change.endorsed})
+        yield AuditEntry(change.time, "key.introduced", change.actor, change.key, details={"endorsed": change.endorsed})
 
 
 def _time(entry: AuditEntry) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from ..errors import (
     CapacityExceeded,
@@ -28,13 +29,13 @@ from ..errors import (
 from ..vault import Erasure, PersonalReceipt, Receipt, Vault
 from .aliases import Aliases
 from .audit import AuditTrail
-from .clocks import Clock, ClockCheck, utc_now
+from .clocks import Clock, ClockCheck, as_text, utc_now
 from .combining import Combiner
 from .database import Database
 from .deliveries import Deliveries
 from .hooks import Hooks
 from .logs import log, log_error
-from .matters import Matters, Policy, begin_hold, describe_hold, end_hold
+from .matters import Author, Matters, Policy, begin_hold, describe_hold, end_hold
 from .options import Options
 from .outcomes import erasure_outcome, erasure_state, outcome_of, why
 from .queue import ERASURE, Job, NewJob, Queue
@@ -259,16 +260,33 @@ class Service:
                 carried[job.id] = Carried(certificate, by_hash if few else None)
         return carried
 
-    def cancel(self, id_: str, reason: str) -> Job | None:
+    def cancel(self, id_: str, reason: str, author: Author) -> Job | None:
         """Cancel a request that waits; None if it is too late."""
         with self._working, self.database.writing():
             if self.queue.get(id_).state not in ("waiting", "held"):
                 return None
             entry = self.queue.move(id_, "cancelled", reason)
+            self._record("job.cancelled", entry, author, reason=reason)
             self.tell("cancelled", entry)
         self._dirty = True
         self._wake.set()
         return entry
+
+    def extend(self, id_: str, reason: str, author: Author) -> Job | None:
+        """Give a request the longer time that its regulation allows; None if it or its time is over, or extended."""
+        with self.database.writing():
+            entry = self.queue.get(id_)
+            if not entry.open or entry.extension or entry.due < self.clock():
+                return None
+            entry = self.queue.extend(id_, reason)
+            self._record("job.extended", entry, author, reason=reason, due=as_text(entry.due))
+        return entry
+
+    def _record(self, action: str, job: Job, author: Author, **details: Any) -> None:
+        """Record what somebody did to a job, who need not be the one who asked for it."""
+        self.audit.record(
+            action, actor=author.name, subject=job.id, reference=job.reference, token=author.token, **details
+        )
 
     def receipts(self, ids: Sequence[str | int], *, strangers: bool = True) -> list[PersonalReceipt | None]:
         """The receipt of each of these people, in their order: that they were erased, or that nothing is known.

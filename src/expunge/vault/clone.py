@@ -69,7 +69,7 @@ def _build(source: Writer, staged: Places, identity: VaultIdentity, callers: Seq
     with clone.locked(wait):
         with clone.preparing():
             plan = Cloned.plan(clone.site, source.now, planned)
-            introduction = clone.notary.introduction()
+            introduction = clone.notary.introduction(actor=callers[0].actor)
         clone.perform(plan, callers, introduction)
 
 

@@ -201,7 +201,7 @@ class Vault:
                     introduction = None
                     if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
                         founding.makes(*keys.files)
-                        introduction = writer.notary.introduction(signing)
+                        introduction = writer.notary.introduction(signing, actor=caller.actor)
                 vault.receipt = vault._done(plan, [caller], started, introduction)
         return vault
 
@@ -334,12 +334,6 @@ class Vault:
                 unlocked(self._writer, self._wait, tidy=True) as check_unchanged,
             ):
                 yield self._writer, check_unchanged
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Hold the lock for a while: nobody's request is carried out meanwhile, and everybody can read."""
-        with self._writing():
-            yield
 
     # Requests
 
@@ -798,7 +792,12 @@ class Vault:
     def key_log(self) -> list[KeyChange]:
         """Return when each key was introduced, the oldest first."""
         return [
-            KeyChange(str(record.body["time"]), thumbprint(str(record.body["x"])), bool(record.body["endorsed"]))
+            KeyChange(
+                str(record.body["time"]),
+                thumbprint(str(record.body["x"])),
+                bool(record.body["endorsed"]),
+                str(record.body.get("actor", "")),
+            )
             for record in reversed(self._index.introductions())
         ]
 
@@ -830,7 +829,7 @@ class Vault:
             return None
         return self.certificate_path(request.number)
 
-    def renew_key(self, *, public_key: str | Path | None = None) -> str:
+    def renew_key(self, *, public_key: str | Path | None = None, actor: str = "") -> str:
         """Let another key sign from now on, and return its thumbprint. Older certificates fit the older key.
 
         A new pair is made, unless this vault was opened with a key that it does not know yet, which is then taken. The
@@ -840,13 +839,16 @@ class Vault:
         ----------
         public_key : path, optional
             The public half (PEM) of the key that ``sign_with`` holds now.
+        actor : str
+            Who asks for it: one line of text, for the ledger.
         """
         given, changed = self._keys.held(public_key), False
+        one_line("actor", actor)
         try:
             with self._writing() as writer:
                 known = writer.notary.known
                 try:
-                    writer.notary.adopt(given)
+                    writer.notary.adopt(given, actor=actor)
                 finally:
                     changed = writer.notary.known != known
                 writer.forget()

@@ -10,6 +10,8 @@ from fastapi.responses import StreamingResponse
 
 from ..access import service_of
 from ..audit import read_trail, write_csv, write_json
+from ..matters import Author
+from ..outcomes import was_repeated
 from ..problems import Problem
 from ..queue import CARRIED_OUT, OPEN, STATES, Filter, Job
 from ..service import Service
@@ -110,6 +112,7 @@ def one_request(
         entry=entry,
         steps=steps(service, entry, certificate is not None),
         certificate=certificate,
+        repeated=was_repeated(entry.outcome),
         matters=service.matters.holding(entry.id),
         batched=service.options.batch_every is not None or service.options.batch_size is not None,
     )
@@ -118,8 +121,9 @@ def one_request(
 @router.post("/requests/{id}/cancel")
 def cancel(request: Request, id: str, posted: Annotated[Posted, posts("erase")]) -> Response:  # noqa: A002
     """Cancel a request that is not carried out yet."""
-    name = posted.visitor.name
-    if service_of(request).cancel(id, f"cancelled by {name}" if name else "cancelled") is None:
+    author = Author(posted.visitor.name, posted.visitor.key)
+    reason = f"cancelled by {author.name}" if author.name else "cancelled"
+    if service_of(request).cancel(id, reason, author) is None:
         raise Problem(409, "too-late", "The request is carried out, or cancelled, already.")
     return to(f"/requests/{id}")
 
@@ -127,11 +131,9 @@ def cancel(request: Request, id: str, posted: Annotated[Posted, posts("erase")])
 @router.post("/requests/{id}/extend")
 def extend(request: Request, id: str, posted: Annotated[Posted, posts("erase")]) -> Response:  # noqa: A002
     """Give a request the longer time that its regulation allows, and say why."""
-    service, reason = service_of(request), line(posted.get("reason"), "the reason", empty=False)
-    entry = service.queue.get(id)
-    if not entry.open or entry.extension:
-        raise Problem(409, "too-late", "The request is over, or its time was extended already.")
-    service.queue.extend(id, reason)
+    reason = line(posted.get("reason"), "the reason", empty=False)
+    if service_of(request).extend(id, reason, Author(posted.visitor.name, posted.visitor.key)) is None:
+        raise Problem(409, "too-late", "The request or its time is over, or was extended already.")
     return to(f"/requests/{id}")
 
 

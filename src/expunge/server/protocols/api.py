@@ -20,6 +20,7 @@ from ..audit import read_trail, write_csv, write_json
 from ..bodies import media_type, parsed, uploaded
 from ..clocks import Regulation
 from ..idempotency import Answered, idempotent
+from ..matters import Author
 from ..problems import Problem
 from ..queue import ERASURE, STATES, Filter, Job, Kind, NewJob, Way
 from ..service import MOST_RECEIPTS, ErasureResult, Service
@@ -257,7 +258,7 @@ def one_request(request: Request, id: str, who: Annotated[Who, Follow]) -> dict[
 async def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[str, Any]:  # noqa: A002
     """Cancel a request that is not carried out yet."""
     reason = f"cancelled by {who.name}" if who.name else "cancelled"
-    entry = await run_in_writers(service_of(request).cancel, id, reason)
+    entry = await run_in_writers(service_of(request).cancel, id, reason, Author(who.name, who.key))
     if entry is None:
         raise Problem(409, "too-late", "the request is carried out, or cancelled, already")
     return request_view(entry)
@@ -267,15 +268,10 @@ async def cancel(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[
 async def extend(request: Request, id: str, who: Annotated[Who, Erase]) -> dict[str, Any]:  # noqa: A002
     """Give a request the longer time that its regulation allows, and say why."""
     body = await read_body(request, Reason)
-    return await run_in_writers(_extend, service_of(request), id, body.reason)
-
-
-def _extend(service: Service, id_: str, reason: str) -> dict[str, Any]:
-    with service.database.writing():
-        entry = service.queue.get(id_)
-        if not entry.open or entry.extension or entry.due < service.clock():
-            raise Problem(409, "too-late", "the request or its time is over, or was extended already")
-        return request_view(service.queue.extend(id_, reason))
+    entry = await run_in_writers(service_of(request).extend, id, body.reason, Author(who.name, who.key))
+    if entry is None:
+        raise Problem(409, "too-late", "the request or its time is over, or was extended already")
+    return request_view(entry)
 
 
 @router.get("/requests/{id}/certificate")

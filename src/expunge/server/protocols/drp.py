@@ -15,6 +15,7 @@ from ..access import service_of
 from ..addresses import checked
 from ..agents import Agent, Agents, Refusal, read_directory
 from ..clocks import Regulation
+from ..matters import Author
 from ..problems import problem_of
 from ..queue import ERASURE, Job, Kind, NewJob, Way
 from ..service import Event, Service
@@ -114,7 +115,7 @@ async def revoke(request: Request, request_id: str) -> Response:
         _agents(request).revocation(agent, raw)
         entry = _own(request, agent, request_id)
         if (entry.state, entry.reason) != ("cancelled", REVOKED):  # to say it twice is no error
-            cancelled = service_of(request).cancel(entry.id, REVOKED)
+            cancelled = service_of(request).cancel(entry.id, REVOKED, Author(agent.name, agent.id))
             if cancelled is None:
                 raise Refusal(409, "the request is over already: it cannot be revoked")
             entry = cancelled

@@ -47,14 +47,16 @@ def public_pem(x: str) -> bytes:
     return f"-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n".encode()
 
 
-def key_record(vault: str, after: Position, time: str, key: "Signer", previous: str, before: "Signer | None") -> Record:
-    """The record that a key signs from now on, with the word of the key before, if that is there."""
+def key_record(
+    vault: str, after: Position, time: str, key: "Signer", previous: str, before: "Signer | None", actor: str
+) -> Record:
+    """The record that a key signs from now on, with the word of the key before, if that is there, and who asked."""
     payload = key_payload(vault, after, time, key.public.x, previous)
     said = {"statement": key.sign(payload, KEY_TYPE), "endorsed": ""}
     if before is not None:
         with suppress(SigningFailed):  # a program may hold the new key already, and not the one before
             said["endorsed"] = before.sign(payload, KEY_TYPE)
-    return compose(after, {"kind": KEY, "x": key.public.x, "time": time, "previous": previous, **said})
+    return compose(after, {"kind": KEY, "x": key.public.x, "time": time, "previous": previous, "actor": actor, **said})
 
 
 def key_payload(vault: str, after: Position, time: str, x: str, previous: str) -> str:

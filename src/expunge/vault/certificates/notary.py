@@ -50,8 +50,8 @@ class Notary:
             raise SigningFailed(f"there is nothing to sign with: {self._keys.problem}")
         return signer
 
-    def introduction(self, given: "Signer | None" = None) -> Record | None:
-        """The record of another key: the one given, one that lies in its place, or a new one.
+    def introduction(self, given: "Signer | None" = None, *, actor: str) -> Record | None:
+        """The record of another key: the one given, one that lies in its place, or a new one, and who asked for it.
 
         It is for the end of the ledger as it is now; None if the key signs for this vault already.
         """
@@ -62,14 +62,14 @@ class Notary:
         if key.public.x in self.known:
             return None
         previous = thumbprint(self.known[0]) if self.known else ""
-        return key_record(self._vault, self._ledger.tip, now(), key, previous, before)
+        return key_record(self._vault, self._ledger.tip, now(), key, previous, before, actor)
 
-    def adopt(self, given: "Signer | None" = None) -> None:
+    def adopt(self, given: "Signer | None" = None, *, actor: str) -> None:
         """Let another key sign from now on.
 
         If this fails and the key is among the known ones all the same, the next command goes on with it.
         """
-        record = self.introduction(given)
+        record = self.introduction(given, actor=actor)
         if record is not None:
             try:
                 self._ledger.append(record)

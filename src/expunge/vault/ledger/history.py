@@ -1,9 +1,12 @@
 """History: the requests of a vault, as its ledger tells them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from .records import DONE, SIGNATURE, Record, of_kind
+
+_FACTS = {"train": ("compared", "accepted"), "clone": ("clone",), "cloned": ("source", "source_request")}
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class LoggedRequest:
         The certificate, a compact JWS.
     callers : tuple of LoggedCaller
         Who asked, and what they call it: several where a service carried their requests out together.
+    facts : dict
+        What the record of a training or clone says beyond that, by name: ``compared`` (errors beside those of the model
+        that was replaced) and ``accepted`` (what would have been refused otherwise); ``clone`` (the name of the new
+        vault); ``source`` and ``source_request`` (what the vault is a clone of).
     """
 
     number: int
@@ -60,6 +67,7 @@ class LoggedRequest:
     state: str
     certificate: str | None
     callers: tuple[LoggedCaller, ...]
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def reference(self) -> str:
@@ -84,11 +92,14 @@ class KeyChange:
         Its thumbprint (RFC 7638).
     endorsed : bool
         Whether the key before signed that this one follows it.
+    actor : str
+        Who asked for it, or empty if nobody said.
     """
 
     time: str
     key: str
     endorsed: bool
+    actor: str
 
 
 def history(records: Sequence[Record]) -> list[LoggedRequest]:
@@ -120,4 +131,5 @@ def logged_request(asked: Record, signature: Record | None, state: str) -> Logge
         state=state,
         certificate=None if signature is None else str(signature.body["certificate"]),
         callers=tuple(LoggedCaller(**caller) for caller in body["callers"]),
+        facts={name: body[name] for name in _FACTS.get(asked.kind, ()) if body.get(name)},
     )

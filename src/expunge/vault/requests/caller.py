@@ -45,11 +45,8 @@ class Caller:
         return words | {"despite_hold": self.despite_hold}
 
     def note_unsaved(self) -> tuple[str, ...]:
-        """Return a note for a caller whose words were not saved, if there were any."""
-        if not (self.reference or self.actor):
-            return ()
-        what = "reference" if self.reference else "actor"
-        return (f"the {what} was not saved, because no new request was needed",)
+        """Return a note for a caller whose reference was not saved, if there was one."""
+        return ("the reference was not saved, because no new request was needed",) if self.reference else ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ....errors import ExpungeError, InvalidSetting
 from ...access import Who
 from ...clocks import as_text
 from ...logs import log_error
+from ...matters import Author
 from ...problems import Problem
 from ...queue import ERASURE, Job, NewJob, Way
 from ...service import Event, Service
@@ -105,7 +106,7 @@ class Processor:
         entry = self.get(id_, who)
         if entry.state == "cancelled":
             return entry
-        cancelled = self.service.cancel(entry.id, "cancelled by the controller")
+        cancelled = self.service.cancel(entry.id, "cancelled by the controller", Author(who.name, who.key))
         if cancelled is None:
             raise refusal("too-late", "only a request that is pending can be cancelled")
         return cancelled
