@@ -1,12 +1,14 @@
 """Pages as people need them: certificates in plain words, searches, errors and what a button will do."""
 
+from datetime import timedelta
+
 import pytest
 
 from expunge.server.app import create_app
 from expunge.server.pages import words
 
 from support.client import LocalClient
-from support.pages import Person
+from support.pages import Page, Person
 
 ERASE = "/api/v1/erasures"
 HTML = {"Accept": "text/html"}
@@ -33,7 +35,10 @@ def test_a_certificate_says_in_plain_words_who_did_what_and_whether_in_time(serv
 
 def test_a_certificate_is_downloaded_beside_being_copied(served, vault):
     job, text = certificate(served)
-    assert f'href="/requests/{job["id"]}/certificate.jws"' in text
+    for page in (text, served.get(f"/requests/{job['id']}", headers=HTML).text):
+        beside = page.split("data-copy>")[1].split("</pre>")[1].split("</p>")[0]  # where the button to copy is put
+        assert f'href="/requests/{job["id"]}/certificate.jws"' in beside
+        assert page.count("certificate.jws") == 1
     answer = served.get(f"/requests/{job['id']}/certificate.jws")
     assert answer.headers["content-disposition"] == 'attachment; filename="certificate-000002.jws"'
     assert answer.text.strip() == vault.certificate(2)
@@ -43,6 +48,53 @@ def test_the_code_on_a_certificate_leads_to_the_page_that_checks_receipts(served
     _, text = certificate(served)
     assert "https://privacy.acme.example/receipt" in text
     assert text.count("<svg") == 1
+
+
+def test_without_a_public_address_there_is_no_code_that_leads_to_this_machine(client):
+    _, text = certificate(client)
+    assert "<svg" not in text
+    assert "localhost" not in text
+    assert 'href="/receipt"' in text
+
+
+def test_who_asks_again_after_an_erasure_reads_when_it_was(served, clock):
+    certificate(served, reference="DSR-17")
+    clock.pass_(days=40)
+    job, text = certificate(served, reference="DSR-18", ids=["p1"])
+    shown = Page(text).text
+    assert "1 person was erased earlier, by request 2 on" in shown
+    assert "Request received" not in shown
+    assert "deadline" not in shown
+    assert "certificate of request 2 of the vault" in Page(served.get(f"/requests/{job['id']}", headers=HTML).text).text
+
+
+def test_a_certificate_counts_the_people_of_its_own_request(make, clock):
+    service = make(batch_size=2)
+    with LocalClient(create_app(service)) as client:
+        client.post(ERASE, json={"ids": ["p9"]})
+        client.post(ERASE, json={"ids": ["p8"]})
+        service.look()
+        jobs = [client.post(ERASE, json={"ids": ids}).json()["id"] for ids in (["p1", "p2", "p9"], ["p3"])]
+        service.look()
+        first, second = (Page(client.get(f"/requests/{id_}/certificate.html").text).text for id_ in jobs)
+    assert "erased the rows of 2 people (2 rows)" in first
+    assert "1 person of the same request was erased earlier, by request 2 on" in first
+    assert "erased the rows of 1 person (1 row)" in second
+    assert "within" in second
+
+
+def test_a_request_that_is_late_is_extended_neither_by_the_page_nor_by_the_api(make, clock):
+    service = make(window=timedelta(days=90))
+    with LocalClient(create_app(service)) as client:
+        person = Person(client)
+        job = client.post(ERASE, json={"ids": ["p1"]}).json()
+        form = person.get(f"/requests/{job['id']}").form(f"/requests/{job['id']}/extend")
+        clock.pass_(days=40)
+        assert person.send(form, reason="many requests").status_code == 409
+        answer = client.post(f"/api/v1/requests/{job['id']}/extension", json={"reason": "many requests"})
+        assert answer.status_code == 409
+        assert "Extend the deadline" not in client.get(f"/requests/{job['id']}", headers=HTML).text
+        assert client.get(f"/api/v1/requests/{job['id']}").json()["extension"] == ""
 
 
 def test_a_certificate_that_came_late_says_so(make, clock):

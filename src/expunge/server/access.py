@@ -13,7 +13,7 @@ from .problems import Problem
 from .service import Service
 from .tokens import Scope, Token
 
-_LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1"}
+LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1"}
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
@@ -57,7 +57,7 @@ def identified(request: Request, credentials: HTTPAuthorizationCredentials | Non
     service = service_of(request)
     text = None if credentials is None else credentials.credentials
     if text is None and not service.tokens.any():
-        if (request.url.hostname or "") not in _LOCAL_HOSTS:  # a page elsewhere that has a name lead here
+        if (request.url.hostname or "") not in LOCAL_HOSTS:  # a page elsewhere that has a name lead here
             raise Problem(403, "not-allowed", "without a token only this machine may ask, by the name localhost")
         if any(name in request.headers for name in _FORWARDED):
             raise Problem(403, "not-allowed", "this came through a proxy: make a token first (expunge token new)")

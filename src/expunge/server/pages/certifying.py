@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import segno
 from fastapi import APIRouter, Request, Response
@@ -9,8 +10,9 @@ from markupsafe import Markup
 
 from ...errors import InvalidCertificate
 from ...vault.certificates.jws import PublicKey, checked, header, unchecked
-from ..access import service_of
+from ..access import LOCAL_HOSTS, service_of
 from ..clocks import as_text
+from ..outcomes import was_repeated
 from ..problems import Problem
 from ..queue import ERASURE, Job
 from ..service import Service
@@ -19,6 +21,7 @@ from .visiting import Visitor, looks
 
 router = APIRouter(route_class=PageRoute)
 
+_MOST_EARLIER = 10  # earlier requests that a page names
 _PROOFS = {
     "commitment": "Commitment to the new state",
     "previous": "Record of the request",
@@ -37,7 +40,13 @@ def certificate(
     service = service_of(request)
     job, text = _certificate(service, id)
     said = _said(text, [PublicKey.of(one["x"]) for one in service.vault.jwks()])
+    outcome, repeated = job.outcome, job.kind == ERASURE and was_repeated(job.outcome)
+    people, rows = said["said"]["people"], said["said"]["rows"]
+    if job.kind == ERASURE:  # the certificate covers everybody whose requests were carried out together
+        people, rows = outcome["erased_earlier"] if repeated else outcome["erased"], outcome["rows"]
+    in_time = job.ended <= job.due if job.kind == ERASURE and job.ended is not None and not repeated else None
     address = f"{service.options.address}/receipt"
+    reachable = urlsplit(address).hostname not in LOCAL_HOSTS
     return page(
         request,
         "certificate.html",
@@ -45,10 +54,14 @@ def certificate(
         entry=job,
         text=text,
         file_name=_file_name(said["said"]),
-        in_time=job.ended <= job.due if job.kind == ERASURE and job.ended is not None else None,
+        in_time=in_time,
+        people=people,
+        rows=rows,
+        repeated=repeated,
+        earlier=_earlier(service, job),
         organisation=service.options.organisation,
-        check_url=address,
-        qr=_qr_code(address),
+        check_url=address if reachable else None,
+        qr=_qr_code(address) if reachable else None,
         **said,
     )
 
@@ -71,6 +84,12 @@ def _certificate(service: Service, id_: str) -> tuple[Job, str]:
     if text is None:
         raise Problem(404, "not-certified", "The request has no certificate, or none yet.")
     return job, text
+
+
+def _earlier(service: Service, job: Job) -> list[tuple[int, str]]:
+    """Return the requests that had erased people of a job before it, the newest first, and when each was."""
+    numbers = reversed(job.outcome.get("earlier", [])[-_MOST_EARLIER:])
+    return [(number, service.vault.requests[number - 1].time) for number in numbers]
 
 
 def _file_name(said: dict[str, Any]) -> str:

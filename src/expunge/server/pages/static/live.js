@@ -83,9 +83,9 @@ const decorate = (root) => {
       await navigator.clipboard.writeText(text.textContent)
       button.textContent = 'Copied'
     })
-    const row = document.createElement('p')
-    row.append(button)
-    text.after(row)
+    let row = text.nextElementSibling
+    if (!row?.matches('.copy')) text.after(row = document.createElement('p'))
+    row.prepend(button, ' ')
   }
 }
 decorate(document)
