@@ -273,7 +273,7 @@ def test_an_extension_is_given_once_in_time_and_with_a_reason(make, clock):
 # Who may
 
 OPEN = {
-    "/healthz", "/readyz", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/ping", "/health", "/version",
+    "/healthz", "/readyz", "/.well-known/jwks.json", "/openapi.json", "/ping", "/health", "/version",
     "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/{name}/ready",
 }  # fmt: skip
 PUBLIC = ("/discovery", "/certificate.pem")  # that OpenDSR wants anybody to see

@@ -9,9 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from expunge.server.app import create_app
 from expunge.server.clocks import ClockCheck
 from expunge.server.queue import ERASURE, NewJob
 
+from support.client import LocalClient
 from support.matters import hold
 from support.processes import Served, small_vault, until
 
@@ -21,6 +23,19 @@ INSIDE, OUTSIDE = [0.5, 0.5], [0.5, 1e6]
 def gauge(client, name):
     (line,) = [one for one in client.get("/metrics").text.splitlines() if one.startswith(f"{name} ")]
     return float(line.split(" ")[1])
+
+
+def test_metrics_need_the_scope_read_once_there_is_a_token(make):
+    service = make()
+    with LocalClient(create_app(service)) as client:
+        assert client.get("/metrics").status_code == 200
+        tokens = {scope: service.tokens.new("a", [scope], None)[1] for scope in ("read", "rows", "admin")}
+        asked = {scope: {"Authorization": f"Bearer {text}"} for scope, text in tokens.items()}
+        found = {scope: client.get("/metrics", headers=headers).status_code for scope, headers in asked.items()}
+        assert found == {"read": 200, "rows": 403, "admin": 200}
+        assert client.get("/metrics").status_code == 401
+    with LocalClient(create_app(make(open_metrics=True))) as client:
+        assert client.get("/metrics").status_code == 200
 
 
 # Gauges

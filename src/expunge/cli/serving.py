@@ -69,6 +69,9 @@ def _add_serving(added: Parser) -> None:
     added.add_argument(
         "--readers", metavar="N", type=whole(0), default=0, help="More processes that only predict (default: none)."
     )
+    added.add_argument(
+        "--open-metrics", action="store_true", help="Answer /metrics without a token: whoever reads it sees counts."
+    )
     added.add_argument("--tls-cert", metavar="FILE", type=Path, help="A certificate (PEM), to speak TLS.")
     added.add_argument("--tls-key", metavar="FILE", type=Path, help="Its private key (PEM).")
     added.add_argument(
@@ -105,6 +108,7 @@ def serve(args: Namespace) -> None:
         drp_directory=args.drp_directory,
         business_id=args.business_id,
         verify_every=args.verify_every,
+        open_metrics=args.open_metrics,
         **args.batch,
     )
     drain = args.drain.total_seconds()

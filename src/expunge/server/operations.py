@@ -2,13 +2,14 @@
 
 import math
 import shutil
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from .access import service_of
+from .access import admitted, bearer, service_of
 from .problems import Problem
 from .service import Event, Service
 
@@ -135,8 +136,14 @@ for path, answer in (("/healthz", healthz), ("/readyz", readyz)):  # some who wa
 
 
 @router.get("/metrics")
-def metrics(request: Request) -> Response:
-    """Counts and times, for Prometheus."""
+def metrics(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Response:
+    """Return counts and times, for Prometheus. Once there is a token this needs one with the scope `read`.
+
+    The counts of rows and people change with every request: whoever can send rows could test ids with them.
+    """
+    service = service_of(request)
+    if service.tokens.any() and not service.options.open_metrics:
+        admitted(request, credentials, "read")
     found: Metrics = request.app.state.metrics
     return Response(found.text(), media_type=CONTENT_TYPE_LATEST)
 

@@ -23,6 +23,7 @@ class Options:
     drp_directory: Path | None = None  # the agents of the Data Rights Protocol
     business_id: str = ""  # what they call us
     verify_every: timedelta | None = None  # how often the vault is verified; None is never
+    open_metrics: bool = False  # whether /metrics needs no token
     most_ids: int = 100_000  # per request
     most_rows: int = 1_000_000
 
