@@ -163,6 +163,15 @@ def test_an_erasure_past_the_service_takes_the_aliases_along(service, vault, mak
     assert sealed.hash not in kept
 
 
+def test_a_vault_deletes_the_aliases_of_those_it_erases_before_it_answers(service, vault, tmp_path):
+    sealed = service.aliases.find("p1@example.com")
+    service.stop()  # and no service ever runs again
+    Vault.open(vault.places.vault).unlearn(["p1"])
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*queue*") if path.is_file())
+    assert sealed.text not in kept
+    assert sealed.hash not in kept
+
+
 def test_an_erased_person_gets_no_alias(service, vault, tmp_path, capsys):
     vault.unlearn(["p1"])
     path = tmp_path / "people.csv"

@@ -367,3 +367,13 @@ def test_the_end_of_a_service_does_not_rebuild_a_history_of_years(make):
     service.stop()
     assert any(statement.startswith("DELETE FROM people") for statement in asked)
     assert "VACUUM" not in asked
+
+
+def test_receipts_of_anybody_take_the_lock_of_the_vault_once(service, vault, monkeypatch):
+    vault.unlearn(["p1"])
+    taken, locked = [], vault._writer.locked
+    monkeypatch.setattr(vault._writer, "locked", lambda wait: taken.append(wait) or locked(wait))
+    erased, present, unknown = service.receipts(["p1", "p2", "nobody"])
+    assert [found is None for found in (erased, present, unknown)] == [False, True, False]
+    assert service.receipts(["p1", "nobody"], strangers=False)[1] is None
+    assert len(taken) == 2

@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +180,6 @@ def unlearn(args: Namespace) -> None:
             client=client,
             **spoken,
         )
-    _forget_aliases(vault, wanted)
     handed.hand(lambda: _receipts_of(vault, wanted, receipt))
     if unknown:
         receipt = replace(receipt, skipped=receipt.skipped + len(unknown))
@@ -198,30 +196,6 @@ def _receipts_of(vault: "Vault", wanted: Sequence[str], receipt: "Receipt") -> "
     if any(made[person] is None for person in known):
         return vault.personal_receipts(known)
     return {person: found for person, found in made.items() if found is not None}
-
-
-def _forget_aliases(vault: "Vault", erased: Sequence[str]) -> None:
-    """Remove the e-mail addresses of erased people from the queue of a service in front of the vault.
-
-    The people are erased by now: a queue that cannot be opened must not make that look like a refusal.
-    """
-    import sqlite3
-
-    from ..errors import ExpungeError
-    from ..server.database import Database, queue_path
-
-    path = queue_path(vault.places.vault)
-    if not path.exists():
-        return
-    from ..server.aliases import Aliases
-
-    try:
-        with closing(Database(path)) as database:
-            aliases = Aliases(vault, database)
-            if aliases.any() and aliases.forget(vault.seal(list(erased))):
-                database.wipe()
-    except (sqlite3.Error, OSError, ExpungeError):
-        terminal.note("their e-mail addresses could not be removed now: the service removes them when it runs")
 
 
 def _stated(vault: "Vault", unknown: Sequence[str], spoken: "Said", handed: Handed, args: Namespace) -> None:

@@ -1,21 +1,24 @@
 """Aliases: e-mail addresses of people whose ids a vault knows, for systems that know people by nothing else.
 
-An address is kept as a keyed hash and the id is sealed. Aliases go with the person: the service deletes them with its
-own erasures, and compares the table with the vault (`Aliases.sweep`) when it starts, every second in which the vault
-has changed, and before it looks an address up, because the command line and Python erase as well.
+An address is kept as a keyed hash and the id is sealed. Aliases go with the person: a vault deletes them with every
+erasure (`forget_erased`). An erasure that a crash cut off may be finished without that, so the service compares the
+table with the vault (`Aliases.sweep`) when it starts, every second in which the vault has changed, and before it looks
+an address up.
 """
 
 import hmac
+import sqlite3
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from ..errors import InvalidFile, InvalidInput
+from ..errors import ExpungeError, InvalidFile, InvalidInput
 from ..vault import Vault
 from ..vault.sealing import Sealed
-from .database import Database
+from .database import Database, queue_path
 
 _LONGEST = 320  # characters of an address
 _PIECE = 10_000  # people who are looked up at once
@@ -56,14 +59,18 @@ class Aliases:
         ids = [id_ for _, id_ in pairs]
         marks, people = self._marks(filter(None, emails)), self._vault.seal(ids)
         moved = erased = 0
+        newest, holdings = self._vault.newest, self._vault.holds(ids)  # whoever holds the vault's lock may write here
         with self._database.writing() as database:
-            for mark, person, holding in zip(marks, people, self._vault.holds(ids), strict=True):
+            for mark, person, holding in zip(marks, people, holdings, strict=True):
                 if holding.state == "erased":
                     erased += 1
                     continue
                 before = database.one("SELECT hash FROM aliases WHERE alias = ?", mark)
                 moved += before is not None and before["hash"] != person.hash
                 database.execute("INSERT OR REPLACE INTO aliases VALUES (?, ?, ?)", mark, person.hash, person.text)
+        if self._vault.newest != newest:  # somebody may have been erased before their alias was written
+            self._swept = None
+            self.sweep()
         return Added(moved, erased)
 
     def find(self, email: str) -> Sealed | None:
@@ -118,3 +125,30 @@ class Aliases:
 
     def _marks(self, emails: Iterable[str]) -> list[bytes]:
         return [hmac.digest(self._key, email.encode(), "sha256") for email in emails]
+
+
+_PATIENCE = 5000  # milliseconds to wait for another who writes to the database
+_LATER = "their e-mail addresses could not be removed now: the service removes them when it runs"
+
+
+def forget_erased(vault: Path, hashes: Sequence[bytes], *, wipe: bool) -> str:
+    """Remove the aliases of people whom a vault has just erased; return a note if that could not be done.
+
+    The people are erased by now: a queue that cannot be written must not make that look like a refusal. With ``wipe``
+    the bytes are removed from the file as well; a service does that itself, when nobody waits for it.
+    """
+    try:
+        with closing(Database(queue_path(vault))) as database:
+            if database.one("SELECT 1 FROM aliases") is None:
+                return ""
+            database.execute(f"PRAGMA busy_timeout={_PATIENCE}")
+            found = [one for one in hashes if database.one("SELECT 1 FROM aliases WHERE hash = ?", one) is not None]
+            if found:
+                with database.writing():
+                    for one in found:
+                        database.execute("DELETE FROM aliases WHERE hash = ?", one)
+                if wipe:
+                    database.wipe()
+    except (sqlite3.Error, OSError, ExpungeError):
+        return _LATER
+    return ""

@@ -285,6 +285,7 @@ class Database:
             self._connection.execute("PRAGMA foreign_keys=ON")
             self._connection.execute("PRAGMA temp_store=MEMORY")  # a rebuilt file is not copied to others
             self._take_up(fresh)
+            (self._version,) = self._connection.execute("PRAGMA data_version").fetchone()  # changes if others write
             self._reader = self._connect()
             self._reader.execute("PRAGMA query_only=ON")
         except sqlite3.DatabaseError as error:
@@ -410,6 +411,10 @@ class Database:
         row by row instead.)
         """
         with self._lock:
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            if version != self._version:  # somebody else wrote, and may have deleted people
+                self._version = version
+                self._stale |= {*_PEOPLE}
             with self.writing():
                 for table in sorted(self._stale):
                     self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table} ORDER BY rowid")  # noqa: S608

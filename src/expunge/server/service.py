@@ -233,7 +233,7 @@ class Service:
         few = receipts and sum(job.people for job in jobs) <= _MOST_TOGETHER
         erasures = [Erasure(named[job.id], job.reference[:_WORDS], job.actor, job.id) for job in jobs]
         try:
-            receipt, outcomes = self.vault.unlearn_group(erasures, receipts=few, attest_unknown=few)
+            receipt, outcomes = self.vault.unlearn_group(erasures, receipts=few, attest_unknown=few, wipe=False)
         except (ExpungeError, OSError) as error:
             if len(jobs) > 1 and isinstance(error, _REFUSALS):  # one of them is wrong: it must not fail the others
                 parts = [self._run_group([job], receipts=receipts) for job in jobs]
@@ -294,11 +294,7 @@ class Service:
         Without ``strangers`` nobody gets the second kind.
         """
         texts = [str(one) for one in ids]
-        found = self.vault.personal_receipts(texts, skip_unknown=True)
-        states = self.vault.holds(texts)
-        unknown = [one for one, holding in zip(texts, states, strict=True) if holding.state == "unknown"]
-        if unknown and strangers:
-            found = found | self.vault.attest_unknown(unknown)
+        found = self.vault.personal_receipts(texts, skip_unknown=True, attest_unknown=strangers)
         return [found.get(one) for one in texts]
 
     # Holds

@@ -25,7 +25,7 @@ from .certificates.keyring import known_keys, thumbprint
 from .certificates.keys import Keys
 from .condition import Condition, another_vault, read_condition
 from .disk.folder import Folder, Places, VaultIdentity, queue_beside
-from .disk.people import as_bytes
+from .disk.people import as_bytes, hashed
 from .founding import check_same_vault, taken, undone_if_it_fails, wanted_schema
 from .issuing import Papers
 from .ledger.history import KeyChange, LoggedRequest
@@ -376,14 +376,22 @@ class Vault:
             asked = _known(writer, ids)
             named = look_up(writer.site, asked, skip_unknown=skip_unknown, way_out=OR_ATTEST, similar=True)
             receipt, leaves = self._erase(named, [caller], started)
+            note = _forget_aliases(writer, asked, wipe=True)
             papers = Papers(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
             if receipt is None:
                 receipt = replace(self._again(named.earlier), skipped=named.skipped, notes=caller.note_unsaved())
             outcomes = papers.outcomes(named, asked)
-            return replace(receipt, outcomes=outcomes, erased_earlier=named.erased_earlier)
+            notes = (*receipt.notes, *filter(None, [note]))
+            return replace(receipt, outcomes=outcomes, erased_earlier=named.erased_earlier, notes=notes)
 
     def unlearn_group(
-        self, erasures: Sequence[Erasure], *, receipts: bool = False, attest_unknown: bool = False, client: Any = None
+        self,
+        erasures: Sequence[Erasure],
+        *,
+        receipts: bool = False,
+        attest_unknown: bool = False,
+        wipe: bool = True,
+        client: Any = None,
     ) -> tuple[Receipt | None, list[tuple[PersonOutcome, ...]]]:
         """Carry out erasures of several callers in one request: one certificate, and a receipt for each person.
 
@@ -396,6 +404,9 @@ class Vault:
             Whose rows to erase, and who asks for it.
         receipts, attest_unknown, client
             As in `unlearn`.
+        wipe : bool
+            Whether to wipe e-mail addresses of the erased people from the file of the service's queue at once. A
+            service does that itself later.
         """
         workers, started = _workers(client), _clock()
         with self._writing() as writer, writer.helped(workers):
@@ -403,6 +414,7 @@ class Vault:
             asked = [tables.id_bytes(erasure.ids, fold_case=fold_case) for erasure in erasures]
             named = find_ids(writer.site, list(dict.fromkeys(person for ids in asked for person in ids)))
             receipt, leaves = self._erase(named, [erasure.caller for erasure in erasures], started)
+            _forget_aliases(writer, named.ids, wipe=wipe)
             papers = Papers(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
             outcomes = iter(papers.outcomes(named, [person for ids in asked for person in ids]))
             return receipt, [tuple(islice(outcomes, len(ids))) for ids in asked]
@@ -503,7 +515,7 @@ class Vault:
     # Receipts for people
 
     def personal_receipts(
-        self, ids: Any, *, request: int | None = None, skip_unknown: bool = False
+        self, ids: Any, *, request: int | None = None, skip_unknown: bool = False, attest_unknown: bool = False
     ) -> "dict[str, PersonalReceipt]":
         """Make the receipts of people, by their ids as they are given; they can be made again at any time.
 
@@ -516,13 +528,21 @@ class Vault:
             for each id the one that erased it.
         skip_unknown : bool
             Whether to leave out ids that the request was not about (that are not erased), instead of refusing.
+        attest_unknown : bool
+            Whether to sign for each id that the vault does not know that it is so, as `attest_unknown` does.
         """
-        from .issuing import issue
+        from .issuing import attest, issue
 
         given = tables.id_texts(ids)
-        with self._looking() as writer:
-            known = _known(writer, given)
-            made = issue(writer, known, request, skip_unknown=skip_unknown)
+        with self._writing() if attest_unknown else self._looking() as writer:
+            known, made = _known(writer, given), dict[bytes, "PersonalReceipt"]()
+            asked = known
+            if attest_unknown:
+                states = holdings(writer.site, known)
+                unknown = [one for one, held in zip(known, states, strict=True) if held.state == "unknown"]
+                asked = [one for one, held in zip(known, states, strict=True) if held.state != "unknown"]
+                made |= attest(writer, unknown) if unknown else {}
+            made |= issue(writer, asked, request, skip_unknown=skip_unknown)
         return {text: made[one] for text, one in zip(given, known, strict=True) if one in made}
 
     def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
@@ -991,6 +1011,16 @@ def _refuse_held(places: Places, hashes: list[bytes]) -> None:
     """Refuse to erase people on legal hold; matters are the service's, whose room stands on this one."""
     if os.path.lexists(queue_beside(places.vault)):
         import_module("expunge.server.matters").refuse_held(places.vault, hashes)
+
+
+def _forget_aliases(writer: Writer, ids: Sequence[bytes], *, wipe: bool) -> str:
+    """Remove erased people's e-mail addresses from the queue of a service; return a note if that could not be done."""
+    vault = writer.places.vault
+    if not os.path.lexists(queue_beside(vault)):
+        return ""
+    hashes = as_bytes(hashed(writer.identity.key, list(dict.fromkeys(ids))))
+    note: str = import_module("expunge.server.aliases").forget_erased(vault, hashes, wipe=wipe)
+    return note
 
 
 def _clock(*, reads: bool = False) -> float:
