@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history bench quality scale choosing paper docs pictures clean
+.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history callers long-calls bench quality scale choosing paper docs pictures clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -89,6 +89,12 @@ bench: $(READY)  ## speed and memory, as ratios, into docs/benchmarks.md; takes 
 
 history: $(READY)  ## what a request, a status or a receipt costs after 10, 1,000 and 100,000 requests; half an hour or more
 	@$(BIN)/python -m benchmarks.history --verify $(HISTORY)
+
+callers: $(READY)  ## erasures per second by eight callers beside one, where each sync takes 4 ms longer; fails below 5 times
+	@$(BIN)/python -m benchmarks.callers
+
+long-calls: $(READY)  ## one-row predictions beside calls with 700,000 rows or 100,000 ids; fails above 10 times
+	@$(BIN)/python -m benchmarks.long_calls
 
 scale: $(READY)  ## vaults of 10^7 rows, with and without workers, into docs/scale.md; SCALE=--large: 10^8 rows, an hour and 60 GB
 	@$(BIN)/python -m benchmarks.scale $(SCALE)
