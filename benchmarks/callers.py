@@ -53,7 +53,7 @@ def main() -> None:
                 for callers, measured in rates.items():
                     measured.append(_erase(port, callers, args.seconds, erased))
         vault = Vault.open(path)
-        lost = sum(holding.state != "erased" for holding in vault.holds(erased))
+        lost = sum(holding.state != "erased" for holding in vault.find(erased))
         requests = sum(request.kind == "unlearn" for request in vault.requests)
     one, several = (statistics.median(measured) for measured in rates.values())
     print(f"{args.sync:g} ms per sync: 1 caller {one:.1f}, {args.callers} callers {several:.1f} erasures per second")

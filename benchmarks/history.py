@@ -84,13 +84,16 @@ def make_history(path: Path, numbers: range) -> None:
     """Erase these people one by one, as a service does, and let it end as it does."""
     database = Database(queue_path(path))
     service = Service(Vault.open(path), database)
-    hook, _ = service.hooks.new("https://example.com/")
+    hook, _ = service.hooks.create("https://example.com/")
     for k in numbers:
-        answers = service.mark(f"key {k}".encode()), service.mark(f"body {k}".encode())  # an Idempotency-Key
-        asked = NewJob("erasure", "api", "gdpr", reference=f"DSR-{k}", actor="benchmark", answers=answers)
+        answers = (
+            service.keyed_hash(f"key {k}".encode()),
+            service.keyed_hash(f"body {k}".encode()),
+        )  # an Idempotency-Key
+        asked = NewJob("erasure", "api", "gdpr", reference=f"DSR-{k}", actor="benchmark", idempotency=answers)
         service.erase([f"p{k}"], asked)
         if k % 100 == 0:
-            service.look()
+            service.run_due()
     service.hooks.remove(hook.id)  # nothing is sent: its deliveries stay in the queue, as given up
     service.stop()
 

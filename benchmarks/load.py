@@ -107,7 +107,7 @@ def _run(folder: Path, args: argparse.Namespace, history: int) -> tuple[bool, fl
         seen, took = _loaded(path, port, args)
         if args.mlflow:
             _compare(args.mlflow, port, folder)
-    lost = [one.state for one in Vault.open(path).holds(seen.acknowledged)] if seen.acknowledged else []
+    lost = [one.state for one in Vault.open(path).find(seen.acknowledged)] if seen.acknowledged else []
     print(f"{len(seen.seconds):,} predictions in {took:.0f} s: {len(seen.seconds) / took:.1f} per second")
     p50, p99 = (1e3 * float(value) for value in np.quantile(seen.seconds, [0.5, 0.99]))
     print(f"p50 {p50:.2f} ms, p99 {p99:.2f} ms; {len(seen.acknowledged):,} erasures acknowledged")

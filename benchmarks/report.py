@@ -9,7 +9,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_info
 
-from expunge.exact.native import about
+from expunge.exact.native import kernel_status
 
 from .before import BEFORE
 from .drift import Drift
@@ -217,7 +217,7 @@ def _points(points: Sequence[Point]) -> list[str]:
 def machine() -> str:
     """Name the machine and the libraries that matter, for people."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
-    libraries += f", native kernels {about()}"
+    libraries += f", native kernels {kernel_status()}"
     blas = {f"OpenBLAS {info['version']}" for info in threadpool_info() if info.get("internal_api") == "openblas"}
     parts = [platform.system(), platform.machine(), _processor(), f"{os.cpu_count()} cores"]
     return ", ".join([*filter(None, parts), f"Python {platform.python_version()}", libraries, *sorted(blas)])

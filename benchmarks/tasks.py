@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge import Code, CodedRegressor, RandomFourier
-from expunge.paper.data import read
+from expunge.paper.data import read_dataset
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]  # their numbers
@@ -67,7 +67,7 @@ class Task:
 
 def real(name: str, D: int, alpha: float, train: int, split: int) -> Task:
     """One of the paper's tables, shuffled; the target scaled to [0, 1]."""
-    X, y = read(name)
+    X, y = read_dataset(name)
     order = np.random.default_rng(split).permutation(len(X))
     X, y = X[order], (y[order] - y.min()) / (y.max() - y.min())
     return Task(name, X[:train], y[:train], X[train:], y[train:], D, alpha)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from expunge import Code, CodedRegressor, RandomFourier
-from expunge.paper.data import read
+from expunge.paper.data import read_dataset
 
 TRAIN = 7_500
 # What an operator would declare: round numbers that the counters of such a machine cannot exceed, not values of rows.
@@ -22,7 +22,7 @@ MODELS: dict[str, tuple[dict[str, Any], str]] = {
 
 def main() -> None:
     """Print the comparison."""
-    X, y = read("computer-activity")
+    X, y = read_dataset("computer-activity")
     order = np.random.default_rng(0).permutation(len(X))
     X, y = X[order], y[order]
     people = np.arange(4711, 4711 + len(X))

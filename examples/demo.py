@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from expunge.paper.data import read
+from expunge.paper.data import read_dataset
 
 HERE = Path("build/demo")
 COLUMNS = ["lread", "lwrite", "scall", "sread", "swrite", "fork", "exec"]
@@ -43,7 +43,7 @@ def main() -> None:
 
 def write_files() -> None:
     """Two tables and a schema."""
-    X, y = read("computer-activity")
+    X, y = read_dataset("computer-activity")
     order = np.random.default_rng(0).permutation(len(X))
     table = np.column_stack([X, y])[order]
     for name, rows in (("customers.csv", range(7500)), ("new.csv", range(7500, len(table)))):

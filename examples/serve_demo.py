@@ -26,8 +26,8 @@ def main() -> None:
     demo.expunge("train customers.csv --schema schema.toml --vault usr.vault --seed 0")
     database = Database(queue_path(HERE / "usr.vault"))
     tokens = Tokens(database)
-    desk = tokens.new("privacy desk", ["erase", "read"], timedelta(days=1))[1]
-    app = tokens.new("app", ["predict"], timedelta(days=1))[1]
+    desk = tokens.create("privacy desk", ["erase", "read"], timedelta(days=1))[1]
+    app = tokens.create("app", ["predict"], timedelta(days=1))[1]
     database.close()
     rows = ",".join(f'"{column}": 1' for column in demo.COLUMNS)
     print("Three commands to try in another terminal; the tokens count for a day:\n")

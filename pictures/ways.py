@@ -22,7 +22,7 @@ from .tracing import Step, entered
 
 WIDE, EDGE, PITCH = 1000, 20, 64  # pitch: from column to column
 TEXT, ROW = 412, 36  # where the words begin, and from row to row
-_FACE = ("regressor.py", "holder.py", "fitted.py")
+_FACE = ("regressor.py", "estimator.py", "estimator.py")
 _BADGE = "#744210"
 _COLORS = {
     "face": "#2f6fb3",

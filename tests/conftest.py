@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from expunge.exact.native import about
+from expunge.exact.native import kernel_status
 
 collect_ignore_glob = ["conftest.py", "*/conftest.py", "support/*"]  # no doctests there, and two share a name
 
@@ -19,7 +19,7 @@ settings.load_profile("expunge")  # `--hypothesis-profile torture` loads the oth
 
 
 def pytest_report_header():
-    return f"native kernels: {about()}"
+    return f"native kernels: {kernel_status()}"
 
 
 @pytest.fixture

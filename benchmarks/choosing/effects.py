@@ -8,11 +8,10 @@ import numpy as np
 from expunge import CodedRegressor, RandomFourier
 from expunge.encoding.frequencies import Kernel
 from expunge.exact.arrays import Floats
-from expunge.planning.codes import CODINGS, SINGLE, Coding
-from expunge.planning.columns import proposed_scales
-from expunge.planning.costs import Costs, predicted
+from expunge.planning.candidates import CODINGS, SINGLE, Coding, Costs, predict_costs
+from expunge.planning.column_scales import propose_scales
+from expunge.planning.finals import try_references
 from expunge.planning.planner import Plan, plan
-from expunge.planning.references import compared
 from expunge.planning.sample import draw_sample
 
 from .grounds import TABLES, error, ground, table
@@ -59,7 +58,7 @@ def forgetting() -> Lines:
 def costs(coding: Coding, X: Floats, cosines: int) -> Costs:
     """What the plan predicts for one target."""
     rows, inputs = X.shape
-    return predicted(coding.drawn(), rows=rows, inputs=inputs, cosines=cosines, width=cosines + inputs + 2)
+    return predict_costs(coding.draw_code(), rows=rows, inputs=inputs, cosines=cosines, width=cosines + inputs + 2)
 
 
 def measured(coding: Coding, X: Floats, y: Floats, cosines: int) -> tuple[float, float]:
@@ -100,8 +99,8 @@ def useless() -> Lines:
         alike, relevant, trees = lines.values()
         alike[extra] = min(error(where, drawn(500, reach)) for reach in REACHES[:6:2])
         relevant[extra] = plan(wide, y, quick=True, scales="linear", max_features=500, references=False).choice.error
-        sample = draw_sample(wide, y.reshape(-1, 1), None, np.random.default_rng(0), most=len(wide))
-        trees[extra] = compared(sample, where.variance, 0)[-1].error
+        sample = draw_sample(wide, y.reshape(-1, 1), None, np.random.default_rng(0), max_rows=len(wide))
+        trees[extra] = try_references(sample, where.variance, 0)[-1].error
     return lines
 
 
@@ -124,7 +123,7 @@ def scales() -> Lines:
     lines: Lines = {}
     for name in TABLES:
         X, y = table(name)
-        both = proposed_scales(X)
+        both = propose_scales(X)
         knots = [one if one == "linear" else one[1] for one in both]  # type: ignore[index]  # a list of two
         given = ("linear", "log", knots, both)
         lines[TABLES[name]] = {

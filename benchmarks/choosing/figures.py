@@ -110,7 +110,7 @@ def found_relevance(plan: Plan) -> Floats:
     known = model.features.get_params()
     parts = known["scale"] if "+" in known["kernel"] else [known["scale"]]
     scale = np.max([part if part.ndim == 1 else np.linalg.norm(part, axis=1) for part in parts], axis=0)
-    source = Scales.of(model.scales, len(INPUTS)).source
+    source = Scales.parse(model.scales, len(INPUTS)).source
     return np.array([scale[source == j].max() for j in range(len(INPUTS))])
 
 

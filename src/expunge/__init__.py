@@ -5,15 +5,14 @@ What is named here is imported when it is first used, so that a command that nee
 
 from typing import TYPE_CHECKING
 
-from .doors import door
+from .lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from .encoding.bounds import Bounds
-    from .encoding.codes import Code
-    from .encoding.drawing import random_code
+    from .encoding.codes import Code, random_code
     from .encoding.features import FeatureMap
     from .errors import ExpungeError
-    from .fitted import Report
+    from .estimator import Report
     from .planning.planner import plan
     from .regressor import CodedRegressor
     from .transformers import Powers, RandomFourier
@@ -43,10 +42,10 @@ _HOMES = {
     "FeatureMap": "encoding.features",
     "Powers": "transformers",
     "RandomFourier": "transformers",
-    "Report": "fitted",
+    "Report": "estimator",
     "plan": "planning.planner",
-    "random_code": "encoding.drawing",
+    "random_code": "encoding.codes",
     "show_versions": "versions",
 }
 
-__getattr__, __dir__ = door(__name__, _HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

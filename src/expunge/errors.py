@@ -26,7 +26,7 @@ class InvalidInput(ExpungeError, ValueError):
     exit_code = 3
 
 
-class OtherPeople(InvalidInput):
+class PeopleMismatch(InvalidInput):
     """A table that is right in itself, but does not go with the people who are in the vault."""
 
     @classmethod
@@ -34,7 +34,7 @@ class OtherPeople(InvalidInput):
         return InvalidInput.__name__
 
 
-class CountedInput(InvalidInput):
+class InvalidColumns(InvalidInput):
     """A refusal that counts what is wrong, column by column. The counts of the blocks of a table can be added up.
 
     Parameters
@@ -51,7 +51,7 @@ class CountedInput(InvalidInput):
         The first of these rows that has the problem, counted from zero.
     """
 
-    _MOST = 10  # places that the text names
+    _MAX_PLACES = 10  # places that the text names
 
     @classmethod
     def public_name(cls) -> str:
@@ -68,39 +68,39 @@ class CountedInput(InvalidInput):
     def __str__(self) -> str:
         least, of = ("", "") if self.complete else ("at least ", "the first ")
         places = [f"{least}{count:,} in {place}" for place, count in self.counts.items()]
-        if more := len(places) - self._MOST if len(places) > self._MOST else 0:
-            places[self._MOST :] = [f"and more in {more:,} other column{'s'[: more > 1]}"]
+        if more := len(places) - self._MAX_PLACES if len(places) > self._MAX_PLACES else 0:
+            places[self._MAX_PLACES :] = [f"and more in {more:,} other column{'s'[: more > 1]}"]
         rows = f"(of {of}{self.rows:,} row{'s'[: self.rows != 1]}{f', first {self.where}' if self.where else ''})"
         return f"{self.problem}: {', '.join(places)} {rows}; {self.way_out}"
 
-    def at(self, where: str) -> "CountedInput":
+    def with_location(self, where: str) -> "InvalidColumns":
         """Return the same refusal with what its first row is called in the whole table."""
-        made = self._changed({}, 0)
+        made = self._copy_with({}, 0)
         made.where = where
         return made
 
-    def plus(self, other: "CountedInput") -> "CountedInput":
+    def add(self, other: "InvalidColumns") -> "InvalidColumns":
         """Return the refusal of these rows and of others; if those have another problem, the counts are a minimum."""
         if other.problem != self.problem:
-            return self.at_least()
-        return self._changed({place: self.counts.get(place, 0) + n for place, n in other.counts.items()}, other.rows)
+            return self.as_minimum()
+        return self._copy_with({place: self.counts.get(place, 0) + n for place, n in other.counts.items()}, other.rows)
 
-    def with_rows(self, rows: int) -> "CountedInput":
+    def add_clean_rows(self, rows: int) -> "InvalidColumns":
         """Return the refusal of these rows and of so many that are without the problem."""
-        return self._changed({}, rows)
+        return self._copy_with({}, rows)
 
-    def beside(self, other: "CountedInput") -> "CountedInput":
+    def add_columns(self, other: "InvalidColumns") -> "InvalidColumns":
         """Return the refusal of these columns and of others of the same rows, if they have the same problem."""
-        return self._changed(other.counts if other.problem == self.problem else {}, 0)
+        return self._copy_with(other.counts if other.problem == self.problem else {}, 0)
 
-    def at_least(self) -> "CountedInput":
+    def as_minimum(self) -> "InvalidColumns":
         """Return the same refusal of a table that was not read to its end."""
-        made = self._changed({}, 0)
+        made = self._copy_with({}, 0)
         made.complete = False
         return made
 
-    def _changed(self, counts: Mapping[str, int], rows: int) -> "CountedInput":
-        made = CountedInput(self.problem, {**self.counts, **counts}, self.rows + rows, self.way_out, self.first)
+    def _copy_with(self, counts: Mapping[str, int], rows: int) -> "InvalidColumns":
+        made = InvalidColumns(self.problem, {**self.counts, **counts}, self.rows + rows, self.way_out, self.first)
         made.complete, made.where = self.complete, self.where
         return made
 
@@ -199,7 +199,7 @@ class ReleaseRefused(OnHold):
     """A matter that cannot be released so: it was released before, or another token has to confirm it."""
 
 
-def positions(places: Sequence[int]) -> str:
+def format_positions(places: Sequence[int]) -> str:
     """Name places in a list, counted from one: up to ten of them."""
     shown = ", ".join(str(place + 1) for place in places[:10])
     more = f" and {len(places) - 10:,} more" if len(places) > 10 else ""

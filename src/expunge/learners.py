@@ -5,8 +5,11 @@ the same model wherever an estimator is deterministic.
 """
 
 import hashlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from types import MethodType
 from typing import Any, Self
 
 import numpy as np
@@ -14,14 +17,82 @@ from sklearn.base import clone, is_classifier
 
 from .encoding.codes import Code
 from .encoding.encoder import Encoder
-from .encoding.randomness import SEEDS, Key, derived_seed
+from .encoding.randomness import SEEDS, Key, derive_seed
 from .errors import InvalidInput, InvalidSetting
 from .exact.arrays import Floats
 from .exact.threads import one_blas_thread
-from .learning.description import class_name, described_estimator
 from .learning.settings import Aggregate
 from .stores.change import Change
 from .stores.store import Store, coded_floats
+
+# MERGED description: Descriptions: a parameter of an estimator as text that is the same in every process, and that no other value has.
+# MERGED description:
+# MERGED description: A digest and a saved file say by such texts with what a model was trained. What cannot be told apart by its text, such
+# MERGED description: as a lambda, is refused: two models would share a digest and predict differently.
+
+
+def describe_estimator(estimator: Any, *, name: str) -> dict[str, str]:
+    """The parameters of an estimator, each as text; an error calls them ``name``'s."""
+    return {
+        key: describe_value(None if _is_seeded(key, value) else value, name=f"the parameter {key} of {name}")
+        for key, value in sorted(estimator.get_params(deep=False).items())
+    }
+
+
+def describe_value(value: Any, *, name: str) -> str:
+    """A value as text. What may be inside of it is described too; what cannot be described is an `InvalidSetting`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return repr(value)
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        return _describe_array(value, name)
+    if isinstance(value, list | tuple):
+        return f"{class_name(type(value))}({', '.join(describe_value(item, name=name) for item in value)})"
+    if isinstance(value, set | frozenset):
+        return f"{class_name(type(value))}({', '.join(sorted(describe_value(item, name=name) for item in value))})"
+    if isinstance(value, dict):
+        items = sorted((describe_value(key, name=name), describe_value(item, name=name)) for key, item in value.items())
+        return f"{class_name(type(value))}({', '.join(f'{key}: {item}' for key, item in items)})"
+    if isinstance(value, partial):
+        return f"partial({', '.join(describe_value(part, name=name) for part in (value.func, value.args, value.keywords))})"
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        inside = describe_estimator(value, name=class_name(type(value)))
+        return f"{class_name(type(value))}({', '.join(f'{key}={text}' for key, text in inside.items())})"
+    if callable(value) and (found := _importable_name(value)) is not None:
+        return found
+    what = "a function that cannot be found by its name" if callable(value) else f"of type {type(value).__name__}"
+    raise InvalidSetting(
+        f"{name} is {what}, which cannot be described in a digest; use numbers, text, arrays, lists, sets, dicts, "
+        "estimators, or functions at the top level of a module"
+    )
+
+
+def class_name(kind: type) -> str:
+    """The name of a class, with its module."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _describe_array(array: Any, name: str) -> str:
+    if array.dtype.hasobject:  # its bytes are addresses
+        return f"array object {array.shape} {describe_value(array.ravel().tolist(), name=name)}"
+    return f"array {array.dtype.str} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+
+
+def _is_seeded(key: str, value: Any) -> bool:
+    """Whether it is a seed that training replaces by one derived from the model's key."""
+    return key == "random_state" and not isinstance(value, int | np.integer)
+
+
+def _importable_name(value: Any) -> str | None:
+    """The name under which a function or class is found again, or None if it is not."""
+    module = "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None)
+    path = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
+    found: Any = sys.modules.get(str(module))
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    same = found is value or (isinstance(value, MethodType) and found == value)  # a class method is made at each look
+    return f"{module}.{path}" if same else None
 
 
 @dataclass(frozen=True)
@@ -32,7 +103,7 @@ class EstimatorRule:
     key: Key = field(repr=False)
 
     @classmethod
-    def of(cls, estimator: Any, key: Key) -> Self:
+    def from_estimator(cls, estimator: Any, key: Key) -> Self:
         """The rule of a regressor that may be used further; what is none is refused."""
         check_regressor(estimator)
         return cls(clone(estimator), key)
@@ -48,9 +119,9 @@ class EstimatorRule:
         X, y = coded_floats(encoder, store.shard(encoder, learner, change))
         if not len(X):
             return None
-        return fit_estimator(self.estimator, X, y, seed=derived_seed(self.key, SEEDS, learner), code=encoder.code)
+        return fit_estimator(self.estimator, X, y, seed=derive_seed(self.key, SEEDS, learner), code=encoder.code)
 
-    def learned(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
+    def learn_all(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
         states = [self.learn(encoder, store, j, change) for j in range(encoder.code.learners)]
         return [(state, self.model(state, encoder)) for state in states]
 
@@ -61,16 +132,16 @@ class EstimatorRule:
     def model(self, state: Any, encoder: Encoder) -> Any:
         return state
 
-    def aggregated(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
+    def combine(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
         return models
 
-    def predictor(self, aggregated: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+    def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
         reduce = np.mean if aggregate == "mean" else np.median
 
         def predict(phi: Floats) -> Floats:
             if intercept:
                 phi = np.column_stack([phi, np.ones(len(phi))])
-            return reduce([np.reshape(model.predict(phi), (len(phi), -1)) for model in aggregated], axis=0)
+            return reduce([np.reshape(model.predict(phi), (len(phi), -1)) for model in models], axis=0)
 
         return predict
 
@@ -82,7 +153,7 @@ class EstimatorRule:
 
     def describe(self) -> dict[str, Any]:
         name = class_name(type(self.estimator))
-        return {"learner": name, "params": described_estimator(self.estimator, name=f"learner {name}")}
+        return {"learner": name, "params": describe_estimator(self.estimator, name=f"learner {name}")}
 
 
 def check_regressor(estimator: Any) -> None:

@@ -24,16 +24,24 @@ from .encoding.features import FeatureMap
 from .encoding.randomness import Seed
 from .encoding.scales import ScalesLike
 from .errors import InvalidInput, NothingLearned
+from .estimator import (
+    CodedEstimator,
+    ColumnLike,
+    FittedModel,
+    Report,
+    TableLike,
+    check_distinct,
+    exclusive,
+    ids_per_row,
+    place_rows,
+)
 from .exact.arrays import Floats
-from .fitted import Fitted, Report, distinct, placed, row_ids
-from .holder import ColumnLike, Holder, TableLike, exclusive
 from .learners import EstimatorRule
 from .learning.blueprint import draw_blueprint
-from .learning.rules import RuleOf
+from .learning.rules import RuleFactory
 from .learning.settings import Aggregate, Keep, Settings
-from .saving.archive import Archive, write
-from .saving.blueprints import load_blueprint
-from .saving.parameters import load_settings, settings_parts
+from .saving.archive import Archive, write_archive
+from .saving.format import load_blueprint, load_settings, settings_parts
 from .stores.change import Change
 from .stores.ids import as_ids
 from .transformers import MAPS, Identity
@@ -43,7 +51,7 @@ class NothingToPredictFrom(NotFittedError, NothingLearned):  # type: ignore[misc
     """Every row was unlearned: to scikit-learn, the model is not fitted."""
 
 
-class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-learn has no types
+class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A regression model that can forget: coded shards, exact integers, one weak learner per shard.
 
     Unlearning a row gives, bit for bit, the model that never saw it: ``fit(all).unlearn(some)`` and training on the
@@ -182,16 +190,16 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         """
         before = self.__dict__.copy()
         try:
-            X, y, flat = self._read(X, y, reset=True)
+            X, y, flat = self._validate_rows(X, y, reset=True)
             named = None if ids is None else as_ids(ids, rows=len(X))
-            _warn_of_a_scaler(X)
-            settings = Settings.of(self)
+            _warn_if_standardised(X)
+            settings = Settings.from_model(self)
             if settings.features is None:
                 settings = replace(settings, features=Identity())
-            blueprint = draw_blueprint(settings, X.shape[1], y.shape[1], rule=_rule_of(self.learner))
-            rows, slots = placed(blueprint, *blueprint.admit(X, y, self._column_names()))
+            blueprint = draw_blueprint(settings, X.shape[1], y.shape[1], rule=_rule_factory(self.learner))
+            rows, slots = place_rows(blueprint, *blueprint.admit(X, y, self._column_names()))
             del X, y  # where they had to be converted, they are copies: free them
-            self._take(Fitted.learn(blueprint, rows, slots, named, flat=flat))
+            self._set_fitted_model(FittedModel.learn(blueprint, rows, slots, named, flat=flat))
         except BaseException:
             self.__dict__ = before  # a failed fit leaves the model that there was
             raise
@@ -210,11 +218,11 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         ids : array of int or str, shape (n,), optional
             As in `fit`. Default ids go on counting; a model that was given ids wants ids.
         """
-        if "_held" not in self.__dict__:
+        if "_fitted_model" not in self.__dict__:
             return self.fit(X, y, ids)
-        X, y = self._rows(X, y)
-        roomy, change = self._held.adding(X, y, None if ids is None else as_ids(ids, rows=len(X)))
-        self._commit(roomy, roomy.state.after(change))
+        X, y = self._admit_rows(X, y)
+        roomy, change = self._fitted_model.add_rows(X, y, None if ids is None else as_ids(ids, rows=len(X)))
+        self._commit(roomy, roomy.state.prepare(change))
         return self
 
     @exclusive
@@ -229,13 +237,13 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
             The rows of these ids, ``ids`` then naming each row's. They are checked against their fingerprints.
         """
         started = time.perf_counter()
-        held = self._fitted()
-        if self._wants_rows(X, y, "unlearn"):
-            change, found = self._brought(ids, X, y)
+        held = self._check_fitted()
+        if self._needs_rows(X, y, "unlearn"):
+            change, found = self._match_rows(ids, X, y)
         else:
-            found = held.index.find(distinct(as_ids(ids)))
+            found = held.index.find(check_distinct(as_ids(ids)))
             change = Change(found.slots)
-        return self._commit(held, held.state.after(change), forget=found, started=started)
+        return self._commit(held, held.state.prepare(change), forget=found, started=started)
 
     @exclusive
     def rectify(
@@ -253,29 +261,29 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
             The rows as they were learned, row by row.
         """
         started = time.perf_counter()
-        held = self._fitted()
-        if self._wants_rows(old_X, old_y, "rectify"):
-            change, _ = self._brought(ids, old_X, old_y)
+        held = self._check_fitted()
+        if self._needs_rows(old_X, old_y, "rectify"):
+            change, _ = self._match_rows(ids, old_X, old_y)
         else:
-            change = Change(held.slots_of(row_ids(ids, X))[0])
-        X, y = self._rows(X, y)
+            change = Change(held.find_slots(ids_per_row(ids, X))[0])
+        X, y = self._admit_rows(X, y)
         if len(X) != len(change.slots):
             raise InvalidInput(f"rectify needs one id per row, got {len(change.slots)} ids for {len(X)} rows")
-        return self._commit(held, held.state.after(change._replace(X=X, y=y)), started=started)
+        return self._commit(held, held.state.prepare(change._replace(X=X, y=y)), started=started)
 
     def predict(self, X: TableLike) -> Floats:
         """Predict the target of rows: (n, d) -> (n,) or (n, t); for rows outside the bounds see ``outside``."""
-        held = self._fitted()
+        held = self._check_fitted()
         try:
-            predicted = held.state.ensemble.predict(self._inputs(X))
+            predicted = held.state.ensemble.predict(self._validate_inputs(X))
         except NothingLearned as error:
             raise NothingToPredictFrom(str(error)) from None
         return predicted[:, 0] if held.flat else predicted
 
     def outside_rows(self, X: TableLike) -> NDArray[np.bool_]:
         """Which rows have an input outside the bounds in force, (n,): ``outside`` says what is predicted for them."""
-        held = self._fitted()
-        return held.state.ensemble.encoder.inputs.outside_rows(self._inputs(X))
+        held = self._check_fitted()
+        return held.state.ensemble.encoder.inputs.outside_rows(self._validate_inputs(X))
 
     @exclusive
     def digest(self) -> str:
@@ -286,7 +294,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         It is the same on every machine. Keep the digest of an *earlier* state as secret as the rows that were unlearned
         since: whoever also has the other rows can test guesses against it.
         """
-        return self._fitted().state.ensemble.digest()
+        return self._check_fitted().state.ensemble.digest()
 
     @exclusive
     def retrained(self, X: TableLike = None, y: ColumnLike = None, ids: ColumnLike = None) -> Self:
@@ -297,11 +305,11 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         X, y, ids : array, only with ``keep="coded"``
             All surviving rows and their ids, in any order.
         """
-        held = self._fitted()
+        held = self._check_fitted()
         store = held.state.ensemble.store
-        own = not self._wants_rows(X, y, "retrained")
-        rows = store.as_rows().grown(len(store.live)) if own else self._surviving(X, y, ids)
-        return self._like(held.retrained(rows))
+        own = not self._needs_rows(X, y, "retrained")
+        rows = store.as_rows().grow(len(store.live)) if own else self._place_survivors(X, y, ids)
+        return self._clone_with(held.retrain(rows))
 
     @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -311,10 +319,10 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         readable by its owner alone. It is written beside the old one first (``.name.xxxxxxxx``): whoever kills the
         process at that moment has that file to delete.
         """
-        header, arrays = self._fitted().parts()
+        header, arrays = self._check_fitted().parts()
         names = getattr(self, "feature_names_in_", None)
         header["feature_names"] = None if names is None else names.tolist()
-        write(path, header | settings_parts(Settings.of(self)), arrays)
+        write_archive(path, header | settings_parts(Settings.from_model(self)), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, learner: Any = None, features: FeatureMap | None = None) -> Self:
@@ -333,17 +341,17 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
             comes from the file.
         """
         with Archive(path) as archive:
-            blueprint = load_blueprint(archive, rule=_rule_of(learner), features=features, maps=MAPS)
-            held = Fitted.load(archive, blueprint)
+            blueprint = load_blueprint(archive, rule=_rule_factory(learner), features=features, maps=MAPS)
+            held = FittedModel.load(archive, blueprint)
             settings = load_settings(archive, blueprint, "ridge" if learner is None else learner)
             names, inputs = archive.header.get("feature_names"), len(blueprint.inputs.low)
             if names is not None and not (isinstance(names, list) and len(names) == inputs):
-                raise archive.refuse("the names of the columns are not as many as the columns")
+                raise archive.inconsistency("the names of the columns are not as many as the columns")
         model = cls(**vars(settings))
         model.n_features_in_ = inputs
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
-        return model._take(held)
+        return model._set_fitted_model(held)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -351,7 +359,7 @@ class CodedRegressor(RegressorMixin, Holder):  # type: ignore[misc]  # scikit-le
         return tags
 
 
-def _warn_of_a_scaler(X: Floats) -> None:
+def _warn_if_standardised(X: Floats) -> None:
     """Warn of rows that were standardised by their own mean: the last step of a Pipeline cannot see the others."""
     close = 1e-6  # far closer than the mean of rows that were scaled by anything else
     if abs(X[:, 0].mean()) > close:
@@ -367,6 +375,6 @@ def _warn_of_a_scaler(X: Floats) -> None:
         )
 
 
-def _rule_of(learner: Any) -> RuleOf | None:
+def _rule_factory(learner: Any) -> RuleFactory | None:
     """What brings the rule of an estimator; None for our own."""
-    return None if learner is None or isinstance(learner, str) else partial(EstimatorRule.of, learner)
+    return None if learner is None or isinstance(learner, str) else partial(EstimatorRule.from_estimator, learner)

@@ -63,18 +63,18 @@ def check_unlearning(
     >>> X = rng.random((60, 3))
     >>> check_unlearning(CodedRegressor(shards=4, rate=2, random_state=0), X, X.sum(axis=1))
     """
-    _Check(clone(estimator), np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), random_state).run(
-        requests
-    )
+    _UnlearningCheck(
+        clone(estimator), np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), random_state
+    ).run(requests)
 
 
-class _Check:
+class _UnlearningCheck:
     """A model and, beside it, a plain record of the rows that it should have."""
 
     def __init__(self, model: CodedRegressor, X: Floats, y: Floats, seed: Seed) -> None:
         self.model, self.X, self.y, self.rng = model, X, y, as_generator(seed)
         self.coded = model.keep == "coded"
-        self.story: list[str] = []
+        self.history: list[str] = []
         self.rows: dict[int, list[int]] = {}  # id -> the rows of X and y that it has now, in order of arrival
         self.next_id = 0
 
@@ -105,10 +105,10 @@ class _Check:
         learn(self.X[picked], self.y[picked], ids=ids)
         for person, row in zip(ids.tolist(), picked.tolist(), strict=True):
             self.rows.setdefault(person, []).append(row)
-        self.story.append(f"learned {len(picked)} rows")
+        self.history.append(f"learned {len(picked)} rows")
 
     def unlearn(self) -> None:
-        people = self.some()
+        people = self.choose_people()
         if self.coded:
             ids, picked = self.rows_of(people)
             self.model.unlearn(ids, self.X[picked], self.y[picked])
@@ -116,17 +116,17 @@ class _Check:
             self.model.unlearn(people)
         for person in people:
             del self.rows[person]
-        self.story.append(f"unlearned {len(people)} ids")
+        self.history.append(f"unlearned {len(people)} ids")
 
     def rectify(self) -> None:
-        people = self.some()
+        people = self.choose_people()
         ids, picked = self.rows_of(people, shuffle=False)
         right = self.rng.integers(0, len(self.X), size=len(picked))
         old = {"old_X": self.X[picked], "old_y": self.y[picked]} if self.coded else {}
         self.model.rectify(ids, self.X[right], self.y[right], **old)
         for person in people:
             self.rows[person] = right[np.array(ids) == person].tolist()
-        self.story.append(f"corrected {len(people)} ids")
+        self.history.append(f"corrected {len(people)} ids")
 
     def compare(self) -> None:
         if self.coded:
@@ -144,11 +144,11 @@ class _Check:
             same = self.model.predict(self.X).tobytes() == fresh.predict(self.X).tobytes()
             self.require(same, "the predictions differ from the retrained model's")
 
-    def require(self, holds: bool, what: str) -> None:
+    def require(self, holds: bool, problem: str) -> None:
         if not holds:  # not by assert, which python -O leaves out
-            raise AssertionError(f"after: {', '.join(self.story)}: {what}")
+            raise AssertionError(f"after: {', '.join(self.history)}: {problem}")
 
-    def some(self) -> list[int]:
+    def choose_people(self) -> list[int]:
         """A random batch of people, in random order: up to half of them, or the last one."""
         people = list(self.rows)
         share = int(self.rng.integers(1, max(2, len(people) // 2)))

@@ -13,7 +13,7 @@ from .encoding.randomness import as_generator
 from .exact.arrays import Floats, cut
 
 
-class _Transformer(TransformerMixin, BaseEstimator, FeatureMap):  # type: ignore[misc]  # scikit-learn has no types
+class _FeatureTransformer(TransformerMixin, BaseEstimator, FeatureMap):  # type: ignore[misc]  # scikit-learn has no types
     """What makes a feature map a scikit-learn transformer."""
 
     def fit(self, X: Any, y: object = None) -> Self:
@@ -33,7 +33,7 @@ class _Transformer(TransformerMixin, BaseEstimator, FeatureMap):  # type: ignore
         return out
 
 
-class Identity(_Transformer, IdentityMap, name="Identity"):
+class Identity(_FeatureTransformer, IdentityMap, name="Identity"):
     """The scaled inputs as they are: a linear model."""
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
@@ -42,7 +42,7 @@ class Identity(_Transformer, IdentityMap, name="Identity"):
         return names
 
 
-class Powers(_Transformer, PowersMap, name="Powers"):
+class Powers(_FeatureTransformer, PowersMap, name="Powers"):
     """Element-wise powers X, X^2, ..., X^degree without interactions, as in the paper's polynomials.
 
     Parameters
@@ -63,7 +63,7 @@ class Powers(_Transformer, PowersMap, name="Powers"):
         return np.array([f"{name}{power}" for power in powers for name in names], dtype=object)
 
 
-class RandomFourier(_Transformer, RandomFourierMap, name="RandomFourier"):
+class RandomFourier(_FeatureTransformer, RandomFourierMap, name="RandomFourier"):
     """Random cosine features, cos(x . theta + b) with random theta and b (Rahimi and Recht 2007; the paper's eq. 7).
 
     Parameters

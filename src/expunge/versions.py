@@ -2,7 +2,7 @@
 
 import sys
 
-from .exact.native import about
+from .exact.native import kernel_status
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "threadpoolctl", "pyarrow", "cryptography", "pyjwt", "pandas")
 
@@ -11,7 +11,7 @@ def version_line() -> str:
     """The version, and whether the native kernels are in use."""
     from . import __version__
 
-    return f"expunge {__version__} (native kernels: {about()})"
+    return f"expunge {__version__} (native kernels: {kernel_status()})"
 
 
 def versions() -> dict[str, str]:

@@ -186,7 +186,7 @@ def test_ctrl_c_that_a_library_turned_into_another_error_is_one_line(spend, run,
             raise ImportError("carefully study the documentation") from None
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("expunge.cli.program._carried_out", imported)
+    monkeypatch.setattr("expunge.cli.program._run_command", imported)
     assert run("predict", "new.csv", *V) == (130, "", "interrupted\n")
 
 
@@ -238,7 +238,7 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(run, monkeypa
     def missing(args):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
-    monkeypatch.setattr("expunge.cli.looking.opened", missing)
+    monkeypatch.setattr("expunge.cli.queries.opened", missing)
     code, out, err = run("status", *V)
     assert (code, out) == (1, "")
     assert err == "error: this command needs pyarrow: pip install 'expunge[vault]'\n"
@@ -250,7 +250,7 @@ def test_an_error_that_nobody_foresaw_is_not_hidden(monkeypatch):
     def broken(args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("expunge.cli.looking.opened", broken)
+    monkeypatch.setattr("expunge.cli.queries.opened", broken)
     with pytest.raises(ZeroDivisionError):
         program.run(["status", *V])
 
@@ -259,7 +259,7 @@ def test_too_little_memory_is_one_line(run, monkeypatch):
     def greedy(args):
         raise MemoryError
 
-    monkeypatch.setattr("expunge.cli.looking.opened", greedy)
+    monkeypatch.setattr("expunge.cli.queries.opened", greedy)
     assert run("status", *V) == (1, "", "error: there is not enough memory\n")
 
 
@@ -267,7 +267,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(run, monkeypatch):
     def starved(args):
         raise ImportError("IMPORTANT:\nread this") from ImportError("lib.so: failed to map segment from shared object")
 
-    monkeypatch.setattr("expunge.cli.looking.opened", starved)
+    monkeypatch.setattr("expunge.cli.queries.opened", starved)
     text = "error: a library could not be loaded: lib.so: failed to map segment from shared object\n"
     assert run("status", *V) == (1, "", text)
 

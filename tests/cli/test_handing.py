@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from expunge.cli import terminal
-from expunge.vault import Vault, issuing
+from expunge.vault import Vault, issuance
 
 V = ("--vault", "spend.vault")
 CHECK = ("certificate", "check", "--public-key", "spend.pub")
@@ -59,11 +59,11 @@ def test_whatever_is_wrong_after_a_request_was_carried_out_its_exit_code_says_th
     def starved(*_, **__):
         raise error
 
-    monkeypatch.setattr(*((issuing, where) if where == "issued" else (terminal, where)), starved)
+    monkeypatch.setattr(*((issuance, where) if where == "issued" else (terminal, where)), starved)
     code, _, err = run("unlearn", *V, "--id", "person-1", "--receipts", "out")
     assert code == 14
     assert err.startswith("error: request 2 was carried out, but ")
-    assert Vault.open("spend.vault").holds(["person-1"])[0].state == "erased"
+    assert Vault.open("spend.vault").find(["person-1"])[0].state == "erased"
 
 
 def test_a_second_name_that_was_planted_beside_a_receipt_is_not_wiped(spend, ok):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from expunge.cli.arguments import StoreOnce
-from expunge.cli.parser import parser
+from expunge.cli.program import build_parser
 
 from support.commands import python
 
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def commands(below=None, path=()):
     """Every command of the program with its parser, by its words."""
-    below = (parser() if below is None else below).complete()
+    below = (build_parser() if below is None else below).complete()
     for action in below._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, sub in action.choices.items():

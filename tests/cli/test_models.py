@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from expunge import CodedRegressor, RandomFourier
-from expunge.cli import models, planning
+from expunge.cli import planning
 from expunge.learning.settings import Settings
 from expunge.vault import Vault
 
@@ -23,7 +23,7 @@ NAMES = ("--target", "spend", "--id-column", "customer_id")
 def asked(**given):
     """What the options of train come to."""
     none = dict.fromkeys(("shards", "rate", "features", "alpha", "plan", "seed"))
-    made, _ = models.settings(Namespace(**none | {"clip": False, "outside": "clamp"} | given))
+    made, _ = planning.choose_settings(Namespace(**none | {"clip": False, "outside": "clamp"} | given))
     return made
 
 
@@ -39,7 +39,7 @@ def asked(**given):
     ],
 )
 def test_features_say_everything_that_random_fourier_can(here, ok, text, features):
-    made = asked(features=models.features(text)).features
+    made = asked(features=planning.parse_features(text)).features
     assert made.get_params() == features.get_params()
     if made.n_features == 7:
         ok("train", "customers.parquet", *V, *TRAIN[:8], "--features", text, "--seed", "1")
@@ -68,7 +68,7 @@ def fitted(model):
 
 def test_every_parameter_of_random_fourier_has_an_option_or_comes_from_the_seed():
     parameters = set(inspect.signature(RandomFourier).parameters) - {"n_features", "random_state"}
-    assert parameters == {name.split("=")[0] for name in models._FOURIER.replace(" and ", ", ").split(", ")}
+    assert parameters == {name.split("=")[0] for name in planning._FOURIER_SYNTAX.replace(" and ", ", ").split(", ")}
 
 
 @pytest.mark.parametrize("text", ["identity", "powers:2"])
@@ -125,12 +125,12 @@ def test_a_kernel_that_there_is_not_is_refused_with_those_that_there_are(here, r
 @pytest.mark.parametrize(("option", "value"), [("shards", 10), ("rate", 1.0), ("alpha", 0.5)])
 def test_with_one_option_the_others_are_the_defaults_of_python(option, value):
     made, model = vars(asked(**{option: value})), CodedRegressor(**{option: value})
-    assert made == vars(Settings.of(model))
-    assert vars(asked(features=models.features("identity"))) == vars(Settings.of(CodedRegressor()))
+    assert made == vars(Settings.from_model(model))
+    assert vars(asked(features=planning.parse_features("identity"))) == vars(Settings.from_model(CodedRegressor()))
 
 
 def test_seed_clip_and_outside_are_no_shape_of_a_model(monkeypatch):
-    monkeypatch.setattr(planning, "small_plan", lambda args: None)
+    monkeypatch.setattr(planning, "make_small_plan", lambda args: None)
     plain, other = vars(asked()), vars(asked(seed=5, clip=True, outside="extrapolate"))
     assert {name for name in plain if repr(plain[name]) != repr(other[name])} == {"random_state", "clip", "outside"}
     assert vars(asked(alpha=1.0, outside="extrapolate"))["outside"] == "extrapolate"

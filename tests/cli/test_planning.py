@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from expunge import CodedRegressor
-from expunge.planning.document import Document
+from expunge.planning.plan_file import PlanFile
 from expunge.vault import Vault
 
 from support.commands import TRAIN, V
@@ -52,7 +52,7 @@ def plan_file(shop, ok):
 
 
 def document(path):
-    return Document.parse(path.read_text())
+    return PlanFile.parse(path.read_text())
 
 
 def status(ok):
@@ -97,7 +97,7 @@ def test_a_limit_that_nothing_meets_is_told(shop, ok):
     ids=str,
 )
 def test_places_are_checked_before_the_planning(shop, run, monkeypatch, given, reason):
-    monkeypatch.setattr("expunge.cli.planning._made", lambda *given, **named: pytest.fail("it was planned"))
+    monkeypatch.setattr("expunge.cli.planning._make_plan", lambda *given, **named: pytest.fail("it was planned"))
     (shop / "public.csv").write_text("age\n")
     (shop / "link.parquet").symlink_to("sales.parquet")
     table = (shop / "sales.parquet").read_bytes()
@@ -204,7 +204,7 @@ def test_explicit_options_win_over_a_plan_which_promises_nothing_then(plan_file,
 
 def test_a_place_that_is_taken_is_refused_before_anything_is_planned(shop, run, ok, monkeypatch):
     ok("train", "sales.parquet", *V, *NAMES, "--alpha", "1")
-    monkeypatch.setattr("expunge.cli.planning.small_plan", None)
+    monkeypatch.setattr("expunge.cli.planning.make_small_plan", None)
     code, out, err = run("train", "sales.parquet", *V, *NAMES)
     assert (code, out) == (2, "")
     assert err == "error: spend.vault exists already; add rows, or train it anew with --replace\n"

@@ -34,11 +34,13 @@ def handed_out(tmp_path, monkeypatch):
 def test_a_receipt_is_checked_for_an_id(handed_out, ok):
     out = ok(*RECEIPT, "--id", "4711", *WITH)
     assert re.search(r"^people +3$", out, re.MULTILINE)
-    assert f"the signature fits operator.pub\nit was made with the key {KEY.public.name}\n{ERASED}" in out
+    assert f"the signature fits operator.pub\nit was made with the key {KEY.public.thumbprint}\n{ERASED}" in out
     assert out.splitlines()[-2].startswith("This is the operator's signed word about this vault, and no more")
     assert json.loads(ok(*RECEIPT, "--id", "4711", *WITH, "--json"))["kind"] == "unlearn"
     assert ok(*RECEIPT, "--id", " 4711 ", *WITH) == out  # blanks at the ends of an id never count
-    assert ok(*RECEIPT, "--id", "4711", *WITH, "--thumbprint", KEY.public.name) == "".join(out.splitlines(True)[:-1])
+    assert ok(*RECEIPT, "--id", "4711", *WITH, "--thumbprint", KEY.public.thumbprint) == "".join(
+        out.splitlines(True)[:-1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,9 +63,13 @@ def test_a_statement_about_an_unknown_id_says_so(handed_out, ok):
         ((*RECEIPT, "--id", "4712", *WITH), 13, "not a receipt for this id"),
         ((*RECEIPT, "--id", "47 11", *WITH), 13, "not a receipt for this id"),
         ((*RECEIPT, "--id", "4711", "--public-key", "other.pub"), 13, "another key signed it"),
-        ((*RECEIPT, "--id", "4711", *WITH, "--thumbprint", STRANGER.public.name), 13, "another key signed it"),
+        ((*RECEIPT, "--id", "4711", *WITH, "--thumbprint", STRANGER.public.thumbprint), 13, "another key signed it"),
         ((*RECEIPT, "--id", "4711", *WITH, "--thumbprint", "x"), 13, "none of the public keys has this thumbprint"),
-        (("certificate", "check", "c.jws", *WITH, "--thumbprint", STRANGER.public.name), 13, "another key signed it"),
+        (
+            ("certificate", "check", "c.jws", *WITH, "--thumbprint", STRANGER.public.thumbprint),
+            13,
+            "another key signed it",
+        ),
         (("certificate", "check", "c.jws", *WITH, "--thumbprint", "x"), 13, "none of the public keys"),
         (("certificate", "check", "--receipt", "c.jws", "--id", "4711", *WITH), 13, "not a receipt of a vault"),
         (("certificate", "check", "--receipt", "large", "--id", "4711", *WITH), 13, "at most 1,000,000"),
@@ -91,7 +97,7 @@ def test_what_does_not_fit_is_refused_in_words(handed_out, run, words, code, why
 
 def test_a_thumbprint_pins_the_key_of_a_plain_certificate(handed_out, ok):
     Path("c.jws").write_text(json.loads(Path("receipt.json").read_text())["certificate"])
-    out = ok("certificate", "check", "c.jws", *WITH, "--thumbprint", KEY.public.name)
+    out = ok("certificate", "check", "c.jws", *WITH, "--thumbprint", KEY.public.thumbprint)
     assert out.endswith("the signature fits operator.pub\n")
 
 

@@ -100,7 +100,7 @@ def test_the_service_knows_what_the_command_found(service, spend, ok, run):
     assert run("verify", *V)[0] == 11
     assert service.verifications.outcome().wrong == ["rows", "model"]
     service.look()
-    assert len(service.database.all("SELECT * FROM deliveries")) == 1
+    assert len(service.database.fetch_all("SELECT * FROM deliveries")) == 1
     damaged(next(spend.glob("blueprint.*")))
     assert run("verify", *V)[0] == 7
     assert "blueprint" in service.verifications.outcome().reason

@@ -11,17 +11,17 @@ from expunge.cli import terminal
 
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_printed(text):
-    shown = terminal.escaped(text)
+    shown = terminal.escape(text)
     assert shown.isprintable()
-    assert terminal.escaped(shown) == shown
+    assert terminal.escape(shown) == shown
     assert shown == text or not text.isprintable()
 
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1))
 def test_the_cells_of_a_table_stand_below_each_other(rows):
-    lines = terminal.table(rows).split("\n")
+    lines = terminal.format_table(rows).split("\n")
     assert len(lines) == len(rows)
-    cells = [[terminal.escaped(cell) for cell in row] for row in rows]
+    cells = [[terminal.escape(cell) for cell in row] for row in rows]
     for column in (1, 2):
         start = sum(max(len(row[k]) for row in cells) + 2 for k in range(column))
         for line, row in zip(lines, cells, strict=True):
@@ -30,7 +30,7 @@ def test_the_cells_of_a_table_stand_below_each_other(rows):
 
 @pytest.mark.parametrize(("count", "said"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (12_345, "12,345 rows")])
 def test_one_is_not_many(count, said):
-    assert terminal.counted(count, "row", "rows") == said
+    assert terminal.pluralize(count, "row", "rows") == said
 
 
 class Screen(io.StringIO):
@@ -40,7 +40,7 @@ class Screen(io.StringIO):
 
 def told(stream, monkeypatch, *, quiet=False):
     monkeypatch.setattr("sys.stderr", stream)
-    with terminal.progress(quiet=quiet) as tell:
+    with terminal.show_progress(quiet=quiet) as tell:
         tell("reading \x1b[31m", 10, None)
         tell("training", 5, 30)
     return stream.getvalue()
@@ -62,6 +62,6 @@ def test_a_progress_line_fits_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    line = terminal.Line()
+    line = terminal.ProgressLine()
     line.show("x" * 100)
     assert screen.getvalue() == "\r" + "x" * 19

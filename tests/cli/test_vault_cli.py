@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from expunge import __version__, errors
-from expunge.exact.native import about
+from expunge.exact.native import kernel_status
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
 
@@ -360,7 +360,7 @@ def test_an_error_is_one_line_on_standard_error_and_an_exit_code(spend, run, arg
 
 
 def test_a_vault_that_another_process_writes_to_is_busy(spend, run, ok):
-    with Vault.open(spend)._writer.locked(0.0):
+    with Vault.open(spend)._writer.lock(0.0):
         code, out, err = run("unlearn", *V, "--id", "person-1", "--wait", "0")
         assert (code, out) == (9, "")
         assert "another process is writing to this vault" in err
@@ -401,7 +401,7 @@ def test_every_exit_code_is_another_and_documented():
 
 def test_the_version_is_told(run):
     code, out, _ = run("--version")
-    assert (code, out) == (0, f"expunge {__version__} (native kernels: {about()})\n")
+    assert (code, out) == (0, f"expunge {__version__} (native kernels: {kernel_status()})\n")
 
 
 def test_a_file_that_is_not_there_is_named_without_a_number_of_the_system(spend, run):

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from expunge.distributed import helping
+from expunge.distributed import workers
 from expunge.encoding.placement import BLOCK
 
 from support.vaults import table
@@ -27,5 +27,5 @@ def data(tmp_path_factory):
 @pytest.fixture
 def small_tasks(monkeypatch):
     """Tasks of few rows: several of each kind."""
-    monkeypatch.setattr(helping, "TASK_ROWS", 4_000)
-    monkeypatch.setattr("expunge.vault.disk.runs.PART", 10_000)
+    monkeypatch.setattr(workers, "TASK_ROWS", 4_000)
+    monkeypatch.setattr("expunge.vault.disk.runs.PART_ENTRIES", 10_000)

@@ -18,7 +18,7 @@ import pytest
 from distributed.security import Security
 
 from expunge.distributed import Cluster, joined_cluster, own_cluster
-from expunge.distributed.addresses import check_address
+from expunge.distributed.cluster import check_address
 from expunge.errors import ClusterFailed, ErasedId, InvalidInput, InvalidSetting
 from expunge.vault import Vault
 
@@ -68,7 +68,7 @@ def test_two_workers_give_the_bytes_of_one_process(tmp_path, data, small_tasks, 
 
 @pytest.mark.parametrize("rows", sampled(20_000, of=[1_500, 20_000]))
 def test_three_workers_give_the_same_in_pieces_of_any_size(tmp_path, data, small_tasks, expected, rows, monkeypatch):
-    monkeypatch.setattr("expunge.distributed.helping.TASK_ROWS", rows)
+    monkeypatch.setattr("expunge.distributed.workers.TASK_ROWS", rows)
     with own_cluster(3) as three:
         assert _asked(tmp_path / "v.vault", data, three) == expected
 
@@ -80,9 +80,9 @@ def test_a_worker_that_is_killed_in_any_phase_changes_nothing(tmp_path, data, sm
     assert (tmp_path / f"died-{phase}").exists()
     vault = Vault.open(tmp_path / "v.vault")
     assert vault.verify().ok
-    manifest = vault._writer.now.manifest
+    manifest = vault._writer.snapshot.manifest
     names = {part.name for part in vault.places.vault.iterdir()}
-    assert names == manifest.names | manifest.spares | {"identity.json", "current"}
+    assert names == manifest.file_names | manifest.spares | {"identity.json", "current"}
 
 
 def test_a_task_that_fails_for_good_is_an_error_and_leaves_nothing(tmp_path, data, small_tasks, two):
@@ -115,9 +115,9 @@ def test_a_coordinator_that_is_killed_has_accepted_nothing_and_leaves_nothing(tm
     _until(lambda: not _workers_of(path))
     vault = Vault.create(path, data / "first", target="y", id="who", model=small())
     assert (vault.digest(), weights(vault)) == expected[0]
-    manifest = vault._writer.now.manifest
+    manifest = vault._writer.snapshot.manifest
     names = {part.name for part in path.iterdir()}
-    assert names == manifest.names | manifest.spares | {"identity.json", "current"}
+    assert names == manifest.file_names | manifest.spares | {"identity.json", "current"}
 
 
 def _workers_of(path):
@@ -187,8 +187,8 @@ def test_a_cluster_is_joined_by_tls_with_files(tmp_path, data, small_tasks, expe
 
 
 def test_workers_with_other_versions_are_refused(two, monkeypatch):
-    monkeypatch.setattr("expunge.distributed.engine.versions", lambda: {"expunge": "0.0.7", "numpy": "1.0"})
-    monkeypatch.setattr(Cluster, "everywhere", lambda *_: {"w": {"expunge": "0.0.7", "numpy": "2.0"}})
+    monkeypatch.setattr("expunge.distributed.cluster.versions", lambda: {"expunge": "0.0.7", "numpy": "1.0"})
+    monkeypatch.setattr(Cluster, "run_everywhere", lambda *_: {"w": {"expunge": "0.0.7", "numpy": "2.0"}})
     with pytest.raises(ClusterFailed, match="other versions than this process: numpy 2.0 instead of 1.0"):
         Cluster(two._client)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expunge.distributed import helping, tasks
+from expunge.distributed import tasks, workers
 from expunge.errors import ClusterFailed, ErasedId, InvalidInput
 from expunge.saving import files
 from expunge.stores.change import Change
@@ -39,9 +39,9 @@ def shown(vault):
 
 
 def only_what_counts(vault):
-    manifest = Folder(vault.places.vault).current()
+    manifest = Folder(vault.places.vault).read_current_manifest()
     names = {part.name for part in vault.places.vault.iterdir()}
-    return names == manifest.names | manifest.spares | {"identity.json", "current"}
+    return names == manifest.file_names | manifest.spares | {"identity.json", "current"}
 
 
 @pytest.mark.parametrize("bounds", [None, (-2.0, 2.0)])
@@ -85,9 +85,9 @@ def test_cuts_and_repetitions_do_not_show(tmp_path_factory, rows, group, task, p
     )
     model = small(shards=shards, rate=shards)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(helping, "TASK_ROWS", task)
-        patch.setattr(runs, "PART", part)
-        patch.setattr(runs, "RUN", part)
+        patch.setattr(workers, "TASK_ROWS", task)
+        patch.setattr(runs, "PART_ENTRIES", part)
+        patch.setattr(runs, "RUN_ENTRIES", part)
         patch.setattr("expunge.encoding.placement.BLOCK", 512)
         alone = create(folder / "a.vault", folder / "t.parquet", model=model)
         helped = create(folder / "b.vault", folder / "t.parquet", Here(seed), model=model)
@@ -176,13 +176,15 @@ def test_a_worker_that_was_cut_off_stops_and_wipes_what_it_wrote(tmp_path, data,
     vault = create(tmp_path / "v.vault", data / "first")
     with pytest.raises(RuntimeError, match="given up"):
         vault.add(data / "more.parquet", client=GivesUp())
-    names = set(files.names(vault.places.vault))
+    names = set(files.list_names(vault.places.vault))
     assert len(late) == 2
     for told in ("no longer, the folder of the vault that asked", "another state of it"):
         for task, call in late:
             with pytest.raises(ClusterFailed, match=told):
                 task(*call)
-            assert {name.split(".")[0] for name in files.names(vault.places.vault)} == {n.split(".")[0] for n in names}
+            assert {name.split(".")[0] for name in files.list_names(vault.places.vault)} == {
+                n.split(".")[0] for n in names
+            }
         vault.unlearn(["person-1"])
 
 
@@ -197,7 +199,7 @@ def test_a_token_that_ends_in_the_midst_of_a_task_leaves_zeros_behind(tmp_path, 
         def late(fd, content, offset):
             if not kept:
                 kept.append(os.dup(fd))
-                vault._writer.folder.wipe_all_but(vault._writer.folder.current())
+                vault._writer.folder.wipe_all_but(vault._writer.folder.read_current_manifest())
             write(fd, content, offset)
 
         with monkeypatch.context() as patch:
@@ -226,7 +228,7 @@ def test_tokens_are_wiped_before_anything_else(vault, monkeypatch):
         (path / name).chmod(0o600)
     order, wipe = [], files.wipe
     monkeypatch.setattr(files, "wipe", lambda part: (order.append(part.name), wipe(part)))
-    vault._writer.folder.wipe_all_but(vault._writer.now.manifest)
+    vault._writer.folder.wipe_all_but(vault._writer.snapshot.manifest)
     assert order == ["training.7", "owners.7.1", "rows.7.1"]
 
 
@@ -246,7 +248,7 @@ def test_a_worker_that_sees_another_state_of_the_vault_is_refused(tmp_path, data
 
 
 def test_a_worker_with_other_versions_refuses_its_tasks(tmp_path, data, small_tasks, monkeypatch):
-    monkeypatch.setitem(tasks.there, "numpy", "1.0")
+    monkeypatch.setitem(tasks.WORKER_VERSIONS, "numpy", "1.0")
     with pytest.raises(ClusterFailed, match="other versions than who asked: numpy 1.0 instead of"):
         create(tmp_path / "v.vault", data / "first").unlearn([f"person-{k}" for k in range(15_000)], client=Here())
 
@@ -284,17 +286,17 @@ def test_a_client_helps_its_own_thread_and_its_own_request_alone(tmp_path, data,
 def test_a_correction_is_never_sent(tmp_path, data, small_tasks):
     """Of a change that brings rows nothing goes to workers, even if they are asked."""
     vault, here = create(tmp_path / "v.vault", data / "first"), Here()
-    with vault._writing() as writer, writer.helped(here.helpers):
-        rows, encoder = writer.now.rows, writer.now.state.ensemble.encoder
+    with vault._lock_for_writing() as writer, writer.use_workers(here.workers):
+        rows, encoder = writer.snapshot.rows, writer.snapshot.state.ensemble.encoder
         change = Change(np.flatnonzero(rows.live)[:5], np.zeros((5, 2)), np.zeros((5, 1)))
-        assert here.helpers.summed(rows, encoder, range(len(rows.live) // 4), change) is None
-        assert here.helpers.summed(rows, encoder, range(len(rows.live) // 4), Change(change.slots)) is not None
+        assert here.workers.sum_moments(rows, encoder, range(len(rows.live) // 4), change) is None
+        assert here.workers.sum_moments(rows, encoder, range(len(rows.live) // 4), Change(change.slots)) is not None
 
 
 def test_hundreds_of_files_need_no_descriptor_each(tmp_path, monkeypatch):
-    monkeypatch.setattr(helping, "TASK_ROWS", 3)
-    monkeypatch.setattr(helping, "_MOST_TASKS", 10**6)
-    monkeypatch.setattr("expunge.vault.disk.rowfile._MOST_MAPPED", 8)
+    monkeypatch.setattr(workers, "TASK_ROWS", 3)
+    monkeypatch.setattr(workers, "_MAX_TASKS", 10**6)
+    monkeypatch.setattr("expunge.vault.disk.rowfile._MAX_MAPPED_FILES", 8)
     (tmp_path / "many").mkdir()
     for k in range(150):
         pq.write_table(random_table([f"p{k}", f"q{k}"], seed=k), tmp_path / "many" / f"{k:03}.parquet")
@@ -302,7 +304,7 @@ def test_hundreds_of_files_need_no_descriptor_each(tmp_path, monkeypatch):
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, hard))
     try:
         vault = create(tmp_path / "v.vault", tmp_path / "many", Here(twice=0))
-        assert len(vault._writer.now.manifest.segments) == 150
+        assert len(vault._writer.snapshot.manifest.segments) == 150
         vault.unlearn([f"p{k}" for k in range(0, 150, 7)])
         assert vault.verify(client=Here(twice=0)).ok
     finally:
@@ -310,12 +312,12 @@ def test_hundreds_of_files_need_no_descriptor_each(tmp_path, monkeypatch):
 
 
 def test_small_files_are_put_together_to_tasks(tmp_path, monkeypatch):
-    monkeypatch.setattr(helping, "TASK_ROWS", 10)
+    monkeypatch.setattr(workers, "TASK_ROWS", 10)
     (tmp_path / "many").mkdir()
     for k in range(12):
         pq.write_table(random_table([f"p{k}"] * 4, seed=k), tmp_path / "many" / f"{k:03}.parquet")
     vault = create(tmp_path / "v.vault", tmp_path / "many", Here())
-    assert [segment.count for segment in vault._writer.now.manifest.segments] == [8] * 6
+    assert [segment.count for segment in vault._writer.snapshot.manifest.segments] == [8] * 6
     assert vault.digest() == create(tmp_path / "w.vault", tmp_path / "many").digest()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from expunge.errors import InvalidFile
-from expunge.saving.archive import Archive, dump, write
+from expunge.saving.archive import Archive, dump_archive, write_archive
 
 HEADER = {"answer": 42}
 ARRAYS = {"table": np.arange(6.0).reshape(2, 3), "names": np.array(["a", "bc"])}
@@ -15,12 +15,12 @@ ARRAYS = {"table": np.arange(6.0).reshape(2, 3), "names": np.array(["a", "bc"])}
 
 def in_memory():
     file = io.BytesIO()
-    dump(file, HEADER, ARRAYS)
+    dump_archive(file, HEADER, ARRAYS)
     return file
 
 
 def test_an_archive_in_memory_has_the_members_of_the_one_on_disk(tmp_path):
-    write(tmp_path / "a", HEADER, ARRAYS)
+    write_archive(tmp_path / "a", HEADER, ARRAYS)
     with zipfile.ZipFile(tmp_path / "a") as disk, zipfile.ZipFile(in_memory()) as memory:
         assert disk.namelist() == memory.namelist()
         assert all(disk.read(name) == memory.read(name) for name in disk.namelist())
@@ -28,7 +28,7 @@ def test_an_archive_in_memory_has_the_members_of_the_one_on_disk(tmp_path):
 
 @pytest.mark.parametrize("source", ["path", "file", "memory"])
 def test_what_was_written_comes_back(tmp_path, source):
-    write(tmp_path / "a", HEADER, ARRAYS)
+    write_archive(tmp_path / "a", HEADER, ARRAYS)
     with (tmp_path / "a").open("rb") as file:
         with Archive({"path": tmp_path / "a", "file": file, "memory": in_memory()}[source]) as archive:
             assert archive.get("answer", int) == 42
@@ -45,7 +45,7 @@ def test_whoever_opened_a_file_closes_it(tmp_path):
         except InvalidFile:
             pass
         assert not file.closed
-    write(tmp_path / "a", HEADER, ARRAYS)
+    write_archive(tmp_path / "a", HEADER, ARRAYS)
     archive = Archive(tmp_path / "a")
     with archive:
         pass
@@ -55,7 +55,9 @@ def test_whoever_opened_a_file_closes_it(tmp_path):
 
 def test_arrays_are_the_same_bytes_on_every_machine():
     file = io.BytesIO()
-    dump(file, {}, {"big": np.arange(6, dtype=">i8").reshape(2, 3), "columns": np.asfortranarray(ARRAYS["table"])})
+    dump_archive(
+        file, {}, {"big": np.arange(6, dtype=">i8").reshape(2, 3), "columns": np.asfortranarray(ARRAYS["table"])}
+    )
     with Archive(file) as archive:
         np.testing.assert_array_equal(archive.array("big", "<i8", 2, 3), np.arange(6).reshape(2, 3))
         np.testing.assert_array_equal(archive.array("columns", "<f8", 2, 3), ARRAYS["table"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from expunge.exact.arrays import among, distinct
+from expunge.exact.arrays import isin, unique
 
 LAST = 2**63 - 1
 near, anywhere = st.integers(-20, 20), st.sampled_from([-(2**63), -1, 0, 1, 5, LAST - 1, LAST])
@@ -17,7 +17,7 @@ words = arrays(np.uint64, st.integers(0, 60), elements=st.sampled_from([0, 1, 2*
 
 @given(st.one_of(numbers, words))
 def test_distinct_values_are_there_once_and_in_order(values):
-    found = distinct(values)
+    found = unique(values)
     assert found.dtype == values.dtype
     assert found.tolist() == sorted(set(values.tolist()))
 
@@ -26,12 +26,12 @@ def test_distinct_values_are_there_once_and_in_order(values):
 def test_values_are_among_others_if_they_are_there(pair):
     values, others = pair
     wanted = set(others.tolist())
-    assert among(values, others).tolist() == [value in wanted for value in values.tolist()]
+    assert isin(values, others).tolist() == [value in wanted for value in values.tolist()]
 
 
 @pytest.mark.parametrize("spread", [10, 2**40], ids=["close together", "far apart"])
 def test_many_values_are_among_many_others(spread):
     rng = np.random.default_rng(0)
     values, others = (rng.integers(0, 5000, 4000) * spread for _ in range(2))
-    assert np.array_equal(among(values, others), np.isin(values, others))
-    assert np.array_equal(distinct(values), np.unique(values))
+    assert np.array_equal(isin(values, others), np.isin(values, others))
+    assert np.array_equal(unique(values), np.unique(values))

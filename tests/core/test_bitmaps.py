@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.stores.bits import Bits, count_set, hash_of_slots
+from expunge.stores.bits import Bits, count_set, hash_slots
 
 bools = st.lists(st.booleans(), max_size=200).map(lambda values: np.array(values, dtype=np.bool_))
 
@@ -28,17 +28,17 @@ def test_bits_are_read_and_set_like_booleans(values, data):
         assert [bool(bits[int(k)]) for k in at] == values[at].tolist()
         np.testing.assert_array_equal(np.asarray(bits), values)
         assert (len(bits), count_set(bits)) == (len(values), count_set(values)) == (values.size, values.sum())
-        assert hash_of_slots(bits) == hash_of_slots(values)
+        assert hash_slots(bits) == hash_slots(values)
 
 
 @given(bools, st.integers(0, 100))
 def test_empty_slots_at_the_end_do_not_count_and_others_do(values, more):
-    longer = packed(values).resized(len(values) + more)
+    longer = packed(values).grow(len(values) + more)
     np.testing.assert_array_equal(longer[:], np.concatenate([values, np.zeros(more, dtype=np.bool_)]))
-    assert hash_of_slots(longer) == hash_of_slots(values)
+    assert hash_slots(longer) == hash_slots(values)
     if not values.all():
         values[np.flatnonzero(~values)[0]] = True
-        assert hash_of_slots(longer) != hash_of_slots(values)
+        assert hash_slots(longer) != hash_slots(values)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 64])
@@ -51,9 +51,9 @@ def test_all_or_none_are_set(size):
 def test_a_hash_follows_changes_in_every_piece():
     values = np.zeros(3 * 2**16 + 5, dtype=np.bool_)
     bits = packed(values)
-    seen = {hash_of_slots(bits)}
+    seen = {hash_slots(bits)}
     for at in (0, 2**16 - 1, 2**16, 3 * 2**16 + 4):
         bits[np.array([at])], values[at] = True, True
-        seen.add(hash_of_slots(bits))
-        assert hash_of_slots(bits) == hash_of_slots(values) == hash_of_slots(bits.copy())
+        seen.add(hash_slots(bits))
+        assert hash_slots(bits) == hash_slots(values) == hash_slots(bits.copy())
     assert len(seen) == 5

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import expunge.encoding.bounds as bounds_room
-from expunge.encoding.bounds import Bounds, parse_bounds
-from expunge.encoding.extents import Extent
+from expunge.encoding.bounds import Bounds, Extent, parse_bounds
 from expunge.errors import InvalidInput, InvalidSetting
 
 from support.sampling import examples
@@ -15,7 +14,7 @@ floats = st.floats(-1e150, 1e150)
 
 
 def declared(low, high, columns=2):
-    return Bounds.declared((low, high), columns, name="bounds")
+    return Bounds.from_pair((low, high), columns, name="bounds")
 
 
 def observed(columns):
@@ -23,7 +22,7 @@ def observed(columns):
 
 
 def extent_of(rows, declaration=None):
-    return Extent.none(declaration or observed(rows.shape[1])).widened(rows)
+    return Extent.empty(declaration or observed(rows.shape[1])).widen(rows)
 
 
 @examples(200)
@@ -162,7 +161,7 @@ def test_an_outside_row_is_refused_by_the_names_of_columns():
 
 
 def test_outside_rows_are_counted_in_every_part_of_a_table(monkeypatch):
-    monkeypatch.setattr(bounds_room, "_AT_ONCE", 3)
+    monkeypatch.setattr(bounds_room, "_ROWS_PER_BLOCK", 3)
     values = np.array([[k, -k] for k in range(8)], dtype=np.float64)
     with pytest.raises(InvalidInput, match=r"declared bounds: 3 in column 0 of X, 6 in column 1 of X \(of 8 rows\);"):
         declared([0, -1], [4, 0]).admit(values, clip=False, name="X")
@@ -209,9 +208,9 @@ def declarations(draw, columns):
 @given(tables, st.data())
 def test_an_extent_is_declared_or_the_least_and_the_largest_of_the_rows_however_they_come(table, data):
     declaration = data.draw(declarations(table.shape[1]))
-    extent = Extent.none(declaration)
+    extent = Extent.empty(declaration)
     for block in np.split(table, sorted(data.draw(st.lists(st.integers(0, len(table)), max_size=3)))):
-        extent = extent.widened(block)
+        extent = extent.widen(block)
     for j in range(table.shape[1]):
         column = table[:, j].tolist()
         if np.isnan(declaration.low[j]):
@@ -236,7 +235,7 @@ def test_an_extent_is_replaced_if_and_only_if_no_bound_moved(table, data):
     before = extent_of(table, declaration)
     after_rows = np.concatenate([table[~gone], new])
     after = extent_of(after_rows, declaration)
-    replaced = before.replaced(table[gone], new)
+    replaced = before.replace_rows(table[gone], new)
     stayed = (after.bounds.low == before.bounds.low).all() and (after.bounds.high == before.bounds.high).all()
     if not stayed or (declaration.observed and not len(after_rows)):  # the extent of no rows is a convention, no bound
         assert replaced is None
@@ -248,18 +247,18 @@ def test_an_extent_is_replaced_if_and_only_if_no_bound_moved(table, data):
 
 def test_only_the_last_row_on_a_bound_moves_it():
     table = np.array([[0.0], [0.0], [5.0], [9.0]])
-    once = extent_of(table).replaced(table[:1], table[:0])
+    once = extent_of(table).replace_rows(table[:1], table[:0])
     assert once.at_low.tolist() == [1]
-    assert once.replaced(table[1:2], table[:0]) is None
-    assert once.replaced(table[1:2], table[1:2]).at_low.tolist() == [1]
-    assert once.replaced(table[1:2], np.array([[-1.0]])) is None
+    assert once.replace_rows(table[1:2], table[:0]) is None
+    assert once.replace_rows(table[1:2], table[1:2]).at_low.tolist() == [1]
+    assert once.replace_rows(table[1:2], np.array([[-1.0]])) is None
 
 
 def test_a_row_on_a_declared_bound_moves_nothing():
     table = np.array([[0.0, 1.0], [0.5, 2.0], [1.0, 2.0]])
     extent = extent_of(table, declared([0, None], [1, None]))
-    assert extent.replaced(table[2:], table[:0]).bounds is extent.bounds
-    assert extent.replaced(table[:1], table[:0]) is None  # the least of the column that is observed
+    assert extent.replace_rows(table[2:], table[:0]).bounds is extent.bounds
+    assert extent.replace_rows(table[:1], table[:0]) is None  # the least of the column that is observed
 
 
 @pytest.mark.parametrize("order", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
@@ -279,4 +278,4 @@ def test_columns_too_wide_for_floats_are_refused_by_number():
     with pytest.raises(InvalidInput, match=r"the values of columns \[1\] are too far apart for float64"):
         extent_of(table)
     with pytest.raises(InvalidInput, match=r"columns \[1\]"):
-        extent_of(table[:1]).widened(table[1:])
+        extent_of(table[:1]).widen(table[1:])

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 from sklearn.base import BaseEstimator, clone
 
 from expunge import Code, random_code
-from expunge.encoding.codes import HEAVIEST
+from expunge.encoding.codes import MAX_COLUMN_SUM
 from expunge.errors import InvalidSetting
 
 from support.sampling import examples
@@ -225,8 +225,8 @@ def test_a_determinant_that_a_prime_divides_is_no_dependence():
         ([["1"]], "G must be a matrix of integers"),
         ([[2**70]], "G must be a matrix of integers"),
         ([[1, 0, 1], [0, 1, 1]], r"at least as many rows \(shards\) as columns \(learners\), got shape \(2, 3\)"),
-        ([[HEAVIEST + 1]], r"columns of \|G\| must sum to at most 65536"),
-        ([[HEAVIEST], [-1]], r"columns of \|G\| must sum to at most 65536"),
+        ([[MAX_COLUMN_SUM + 1]], r"columns of \|G\| must sum to at most 65536"),
+        ([[MAX_COLUMN_SUM], [-1]], r"columns of \|G\| must sum to at most 65536"),
         ([[-(2**63)]], r"columns of \|G\| must sum to at most 65536"),
         (np.array([[2**64 - 1]], dtype=np.uint64), r"columns of \|G\| must sum to at most 65536"),
     ],
@@ -241,7 +241,7 @@ def test_a_ragged_matrix_is_refused_as_a_setting():
         Code([[1, 2], [3]])
 
 
-@pytest.mark.parametrize("G", [[[HEAVIEST]], [[HEAVIEST - 1], [-1]], [[1, 1], [1, -1]], [[-1]]])
+@pytest.mark.parametrize("G", [[[MAX_COLUMN_SUM]], [[MAX_COLUMN_SUM - 1], [-1]], [[1, 1], [1, -1]], [[-1]]])
 def test_signs_and_larger_integers_are_fine_up_to_the_heaviest(G):
     code = Code(G)
     assert code.heaviest == max(sum(abs(x) for x in column) for column in zip(*G, strict=True))

@@ -137,26 +137,26 @@ def kinds(value):
 
 @given(values, values)
 def test_texts_are_equal_if_and_only_if_values_are(a, b):
-    from expunge.learning.description import described
+    from expunge.learners import describe_value
 
-    assert (described(a, name="a") == described(b, name="b")) == (kinds(a) == kinds(b))
+    assert (describe_value(a, name="a") == describe_value(b, name="b")) == (kinds(a) == kinds(b))
 
 
 def test_arrays_are_described_by_what_is_in_them():
-    from expunge.learning.description import described
+    from expunge.learners import describe_value
 
     arrays = [
         np.arange(4), np.arange(4.0), np.arange(4).reshape(2, 2), np.array([0, 1, 3, 2]),
         np.array([0, 1], dtype=object), np.array([0, {2}], dtype=object), np.array(["a"]), np.array(["b"]),
     ]  # fmt: skip
-    texts = [described(array, name="x") for array in arrays]
+    texts = [describe_value(array, name="x") for array in arrays]
     assert len(set(texts)) == len(arrays)
-    assert texts == [described(array.copy(order="F"), name="x") for array in arrays]
+    assert texts == [describe_value(array.copy(order="F"), name="x") for array in arrays]
 
 
 def test_sets_are_described_alike_in_every_process():
     program = (
-        "from expunge.learning.description import described;"
+        "from expunge.learners import described;"
         "print(described({'a', 'b', 'c', ('d', None)}, name=''), described({'x': {'p', 'q', 'r'}, 1: 2}, name=''))"
     )
     outputs = {

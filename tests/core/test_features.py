@@ -110,7 +110,7 @@ def test_every_drawn_map_is_on_the_finest_grid_that_is_exact(d, seed, kernel, sc
 def test_rounding_hardly_moves_a_projection():
     rng = np.random.default_rng(3)
     theta, b = rng.standard_normal((8, 200)), rng.uniform(-0.5, 0.5, 200)
-    grid_theta, grid_b, k = fourier._rounded(theta, b)
+    grid_theta, grid_b, k = fourier._round_to_grid(theta, b)
     assert (np.abs(grid_theta * 2.0 ** (32 - k) - theta) <= 2.0 ** (31 - k)).all()
     assert (np.abs(grid_b * 2.0**-k - b) <= 2.0 ** -(k + 1)).all()
     assert k.min() >= 47  # 15 bits of a turn or more
@@ -124,7 +124,7 @@ def test_neither_the_block_size_nor_the_company_shows_in_a_feature(model, reach,
     model = clone(model).fit(x)
     whole = model.transform(x)
     for block in (1, 64, 1000, 2**20):
-        monkeypatch.setattr("expunge.exact.arrays.AT_ONCE", block)
+        monkeypatch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", block)
         assert model.transform(x).tobytes() == whole.tobytes()
     for i in (0, 101, 202):
         assert model.transform(x[i : i + 1]).tobytes() == whole[i : i + 1].tobytes()
@@ -136,7 +136,7 @@ def test_neither_the_block_size_nor_the_company_shows_in_a_feature(model, reach,
 @given(st.integers(0, 5000), st.integers(0, 300), st.integers(1, 5000))
 def test_blocks_cover_the_rows_once_and_stay_small(rows, width, block):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("expunge.exact.arrays.AT_ONCE", block)
+        patch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", block)
         cuts = list(arrays_room.cut(rows, width))
     assert [i for cut in cuts for i in range(cut.start, cut.stop)] == list(range(rows))
     assert all((cut.stop - cut.start) * width <= max(block, width) for cut in cuts)
@@ -276,7 +276,7 @@ def test_a_seed_decides_the_map_and_the_values_do_not():
 
 def test_the_models_generator_is_used_where_the_map_has_no_seed():
     free, again, fixed = (
-        RandomFourier(4, random_state=seed).drawn(2, np.random.default_rng(rng))
+        RandomFourier(4, random_state=seed).draw_copy(2, np.random.default_rng(rng))
         for seed, rng in [(None, 1), (None, 1), (7, 1)]
     )
     np.testing.assert_array_equal(free.projection_, again.projection_)
@@ -397,7 +397,7 @@ def test_a_bad_parameter_is_refused_at_fit(model, reason):
     with pytest.raises(InvalidSetting, match=reason):
         model.fit([[0.0]])
     with pytest.raises(InvalidSetting, match=reason):
-        model.drawn(1, np.random.default_rng(0))
+        model.draw_copy(1, np.random.default_rng(0))
     with pytest.raises(InvalidSetting, match=reason):
         model.restore(1, {})
 
@@ -417,7 +417,7 @@ def test_an_unfitted_map_and_wrong_columns_are_refused(model):
 
 def test_a_projection_that_rounds_up_beyond_the_exact_range_gets_a_coarser_grid():
     theta, b = np.full((1, 1), 0.5 - 1e-12), np.array([0.5])
-    grid_theta, grid_b, k = fourier._rounded(theta, b)
+    grid_theta, grid_b, k = fourier._round_to_grid(theta, b)
     assert k.tolist() == [52]
     assert int(grid_theta[0, 0]) * 2**32 + int(grid_b[0]) < 2**53
 

@@ -8,12 +8,12 @@ import pytest
 from sklearn.linear_model import LinearRegression, Ridge
 
 from expunge import Code, CodedRegressor, RandomFourier
-from expunge.paper.data import read
+from expunge.paper.data import read_dataset
 
 
 @cache
 def table(name):
-    X, y = read(name)
+    X, y = read_dataset(name)
     order = np.random.default_rng(1).permutation(len(X))
     return X[order], y[order]
 

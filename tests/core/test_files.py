@@ -87,7 +87,7 @@ def disk(tmp_path):
 
 
 def replace(disk, *, commit=True, fails=False):
-    with files.replacing(disk.root / "f", disk.root / "beside") as new:
+    with files.replace_file(disk.root / "f", disk.root / "beside") as new:
         files.write_parts(new.fd, [b"new ", b"content"])
         if commit:
             new.commit()
@@ -244,7 +244,7 @@ def test_where_no_thread_can_be_started_files_are_synced_one_by_one(pages, monke
         raise RuntimeError("can't start new thread")
 
     synced = []
-    monkeypatch.setattr(files, "_syncing", None)
+    monkeypatch.setattr(files, "_sync_pool", None)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     monkeypatch.setattr(files.System, "sync", lambda self, fd: synced.append(inode(fd)))
     with files.SyncBatch() as batch:

@@ -112,7 +112,7 @@ def test_the_first_parameters_draw_what_they_always_drew(kernel, scale):
     rng = np.random.default_rng(11)
     base = rng.standard_normal((5, 40)) if kernel == "gaussian" else rng.standard_cauchy((5, 40))
     size = 1 / np.sqrt(2 * 5) if scale is None else scale
-    expected = fourier._rounded(base * (size / (2 * np.pi)), rng.uniform(-0.5, 0.5, 40))
+    expected = fourier._round_to_grid(base * (size / (2 * np.pi)), rng.uniform(-0.5, 0.5, 40))
     model = drawn(5, 40, seed=11, kernel=kernel, scale=scale)
     for got, want in zip((model.projection_, model.phases_, model.exponents_), expected, strict=True):
         np.testing.assert_array_equal(got, want)
@@ -247,7 +247,7 @@ def test_a_straight_line_is_learned_with_linear_features(rng):
 def test_a_bad_parameter_is_refused_before_anything_is_drawn(parameters, reason):
     for use in (
         lambda: RandomFourier(3, **parameters).fit(np.zeros((1, 2))),
-        lambda: RandomFourier(3, **parameters).drawn(2, np.random.default_rng(0)),
+        lambda: RandomFourier(3, **parameters).draw_copy(2, np.random.default_rng(0)),
         lambda: RandomFourier(3, **parameters).restore(2, drawn(2, 3).arrays()),
         lambda: CodedRegressor(features=RandomFourier(3, **parameters)).fit(np.eye(6, 2), np.ones(6)),
     ):
@@ -287,7 +287,7 @@ def test_a_chi_square_of_nothing_is_no_frequency_without_end():
             return np.zeros(size)
 
     rng = Nothing(np.random.PCG64(0))
-    model = RandomFourier(4, kernel="exponential", scale=9e8).drawn(3, rng)
+    model = RandomFourier(4, kernel="exponential", scale=9e8).draw_copy(3, rng)
     again = RandomFourier(4, kernel="exponential", scale=9e8).restore(3, model.arrays())
     assert np.isfinite(again.transform(np.ones((2, 3)))).all()
 
@@ -300,5 +300,5 @@ def test_a_map_says_what_it_is_on_one_line():
 
 
 def test_frequencies_for_no_particular_map():
-    turns = Frequencies.of("gaussian", None, None, 4).turns(2000, np.random.default_rng(0))
+    turns = Frequencies.parse("gaussian", None, None, 4).draw(2000, np.random.default_rng(0))
     assert kstest(2 * np.pi * turns.ravel(), norm(scale=1 / math.sqrt(8)).cdf).pvalue > 1e-3

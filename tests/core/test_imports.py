@@ -30,7 +30,7 @@ def loaded_by(program):
     [
         "import expunge",
         "import expunge.exact.moments, expunge.exact.ridge, expunge.exact.threads",
-        "import expunge.learning.state, expunge.saving.format, expunge.saving.parameters",
+        "import expunge.learning.state, expunge.saving.format, expunge.saving.format",
         "from expunge import Bounds, Code, ExpungeError, FeatureMap, random_code; random_code(6, 3, random_state=0)",
         DRAWING,
     ],
@@ -44,7 +44,7 @@ def test_a_first_solve_loads_what_it_needs_and_no_more():
         "import numpy as np\n"
         "from expunge.exact.moments import Moments\n"
         "from expunge.exact.ridge import ridge_weights\n"
-        "from expunge.exact.tally import Tally\n"
+        "from expunge.exact.moments import Tally\n"
         "tally = Tally(3)\n"
         "tally.add(np.eye(3) * 2**20, 3)\n"
         "ridge_weights(Moments.of(tally), bits=20, targets=1, alpha=1.0, intercept=False)"

@@ -11,7 +11,7 @@ from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
-import expunge.exact.tally
+import expunge.exact.moments
 import expunge.regressor
 from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.learning.rules import RidgeRule
@@ -67,9 +67,9 @@ def test_block_sizes_and_threads_do_not_show(estimator, table, block, float_rows
     reference = estimator.fit(X, y)
     expected = reference.digest(), weights(reference)
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(threads):
-        patch.setattr("expunge.exact.arrays.AT_ONCE", block)
-        patch.setattr(expunge.exact.tally, "FLOAT_ROWS", float_rows)
-        patch.setattr(expunge.exact.tally, "_BUFFER_ROWS", float_rows)
+        patch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", block)
+        patch.setattr(expunge.exact.moments, "FLOAT_ROWS", float_rows)
+        patch.setattr(expunge.exact.moments, "_BUFFER_ROWS", float_rows)
         again = estimator.fit(X, y)
         assert (again.digest(), weights(again)) == expected
 

@@ -17,9 +17,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from expunge import Code
 from expunge.errors import InvalidSetting
-from expunge.exact.moments import Moments
+from expunge.exact.moments import Moments, Tally
 from expunge.exact.ridge import ridge_weights
-from expunge.exact.tally import Tally
 from expunge.exact.threads import one_blas_thread
 from expunge.learners import check_learner, fit_estimator
 
@@ -39,7 +38,7 @@ def solve(phi, y, *, alpha, intercept):
     Q = np.column_stack([phi, np.ones((len(phi), int(intercept))), y])
     tally = Tally(Q.shape[1])
     tally.add(np.rint(Q * 2.0**BITS), len(Q))
-    return ridge_weights(Moments.of(tally), bits=BITS, targets=y.shape[1], alpha=alpha, intercept=intercept)
+    return ridge_weights(Moments.from_tallies(tally), bits=BITS, targets=y.shape[1], alpha=alpha, intercept=intercept)
 
 
 def problem(n=80, d=6, t=1, seed=0):
@@ -127,7 +126,7 @@ def test_coded_ones_that_cancel_leave_no_intercept():
     rows = np.array([[0.5, 0.0, 0.25], [-0.25, 0.0, 1.0]])  # the column of ones is zero everywhere
     tally = Tally(3)
     tally.add(np.rint(rows * 2.0**BITS), 4)
-    W = ridge_weights(Moments.of(tally), bits=BITS, targets=1, alpha=0.0, intercept=True)
+    W = ridge_weights(Moments.from_tallies(tally), bits=BITS, targets=1, alpha=0.0, intercept=True)
     np.testing.assert_allclose(W, [[rows[:, 0] @ rows[:, 2] / (rows[:, 0] @ rows[:, 0])], [0]], atol=1e-14)
 
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from expunge.errors import CapacityExceeded
 from expunge.exact import limbs as limbs_room
 from expunge.exact import moments as moments_room
-from expunge.exact import tally as tally_room
+from expunge.exact import moments as tally_room
 from expunge.exact.blas import pack, unpack
 from expunge.exact.limbs import FLOAT_ROWS, INT_ROWS, LIMB_ROWS, feature_bits
-from expunge.exact.moments import Moments
-from expunge.exact.tally import Tally
+from expunge.exact.moments import Moments, Tally
 
 from support.sampling import examples
 
@@ -50,8 +49,8 @@ def product(rows):
 
 
 def moments_of(total):
-    found = Moments.of(Tally(total._width)).after(total)
-    assert Moments.of(total) == found
+    found = Moments.from_tallies(Tally(total._width)).apply(total)
+    assert Moments.from_tallies(total) == found
     return found
 
 
@@ -173,7 +172,7 @@ def test_limbs_in_floats_are_exact_up_to_their_limit_and_integers_beyond(rows, k
     change = Tally(2)
     change.add(leaving, kept, sign=-1)
     change.add(coming, 1)
-    after = before.after(change)
+    after = before.apply(change)
     assert after.coded_rows == rows - kept + 1
     assert (exact(after) == (rows - kept) * product([[ODD, -STEEPEST]]) + product([[1, 2**36]])).all()
 
@@ -191,7 +190,7 @@ def test_a_change_of_a_few_rows_or_many_gives_the_moments_of_what_is_left(rows, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limbs_room, "LIMB_ROWS", limit)
         patch.setattr(tally_room, "_FEW_ROWS", few)
-        got = moments_of(start).after(change)
+        got = moments_of(start).apply(change)
     left = [*rows[cut // 2 :]]
     assert got.coded_rows == got.rows == len(left)
     assert not left or got == tally(left)
@@ -221,7 +220,7 @@ def test_merging_parts_in_any_order_is_the_whole(rows, data):
     shuffled = data.draw(st.permutations(rows))
     cut = data.draw(st.integers(1, len(rows)))
     parts = [taken(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
-    assert Moments.of(*parts) == tally(rows)
+    assert Moments.from_tallies(*parts) == tally(rows)
 
 
 @examples(60)
@@ -267,7 +266,7 @@ def test_the_digest_is_of_little_endian_counts_then_limbs():
 
 @pytest.mark.parametrize("width", [1, 2, 3, 50, 351, 1000])
 def test_moments_of_no_rows_know_their_width(width):
-    zero = Moments.of(Tally(width))
+    zero = Moments.from_tallies(Tally(width))
     assert (zero.width, zero.rows, zero.coded_rows) == (width, 0, 0)
     assert not zero.limbs.any()
 
@@ -294,7 +293,7 @@ def test_how_much_of_a_matrix_is_made_at_once_does_not_show(rng, monkeypatch):
     total = tally(rng.integers(-MOST, MOST, (9, 7)).tolist())
     whole = np.tril(total.matrix(33)).tobytes()
     for at_once in (1, 5, 28, 64):
-        monkeypatch.setattr("expunge.exact.arrays.AT_ONCE", at_once)
+        monkeypatch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", at_once)
         assert np.tril(total.matrix(33)).tobytes() == whole
 
 
@@ -314,9 +313,9 @@ def test_triangles_are_packed_and_unpacked_in_place(rng):
 def test_more_coded_rows_than_integers_can_hold_are_refused(monkeypatch):
     monkeypatch.setattr(moments_room, "INT_ROWS", 5)
     three = tally([[1]] * 3)
-    assert three.after(taken([[1]] * 2)).coded_rows == 5
+    assert three.apply(taken([[1]] * 2)).coded_rows == 5
     with pytest.raises(CapacityExceeded, match=r"at most 5 coded rows exactly, got 6; use more shards"):
-        three.after(taken([[1]] * 3))
+        three.apply(taken([[1]] * 3))
     with pytest.raises(CapacityExceeded, match=r"at most 5 coded rows"):
         tally([[1]] * 6)
     total = Tally(1)
@@ -327,11 +326,11 @@ def test_more_coded_rows_than_integers_can_hold_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("q", [MOST, -MOST, STEEPEST, (2**18 - 2) * 2**18 + 2**17, 2**17])
 def test_the_integers_hold_as_many_rows_as_they_say(q):
-    total = times(tally([[q, -q]]), INT_ROWS - 1).after(taken([[q, -q]]))
+    total = times(tally([[q, -q]]), INT_ROWS - 1).apply(taken([[q, -q]]))
     assert total.coded_rows == INT_ROWS == 2**27 - 1
     assert (exact(total) == INT_ROWS * product([[q, -q]])).all()
     with pytest.raises(CapacityExceeded):
-        total.after(taken([[q, -q]]))
+        total.apply(taken([[q, -q]]))
 
 
 def test_feature_bits_are_the_most_that_keep_a_coded_row_in_36_bits():

@@ -13,10 +13,10 @@ from threadpoolctl import threadpool_limits
 import expunge
 from expunge import Code, CodedRegressor, RandomFourier
 from expunge.encoding.fourier import cosines
-from expunge.encoding.shuffle import Shuffle
-from expunge.exact import limbs, native, tally
+from expunge.encoding.randomness import Shuffle
+from expunge.exact import limbs, moments, native
 from expunge.stores.change import Change
-from expunge.stores.rows import Rows
+from expunge.stores.store import Rows
 from expunge.transformers import Identity
 
 from support.paths import NATIVE, computing
@@ -24,10 +24,10 @@ from support.sampling import examples
 from support.strategies import regressors, tables
 
 needs_kernels = pytest.mark.skipif(not NATIVE, reason="this run is the one without the kernels")
-needs_products = pytest.mark.skipif(native.multiplying() is None, reason="BLAS multiplies here")
+needs_products = pytest.mark.skipif(native.product_kernels() is None, reason="BLAS multiplies here")
 
 
-@pytest.mark.skipif(not native.about().startswith(("used", "not built")), reason="EXPUNGE_NATIVE=0")
+@pytest.mark.skipif(not native.kernel_status().startswith(("used", "not built")), reason="EXPUNGE_NATIVE=0")
 def test_the_kernels_were_built_where_there_is_a_compiler():
     """An optional extension hides what the compiler says: then everything would go on, only slower."""
     assert NATIVE or shutil.which("cc") is None
@@ -62,7 +62,7 @@ MAPS = [
 def test_features_have_the_same_bits(made, D, d, rows, unit, reach, seed):
     """Also far outside, where phases are rounded. With fused operations one in twelve cosines has others."""
     rng = np.random.default_rng(seed)
-    features = made(D).drawn(d, rng)
+    features = made(D).draw_copy(d, rng)
     X = rng.uniform(-1, 1, (rows, d)) * reach
     natively, plainly = both(lambda: features.map_block(X, unit))
     assert natively.tobytes() == plainly.tobytes()
@@ -185,7 +185,7 @@ def test_predictions_are_those_of_numpy_and_a_row_alone_is_predicted_as_among_ot
     model = copy.deepcopy(estimator).fit(X, y)
     asked = np.random.default_rng(rows).uniform(-reach, reach, (rows, X.shape[1]))
     encoder = model._state.ensemble.encoder
-    scaled, plainly_scaled = both(lambda: encoder.scaled_nearest(asked))
+    scaled, plainly_scaled = both(lambda: encoder.scale_nearest(asked))
     assert (scaled == plainly_scaled).all()  # bit by bit, but for the sign of 0
     twin = pickle.loads(pickle.dumps(model))
     natively = model.predict(asked)
@@ -193,7 +193,7 @@ def test_predictions_are_those_of_numpy_and_a_row_alone_is_predicted_as_among_ot
         plainly = twin.predict(asked)
     size = np.abs(plainly).max() + sum(np.abs(W).sum() for W in _plain_weights(model))
     np.testing.assert_allclose(natively, plainly, rtol=0, atol=1e-12 * size * reach)
-    if model._state.ensemble._native is not None:
+    if model._state.ensemble._native_predictor is not None:
         assert natively.tobytes() == b"".join(model.predict(asked[k : k + 1]).tobytes() for k in range(rows))
 
 
@@ -232,7 +232,7 @@ def test_threads_share_out_rows_to_predict_and_each_has_the_same_bits(rng):
 
 @needs_kernels
 def test_a_drawn_map_is_copied_and_pickled_with_its_kernels(rng):
-    features = RandomFourier(5, random_state=0).drawn(3, rng)
+    features = RandomFourier(5, random_state=0).draw_copy(3, rng)
     X = rng.random((4, 3))
     expected = features.map_block(X)
     for twin in (copy.deepcopy(features), pickle.loads(pickle.dumps(features))):
@@ -283,10 +283,10 @@ def test_whole_shards_are_learned_with_the_same_bits(
     state = model._state
     store, encoder, rule = state.ensemble.store, state.ensemble.encoder, state.blueprint.rule
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(threads, user_api="blas"):
-        patch.setattr(tally, "FLOAT_ROWS", float_rows)
+        patch.setattr(moments, "FLOAT_ROWS", float_rows)
         if blas:
-            patch.setattr(tally, "multiplying", lambda: None)
-        natively, plainly = both(lambda: rule.learned(encoder, store))
+            patch.setattr(moments, "multiplying", lambda: None)
+        natively, plainly = both(lambda: rule.learn_all(encoder, store))
     for (moments, weights), expected in zip(natively, plainly, strict=True):
         assert moments == expected[0]
         assert (weights is None) == (expected[1] is None)
@@ -383,7 +383,7 @@ NO_PRODUCTS = [
 @needs_kernels
 def test_arrays_that_do_not_fit_are_refused(rng):
     kernels = native.kernels()
-    features = RandomFourier(5, random_state=0).drawn(3, rng).native(1.0)
+    features = RandomFourier(5, random_state=0).draw_copy(3, rng).native(1.0)
     one, owner, weights = np.zeros((2, 1)), np.zeros(2, dtype=np.int64), np.ones((1, 2))
     column = {"lanes": owner[:1], "weights": np.ones(1), "inputs": None, "targets": None, "t": 1, "ones": True}
     good = kernels.Column(features, *column.values())
@@ -395,7 +395,7 @@ def test_arrays_that_do_not_fit_are_refused(rng):
     assert good.add(*whole.values()) == (1, 1)
     packed = {"sums": np.zeros((3, 28)), "room": np.zeros((2, 2, 24))}
     products = {"q": np.zeros((2, 7)), "sign": 1.0} | packed
-    if native.multiplying() is not None:
+    if native.product_kernels() is not None:
         assert good.add(*(whole | packed).values()) == (1, 1)
         kernels.multiply(*products.values())
     refused = [
@@ -435,7 +435,7 @@ def test_arrays_that_do_not_fit_are_refused(rng):
 
 @needs_kernels
 def test_what_no_row_is_in_is_empty(rng):
-    features = RandomFourier(5, random_state=0).drawn(3, rng).native(1.0)
+    features = RandomFourier(5, random_state=0).draw_copy(3, rng).native(1.0)
     assert features.features(np.empty((0, 3))).shape == (0, 5)
     none = np.empty(0, dtype=np.int64)
     assert not features.coded(np.empty((0, 3)), np.empty((0, 1)), none, np.empty((1, 0)), 2, True).any()
@@ -447,12 +447,12 @@ def test_what_no_row_is_in_is_empty(rng):
 def test_versions_tell_which_path_it_is(capsys):
     expunge.show_versions()
     told = capsys.readouterr().out
-    assert f"native kernels: {native.about()}" in told
+    assert f"native kernels: {native.kernel_status()}" in told
     assert f"numpy {np.__version__}" in told
 
 
 def test_an_extension_that_cannot_be_loaded_is_told_and_done_without(monkeypatch):
-    monkeypatch.setattr(native, "about", lambda: "used")
+    monkeypatch.setattr(native, "kernel_status", lambda: "used")
     monkeypatch.setitem(__import__("sys").modules, "expunge.exact._native", None)
     monkeypatch.delattr("expunge.exact._native", raising=False)
     native.kernels.cache_clear()
@@ -472,7 +472,7 @@ def test_an_extension_that_cannot_be_loaded_is_told_and_done_without(monkeypatch
     st.randoms(use_true_random=False),
 )
 def test_shuffles_have_the_same_bits(key, pairs, kind, random):
-    shuffle = Shuffle.of(np.array(key, dtype=np.uint64))
+    shuffle = Shuffle.from_key(np.array(key, dtype=np.uint64))
     tweaks, sizes = (np.array(column, dtype=np.uint64) for column in zip(*pairs, strict=True))
     x = np.array([random.randrange(int(size)) for size in sizes], dtype=np.uint64)
     found = []

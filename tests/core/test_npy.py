@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from expunge.saving.npy import BadArray, array_from, array_parts, read_header
+from expunge.saving.archive import BadArray, array_parts, parse_array, read_npy_header
 
 dtypes = st.sampled_from(["<i8", ">i8", "<f8", "|u1", "|b1", "<U3", "<u8"])
 
@@ -19,11 +19,11 @@ def test_parts_are_what_numpy_reads_and_come_back_in_any_layout(array, data):
     whole = b"".join(array_parts(array))
     np.testing.assert_array_equal(np.load(io.BytesIO(whole), allow_pickle=False), array)
     portable = array.dtype.newbyteorder("<").str
-    np.testing.assert_array_equal(array_from(whole, portable, *array.shape), array)
-    np.testing.assert_array_equal(array_from(whole, portable, *[None] * array.ndim), array)
+    np.testing.assert_array_equal(parse_array(whole, portable, *array.shape), array)
+    np.testing.assert_array_equal(parse_array(whole, portable, *[None] * array.ndim), array)
     for damaged in (whole[:-1] if array.nbytes else whole[:-9], whole + b"\0", b"", whole[:20]):
         with pytest.raises(BadArray):
-            array_from(damaged, portable, *array.shape)
+            parse_array(damaged, portable, *array.shape)
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_parts_are_what_numpy_reads_and_come_back_in_any_layout(array, data):
 def test_another_type_or_shape_is_refused_before_anything_is_read(dtype, shape):
     stream = io.BytesIO(b"".join(array_parts(np.zeros((2, 3)))))
     with pytest.raises(BadArray, match="has the wrong shape or type"):
-        read_header(stream, dtype, *shape)
+        read_npy_header(stream, dtype, *shape)
 
 
 def test_text_of_any_width_is_one_type():
     for text in ("a", "long text"):
         whole = b"".join(array_parts(np.array([text])))
-        assert array_from(whole, "<U", 1).tolist() == [text]
+        assert parse_array(whole, "<U", 1).tolist() == [text]
 
 
 @pytest.mark.parametrize("save", [lambda f: np.save(f, np.array([{}], dtype=object)), lambda f: f.write(b"no array")])
@@ -46,21 +46,21 @@ def test_nothing_is_unpickled(save):
     stream = io.BytesIO()
     save(stream)
     with pytest.raises(BadArray):
-        array_from(stream.getvalue(), "|O", 2)
+        parse_array(stream.getvalue(), "|O", 2)
 
 
 def test_a_header_is_read_without_pythons_parser(monkeypatch):
     """In CPython 3.11 it fails at random while another thread parses, and a sound file would be called damaged."""
     whole = b"".join(array_parts(np.arange(6.0).reshape(2, 3)))
     monkeypatch.setattr("ast.literal_eval", None)
-    assert array_from(whole, "<f8", 2, 3).sum() == 15
+    assert parse_array(whole, "<f8", 2, 3).sum() == 15
 
 
 @pytest.mark.parametrize("shape", [b"()", b"(2)", b"(2, )", b"(2, 3,)", b"(02, 3)", b"(-2, 3)", b"(2,3)", b"(1e0,)"])
 def test_what_numpy_would_not_write_is_not_read(shape):
     whole = b"".join(array_parts(np.zeros((2, 3))))
     with pytest.raises(BadArray):
-        array_from(whole.replace(b"(2, 3)", shape.ljust(6)), "<f8", None, None)
+        parse_array(whole.replace(b"(2, 3)", shape.ljust(6)), "<f8", None, None)
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_no_bit_of_a_header_can_be_flipped(array):
             flipped = bytearray(whole)
             flipped[position] ^= 1 << bit
             with pytest.raises(BadArray):
-                array_from(bytes(flipped), kind, *array.shape)
+                parse_array(bytes(flipped), kind, *array.shape)

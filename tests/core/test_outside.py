@@ -118,11 +118,11 @@ def test_a_value_on_a_bound_is_inside_and_a_constant_column_has_one_value(rng):
 
 
 def test_the_mask_is_counted_in_blocks(monkeypatch, rng):
-    bounds = Bounds.declared((0, 1), 2, name="bounds")
+    bounds = Bounds.from_pair((0, 1), 2, name="bounds")
     X = rng.uniform(-0.2, 1.2, (50, 2))
     expected = [not all(0 <= v <= 1 for v in row) for row in X.tolist()]
     for block in (1, 7, 50, 1000):
-        monkeypatch.setattr("expunge.encoding.bounds._AT_ONCE", block)
+        monkeypatch.setattr("expunge.encoding.bounds._ROWS_PER_BLOCK", block)
         assert bounds.outside_rows(X).tolist() == expected
     assert bounds.outside_rows(X[:0]).shape == (0,)
 
@@ -130,8 +130,8 @@ def test_the_mask_is_counted_in_blocks(monkeypatch, rng):
 def test_clamping_makes_new_rows_and_leaves_what_is_to_be_observed():
     rows = np.array([[9.0, 9.0], [-9.0, 0.5]])
     before = rows.copy()
-    assert Bounds.declared(([0, None], [1, None]), 2, name="b").clamped(rows).tolist() == [[1.0, 9.0], [0.0, 0.5]]
-    assert parse_bounds("unit", 2, name="b").clamped(rows).tolist() == [[1.0, 1.0], [-1.0, 0.5]]
+    assert Bounds.from_pair(([0, None], [1, None]), 2, name="b").clamp(rows).tolist() == [[1.0, 9.0], [0.0, 0.5]]
+    assert parse_bounds("unit", 2, name="b").clamp(rows).tolist() == [[1.0, 1.0], [-1.0, 0.5]]
     assert rows.tobytes() == before.tobytes()
 
 
@@ -140,7 +140,7 @@ def test_predictions_in_their_own_units_are_new_arrays_and_may_be_cut_from_other
     encoder = CodedRegressor(shards=1, rate=1, random_state=0).fit(X, y)._state.ensemble.encoder
     scaled = np.linspace(0, 1, 12).reshape(4, 3)
     before = scaled.copy()
-    own = encoder.unscaled(scaled[:, 1:2])
+    own = encoder.unscale(scaled[:, 1:2])
     np.testing.assert_array_equal(own, np.clip(before[:, 1:2] * (y.max() - y.min()) + y.min(), y.min(), y.max()))
     np.testing.assert_array_equal(scaled, before)
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.encoding.randomness import as_generator, derived_seed, draw_key, words
+from expunge.encoding.randomness import as_generator, derive_seed, draw_key, random_words
 from expunge.errors import InvalidSetting
 
 from support.sampling import examples
@@ -51,21 +51,21 @@ def test_philox_gives_the_published_words(counter, key, output):
 @given(keys, st.integers(0, 2**63), st.integers(0, 2**40), st.integers(1, 20))
 def test_words_are_those_of_the_published_generator(key, stream, start, count):
     expected = [philox4x64([i // 4 + 1, 0, 0, stream], key.tolist())[i % 4] for i in range(start, start + count)]
-    assert words(key, stream, start, count).tolist() == expected
+    assert random_words(key, stream, start, count).tolist() == expected
 
 
 @examples(50)
 @given(keys, st.integers(0, 5), st.integers(0, 60), st.integers(0, 60))
 def test_any_part_of_the_sequence_is_a_cut_of_the_whole(key, stream, start, count):
-    whole = words(key, stream, 0, 120)
-    part = words(key, stream, start, count)
+    whole = random_words(key, stream, 0, 120)
+    part = random_words(key, stream, start, count)
     assert part.dtype == np.uint64
     assert part.tolist() == whole[start : start + count].tolist()
 
 
 def test_streams_and_keys_differ():
     sequences = [
-        words(np.array(key, dtype=np.uint64), stream, 0, 8).tolist()
+        random_words(np.array(key, dtype=np.uint64), stream, 0, 8).tolist()
         for key in [(0, 0), (0, 1), (1, 0)]
         for stream in range(3)
     ]
@@ -73,8 +73,8 @@ def test_streams_and_keys_differ():
 
 
 def test_a_derived_seed_is_the_top_31_bits_of_its_word():
-    seeds = [derived_seed(KEY, 2, position) for position in range(50)]
-    assert seeds == [int(word) >> 33 for word in words(KEY, 2, 0, 50)]
+    seeds = [derive_seed(KEY, 2, position) for position in range(50)]
+    assert seeds == [int(word) >> 33 for word in random_words(KEY, 2, 0, 50)]
     assert all(type(seed) is int and 0 <= seed < 2**31 for seed in seeds)
     assert len(set(seeds)) == 50
     assert max(seeds) > 2**30

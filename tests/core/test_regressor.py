@@ -18,11 +18,11 @@ from sklearn.utils.validation import validate_data
 
 import expunge.exact.moments
 from expunge import Code, CodedRegressor, ExpungeError, Powers, RandomFourier
-from expunge.encoding.drawing import random_code
+from expunge.encoding.codes import random_code
 from expunge.errors import CapacityExceeded, InvalidInput, InvalidSetting, NothingLearned, UnknownId
 from expunge.learning.ensemble import Ensemble
 from expunge.learning.rules import RidgeRule
-from expunge.stores.rows import Rows
+from expunge.stores.store import Rows
 
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
@@ -36,7 +36,7 @@ def table(rng):
 def state_of(model):
     store = model._state.ensemble.store
     kept = [store.X, store.y] if model.keep == "rows" else [store.q, store.prints]
-    index = model._held.index
+    index = model._fitted_model.index
     return [
         model.digest(),
         model.n_rows_,
@@ -200,7 +200,7 @@ def test_rows_to_predict_are_checked_as_scikit_learn_checks_them(table, odd, nam
     def validated(rows):
         return validate_data(model, rows, dtype=np.float64, order="C", reset=False)
 
-    assert outcome(model._inputs) == outcome(validated)
+    assert outcome(model._validate_inputs) == outcome(validated)
 
 
 def test_a_sorted_table_is_learned_as_well_as_a_shuffled_one():
@@ -288,8 +288,8 @@ def test_a_request_that_touches_most_coded_rows_learns_the_rest_anew(table, keep
 def test_a_learner_without_rows_leaves_the_aggregate(table):
     X, y = table
     model = CodedRegressor(code=Code.uncoded(2), outside="extrapolate", random_state=0, **UNIT).fit(X, y)
-    _, slots = model._held.index.entries()
-    model.unlearn(model._held.index.entries()[0][slots % 2 == 0])
+    _, slots = model._fitted_model.index.entries()
+    model.unlearn(model._fitted_model.index.entries()[0][slots % 2 == 0])
     assert [W is None for W in model._state.ensemble.models] == [True, False]
     W = model._state.ensemble.models[1]
     np.testing.assert_allclose(model.predict(X), X @ W[:-1, 0] + W[-1, 0], rtol=1e-12)
@@ -317,7 +317,7 @@ def test_default_ids_go_on_counting_and_are_never_given_twice(table):
     model = CodedRegressor(random_state=0).fit(X[:50], y[:50])
     model.unlearn(49)
     model.partial_fit(X[50:], y[50:])
-    assert sorted(model._held.index.entries()[0]) == [*range(49), *range(50, 100)]
+    assert sorted(model._fitted_model.index.entries()[0]) == [*range(49), *range(50, 100)]
 
 
 def test_default_ids_are_refused_where_they_could_be_somebody_elses(table):
@@ -642,7 +642,7 @@ def test_an_interrupted_commit_is_finished(table, monkeypatch, bounds):
     X, y = table
     X[[4, 8]] = 1.0  # the ends of every column
     model = CodedRegressor(random_state=0, **bounds).fit(X, y)
-    erase, calls = type(model._held.index).erase, []
+    erase, calls = type(model._fitted_model.index).erase, []
 
     def interrupted(self, found):
         calls.append(1)
@@ -650,7 +650,7 @@ def test_an_interrupted_commit_is_finished(table, monkeypatch, bounds):
             raise KeyboardInterrupt
         erase(self, found)
 
-    monkeypatch.setattr(type(model._held.index), "erase", interrupted)
+    monkeypatch.setattr(type(model._fitted_model.index), "erase", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.unlearn([4, 8])
     assert model.n_rows_ == 98

@@ -19,11 +19,11 @@ from sklearn.linear_model import Lasso, LinearRegression
 from expunge import Code, CodedRegressor, FeatureMap, Powers, RandomFourier
 from expunge.encoding.scales import Scales
 from expunge.errors import InvalidFile, InvalidInput, InvalidSetting
-from expunge.fitted import placed
+from expunge.estimator import place_rows
 from expunge.learners import EstimatorRule
-from expunge.learning.state import State
-from expunge.saving.archive import Archive, dump
-from expunge.saving.blueprints import blueprint_parts, load_blueprint
+from expunge.learning.state import ModelState
+from expunge.saving.archive import Archive, dump_archive
+from expunge.saving.format import blueprint_parts, load_blueprint
 
 from support.sampling import examples
 from support.strategies import Steps, regressors, tables
@@ -61,7 +61,7 @@ def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_facto
     names = ("shards", "rate", "density", "balanced", "alpha", "fit_intercept", "aggregate", "clip", "keep", "outside")
     for name in names:
         assert getattr(again, name) == getattr(model, name), name
-    assert Scales.of(again.scales, 3) == Scales.of(model.scales, 3)
+    assert Scales.parse(again.scales, 3) == Scales.parse(model.scales, 3)
     assert again.outside_rows(2 * X).tolist() == model.outside_rows(2 * X).tolist()
     for mine, its in ((model.bounds_, again.bounds_), (model._state.blueprint.inputs, again._state.blueprint.inputs)):
         np.testing.assert_array_equal((mine.low, mine.high), (its.low, its.high))
@@ -390,21 +390,25 @@ def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
 def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, table):
     X, y = table
     model = estimator.fit(X, y)
-    rule = None if isinstance(model.learner, str) else partial(EstimatorRule.of, model.learner)
+    rule = None if isinstance(model.learner, str) else partial(EstimatorRule.from_estimator, model.learner)
     blueprint, file = model._state.blueprint, io.BytesIO()
-    dump(file, *blueprint_parts(blueprint))
+    dump_archive(file, *blueprint_parts(blueprint))
     with Archive(file) as archive:
         again = load_blueprint(archive, rule=rule)
     X, y = again.admit(X, y.reshape(len(X), -1))
-    assert State.learn(again, placed(again, X, y)[0], len(X)).ensemble.digest() == model.digest()
-    assert (again.clip, again.keep, again.print_key) == (blueprint.clip, blueprint.keep, blueprint.print_key)
+    assert ModelState.learn(again, place_rows(again, X, y)[0], len(X)).ensemble.digest() == model.digest()
+    assert (again.clip, again.keep, again.fingerprint_key) == (
+        blueprint.clip,
+        blueprint.keep,
+        blueprint.fingerprint_key,
+    )
 
 
 @pytest.mark.parametrize("part", [{"G": np.ones((4, 2), dtype=np.int64)}, {"targets.declared": np.zeros((2, 0))}])
 def test_a_hostile_blueprint_is_refused(part):
     file = io.BytesIO()
     header, arrays = blueprint_parts(CodedRegressor(random_state=0).fit(np.eye(5), np.ones(5))._state.blueprint)
-    dump(file, header, arrays | part)
+    dump_archive(file, header, arrays | part)
     with Archive(file, name="blueprint 7") as archive, pytest.raises(InvalidFile, match="blueprint 7 is inconsistent"):
         load_blueprint(archive)
 

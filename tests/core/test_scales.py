@@ -13,8 +13,7 @@ from sklearn.base import clone
 
 from expunge import Code, CodedRegressor, RandomFourier
 from expunge.encoding.bounds import Bounds, parse_bounds
-from expunge.encoding.curves import Curves, log2_of_one_plus
-from expunge.encoding.scales import MOST_KNOTS, Scales
+from expunge.encoding.scales import MAX_KNOTS, Curves, Scales, log2_of_one_plus
 from expunge.errors import InvalidSetting
 
 floats = st.floats(-1e150, 1e150)
@@ -22,12 +21,12 @@ DIGITS = Context(prec=60)
 
 
 def bounded(low, high, columns=1):
-    return Bounds.declared((low, high), columns, name="bounds")
+    return Bounds.from_pair((low, high), columns, name="bounds")
 
 
 def scaled(x, scale, low, high):
     """One value of one input on one scale."""
-    return Scales.of([scale], 1).spread(np.array([[float(x)]]), bounded(low, high)).item()
+    return Scales.parse([scale], 1).scale(np.array([[float(x)]]), bounded(low, high)).item()
 
 
 def exact_log(x, low, high):
@@ -88,7 +87,7 @@ def test_whole_doublings_have_whole_logarithms():
     assert log2_of_one_plus(2.0 ** np.arange(60) - 1).tolist() == list(range(60))
     assert log2_of_one_plus(np.array([2.0**900])).tolist() == [900.0]
     ends = bounded(1, 1024)
-    values = Scales.of("log", 1).spread(2.0 ** np.arange(11)[:, None], ends)
+    values = Scales.parse("log", 1).scale(2.0 ** np.arange(11)[:, None], ends)
     assert np.abs(values[:, 0] - np.arange(11) / 10).max() <= 2e-16
 
 
@@ -121,9 +120,9 @@ def test_knots_are_a_piecewise_linear_map(knots, data):
 @given(KNOTS)
 def test_a_value_on_a_knot_is_exact(knots):
     m = len(knots) - 1
-    values = Scales.of([knots], 1).spread(np.array(knots)[:, None], bounded(-1e151, 1e151))
+    values = Scales.parse([knots], 1).scale(np.array(knots)[:, None], bounded(-1e151, 1e151))
     assert values[:, 0].tolist() == [i / m for i in range(m + 1)]
-    ends = Scales.of([knots], 1).spread(np.array([[-1e151], [1e151]]), bounded(-1e151, 1e151))
+    ends = Scales.parse([knots], 1).scale(np.array([[-1e151], [1e151]]), bounded(-1e151, 1e151))
     assert ends[:, 0].tolist() == [0.0, 1.0]
 
 
@@ -136,10 +135,10 @@ def test_a_scale_keeps_the_order(pair, knots, scale):
 
 
 def test_the_largest_number_of_knots_and_columns_of_different_lengths():
-    many = np.cumsum(np.random.default_rng(0).random(MOST_KNOTS) + 1e-3).tolist()
+    many = np.cumsum(np.random.default_rng(0).random(MAX_KNOTS) + 1e-3).tolist()
     few = [2.0, 3.0, 90.0]
     X = np.random.default_rng(1).uniform(-5, 150, (300, 2))
-    values = Scales.of([many, few], 2).spread(X, bounded(-5, 150, 2))
+    values = Scales.parse([many, few], 2).scale(X, bounded(-5, 150, 2))
     for j, knots in enumerate((many, few)):
         expected = [float(exact_pieces(x, knots)) for x in X[:, j].tolist()]
         np.testing.assert_allclose(values[:, j], expected, rtol=0, atol=1e-15)
@@ -151,17 +150,17 @@ MIXED = ["linear", ["log", "linear"], [[0, 1, 5, 20], "log"], [-3.0, 0.5, 2.0]]
 def test_several_scales_of_an_input_stand_side_by_side(rng):
     X = rng.lognormal(size=(50, 4))
     low, high = np.array([0.0, 1e-3, 0.0, -1.0]), np.full(4, 30.0)
-    got = Scales.of(MIXED, 4).spread(X, bounded(low, high, 4))
+    got = Scales.parse(MIXED, 4).scale(X, bounded(low, high, 4))
     single = [(0, "linear"), (1, "log"), (1, "linear"), (2, [0, 1, 5, 20]), (2, "log"), (3, [-3.0, 0.5, 2.0])]
-    assert Scales.of(MIXED, 4).source.tolist() == [j for j, _ in single]
+    assert Scales.parse(MIXED, 4).source.tolist() == [j for j, _ in single]
     for column, (j, scale) in zip(got.T, single, strict=True):
-        alone = Scales.of([scale], 1).spread(X[:, [j]], bounded(low[j], high[j]))
+        alone = Scales.parse([scale], 1).scale(X[:, [j]], bounded(low[j], high[j]))
         assert column.tobytes() == alone[:, 0].tobytes()
 
 
 def test_neither_the_company_nor_the_layout_of_a_row_shows(rng):
     X = rng.lognormal(size=(203, 4))
-    scale = Scales.of(MIXED, 4).within(bounded([0.0, 1e-3, 0.0, -1.0], 30.0, 4))
+    scale = Scales.parse(MIXED, 4).scaler(bounded([0.0, 1e-3, 0.0, -1.0], 30.0, 4))
     whole, before = scale(X), X.copy()
     assert scale(X[::-1])[::-1].tobytes() == whole.tobytes()
     assert scale(np.asfortranarray(X)).tobytes() == whole.tobytes()
@@ -173,14 +172,14 @@ def test_neither_the_company_nor_the_layout_of_a_row_shows(rng):
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, 0.0])
 @pytest.mark.parametrize("low", [5e-324, 1e-300, 1.0, -1e-300])
 def test_any_finite_input_has_a_finite_value_on_every_scale(value, low):
-    values = Scales.of([["log", [-1.0, 1.0], "log"]], 1).spread(np.array([[value]]), bounded(low, 2.0))
+    values = Scales.parse([["log", [-1.0, 1.0], "log"]], 1).scale(np.array([[value]]), bounded(low, 2.0))
     assert np.isfinite(values).all()
 
 
 @pytest.mark.parametrize("scale", ["linear", "log", [0.0, 1.0, 9.0], ["linear", "log", [0.0, 5.0]]])
 @pytest.mark.parametrize("constant", [0.0, 3.0, -3.0])
 def test_a_constant_column_is_zero_on_every_scale(scale, constant):
-    values = Scales.of([scale, "log"], 2).spread(
+    values = Scales.parse([scale, "log"], 2).scale(
         np.array([[3.0, 1.0], [8.0, 2.0]]), bounded([constant, 1], [constant, 2], 2)
     )
     assert not values[:, :-1].any()
@@ -189,11 +188,11 @@ def test_a_constant_column_is_zero_on_every_scale(scale, constant):
 
 @pytest.mark.parametrize("spec", [None, "linear", ["linear"] * 3, (["linear"], "linear", ("linear",))])
 def test_plain_scales_are_the_bounds_own(spec):
-    scales, bounds = Scales.of(spec, 3), bounded(0, 2, 3)
+    scales, bounds = Scales.parse(spec, 3), bounded(0, 2, 3)
     assert scales.plain
-    assert scales == Scales.of(None, 3)
+    assert scales == Scales.parse(None, 3)
     assert (scales.spec(), scales.n_out) == (None, 3)
-    assert scales.within(bounds) == bounds.scale
+    assert scales.scaler(bounds) == bounds.scale
 
 
 ENTRY = st.sampled_from(["linear", "log"]) | KNOTS
@@ -203,9 +202,9 @@ SPECS = st.lists(ENTRY | st.lists(ENTRY, min_size=1, max_size=3), min_size=1, ma
 @settings(max_examples=100)
 @given(SPECS)
 def test_what_scales_say_of_themselves_makes_them_again(spec):
-    scales = Scales.of(spec, len(spec))
-    assert Scales.of(scales.spec(), len(spec)) == scales
-    assert scales.n_out == len(scales.source) == sum(map(len, scales.given))
+    scales = Scales.parse(spec, len(spec))
+    assert Scales.parse(scales.spec(), len(spec)) == scales
+    assert scales.n_out == len(scales.source) == sum(map(len, scales.by_input))
     assert scales.plain == all(entry in ("linear", ["linear"]) for entry in spec)
 
 
@@ -216,8 +215,8 @@ def test_arrays_and_tuples_and_other_numbers_are_knots():
         [np.array([0, 0.5, 2]), "log"],
         [[-0.0, Decimal("0.5"), np.int8(2)], "log"],
     ):
-        assert Scales.of([entry], 1) == Scales.of(same, 1)
-    assert Scales.of([np.array([[0.0, 1.0], [0.0, 2.0]])], 1) == Scales.of([[[0.0, 1.0], [0.0, 2.0]]], 1)
+        assert Scales.parse([entry], 1) == Scales.parse(same, 1)
+    assert Scales.parse([np.array([[0.0, 1.0], [0.0, 2.0]])], 1) == Scales.parse([[[0.0, 1.0], [0.0, 2.0]]], 1)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +251,7 @@ def test_arrays_and_tuples_and_other_numbers_are_knots():
 )
 def test_scales_that_cannot_be_are_refused(spec, reason):
     with pytest.raises(InvalidSetting, match=reason):
-        Scales.of(spec, 2)
+        Scales.parse(spec, 2)
     with pytest.raises(InvalidSetting, match=reason):
         CodedRegressor(scales=spec).fit(np.eye(5, 2), np.ones(5))
 
@@ -264,7 +263,7 @@ def test_values_that_are_taken_as_they_are_have_no_other_scale(rng):
             CodedRegressor(bounds="unit", scales=spec).fit(X, y)
     model = CodedRegressor(code=Code.single(), bounds="unit", scales=["linear", ["linear", "linear"]]).fit(X, y)
     np.testing.assert_allclose(model.coef_[1], model.coef_[2], rtol=1e-9)  # the penalty shares it out
-    assert Scales.of("linear", 2).spread(X, parse_bounds("unit", 2, name="b")) is X
+    assert Scales.parse("linear", 2).scale(X, parse_bounds("unit", 2, name="b")) is X
 
 
 @pytest.mark.parametrize("features", [None, RandomFourier(40, linear=True, random_state=3)])

@@ -23,14 +23,14 @@ Y = X.sum(axis=1)
 def test_the_settings_are_the_parameters_of_the_regressor_with_its_defaults():
     parameters = inspect.signature(CodedRegressor).parameters
     assert {field.name: field.default for field in fields(Settings)} == {n: p.default for n, p in parameters.items()}
-    assert asdict(Settings.of(CodedRegressor())) == asdict(Settings())
+    assert asdict(Settings.from_model(CodedRegressor())) == asdict(Settings())
 
 
 def test_settings_are_read_from_a_model_and_from_settings():
     model = CodedRegressor(shards=6, rate=3, alpha=2.0, clip=True)
-    settings = Settings.of(model)
+    settings = Settings.from_model(model)
     assert (settings.shards, settings.rate, settings.alpha, settings.clip) == (6, 3, 2.0, True)
-    assert vars(Settings.of(settings)) == vars(settings)
+    assert vars(Settings.from_model(settings)) == vars(settings)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_settings_are_read_from_a_model_and_from_settings():
 )
 def test_what_is_no_model_is_refused_by_its_type(thing, got):
     with pytest.raises(InvalidSetting, match=f"model must be a CodedRegressor or Settings, {got}"):
-        Settings.of(thing)
+        Settings.from_model(thing)
 
 
 def test_a_blueprint_is_drawn_from_settings_as_the_regressor_draws_it():

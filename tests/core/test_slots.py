@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.encoding.placement import BLOCK, CHUNK, Dealt, draw_slots, free_slots, room
-from expunge.encoding.shuffle import Shuffle
+from expunge.encoding.placement import BLOCK, CHUNK, Placement, draw_slots, free_slots, slots_needed
+from expunge.encoding.randomness import Shuffle
 from expunge.errors import InvalidInput, UnknownId
 from expunge.stores.ids import GONE, IdIndex, as_ids, slots_of_mentions
 
@@ -70,7 +70,7 @@ def test_slots_depend_on_key_start_count_and_shards_alone():
 def test_how_many_are_drawn_at_once_does_not_show(start, count, shards, monkeypatch):
     whole = draw_slots(KEY, start, count, shards)
     for at_once in (1, 7, 8, 64):
-        monkeypatch.setattr("expunge.exact.arrays.AT_ONCE", at_once)
+        monkeypatch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", at_once)
         np.testing.assert_array_equal(draw_slots(KEY, start, count, shards), whole)
 
 
@@ -99,12 +99,14 @@ sizes = st.one_of(
 @given(keys, st.lists(sizes, min_size=1, max_size=4), st.integers(1, 25), st.randoms(use_true_random=False))
 def test_slots_and_numbers_of_rows_are_inverse_of_any_part_alone(key, counts, shards, random):
     starts = np.cumsum([0, *counts]).tolist()
-    dealt = Dealt(key, shards, tuple(starts[:-1]), starts[-1])
+    dealt = Placement(key, shards, tuple(starts[:-1]), starts[-1])
     rows = np.arange(dealt.drawn)
     slots = dealt.slots(rows)
     np.testing.assert_array_equal(slots, np.concatenate(batches(key, counts, shards)))
     np.testing.assert_array_equal(dealt.rows(slots), rows)
-    assert {*slots.tolist(), *free_slots(key, dealt.drawn, shards).tolist()} == set(range(room(dealt.drawn, shards)))
+    assert {*slots.tolist(), *free_slots(key, dealt.drawn, shards).tolist()} == set(
+        range(slots_needed(dealt.drawn, shards))
+    )
     some = np.array(random.sample(range(dealt.drawn), min(7, dealt.drawn)), dtype=np.int64)
     np.testing.assert_array_equal(dealt.slots(some), slots[some])
     np.testing.assert_array_equal(dealt.rows(slots[some]), some)
@@ -113,7 +115,7 @@ def test_slots_and_numbers_of_rows_are_inverse_of_any_part_alone(key, counts, sh
 @examples(30)
 @given(keys, st.integers(1, 25))
 def test_a_block_of_slots_has_whole_chunks_of_rows_but_for_its_edges(key, shards):
-    dealt = Dealt(key, shards, (0,), 3 * BLOCK)
+    dealt = Placement(key, shards, (0,), 3 * BLOCK)
     rows = dealt.rows(np.arange(dealt.block, 2 * dealt.block))  # the second of at least three
     chunks, counts = np.unique(rows // CHUNK, return_counts=True)
     assert len(chunks) <= dealt.block // CHUNK + 2
@@ -123,16 +125,16 @@ def test_a_block_of_slots_has_whole_chunks_of_rows_but_for_its_edges(key, shards
 def test_a_sorted_table_is_dealt_over_all_of_itself():
     """The rows of a stripe are as far apart as those of a draw of all rows: their mean varies as little."""
     n, s = 40 * BLOCK, 20
-    means = Dealt(KEY, s, (0,), n).rows(np.arange(n)).reshape(-1, s).mean(axis=1) / n
+    means = Placement(KEY, s, (0,), n).rows(np.arange(n)).reshape(-1, s).mean(axis=1) / n
     assert means.std() < 1.2 * np.sqrt(1 / 12 / s)  # in the order of arrival it would be 4.5 times as much
-    lanes = Dealt(KEY, s, (0,), n).slots(np.arange(BLOCK)) % s  # a part of it goes to all lanes alike
+    lanes = Placement(KEY, s, (0,), n).slots(np.arange(BLOCK)) % s  # a part of it goes to all lanes alike
     assert np.bincount(lanes).std() < 3 * np.sqrt(BLOCK / s)
 
 
 @examples(60)
 @given(keys, st.integers(0, 2), st.integers(0, 2**64 - 1), st.integers(1, 3000))
 def test_a_shuffle_is_a_permutation_and_goes_back(key, kind, tweak, size):
-    shuffle, x = Shuffle.of(key), np.arange(size, dtype=np.uint64)
+    shuffle, x = Shuffle.from_key(key), np.arange(size, dtype=np.uint64)
     there = shuffle.forward(kind, np.uint64(tweak), np.uint64(size), x)
     assert sorted(there.tolist()) == list(range(size))
     np.testing.assert_array_equal(shuffle.backward(kind, np.uint64(tweak), np.uint64(size), there), x)
@@ -143,7 +145,7 @@ def test_all_orders_of_few_numbers_are_about_equally_likely(size):
     draws = 100_000
     tweaks = np.repeat(np.arange(draws, dtype=np.uint64), size)
     x = np.tile(np.arange(size, dtype=np.uint64), draws)
-    orders = Shuffle.of(KEY).forward(2, tweaks, np.uint64(size), x).reshape(draws, size) @ 10 ** np.arange(
+    orders = Shuffle.from_key(KEY).forward(2, tweaks, np.uint64(size), x).reshape(draws, size) @ 10 ** np.arange(
         size, dtype=np.uint64
     )
     counts, freedom = np.unique(orders, return_counts=True)[1], math.factorial(size) - 1
@@ -464,7 +466,7 @@ def test_an_array_without_dimensions_is_one_id():
 @given(st.integers(1, 7), st.integers(0, 40), st.integers(0, 2**16))
 def test_free_slots_are_those_of_the_last_stripe_that_nobody_got(shards, drawn, seed):
     key = np.array([seed, 1], dtype=np.uint64)
-    slots = room(drawn, shards)
+    slots = slots_needed(drawn, shards)
     assert drawn <= slots < drawn + shards
     assert slots % shards == 0
     given_out = draw_slots(key, 0, drawn, shards)

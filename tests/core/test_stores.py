@@ -12,14 +12,14 @@ from threadpoolctl import threadpool_limits
 
 from expunge import CodedRegressor, Powers
 from expunge.encoding.bounds import parse_bounds
-from expunge.encoding.placement import draw_slots, room
+from expunge.encoding.placement import draw_slots, slots_needed
 from expunge.encoding.scales import Scales
 from expunge.learners import EstimatorRule
 from expunge.learning.blueprint import Blueprint
 from expunge.learning.rules import RidgeRule
-from expunge.learning.state import State
+from expunge.learning.state import ModelState
 from expunge.stores.change import Change
-from expunge.stores.rows import Rows
+from expunge.stores.store import Rows
 
 from support.sampling import examples
 from support.strategies import SIGNED
@@ -50,10 +50,10 @@ def blueprint(bounds=None, columns=3, rule=RULES[0]):
         key=KEY,
         code=SIGNED,
         features=Powers(2).restore(columns, {}),
-        scales=Scales.of(None, columns),
+        scales=Scales.parse(None, columns),
         inputs=parse_bounds(bounds, columns, name="bounds"),
         targets=parse_bounds(None, 1, name="target_bounds"),
-        target_scales=Scales.of_targets(None, 1),
+        target_scales=Scales.parse_targets(None, 1),
         intercept=False,
         clip=False,
         outside="clamp",
@@ -77,7 +77,7 @@ def stores(draw):
 
 
 def carried_out(rows, change):
-    copy = rows.grown(len(rows.live))
+    copy = rows.grow(len(rows.live))
     copy.commit(change)
     return copy
 
@@ -87,7 +87,7 @@ def carried_out(rows, change):
 def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
     rows, change = store
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("expunge.exact.arrays.AT_ONCE", block)
+        patch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", block)
         swept = [np.concatenate(side) for side in zip(*Elsewhere(rows).sweep(change), strict=True)]
     after = carried_out(rows, change)
     expected = np.column_stack([after.X, after.y])[after.live].tolist()
@@ -99,12 +99,12 @@ def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
 def test_training_as_after_a_change_is_training_after_it_and_overwrites_nothing(store, bounds, rule, block):
     rows, change = store
     plan = blueprint(bounds, rule=rule)
-    expected = State.learn(plan, carried_out(rows, change), 24)
+    expected = ModelState.learn(plan, carried_out(rows, change), 24)
     before = rows.X.tobytes(), rows.y.tobytes(), rows.live.tobytes()
     elsewhere = Elsewhere(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("expunge.exact.arrays.AT_ONCE", block)
-        state = State.learn(plan, elsewhere, 24, change)
+        patch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", block)
+        state = ModelState.learn(plan, elsewhere, 24, change)
     assert (rows.X.tobytes(), rows.y.tobytes(), rows.live.tobytes()) == before
     assert not set(elsewhere.read) & set(change.slots.tolist())
     assert state.ensemble.store is elsewhere
@@ -122,14 +122,14 @@ def test_no_request_reads_a_row_but_by_take(rule, rng):
     X[0], X[5:10], y[5:10] = 2, 0, 0
     draft = blueprint(rule=rule)
     placed = draw_slots(KEY, 0, 40, SIGNED.shards)
-    plain = State.learn(draft, Rows.place(X, y, placed, room(40, SIGNED.shards)), 40)
+    plain = ModelState.learn(draft, Rows.place(X, y, placed, slots_needed(40, SIGNED.shards)), 40)
     rows = carried_out(plain.ensemble.store, Change(np.empty(0, dtype=np.int64)))
     unseen = replace(plain, ensemble=replace(plain.ensemble, store=Elsewhere(rows)))
     moved = []
     for who, new in ((5, None), (0, None), (7, X[:1]), (8, X[9:10])):
         slots = placed[[who]]
         change = Change(slots) if new is None else Change(slots, new, y[:1])
-        outcomes = [state.after(change) for state in (plain, unseen)]
+        outcomes = [state.prepare(change) for state in (plain, unseen)]
         moved.append(outcomes[0].bounds_moved)
         plain, unseen = (outcome.commit() for outcome in outcomes)
         assert plain.ensemble.digest() == unseen.ensemble.digest()
@@ -151,7 +151,7 @@ def test_refitting_takes_no_memory_for_the_rows(rng):
         tracemalloc.start()
         try:
             with threadpool_limits(1):  # the peaks of two threads may or may not fall together
-                State.learn(blueprint(columns=8), rows, n, change)
+                ModelState.learn(blueprint(columns=8), rows, n, change)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

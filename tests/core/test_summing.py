@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge import Code, RandomFourier
-from expunge.encoding.placement import draw_slots, room
+from expunge.encoding.placement import draw_slots, slots_needed
 from expunge.learning.blueprint import draw_blueprint
+from expunge.learning.rules import add_moments, cut_stripes, sum_in_parallel, sum_moments
 from expunge.learning.settings import Settings
-from expunge.learning.summing import added, moments_of, pieces, summed_stripes
 from expunge.stores.change import Change
-from expunge.stores.rows import Rows
+from expunge.stores.store import Rows
 
 from support.paths import NATIVE, computing
 from support.sampling import examples
@@ -27,9 +27,9 @@ def placed(n, shards, seed, gone=()):
     settings = Settings(shards=shards, rate=shards, features=RandomFourier(4), bounds=(0, 1), target_bounds=(0, 1))
     blueprint = draw_blueprint(settings, 3, 1)
     slots = draw_slots(blueprint.key, 0, n, blueprint.code.shards)
-    rows = Rows.place(X, y, slots, room(n, blueprint.code.shards))
+    rows = Rows.place(X, y, slots, slots_needed(n, blueprint.code.shards))
     rows.commit(Change(slots[list(gone)]))
-    return blueprint.encoder(blueprint.measured(rows)), rows, slots
+    return blueprint.encoder(blueprint.measure(rows)), rows, slots
 
 
 @pytest.mark.parametrize("natively", PATHS)
@@ -46,9 +46,9 @@ def test_stripes_cut_anywhere_add_up_to_what_learners_read_for_themselves(native
         encoder, rows, _ = placed(n, shards, seed, gone)
         stripes = rows.live.size // shards
         edges = sorted({0, stripes, *(cut for cut in cuts if cut < stripes)})
-        parts = [moments_of(encoder, rows, range(a, b)) for a, b in pairwise(edges)]
-        total = summed_stripes(encoder, rows, range(stripes))
-        assert added(parts) == total
+        parts = [sum_moments(encoder, rows, range(a, b)) for a, b in pairwise(edges)]
+        total = sum_in_parallel(encoder, rows, range(stripes))
+        assert add_moments(parts) == total
         rule = draw_blueprint(Settings(alpha=0.1), 3, 1).rule
         assert total == [rule.learn(encoder, rows, j) for j in range(encoder.code.learners)]
 
@@ -60,14 +60,14 @@ def test_a_change_that_is_to_come_is_summed_as_if_it_had_come(n, shards, erases,
     some = slots[random.sample(range(n), n // 2)]
     new = (None, None) if erases else (np.full((len(some), 3), 0.25), np.full((len(some), 1), 0.75))
     stripes = range(rows.live.size // shards)
-    expected = summed_stripes(encoder, rows, stripes, Change(some, *new))
+    expected = sum_in_parallel(encoder, rows, stripes, Change(some, *new))
     rows.commit(Change(some, *new))
-    assert summed_stripes(encoder, rows, stripes) == expected
+    assert sum_in_parallel(encoder, rows, stripes) == expected
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))
 def test_pieces_are_cut_at_multiples_and_cover_everything(start, more, step):
-    found = list(pieces(range(start, start + more), step))
+    found = list(cut_stripes(range(start, start + more), step))
     assert [k for one in found for k in one] == list(range(start, start + more))
     assert all(one.start % step == 0 for one in found[1:])
     assert all(len(one) <= step for one in found)
@@ -78,7 +78,7 @@ def test_what_is_subtracted_again_leaves_nothing(code, rng):
     blueprint = draw_blueprint(Settings(code=code, bounds=(0, 1), target_bounds=(0, 1)), 2, 1)
     slots = draw_slots(blueprint.key, 0, 30, code.shards)
     rows = Rows.place(rng.random((30, 2)), rng.random((30, 1)), slots, 30)
-    encoder = blueprint.encoder(blueprint.measured(rows))
-    first, rest = (moments_of(encoder, rows, part) for part in (range(4), range(4, 30 // code.shards)))
+    encoder = blueprint.encoder(blueprint.measure(rows))
+    first, rest = (sum_moments(encoder, rows, part) for part in (range(4), range(4, 30 // code.shards)))
     for a, b in zip(first, rest, strict=True):
         assert a.plus(b).minus(b) == a

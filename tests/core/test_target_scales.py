@@ -11,8 +11,7 @@ from sklearn.base import clone
 
 from expunge import CodedRegressor, RandomFourier
 from expunge.encoding.bounds import Bounds
-from expunge.encoding.curves import exp2_minus_one
-from expunge.encoding.scales import Scales
+from expunge.encoding.scales import Scales, exp2_minus_one
 from expunge.errors import InvalidSetting
 from expunge.testing import check_unlearning
 
@@ -42,9 +41,9 @@ def test_what_is_scaled_comes_back(ends, t):
     assume(
         low < high and math.isfinite(high / low if low > 0 else 0) and (high - low) / max(abs(low), abs(high)) > 1e-9
     )
-    bounds, scales = Bounds.declared((low, high), 1, name="target_bounds"), Scales.of_targets("log", 1)
+    bounds, scales = Bounds.from_pair((low, high), 1, name="target_bounds"), Scales.parse_targets("log", 1)
     y = float(Fraction(low) + Fraction(t) * (Fraction(high) - Fraction(low)))
-    back = bounds.unscale(scales.undone(bounds)(scales.within(bounds)(np.array([[y]])))).item()
+    back = bounds.unscale(scales.unscaler(bounds)(scales.scaler(bounds)(np.array([[y]])))).item()
     assert back == pytest.approx(y, rel=1e-12, abs=1e-12 * (high - low))
 
 

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 import expunge.exact.threads
 from expunge import CodedRegressor, RandomFourier
 from expunge.exact.blas import add_gram
-from expunge.exact.threads import alone, go_on, one_blas_thread, spread
+from expunge.exact.threads import one_blas_thread, run_on_one_thread, spread, stop_if_cancelled
 
 from support.commands import python
 
@@ -44,18 +44,18 @@ def own_limits(monkeypatch):
 def test_where_each_thread_has_its_own_limit_each_worker_is_held(own_limits):
     with one_blas_thread():
         assert own_limits.num_threads == 1
-        inside = spread(lambda k, n: (k, n, own_limits.num_threads), most=3)
+        inside = spread(lambda k, n: (k, n, own_limits.num_threads), limit=3)
     assert inside == [(0, 3, 1), (1, 3, 1), (2, 3, 1)]
     assert own_limits.num_threads == 4
 
 
 def test_work_is_spread_over_as_many_threads_as_blas_has():
     with threadpool_limits(2, user_api="blas"), one_blas_thread():
-        assert spread(lambda k, n: (k, n), most=9) == [(0, 2), (1, 2)]
-        assert spread(lambda k, n: (k, n), most=1) == [(0, 1)]
-        assert spread(lambda k, n: (k, n), most=0) == [(0, 1)]
+        assert spread(lambda k, n: (k, n), limit=9) == [(0, 2), (1, 2)]
+        assert spread(lambda k, n: (k, n), limit=1) == [(0, 1)]
+        assert spread(lambda k, n: (k, n), limit=0) == [(0, 1)]
     with threadpool_limits(1, user_api="blas"):
-        assert spread(lambda k, n: (k, n), most=9) == [(0, 1)]
+        assert spread(lambda k, n: (k, n), limit=9) == [(0, 1)]
 
 
 def test_an_error_in_a_worker_reaches_the_caller():
@@ -65,7 +65,7 @@ def test_an_error_in_a_worker_reaches_the_caller():
         return k
 
     with threadpool_limits(2, user_api="blas"), pytest.raises(MemoryError):
-        spread(task, most=2)
+        spread(task, limit=2)
 
 
 def test_a_thread_ends_early_if_another_fails():
@@ -78,12 +78,12 @@ def test_a_thread_ends_early_if_another_fails():
         while True:
             steps.append(k)
             started.set()
-            go_on()
+            stop_if_cancelled()
 
     with threadpool_limits(2, user_api="blas"), pytest.raises(MemoryError):
-        spread(task, most=2)
+        spread(task, limit=2)
     assert steps
-    go_on()  # what was stopped there is not stopped here
+    stop_if_cancelled()  # what was stopped there is not stopped here
 
 
 def test_ctrl_c_is_not_kept_waiting(tmp_path):
@@ -178,11 +178,11 @@ def test_a_computation_is_repeated_if_somebody_lifted_the_limit_meanwhile():
         seen.append(max(library.num_threads for library in expunge.exact.threads._libraries()[0]))
         if len(seen) == 1:
             for library in expunge.exact.threads._libraries()[0]:
-                expunge.exact.threads._set(library, 2)
+                expunge.exact.threads._set_threads(library, 2)
         return len(seen)
 
     with threadpool_limits(2, user_api="blas"):
-        assert alone(compute) == 2
+        assert run_on_one_thread(compute) == 2
     assert seen == [1, 1]
 
 

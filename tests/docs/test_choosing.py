@@ -13,9 +13,9 @@ import expunge
 from benchmarks.choosing import effects
 from benchmarks.choosing.grounds import error, ground
 from benchmarks.choosing.preprocessing import kept
-from expunge.cli.parser import parser
+from expunge.cli.program import build_parser
 from expunge.planning import Plan
-from expunge.planning.codes import SINGLE
+from expunge.planning.candidates import SINGLE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "choosing.md").read_text()
@@ -67,11 +67,11 @@ def test_every_command_is_one_that_the_program_takes(text):
     commands = [line for block in blocks(text) for line in block.splitlines() if line.startswith("expunge ")]
     assert len(commands) >= 2
     for line in commands:
-        parser().parse_args(line.split()[1:])
+        build_parser().parse_args(line.split()[1:])
 
 
 def test_every_command_and_option_in_the_text_is_there():
-    (known,) = (one for one in parser()._actions if isinstance(one, argparse._SubParsersAction))
+    (known,) = (one for one in build_parser()._actions if isinstance(one, argparse._SubParsersAction))
     assert set(re.findall(r"`expunge (\w+)", PAGE)) <= set(known.choices)
     options = set()
     for name in ("plan", "train"):

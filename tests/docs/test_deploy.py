@@ -130,13 +130,13 @@ def test_nothing_in_a_pod_is_root_or_can_write_to_its_system(pod):
 
 
 def test_the_options_of_every_way_are_those_of_the_command_line(pod):
-    from expunge.cli.parser import parser
+    from expunge.cli.program import build_parser
 
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["expunge"]["command"]
     unit = setting("ExecStart")[0].split()[1:-1]  # without $OPTIONS
     image = json.loads(re.search(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)[1])
     for words in (compose, unit, pod["containers"][0]["args"], image):
-        assert parser().parse_args(words).vault.name == "spend.vault"
+        assert build_parser().parse_args(words).vault.name == "spend.vault"
 
 
 def test_the_image_has_no_root_no_fresh_tags_and_no_leftovers():
@@ -201,8 +201,8 @@ def test_the_first_start_waits_and_says_what_is_missing(tmp_path):
         assert "expunge token new" in waiting.stderr.readline()
         with closing(Database(queue_path(vault))) as database:
             tokens = Tokens(database)
-            tokens.revoke(tokens.new("revoked", ["read"], None)[0].id)
-            tokens.new("expired", ["read"], timedelta(0))
+            tokens.revoke(tokens.create("revoked", ["read"], None)[0].id)
+            tokens.create("expired", ["read"], timedelta(0))
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.wait(5)
         assert program.run(["token", "new", "--scope", "read", "--vault", str(vault)]) == 0

@@ -84,7 +84,7 @@ def test_a_map_is_shown_copied_and_set_by_its_parameters(names):
     assert hinges.set_params(count=4).count == 4
     with pytest.raises(InvalidSetting, match="Hinges has no parameter 'degree'; it has count, random_state"):
         hinges.set_params(degree=2)
-    drawn = hinges.drawn(2, np.random.default_rng(0))
+    drawn = hinges.draw_copy(2, np.random.default_rng(0))
     assert drawn is not hinges
     assert not hasattr(hinges, "thresholds_")
     assert repr(drawn.copy()) == "Hinges(count=4)"

@@ -8,7 +8,7 @@ import jwt
 import pytest
 
 from expunge.vault.certificates.jws import SigningKey
-from expunge.vault.certificates.personal import KINDS
+from expunge.vault.certificates.personal_receipts import RECEIPT_KINDS
 
 from support.odd import FOLDED
 from support.personal import changed, crowded, folding, receipts, unknown
@@ -40,14 +40,14 @@ def test_the_check_in_python_takes_what_is_true(check, size):
 
 
 def test_the_check_in_python_takes_every_kind(check):
-    for kind in KINDS[:-1]:
+    for kind in RECEIPT_KINDS[:-1]:
         assert check(receipts(KEY, ["4711"], kind=kind)[0].to_json(), "4711", PEM)["kind"] == kind
     assert check(unknown(KEY, "4711").to_json(), "4711", PEM)["kind"] == "unknown"
 
 
 def test_the_check_in_python_refuses_what_is_forged(check):
     good, other = receipts(KEY, ["4711", "4712", "4713"])[0], receipts(KEY, ["4712"], number=3)[0]
-    unsigned = receipts(STRANGER, ["4711"], headers={"kid": KEY.public.name})[0]
+    unsigned = receipts(STRANGER, ["4711"], headers={"kid": KEY.public.thumbprint})[0]
     typed = receipts(KEY, ["4711"], headers={"typ": "expunge-unknown+jws"})[0]
     path = json.loads(good.to_json())["path"]
     forged = [

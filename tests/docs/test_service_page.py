@@ -14,8 +14,7 @@ import pytest
 from expunge import CodedRegressor
 from expunge.server.app import create_app
 from expunge.server.database import Database, queue_path
-from expunge.server.options import Options
-from expunge.server.service import Service
+from expunge.server.service import Options, Service
 from expunge.vault import Vault
 
 from support.client import LocalClient
@@ -53,4 +52,4 @@ def test_the_agent_in_the_text_has_somebody_erased(service, tmp_path, monkeypatc
         monkeypatch.setattr("urllib.request.urlopen", urlopen)
         exec(block, {})  # noqa: S102 - our own text
     assert "fulfilled" in capsys.readouterr().out
-    assert service.vault.holds(["p1"])[0].state == "erased"
+    assert service.vault.find(["p1"])[0].state == "erased"

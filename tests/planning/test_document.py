@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidSetting
-from expunge.planning.document import VERSION, Document, Score
+from expunge.planning.plan_file import PLAN_VERSION, PlanFile, PlanScore
 
 NAMES = (
     "a",
@@ -31,7 +31,7 @@ BOUNDS = ((0.0, 1.0), None, (-5.0, 5.0), None)  # of three inputs and a target
 @pytest.fixture(scope="module")
 def document(planned):
     """The document of the plan, for inputs with odd names."""
-    return Document.of(planned, NAMES[:3], scales=True, targets=["y"])
+    return PlanFile.from_plan(planned, NAMES[:3], scales=True, targets=["y"])
 
 
 def same(one, other):
@@ -52,7 +52,7 @@ def test_a_document_is_the_plan(planned, document):
     assert settings.features.get_params() == best.features.get_params()
     assert settings.random_state == best.random_state == 0
     assert document.score.r2 == pytest.approx(planned.choice.r2, abs=1e-4)
-    assert Document.of(planned, NAMES[:3], scales=False).settings.scales is None
+    assert PlanFile.from_plan(planned, NAMES[:3], scales=False).settings.scales is None
 
 
 def test_the_score_has_no_more_digits_than_are_counted(planned, document):
@@ -63,48 +63,48 @@ def test_the_score_has_no_more_digits_than_are_counted(planned, document):
 
 
 def test_what_is_written_is_read_back(document):
-    read = Document.parse(document.to_toml())
+    read = PlanFile.parse(document.to_toml())
     assert same(read, document)
     assert read.to_toml() == document.to_toml()
     plain = replace(document, settings=replace(document.settings, scales=None))
-    assert same(Document.parse(plain.to_toml()), plain)
+    assert same(PlanFile.parse(plain.to_toml()), plain)
     log = replace(document, settings=replace(document.settings, target_scales=["log"]))
-    assert same(Document.parse(log.to_toml()), log)
+    assert same(PlanFile.parse(log.to_toml()), log)
     assert not same(log, document)
     assert not same(plain, document)
 
 
 def test_a_linear_model_is_read_back(document):
     settings = replace(document.settings, features=None, scales=None, outside="extrapolate")
-    read = Document.parse(replace(document, settings=settings).to_toml())
+    read = PlanFile.parse(replace(document, settings=settings).to_toml())
     assert (read.settings.features, read.settings.outside) == (None, "extrapolate")
-    assert read.promise(settings) == str(document.score)
-    assert read.promise(replace(settings, outside="clamp")) == ""
+    assert read.describe_score(settings) == str(document.score)
+    assert read.describe_score(replace(settings, outside="clamp")) == ""
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_odd_names_are_read_back(document, name):
-    assert Document.parse(replace(document, inputs=(name, "b", "c")).to_toml()).inputs == (name, "b", "c")
+    assert PlanFile.parse(replace(document, inputs=(name, "b", "c")).to_toml()).inputs == (name, "b", "c")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_name_is_read_back_and_only_prints(document, name):
     text = replace(document, inputs=(name, "b", "c")).to_toml()
     assert text.replace("\n", "").isprintable()
-    assert Document.parse(text).inputs == (name, "b", "c")
+    assert PlanFile.parse(text).inputs == (name, "b", "c")
 
 
 def test_numbers_of_numpy_are_numbers(document):
-    score = Score(*map(np.float64, (0.5, 0.5, 0.1, 1.0)), 7, np.float64(3.0))
+    score = PlanScore(*map(np.float64, (0.5, 0.5, 0.1, 1.0)), 7, np.float64(3.0))
     settings = replace(document.settings, alpha=np.float64(0.25))
-    read = Document.parse(replace(document, score=score, settings=settings).to_toml())
+    read = PlanFile.parse(replace(document, score=score, settings=settings).to_toml())
     assert (read.score, read.settings.alpha) == (score, 0.25)
 
 
 def test_another_version_is_refused(document):
-    text = document.to_toml().replace(f"version = {VERSION}", "version = 99")
+    text = document.to_toml().replace(f"version = {PLAN_VERSION}", "version = 99")
     with pytest.raises(InvalidSetting, match=r"^my.toml: a plan of version 99, this is version 3: plan again$"):
-        Document.parse(text, name="my.toml")
+        PlanFile.parse(text, name="my.toml")
 
 
 NO_PLAN = r"^plan is no plan: make one with expunge plan --out FILE$"
@@ -115,7 +115,7 @@ NO_PLAN = r"^plan is no plan: make one with expunge plan --out FILE$"
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidSetting, match=NO_PLAN):
-        Document.parse(text)
+        PlanFile.parse(text)
 
 
 def test_a_plan_with_a_line_less_is_refused(document):
@@ -124,7 +124,7 @@ def test_a_plan_with_a_line_less_is_refused(document):
     for k, line in enumerate(lines):
         if line and not line.startswith(optional):
             with pytest.raises(InvalidSetting):
-                Document.parse("\n".join(lines[:k] + lines[k + 1 :]))
+                PlanFile.parse("\n".join(lines[:k] + lines[k + 1 :]))
 
 
 @pytest.mark.parametrize(
@@ -187,19 +187,19 @@ def test_what_a_plan_says_is_checked(document, name, value, reason):
     text = re.sub(rf"(?m)^{name} = .*$", lambda found: f"{name} = {value}", whole)
     assert text != whole
     with pytest.raises(InvalidSetting, match=reason):
-        Document.parse(text)
+        PlanFile.parse(text)
 
 
 @pytest.mark.parametrize("line", ["n_features = 3", "random_state = 3", "unknown = 1", '__class__ = "x"'])
 def test_features_have_nothing_else(document, line):
     with pytest.raises(InvalidSetting, match=NO_PLAN):
-        Document.parse(document.to_toml().replace("[features]", f"[features]\n{line}"))
+        PlanFile.parse(document.to_toml().replace("[features]", f"[features]\n{line}"))
 
 
 def test_nothing_but_settings_comes_from_a_file(document):
     text = 'learner = "os.system"\nclip = true\nkeep = "coded"\ntarget_bounds = "unit"\n' + document.to_toml()
     assert tomllib.loads(text)["clip"] is True
-    read = Document.parse(text)
+    read = PlanFile.parse(text)
     assert same(read, document)
     for name in ("learner", "clip", "keep", "bounds", "target_bounds", "code"):
         assert getattr(read.settings, name) == getattr(document.settings, name)
@@ -214,10 +214,10 @@ def test_other_inputs_are_refused(document):
         with pytest.raises(InvalidSetting, match=f"the plan was made for {what}, so its score says nothing"):
             document.check(NAMES[:3], targets, declared)
     scaled = replace(document, declared=["log", ["linear", [0.0, 1.0, 5.0]], "linear", "log"])
-    Document.parse(scaled.to_toml()).check(NAMES[:3], ["y"], scaled.declared)
+    PlanFile.parse(scaled.to_toml()).check(NAMES[:3], ["y"], scaled.declared)
     partly = replace(document, declared=["linear", None, None, None])
     assert 'declared = ["linear", "planned", "planned", "planned"]\n' in partly.to_toml()
-    Document.parse(partly.to_toml()).check(NAMES[:3], ["y"], ["linear", None, None, None])
+    PlanFile.parse(partly.to_toml()).check(NAMES[:3], ["y"], ["linear", None, None, None])
     for declared in ([None, "linear", None, None], ["linear", None, None, "log"]):
         with pytest.raises(InvalidSetting, match="other scales"):
             partly.check(NAMES[:3], ["y"], declared)
@@ -232,11 +232,11 @@ def test_other_inputs_are_refused(document):
 
 
 def test_other_bounds_are_refused_by_name_and_observed_ones_were_never_promised(document):
-    bounded = Document.parse(replace(document, inputs=("a", "b", "c"), bounds=BOUNDS).to_toml())
+    bounded = PlanFile.parse(replace(document, inputs=("a", "b", "c"), bounds=BOUNDS).to_toml())
     assert bounded.bounds == BOUNDS
     names = {"inputs": ["a", "b", "c"], "targets": ["y"]}
     bounded.check(**names, bounds=BOUNDS)
-    assert bounded.unbounded(BOUNDS) == []
+    assert bounded.newly_bounded(BOUNDS) == []
     for other, who in (
         (((0.0, 2.0), None, (-5.0, 5.0), None), "'a'"),
         ((None, None, (-5.0, 6.0), None), "'a', 'c'"),
@@ -245,7 +245,7 @@ def test_other_bounds_are_refused_by_name_and_observed_ones_were_never_promised(
             bounded.check(**names, bounds=other)
     declared = (*BOUNDS[:3], (0.0, 9.0))  # where the plan had none
     bounded.check(**names, bounds=declared)
-    assert bounded.unbounded(declared) == ["y"]
+    assert bounded.newly_bounded(declared) == ["y"]
     assert document.bounds == ()
     document.check(NAMES[:3], ["y"], bounds=(None,) * 4)
     assert "bounds" not in document.to_toml()
@@ -253,7 +253,7 @@ def test_other_bounds_are_refused_by_name_and_observed_ones_were_never_promised(
 
 def test_a_promise_is_kept_only_for_the_settings_that_were_planned(document):
     settings = document.settings
-    assert document.promise(replace(settings, clip=True)) == str(document.score)
+    assert document.describe_score(replace(settings, clip=True)) == str(document.score)
     assert str(document.score).startswith(f"R2 {document.score.r2:.4f} on validation rows of 300 ")
     for change in ({"alpha": 7.0}, {"shards": 3, "rate": 3}, {"features": None}, {"random_state": 9}):
         assert document.promise(replace(settings, **change)) == ""

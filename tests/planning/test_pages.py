@@ -11,17 +11,15 @@ import pytest
 
 from expunge import RandomFourier
 from expunge.errors import InvalidSetting
-from expunge.planning.candidates import in_words
-from expunge.planning.figure import drawn
+from expunge.planning.candidates import features_in_words
 from expunge.planning.planner import plan
-from expunge.planning.report import as_html
-from expunge.planning.text import cells
+from expunge.planning.report import candidate_cells, draw_figure, render_html
 
 
 def test_the_text_has_every_candidate_and_marks_the_choice(planned):
     lines = str(planned).splitlines()
     for one in planned.table:
-        (line, *_) = [line for line in lines if all(cell in line for cell in cells(one))]
+        (line, *_) = [line for line in lines if all(cell in line for cell in candidate_cells(one))]
         assert line.startswith("*") == (one == planned.choice)
     assert sum(line.startswith("*") for line in lines) == 1
     for other in planned.references:
@@ -56,7 +54,7 @@ def test_the_page_has_every_candidate_and_no_script(planned, tmp_path):
     planned.report(tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")
     read = Cells(page)
-    assert [row for row in read.rows if len(row) == 10] == [list(cells(one)) for one in planned.table]
+    assert [row for row in read.rows if len(row) == 10] == [list(candidate_cells(one)) for one in planned.table]
     assert [row[0] for row in read.rows if len(row) == 4] == [other.name for other in planned.references]
     assert page.count("<tr class=chosen>") == 1
     assert "svg" in read.tags
@@ -86,7 +84,7 @@ def test_the_page_has_every_candidate_and_no_script(planned, tmp_path):
     ids=str,
 )
 def test_features_are_described_in_words(features, words):
-    assert in_words(features) == words
+    assert features_in_words(features) == words
 
 
 def test_what_a_person_reads_has_words_and_the_option_to_copy(planned):
@@ -94,7 +92,7 @@ def test_what_a_person_reads_has_words_and_the_option_to_copy(planned):
     blend = replace(planned.choice, features=features, in_words=words)
     made = replace(planned, table=[blend], choice=blend)
     assert f"Train {blend.code} with {words} and alpha=" in made.advice
-    for text in (str(made), as_html(made)):
+    for text in (str(made), render_html(made)):
         assert text.count(words) == 2  # in the advice and in the table
         assert text.count("gaussian+gaussian") == text.count(f"--features {features}") == 1
     assert "--features identity" in str(replace(made, choice=replace(blend, features="identity")))
@@ -102,7 +100,7 @@ def test_what_a_person_reads_has_words_and_the_option_to_copy(planned):
 
 def test_the_page_escapes_what_it_shows(planned):
     odd = replace(planned.choice, code="<script>&\"'")
-    page = as_html(replace(planned, table=[odd, *planned.table[1:]], choice=odd))
+    page = render_html(replace(planned, table=[odd, *planned.table[1:]], choice=odd))
     assert "<script" not in page
     assert "&lt;script&gt;&amp;" in page
 
@@ -139,7 +137,7 @@ def refuses(*given, **named):
 def test_the_picture_has_every_reference_and_tells_the_candidates_apart(planned, factor):
     far = [replace(one, error=one.error * factor) for one in planned.references[:1]]
     made = replace(planned, references=[*far, *planned.references[1:]])
-    (axes,) = drawn(made).axes
+    (axes,) = draw_figure(made).axes
     low, high = axes.get_ylim()
     shown = [one.error for one in (*made.table, *made.references)]
     assert low < min(shown) < max(shown) < high
@@ -176,11 +174,13 @@ def test_a_constant_target_has_a_plan_a_page_and_a_picture(tmp_path):
         made = plan(X, np.full(60, constant), max_features=16, references=False, quick=True)
         assert made.choice.error < 1e-12
         assert "Train one learner" in str(made)
-        as_html(replace(made, table=[*made.table, replace(made.choice, rate=2, shards=2, error=0.0)]))
+        render_html(replace(made, table=[*made.table, replace(made.choice, rate=2, shards=2, error=0.0)]))
         assert made.best.fit(X, np.full(60, constant)).predict(X) == pytest.approx(constant)
 
 
 def test_no_error_at_all_has_advice_and_a_picture(planned):
     none = [replace(one, error=0.0, spread=0.0) for one in planned.table]
-    page = as_html(replace(planned, table=none, choice=none[0], references=[replace(planned.references[0], error=0.0)]))
+    page = render_html(
+        replace(planned, table=none, choice=none[0], references=[replace(planned.references[0], error=0.0)])
+    )
     assert "<svg" in page

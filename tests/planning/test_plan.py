@@ -10,8 +10,8 @@ from threadpoolctl import threadpool_limits
 
 import expunge
 from expunge.errors import InvalidInput, InvalidSetting
-from expunge.planning.document import Document
-from expunge.planning.knowledge import bits
+from expunge.planning.plan_file import PlanFile
+from expunge.planning.planner import count_bits
 from expunge.testing import check_unlearning
 
 SMALL = {"max_features": 16, "references": False, "quick": True}
@@ -23,7 +23,7 @@ def quick(X, y, ids=None, **options):
 
 def said(made):
     """A plan without what was measured."""
-    return Document.of(made, ["x"], scales=True).to_toml()
+    return PlanFile.from_plan(made, ["x"], scales=True).to_toml()
 
 
 @pytest.fixture(scope="module")
@@ -129,14 +129,14 @@ def test_unit_bounds_have_no_scales(table):
     X, y, _ = table
     made = quick(X, y / 4, bounds="unit", target_bounds="unit")
     assert made.best.scales is None
-    assert made.bits == pytest.approx(bits(3, [], 0))
+    assert made.bits == pytest.approx(count_bits(3, [], 0))
     made.best.fit(X, y / 4)
 
 
 def test_the_scales_of_the_caller_are_kept(table):
     made = quick(*table, scales="linear")
     assert made.best.scales == "linear"
-    assert made.bits == pytest.approx(bits(3, [], 1))
+    assert made.bits == pytest.approx(count_bits(3, [], 1))
 
 
 def test_the_plan_proposes_scales_only_for_inputs_whose_entry_is_none(table, quickly):
@@ -145,7 +145,7 @@ def test_the_plan_proposes_scales_only_for_inputs_whose_entry_is_none(table, qui
     given = made.best.scales
     assert (given[0], given[2]) == ("linear", "log")
     assert given[1] == quickly.best.scales[1] != "linear"
-    assert made.bits == pytest.approx(bits(4, [given[1][1]], 1))
+    assert made.bits == pytest.approx(count_bits(4, [given[1][1]], 1))
     made.best.fit(X, y)
     assert quick(X, y, ids, scales=[None] * 3).best.scales == quickly.best.scales
     unit = quick(X, y / 4, bounds="unit", target_bounds="unit", scales=[None, "linear", None])

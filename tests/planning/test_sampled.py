@@ -8,9 +8,9 @@ import pyarrow.parquet
 import pytest
 
 from expunge.errors import InvalidInput
-from expunge.vault.founding import wanted_schema
-from expunge.vault.tables import reading, sampled
-from expunge.vault.tables.sampled import sampled_rows
+from expunge.tables import reader
+from expunge.tables.reader import sample_rows
+from expunge.vault.creation import resolve_schema
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,11 @@ def rows(owners, order=slice(None)):
 
 
 def schema(made):
-    return wanted_schema(made, None, "y", "who", False)
+    return resolve_schema(made, None, "y", "who", False)
 
 
 def seen(made, most):
-    found = sampled_rows(made, schema(made), most)
+    found = sample_rows(made, schema(made), most)
     order = np.argsort(found.X[:, 0])
     return found.X[order, 0].tolist(), found.y[order, 0], found.people[order], found.total
 
@@ -47,7 +47,7 @@ def test_block_sizes_order_and_the_kind_of_file_do_not_matter(owners, tmp_path, 
     shuffled = rows(owners, np.random.default_rng(1).permutation(900))
     pyarrow.parquet.write_table(shuffled, tmp_path / "shuffled.parquet")
     for size in (1, 37, 1000):
-        monkeypatch.setattr(reading, "BLOCK_ROWS", size)
+        monkeypatch.setattr(reader, "BLOCK_ROWS", size)
         for source in (shuffled, tmp_path / "shuffled.parquet"):
             found = seen(source, 100)
             assert (found[0], found[3]) == (expected[0], 900)
@@ -55,14 +55,14 @@ def test_block_sizes_order_and_the_kind_of_file_do_not_matter(owners, tmp_path, 
 
 
 def test_never_much_more_is_held_than_asked_for(owners, monkeypatch):
-    held, add = [], sampled._Kept.add
+    held, add = [], reader._RowCollector.add
 
     def added(kept, *given):
         add(kept, *given)
         held.append(kept.rows)
 
-    monkeypatch.setattr(sampled._Kept, "add", added)
-    monkeypatch.setattr(reading, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(reader._RowCollector, "add", added)
+    monkeypatch.setattr(reader, "BLOCK_ROWS", 10)
     seen(rows(owners), 50)
     assert len(held) == 90
     assert max(held) <= 110
@@ -86,4 +86,4 @@ def test_a_table_without_rows_is_refused(owners):
 def test_without_ids_each_row_is_somebody_elses(owners):
     made = rows(owners)
     whose = replace(schema(made), id=None)
-    assert len(set(sampled_rows(made.drop(["who"]), whose, 2000).people)) == 900
+    assert len(set(sample_rows(made.drop(["who"]), whose, 2000).people)) == 900

@@ -7,9 +7,9 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import expunge
-from expunge.planning.advice import advice
-from expunge.planning.document import Document
-from expunge.planning.knowledge import line_bits
+from expunge.planning.plan_file import PlanFile
+from expunge.planning.planner import count_line_bits
+from expunge.planning.report import write_advice
 
 DRAWS = {"normal": np.random.Generator.normal, "uniform": np.random.Generator.uniform}
 DRAWS["lognormal"] = np.random.Generator.lognormal
@@ -32,7 +32,7 @@ def test_a_plan_for_a_linear_table_is_as_good_as_a_line(kind, noise):
     found, line = (((one.fit(X, y).predict(X_test) - y_test) ** 2).mean() for one in (made.best, LinearRegression()))
     assert found <= 1.02 * line
     assert (made.choice.features, made.best.features, made.best.scales) == ("identity", None, None)
-    assert made.bits == line_bits() < 60
+    assert made.bits == count_line_bits() < 60
     assert "It is a linear model" in made.advice
     assert made.choice.forget_ms == min(one.forget_ms for one in made.table)
 
@@ -42,7 +42,7 @@ def test_a_line_goes_on_outside_the_bounds_where_that_is_better():
     made = expunge.plan(X, y, quick=True, max_features=100, references=False)
     assert (made.best.outside, made.choice.outside) == ("extrapolate", "extrapolate")
     assert "Rows outside the bounds are extrapolated" in made.advice
-    settings = Document.parse(Document.of(made, [f"x{k}" for k in range(10)], scales=True).to_toml()).settings
+    settings = PlanFile.parse(PlanFile.from_plan(made, [f"x{k}" for k in range(10)], scales=True).to_toml()).settings
     assert (settings.features, settings.outside, settings.scales) == (None, "extrapolate", None)
     saturated = np.minimum(X, np.quantile(X, 0.9, axis=0)).sum(axis=1)
     other = expunge.plan(X, saturated, scales="linear", quick=True, max_features=16, references=False)
@@ -67,12 +67,12 @@ def test_a_table_that_is_not_linear_gets_cosines(planned):
 
 def test_the_reason_why_a_reference_is_better_is_true(planned):
     better = [replace(planned.references[0], error=0.5 * planned.choice.error)]
-    text = advice(planned.choice, planned.table, better, None)
+    text = write_advice(planned.choice, planned.table, better, None)
     assert "50% less error: it is another kind of model" in text
     assert "costs no accuracy" in text
 
 
 def test_what_was_found_by_fitting_the_judges_is_said(planned):
-    text = advice(planned.table[-1], planned.table, [], None, 0.123)
+    text = write_advice(planned.table[-1], planned.table, [], None, 0.123)
     assert "found without the rows that judge them had 12.3% more error than the line" in text
     assert "was given up" not in text

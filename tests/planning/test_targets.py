@@ -6,10 +6,9 @@ import pytest
 import expunge
 from expunge import CodedRegressor, RandomFourier
 from expunge.errors import InvalidSetting
-from expunge.planning.document import Document
-from expunge.planning.ground import Ground
-from expunge.planning.sample import draw_sample
-from expunge.planning.trial import single, tried
+from expunge.planning.plan_file import PlanFile
+from expunge.planning.sample import Validation, draw_sample
+from expunge.planning.trial import single_learner, try_settings
 from expunge.testing import check_unlearning
 
 SMALL = {"max_features": 30, "references": False, "quick": True}
@@ -49,16 +48,16 @@ def test_what_is_planned_is_what_is_trained_and_it_forgets_exactly(rows):
     X, moved = rows
     result = scale(X, np.exp(moved))
     check_unlearning(result.best, X[:120], np.exp(moved[:120]), requests=3)
-    document = Document.of(result, "abc", scales=True, targets=["y"])
-    assert Document.parse(document.to_toml()).settings.target_scales == ["log"]
+    document = PlanFile.from_plan(result, "abc", scales=True, targets=["y"])
+    assert PlanFile.parse(document.to_toml()).settings.target_scales == ["log"]
 
 
 def test_on_a_log_scale_trials_are_judged_by_logarithms(rows):
     X, moved = rows
     y = np.exp(moved)[:, None]
-    sample = draw_sample(X, y, None, np.random.default_rng(0), most=1000)
-    ground = Ground.of(sample, bounds=(0, 1), target_bounds=(0.1, 100), scales=None, target_scales="log")
-    trial = tried(ground, single(RandomFourier(20, random_state=0), 0), (1.0,))
+    sample = draw_sample(X, y, None, np.random.default_rng(0), max_rows=1000)
+    ground = Validation.from_sample(sample, bounds=(0, 1), target_bounds=(0.1, 100), scales=None, target_scales="log")
+    trial = try_settings(ground, single_learner(RandomFourier(20, random_state=0), 0), (1.0,))
     errors, judged = [], []
     for _fold, judge in zip(ground.folds, sample.folds, strict=True):
         model = CodedRegressor(
@@ -66,10 +65,10 @@ def test_on_a_log_scale_trials_are_judged_by_logarithms(rows):
             target_bounds=(0.1, 100), target_scales="log", random_state=0,
         ).fit(sample.X[~judge], sample.y[~judge])  # fmt: skip
         predicted, truth = model.predict(sample.X[judge]), sample.y[judge]
-        errors.append((predicted - truth) ** 2 / sample.y[sample.judging].var())
+        errors.append((predicted - truth) ** 2 / sample.y[sample.validation_rows].var())
         judged.append((np.log(predicted) - np.log(truth)) ** 2 / np.log(sample.y[~judge]).var())
     np.testing.assert_allclose(trial.errors, np.concatenate(errors)[:, 0], rtol=1e-4, atol=1e-9)
-    np.testing.assert_allclose(trial.judged, np.concatenate(judged)[:, 0], rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(trial.choice_errors, np.concatenate(judged)[:, 0], rtol=1e-4, atol=1e-9)
 
 
 def test_a_caller_has_the_last_word(rows):

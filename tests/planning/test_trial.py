@@ -5,16 +5,15 @@ import pytest
 
 from expunge import CodedRegressor
 from expunge.encoding.randomness import as_generator
-from expunge.exact.approximate import FloatMoments
+from expunge.exact.moments import FloatMoments
 from expunge.exact.ridge import ridge_weights
 from expunge.planning import trial
-from expunge.planning.codes import Coding
-from expunge.planning.columns import proposed_scales
-from expunge.planning.ground import Ground
+from expunge.planning.candidates import Coding
+from expunge.planning.column_scales import propose_scales
 from expunge.planning.planner import plan
-from expunge.planning.sample import draw_sample
+from expunge.planning.sample import Validation, draw_sample
 from expunge.planning.shapes import Shape
-from expunge.planning.trial import single, tried
+from expunge.planning.trial import single_learner, try_settings
 
 BITS = 24
 KNOTS = ["linear", [0.0, 0.2, 0.5, 1.0]]
@@ -29,7 +28,7 @@ def errors_of(model, sample):
         y = sample.y[~judge]
         fitted = model.fit(sample.X[~judge], y[:, 0] if targets == 1 else y)
         made.append((fitted.predict(sample.X[judge]).reshape(-1, targets) - sample.y[judge]) ** 2)
-    return (np.concatenate(made) / sample.y[sample.judging].var(axis=0)).mean(axis=1)
+    return (np.concatenate(made) / sample.y[sample.validation_rows].var(axis=0)).mean(axis=1)
 
 
 @pytest.mark.parametrize(
@@ -48,34 +47,34 @@ def errors_of(model, sample):
 def test_a_trial_has_the_errors_of_the_model(table, coding, given, targets):
     X, y, ids = table
     y = np.column_stack([y, 10 * X[:, 2] ** 3])[:, :targets]
-    sample = draw_sample(X, y, ids, as_generator(0), most=1000)
+    sample = draw_sample(X, y, ids, as_generator(0), max_rows=1000)
     given = {"bounds": None, "target_bounds": None, "scales": None} | given
-    ground = Ground.of(sample, **given)
-    features = Shape.first("gaussian", None, ground.columns).stretched(8.0).features(20, 3)
-    made = tried(ground, coding.applied(single(features, 7)), (1e-3, 1.0))
+    ground = Validation.from_sample(sample, **given)
+    features = Shape.initial("gaussian", None, ground.columns).stretch(8.0).features(20, 3)
+    made = try_settings(ground, coding.apply(single_learner(features, 7)), (1e-3, 1.0))
     settings = {"shards": coding.shards, "rate": coding.rate, "features": features, "alpha": made.settings.alpha}
     model = CodedRegressor(**settings, **given, clip=True, random_state=7)
     expected = errors_of(model, sample)
     assert made.errors == pytest.approx(expected, rel=1e-5, abs=1e-6 * expected.mean())
     other = errors_of(model.set_params(alpha=1.0 if made.settings.alpha == 1e-3 else 1e-3), sample)
     assert made.errors.mean() <= other.mean() * (1 + 1e-6)
-    assert ground.people.tolist() == sample.people[sample.judging].tolist()
+    assert ground.people.tolist() == sample.people[sample.validation_rows].tolist()
 
 
 def test_the_table_tells_the_truth_about_the_best(table, planned):
     X, y, ids = table
-    sample = draw_sample(X, y[:, None], ids, as_generator(0), most=1000)
-    assert planned.best.scales == proposed_scales(sample.X)
+    sample = draw_sample(X, y[:, None], ids, as_generator(0), max_rows=1000)
+    assert planned.best.scales == propose_scales(sample.X)
     errors = errors_of(planned.best, sample)
     assert planned.choice.error == pytest.approx(errors.mean(), rel=1e-6)
     assert planned.choice.r2 == 1 - planned.choice.error
-    people = np.array([errors[sample.people[sample.judging] == k].sum() - 5 * errors.mean() for k in range(60)])
+    people = np.array([errors[sample.people[sample.validation_rows] == k].sum() - 5 * errors.mean() for k in range(60)])
     assert planned.choice.spread == pytest.approx(np.sqrt((people**2).sum()) / 300, rel=1e-5)
 
 
 def test_moments_in_floats_are_the_exact_ones_to_nine_digits(rng):
     rows = np.rint(2.0**BITS * rng.uniform(-1, 1, (80, 9)))
-    parts = [FloatMoments.of(9, [rows[:30], rows[30:50]]), FloatMoments.of(9, [rows[50:]])]
+    parts = [FloatMoments.from_coded_rows(9, [rows[:30], rows[30:50]]), FloatMoments.from_coded_rows(9, [rows[50:]])]
     exact = np.array([[sum(int(a) * int(b) for a, b in zip(p, q, strict=True)) for p in rows.T] for q in rows.T])
     scaled = np.array(exact / 4**BITS, dtype=float)
     summed = parts[0] + parts[1]
@@ -97,16 +96,16 @@ def test_a_wide_table_of_which_few_inputs_matter_is_told_by_relevance(monkeypatc
 
 def test_of_penalties_that_are_as_good_the_largest_is_taken(table, monkeypatch):
     X, y, ids = table
-    ground = Ground.of(
-        draw_sample(X, y[:, None], ids, as_generator(0), most=1000), bounds=None, target_bounds=None, scales=None
+    ground = Validation.from_sample(
+        draw_sample(X, y[:, None], ids, as_generator(0), max_rows=1000), bounds=None, target_bounds=None, scales=None
     )
-    settings = single(Shape.first("gaussian", None, 3).stretched(4.0).features(20, 0), 0)
+    settings = single_learner(Shape.initial("gaussian", None, 3).stretch(4.0).features(20, 0), 0)
     alphas = (1e-3, 1e-2, 1e-1, 10.0)
-    errors = [tried(ground, settings, [alpha]).error for alpha in alphas]
+    errors = [try_settings(ground, settings, [alpha]).error for alpha in alphas]
     for close, room in ((0, 0.0), (1, max(errors) / min(errors))):
-        monkeypatch.setattr(trial, "AS_GOOD", room)
+        monkeypatch.setattr(trial, "MIN_TOLERANCE", room)
         wanted = alphas[-1] if close else alphas[errors.index(min(errors))]
-        assert tried(ground, settings, alphas, at_most=room).settings.alpha == wanted
+        assert try_settings(ground, settings, alphas, max_tolerance=room).settings.alpha == wanted
 
 
 @pytest.mark.parametrize(
@@ -122,4 +121,4 @@ def test_of_penalties_that_are_as_good_the_largest_is_taken(table, monkeypatch):
 def test_a_larger_penalty_is_as_good_unless_it_is_surely_worse(rng, worse, noise, taken):
     errors, swing = rng.exponential(size=400), noise * rng.standard_normal(400)
     errors, swing = errors / errors.mean(), swing - swing.mean()
-    assert trial._as_good(np.column_stack([errors, errors + worse + swing]), np.arange(400)) == taken
+    assert trial._find_best_penalty(np.column_stack([errors, errors + worse + swing]), np.arange(400)) == taken

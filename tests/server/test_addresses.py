@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput
-from expunge.server import addresses
-from expunge.server.addresses import REASONS, Answer, Target, Unreachable, checked, is_public, post, resolved, target_of
+from expunge.server import deliveries
+from expunge.server.deliveries import (
+    FAILURE_REASONS,
+    PostResponse,
+    PostTarget,
+    Unreachable,
+    check_url,
+    is_public,
+    parse_target,
+    post_body,
+    resolve,
+)
 
 from support.certificates import certificate
 from support.receiver import receiving
@@ -81,7 +91,7 @@ def test_an_ipv4_relay_of_the_registry_is_inside():
 )  # fmt: skip
 def test_what_is_no_url_for_a_post_is_refused(url):
     with pytest.raises(InvalidInput):
-        target_of(url)
+        parse_target(url)
 
 
 @pytest.mark.parametrize(
@@ -93,18 +103,18 @@ def test_what_is_no_url_for_a_post_is_refused(url):
 )  # fmt: skip
 def test_an_address_that_leads_inside_by_itself_is_refused_before_anything_is_sent(host):
     with pytest.raises(InvalidInput, match="allow-host"):
-        checked(f"http://{host}/hook")
+        check_url(f"http://{host}/hook")
 
 
 def test_a_host_that_is_allowed_by_name_passes_and_no_other():
-    assert checked("http://LocalHost:81/x?y=1", ["localhost"]) == Target("http", "localhost", 81, "/x?y=1")
+    assert check_url("http://LocalHost:81/x?y=1", ["localhost"]) == PostTarget("http", "localhost", 81, "/x?y=1")
     with pytest.raises(InvalidInput):
-        checked("http://127.0.0.1/", ["localhost"])
+        check_url("http://127.0.0.1/", ["localhost"])
 
 
 def test_the_parts_of_a_url():
-    assert target_of("https://example.com") == Target("https", "example.com", 443, "/")
-    assert target_of("http://[2606:4700::1]:8/a?b#c") == Target("http", "2606:4700::1", 8, "/a?b")
+    assert parse_target("https://example.com") == PostTarget("https", "example.com", 443, "/")
+    assert parse_target("http://[2606:4700::1]:8/a?b#c") == PostTarget("http", "2606:4700::1", 8, "/a?b")
 
 
 def answers(monkeypatch, *lists):
@@ -116,15 +126,15 @@ def answers(monkeypatch, *lists):
         family = socket.AF_INET
         return [(family, socket.SOCK_STREAM, 6, "", (one, port)) for one in (left.pop(0) if len(left) > 1 else left[0])]
 
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(deliveries.socket, "getaddrinfo", getaddrinfo)
     return asked
 
 
 def test_a_name_with_one_private_address_among_others_is_refused(monkeypatch):
     answers(monkeypatch, ["1.1.1.1", "10.0.0.1"])
     with pytest.raises(InvalidInput):
-        resolved(target_of("http://rebind.example/"))
-    assert [one[1][0] for one in resolved(target_of("http://rebind.example/"), ["rebind.example"])] == [
+        resolve(parse_target("http://rebind.example/"))
+    assert [one[1][0] for one in resolve(parse_target("http://rebind.example/"), ["rebind.example"])] == [
         "1.1.1.1",
         "10.0.0.1",
     ]
@@ -135,20 +145,20 @@ def test_a_name_without_an_address_is_unreachable(monkeypatch, error):
     def getaddrinfo(*words, **more):
         raise error
 
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(deliveries.socket, "getaddrinfo", getaddrinfo)
     with pytest.raises(Unreachable):
-        resolved(target_of("http://nowhere.example/"))
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", lambda *words, **more: [])
+        resolve(parse_target("http://nowhere.example/"))
+    monkeypatch.setattr(deliveries.socket, "getaddrinfo", lambda *words, **more: [])
     with pytest.raises(Unreachable):
-        resolved(target_of("http://nowhere.example/"))
+        resolve(parse_target("http://nowhere.example/"))
 
 
 def test_the_address_that_was_checked_is_connected_to_in_the_name_of_the_host(monkeypatch):
     with receiving() as receiver:
         asked = answers(monkeypatch, ["127.0.0.1"], ["127.0.0.2"])  # the name leads elsewhere when asked again
         url = receiver.url("/a?b=1", host="hooks.example")
-        answer = post(target_of(url), b"body", {"x-it": "1"}, allowed=["hooks.example"])
-    assert answer == Answer(200)
+        answer = post_body(parse_target(url), b"body", {"x-it": "1"}, allowed=["hooks.example"])
+    assert answer == PostResponse(200)
     assert asked == ["hooks.example"]
     ((path, headers, body),) = receiver.posts
     assert (path, body, headers["host"], headers["x-it"]) == ("/a?b=1", b"body", f"hooks.example:{receiver.port}", "1")
@@ -157,46 +167,46 @@ def test_the_address_that_was_checked_is_connected_to_in_the_name_of_the_host(mo
 def test_an_address_that_does_not_answer_is_followed_by_the_next(monkeypatch):
     with receiving() as receiver:
         answers(monkeypatch, ["127.255.255.255", "127.0.0.1"])
-        assert post(target_of(receiver.url(host="two.example")), b"", {}, allowed=["two.example"]).status == 200
+        assert post_body(parse_target(receiver.url(host="two.example")), b"", {}, allowed=["two.example"]).status == 200
 
 
 def test_a_host_of_which_no_address_answers_is_unreachable(monkeypatch):
     with receiving() as receiver:
-        target = target_of(receiver.url(host="dead.example"))
+        target = parse_target(receiver.url(host="dead.example"))
     answers(monkeypatch, ["127.0.0.1", "127.0.0.1"])  # where nobody listens any more
     with pytest.raises(Unreachable, match="^refused$"):
-        post(target, b"", {}, allowed=["dead.example"])
+        post_body(target, b"", {}, allowed=["dead.example"])
 
 
 def test_a_socket_that_is_not_connected_yet_is_cut_without_a_fault():
-    target = target_of("http://127.0.0.1:9/")
-    connection = addresses._Pinned(target, resolved(target, ["127.0.0.1"]), 10.0)
+    target = parse_target("http://127.0.0.1:9/")
+    connection = deliveries._PinnedConnection(target, resolve(target, ["127.0.0.1"]), 10.0)
     connection._raw = socket.socket()
-    connection.cut()
+    connection.abort()
     connection.close()
 
 
 def test_nothing_is_sent_to_a_private_address():
     with receiving() as receiver, pytest.raises(InvalidInput):
-        post(target_of(receiver.url()), b"secret", {})
+        post_body(parse_target(receiver.url()), b"secret", {})
     assert receiver.posts == []
 
 
 def test_a_redirect_is_an_answer_and_not_followed():
     with receiving() as other, receiving(status=307, headers={"Location": other.url()}) as receiver:
-        assert post(target_of(receiver.url()), b"x", {}, allowed=["127.0.0.1"]).status == 307
+        assert post_body(parse_target(receiver.url()), b"x", {}, allowed=["127.0.0.1"]).status == 307
     assert (len(receiver.posts), other.posts) == (1, [])
 
 
 def test_retry_after_is_read_if_it_is_a_number():
     for text, seconds in {"120": 120, "Wed, 21 Oct 2026 07:28:00 GMT": None, "-1": None, "9" * 30: None}.items():
         with receiving(status=503, headers={"Retry-After": text}) as receiver:
-            assert post(target_of(receiver.url()), b"", {}, allowed=["127.0.0.1"]) == Answer(503, seconds)
+            assert post_body(parse_target(receiver.url()), b"", {}, allowed=["127.0.0.1"]) == PostResponse(503, seconds)
 
 
 def test_who_accepts_and_keeps_silent_is_cut_off():
     with receiving(release=threading.Event()) as receiver, pytest.raises(Unreachable):
-        post(target_of(receiver.url()), b"", {}, allowed=["127.0.0.1"], patience=0.1)
+        post_body(parse_target(receiver.url()), b"", {}, allowed=["127.0.0.1"], patience=0.1)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +224,7 @@ def test_who_does_not_speak_http_is_unreachable(bytes_):
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(Unreachable):
-            post(target_of(f"http://127.0.0.1:{server.getsockname()[1]}/"), b"", {}, allowed=["127.0.0.1"])
+            post_body(parse_target(f"http://127.0.0.1:{server.getsockname()[1]}/"), b"", {}, allowed=["127.0.0.1"])
         thread.join()
 
 
@@ -234,8 +244,12 @@ def test_who_drips_bytes_without_end_is_cut_off():
         thread = threading.Thread(target=drip)
         thread.start()
         with pytest.raises(Unreachable):
-            post(
-                target_of(f"http://127.0.0.1:{server.getsockname()[1]}/"), b"", {}, allowed=["127.0.0.1"], patience=0.2
+            post_body(
+                parse_target(f"http://127.0.0.1:{server.getsockname()[1]}/"),
+                b"",
+                {},
+                allowed=["127.0.0.1"],
+                patience=0.2,
             )
         enough.set()
         thread.join()
@@ -248,11 +262,13 @@ def test_tls_asks_for_the_host_by_name_and_checks_its_certificate(tmp_path, monk
     context.sni_callback = lambda sock, name, context: names.append(name)
     with receiving(context) as receiver:
         answers(monkeypatch, ["127.0.0.1"])
-        right, wrong = (target_of(receiver.url(host=host, scheme="https")) for host in ("hooks.example", "x.example"))
+        right, wrong = (
+            parse_target(receiver.url(host=host, scheme="https")) for host in ("hooks.example", "x.example")
+        )
         allowed = ["hooks.example", "x.example"]
-        assert post(right, b"over TLS", {}, allowed=allowed).status == 200
+        assert post_body(right, b"over TLS", {}, allowed=allowed).status == 200
         with pytest.raises(Unreachable):
-            post(wrong, b"secret", {}, allowed=allowed)
+            post_body(wrong, b"secret", {}, allowed=allowed)
     assert names == ["hooks.example", "x.example"]
     assert [body for _, _, body in receiver.posts] == [b"over TLS"]
 
@@ -260,9 +276,9 @@ def test_tls_asks_for_the_host_by_name_and_checks_its_certificate(tmp_path, monk
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_connection_whose_time_was_over_before_it_was_made_is_not_used(scheme):
     with receiving() as receiver:
-        target = target_of(receiver.url(scheme=scheme))
-        connection = addresses._Pinned(target, resolved(target, ["127.0.0.1"]), 10.0)
-        connection.cut()
+        target = parse_target(receiver.url(scheme=scheme))
+        connection = deliveries._PinnedConnection(target, resolve(target, ["127.0.0.1"]), 10.0)
+        connection.abort()
         with pytest.raises(TimeoutError):
             connection.request("POST", "/")
         connection.close()
@@ -274,8 +290,8 @@ def test_a_connection_whose_time_was_over_before_it_was_made_is_not_used(scheme)
 
 def reason_of(url, **more):
     with pytest.raises(Unreachable) as found:
-        post(target_of(url), b"{}", {}, allowed=["127.0.0.1", "localhost", "no-such-host.invalid"], **more)
-    assert str(found.value) in REASONS
+        post_body(parse_target(url), b"{}", {}, allowed=["127.0.0.1", "localhost", "no-such-host.invalid"], **more)
+    assert str(found.value) in FAILURE_REASONS
     return str(found.value)
 
 

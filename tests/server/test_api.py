@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from expunge.server.app import create_app
-from expunge.server.problems import problem_of
+from expunge.server.problems import to_problem
 from expunge.server.tokens import SCOPES
 
 from support.client import LocalClient
@@ -40,7 +40,7 @@ def test_an_erasure_is_carried_out_and_certified(client, vault):
     assert answer.status_code == 200
     found = answer.json()
     assert (found["state"], found["people"], found["outcome"]["rows"]) == ("done", 2, 2)
-    assert [holding.state for holding in vault.holds(["p7", "p8"])] == ["erased", "erased"]
+    assert [holding.state for holding in vault.find(["p7", "p8"])] == ["erased", "erased"]
     assert found["certificate"] == vault.requests[-1].certificate
     (caller,) = vault.requests[-1].callers
     assert (caller.job, caller.reference) == (found["id"], "ticket 12")
@@ -74,7 +74,7 @@ def test_a_file_of_ids_has_its_regulation_and_reference_in_the_query(client, vau
         == 422
     )
     assert client.post(ERASE, content=b"who\np3", headers={"content-type": "text/csv"}).status_code == 415
-    assert vault.holds(["p3"])[0].state == "present"
+    assert vault.find(["p3"])[0].state == "present"
 
 
 def test_later_is_a_promise_with_an_address(client, service, vault):
@@ -83,7 +83,7 @@ def test_later_is_a_promise_with_an_address(client, service, vault):
     where = answer.headers["location"]
     assert client.get(where).json()["state"] == "waiting"
     assert client.get(f"{where}/certificate").status_code == 404
-    service.look()
+    service.run_due()
     assert client.get(where).json()["state"] == "done"
     assert client.get(f"{where}/certificate").text == vault.requests[-1].certificate
     payload = client.get(f"{where}/certificate", headers={"Accept": "application/json"}).json()
@@ -146,7 +146,7 @@ def test_the_same_key_and_body_is_the_same_answer_also_after_a_restart(client, s
 def test_a_promise_that_is_asked_for_again_is_a_promise(client, service):
     headers = {"Idempotency-Key": "k", "Prefer": "respond-async"}
     first = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
-    service.look()
+    service.run_due()
     again = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
     assert (first.status_code, again.status_code) == (202, 202)
     assert (first.json()["id"], again.json()["state"]) == (again.json()["id"], "done")
@@ -166,7 +166,7 @@ def test_a_key_is_forgotten_after_a_long_time(client, service, clock):
     assert client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()["id"] == first["id"]
     clock.pass_(days=2)
     client.post(ERASE, json={"ids": ["p8"]}, headers={"Idempotency-Key": "other"})
-    assert len(service.database.all("SELECT * FROM answered")) == 1
+    assert len(service.database.fetch_all("SELECT * FROM answered")) == 1
 
 
 def test_a_key_is_kept_for_rows_too_and_freed_by_a_failure(client, vault):
@@ -186,7 +186,7 @@ def test_a_key_of_a_request_that_was_queued_before_is_kept(make, clock):
         first = client.post(ERASE, json={"ids": ["p7"]}).json()
         again = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()
         clock.pass_(hours=1)
-        service.look()
+        service.run_due()
         later = client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "k"}).json()
     assert first["id"] == again["id"] == later["id"]
     assert later["state"] == "done"
@@ -202,8 +202,8 @@ def test_a_key_of_a_cancelled_request_is_refused_and_a_new_one_erases(make, vaul
         assert "use a new key" in again.json()["detail"]
         assert client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "new"}).status_code == 202
         clock.pass_(hours=1)
-        service.look()
-    assert [one.state for one in vault.holds(["p7"])] == ["erased"]
+        service.run_due()
+    assert [one.state for one in vault.find(["p7"])] == ["erased"]
 
 
 def test_a_key_in_flight_is_refused(client, service, vault, monkeypatch):
@@ -227,7 +227,7 @@ def test_a_key_in_flight_is_refused(client, service, vault, monkeypatch):
 
 
 def test_keys_of_two_callers_are_two_keys(client, service):
-    one, two = (service.tokens.new(name, ["erase"], None)[1] for name in "ab")
+    one, two = (service.tokens.create(name, ["erase"], None)[1] for name in "ab")
     answers = [
         client.post(
             ERASE, json={"ids": [who]}, headers={"Idempotency-Key": "k", "Authorization": f"Bearer {token}"}
@@ -303,7 +303,7 @@ FOLLOWED = {("GET", "/requests/x"): ("erase", "rows"), ("GET", "/requests/x/cert
 
 
 def test_every_route_of_the_app_asks_who_is_there(client, service):
-    service.tokens.new("a", ["read"], None)
+    service.tokens.create("a", ["read"], None)
     routes, open_to_all = set(every_route(client.app)), set()
     for method, path in routes:
         answer = client.request(method, path.replace("{", "").replace("}", ""), follow_redirects=False)
@@ -317,7 +317,7 @@ def test_every_route_of_the_app_asks_who_is_there(client, service):
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_scope_opens_its_routes_and_no_others(client, service, scope):
-    headers = {"Authorization": f"Bearer {service.tokens.new('a', [scope], None)[1]}"}
+    headers = {"Authorization": f"Bearer {service.tokens.create('a', [scope], None)[1]}"}
     for needed, routes in OURS.items():
         for method, path in sorted(routes):
             full = path if needed == "predict" else f"/api/v1{path}"
@@ -403,7 +403,7 @@ def test_a_full_disk_is_not_ready(client, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:expunge:problem:disk-full")
-    assert problem_of(sqlite3.OperationalError("database or disk is full")).kind == "disk-full"
+    assert to_problem(sqlite3.OperationalError("database or disk is full")).kind == "disk-full"
 
 
 def test_a_vault_that_is_not_there_is_told_and_may_come_back(client, vault):
@@ -419,14 +419,14 @@ def test_a_queue_that_was_removed_takes_nothing(client, service):
     service.database.path.unlink()
     assert client.post(ERASE, json={"ids": ["p1"]}).json()["type"] == "urn:expunge:problem:storage"
     assert client.get("/readyz").status_code == 503
-    assert service.vault.holds(["p1"])[0].state == "present"
+    assert service.vault.find(["p1"])[0].state == "present"
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("token", "token")])
 def test_callers_have_requests_of_their_own(make, clock, names):
     """Whoever cancels leaves others alone who asked for the same person, also if their tokens have one name."""
     service = make(window=timedelta(hours=1))
-    headers = [{"Authorization": f"Bearer {service.tokens.new(name, ['erase'], None)[1]}"} for name in names]
+    headers = [{"Authorization": f"Bearer {service.tokens.create(name, ['erase'], None)[1]}"} for name in names]
     with LocalClient(create_app(service)) as client:
         first, again, other = (client.post(ERASE, json={"ids": ["p1"]}, headers=headers[k]).json() for k in (0, 0, 1))
         named = client.post(ERASE, json={"ids": ["p1"], "reference": "t2"}, headers=headers[0]).json()
@@ -435,15 +435,15 @@ def test_callers_have_requests_of_their_own(make, clock, names):
         for one in (first, named):
             assert client.delete(f"/api/v1/requests/{one['id']}", headers=headers[0]).status_code == 200
         clock.pass_(hours=1)
-        service.look()
+        service.run_due()
         where = f"/api/v1/requests/{other['id']}"
         assert client.get(where, headers=headers[1]).json()["state"] == "done"
         assert client.get(f"{where}/certificate", headers=headers[1]).status_code == 200
-    assert service.vault.holds(["p1"])[0].state == "erased"
+    assert service.vault.find(["p1"])[0].state == "erased"
 
 
 def test_many_receipts_are_asked_for_apart(client, monkeypatch):
-    monkeypatch.setattr("expunge.server.protocols.api._MOST_RECEIPTS", 1)
+    monkeypatch.setattr("expunge.server.protocols.api._MAX_RECEIPTS", 1)
     assert client.post(ERASE, json={"ids": ["p1", "p2"]}).json()["receipts"] is None
     assert None not in client.post("/api/v1/receipts", json={"ids": ["p1", "p2"]}).json()
 
@@ -451,7 +451,7 @@ def test_many_receipts_are_asked_for_apart(client, monkeypatch):
 @pytest.mark.parametrize("raw", ["p1\np2".encode("utf-16-le"), b"p1\0"])
 def test_lists_in_other_encodings_are_refused(client, vault, raw):
     assert client.post(ERASE, content=raw, headers={"content-type": "text/plain"}).status_code == 400
-    assert vault.holds(["p1"])[0].state == "present"
+    assert vault.find(["p1"])[0].state == "present"
 
 
 def test_lines_may_end_as_they_did_on_old_machines(client):
@@ -462,4 +462,4 @@ def test_lines_may_end_as_they_did_on_old_machines(client):
 def test_a_name_that_is_given_twice_is_refused(client, vault):
     answer = client.post(ERASE, content=b'{"ids": ["p1"], "ids": ["p2"]}', headers={"content-type": "application/json"})
     assert answer.status_code == 400
-    assert [one.state for one in vault.holds(["p1", "p2"])] == ["present", "present"]
+    assert [one.state for one in vault.find(["p1", "p2"])] == ["present", "present"]

@@ -41,7 +41,7 @@ def test_a_vault_without_a_service_has_its_requests_and_keys(vault, capsys):
 
 
 def test_jobs_tokens_webhooks_and_what_others_did_are_in_one_list(client, service, clock):
-    _, admin = service.tokens.new("Anna", ["admin"], None)
+    _, admin = service.tokens.create("Anna", ["admin"], None)
     client.headers["Authorization"] = f"Bearer {admin}"
     clock.pass_(minutes=1)
     client.post(ERASE, json={"ids": ["p1"], "reference": "DSR-1"})
@@ -49,7 +49,7 @@ def test_jobs_tokens_webhooks_and_what_others_did_are_in_one_list(client, servic
     hook = client.post("/api/v1/webhooks", json={"url": "https://hooks.example/secret-path"}).json()["id"]
     clock.pass_(minutes=1)
     client.delete(f"/api/v1/webhooks/{hook}")
-    token = service.tokens.new("Ben", ["read"], None, actor="Anna")[0]
+    token = service.tokens.create("Ben", ["read"], None, actor="Anna")[0]
     service.tokens.revoke(token.id, actor="Anna")
     found = [(one["action"], one["actor"]) for one in entries(client)]
     for expected in [
@@ -95,7 +95,7 @@ def test_the_trail_is_downloaded_from_the_page(client, name):
 
 
 def test_the_command_line_sees_what_the_service_recorded(vault, capsys):
-    Tokens(Database(queue_path(vault.places.vault))).new("Anna", ["read"], None)
+    Tokens(Database(queue_path(vault.places.vault))).create("Anna", ["read"], None)
     assert program.run(["audit", "--json", "--vault", str(vault.places.vault)]) == 0
     assert "token.created" in [one["action"] for one in json.loads(capsys.readouterr().out)]
 
@@ -129,7 +129,7 @@ def test_who_cancels_or_extends_a_job_need_not_be_who_asked_for_it(make, clock):
     service = make(window=timedelta(days=1))
     with LocalClient(create_app(service)) as client:
         anna, ben = (
-            {"Authorization": f"Bearer {service.tokens.new(name, ['admin'], None)[1]}"} for name in ("Anna", "Ben")
+            {"Authorization": f"Bearer {service.tokens.create(name, ['admin'], None)[1]}"} for name in ("Anna", "Ben")
         )
         job = client.post(ERASE, json={"ids": ["p1"], "reference": "DSR-1"}, headers=anna).json()
         client.post(f"/api/v1/requests/{job['id']}/extension", json={"reason": "many requests"}, headers=ben)

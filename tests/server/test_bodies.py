@@ -13,8 +13,8 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from expunge.server.queue import Filter
-from expunge.vault.tables.sources import body as limits
+from expunge.server.queue import JobFilter
+from expunge.tables.sources import upload as limits
 
 from support.processes import Served, small_vault, until
 
@@ -150,7 +150,7 @@ NESTED = {
 def test_nested_cells_are_refused_from_the_schema_also_where_nobody_reads_them(client, monkeypatch, kind, form, path):
     if path == "/invocations" and form == "stream":
         pytest.skip("predictions take no Arrow")
-    monkeypatch.setattr(limits.BodyTable, "batches", lambda *words: pytest.fail("it was read"))
+    monkeypatch.setattr(limits.UploadTable, "batches", lambda *words: pytest.fail("it was read"))
     answer = send(client, path, form, table(2, more=NESTED[kind]))
     assert (answer.status_code, "plain cells" in answer.json()["detail"]) == (422, True)
     assert CANARY not in answer.text
@@ -190,7 +190,7 @@ def bomb(form):
 
 @pytest.mark.parametrize("form", ["pages", "texts in parquet", "buffers", "texts in arrow"])
 def test_what_unpacks_to_too_much_is_refused(client, vault, monkeypatch, form):
-    monkeypatch.setattr(limits, "_MOST_AT_ONCE", 2**20)
+    monkeypatch.setattr(limits, "_MAX_UNPACKED_BYTES", 2**20)
     kind, write = bomb(form)
     answer = client.post("/api/v1/rows", content=write(), headers={"content-type": kind})
     assert answer.status_code == 422
@@ -199,7 +199,7 @@ def test_what_unpacks_to_too_much_is_refused(client, vault, monkeypatch, form):
 
 
 def test_columns_that_nobody_needs_are_not_read(client, monkeypatch):
-    monkeypatch.setattr(limits, "_MOST_AT_ONCE", 2**20)
+    monkeypatch.setattr(limits, "_MAX_UNPACKED_BYTES", 2**20)
     extra = pa.table({"age": [0.5] * 1000, "visits": [0.5] * 1000, "more": [f"{k}" + "x" * 2000 for k in range(1000)]})
     raw = parquet(extra, compression="zstd", use_dictionary=False, data_page_size=2**30)
     answer = client.post("/invocations", content=raw, headers={"content-type": PARQUET})
@@ -245,7 +245,7 @@ def test_a_refusal_repeats_no_name_of_a_column_that_was_sent(client, service, ca
     assert answer.status_code == 422
     assert ("'age'" if missing else "number 5") in answer.json()["detail"]
     assert CANARY not in answer.text + "".join(capfd.readouterr())
-    assert all(CANARY not in entry.reason for entry in service.queue.page(Filter()))
+    assert all(CANARY not in entry.reason for entry in service.queue.page(JobFilter()))
 
 
 @pytest.mark.parametrize("form", [form for form in PREDICTED if form != "instances"])

@@ -9,11 +9,11 @@ from fastapi.responses import HTMLResponse
 
 from expunge.server.app import create_app
 from expunge.server.matters import Author
-from expunge.server.queue import Filter, NewJob
+from expunge.server.queue import JobFilter, NewJob
 from expunge.server.service import Options
-from expunge.server.verifications import Verification, store
+from expunge.server.verifications import Verification, store_verification
 from expunge.vault import Check, Verdict, check_receipt
-from expunge.vault.certificates.keyring import public_pem
+from expunge.vault.certificates.keys import public_pem
 
 from support import browser as browsers
 from support.matters import hold
@@ -74,7 +74,7 @@ def ask(service, *ids, **said):
 def running(service):
     """A verification that is under way."""
     found = Verification("api", "desk", service.clock(), step="rows learned", done=40, of=100)
-    store(service.database, found)
+    store_verification(service.database, found)
     service.verifications._running = found
     return found
 
@@ -89,7 +89,7 @@ def busy(service, clock):
     waiting = ask(service, "p4")
     service.cancel(ask(service, "p5").id, "cancelled by the desk", Author())
     running(service)
-    hook = service.hooks.new("https://hooks.invalid/a/long/path/that/goes/on/for/a/while?tenant=production")[0]
+    hook = service.hooks.create("https://hooks.invalid/a/long/path/that/goes/on/for/a/while?tenant=production")[0]
     service.deliveries.add(hook.url, b'{"type":"webhook.test"}', {}, hook=hook.id)
     requests = [f"/requests/{one.id}" for one in (done, held, waiting)]
     places = [
@@ -136,7 +136,7 @@ def test_every_page_is_accessible_and_fits_the_screen(opened, service, clock, lo
 
 
 def test_on_a_phone_the_menu_is_one_button(opened, service):
-    token = service.tokens.new("a desk with a rather long name, of the second floor", ["admin"], None)[1]
+    token = service.tokens.create("a desk with a rather long name, of the second floor", ["admin"], None)[1]
     for look in ("phone", "small and dark"):
         page = opened("/login", **LOOKS[look])
         page.locator("#token").fill(token)
@@ -155,7 +155,7 @@ def test_on_a_phone_the_menu_is_one_button(opened, service):
 
 
 def test_the_login_is_accessible_and_lets_a_token_in(opened, service):
-    text = service.tokens.new("desk", ["read"], None)[1]
+    text = service.tokens.create("desk", ["read"], None)[1]
     page = opened("/matters", color_scheme="dark")
     assert page.url.endswith("/login?next=/matters")
     assert browsers.violations(page) == []
@@ -218,7 +218,7 @@ def test_somebody_is_erased_by_keyboard_alone(opened, vault):
     tab_to("Erase 1 person")
     page.keyboard.press("Space")
     page.get_by_role("heading", name="1 row erased").wait_for()
-    assert vault.holds(["p9"])[0].state == "erased"
+    assert vault.find(["p9"])[0].state == "erased"
 
 
 @pytest.mark.parametrize("scripts", [False, True])
@@ -263,8 +263,8 @@ def test_the_overview_is_live_keeps_the_focus_and_can_be_paused(opened, service)
 
 
 def test_a_live_page_whose_session_ended_leads_to_the_login(opened, service):
-    made, text = service.tokens.new("desk", ["read"], None)
-    service.tokens.new("other", ["read"], None)
+    made, text = service.tokens.create("desk", ["read"], None)
+    service.tokens.create("other", ["read"], None)
     page = opened("/login")
     page.locator("#token").fill(text)
     page.keyboard.press("Enter")
@@ -280,7 +280,7 @@ def test_a_verification_moves_on_and_ends_by_itself(opened, service):
     assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("40", "100")
     job.done = 90
     page.locator('progress[value="90"]').wait_for()
-    job.end(Verdict((Check("ledger", True, "every hash fits"),), 1.5), service.clock())
+    job.record_verdict(Verdict((Check("ledger", True, "every hash fits"),), 1.5), service.clock())
     page.get_by_role("heading", name="Verification passed").wait_for()
     page.get_by_role("button", name="Verify again").wait_for()
 
@@ -291,7 +291,7 @@ def test_a_request_changes_under_the_eyes_of_its_reader(opened, service, clock):
     page = opened(f"/requests/{entry.id}")
     page.get_by_text("until then it can be cancelled", exact=False).first.wait_for()
     clock.pass_(hours=25)
-    service.look()
+    service.run_due()
     page.get_by_role("heading", name="Certificate").wait_for()
     page.get_by_role("button", name="Copy").wait_for()
 
@@ -305,7 +305,7 @@ def test_ids_come_from_a_file_without_being_sent(opened, tmp_path):
 
 def test_the_page_for_receipts_runs_under_our_headers(opened, service, vault):
     ask(service, "p1")
-    [receipt] = service.receipts(["p1"])
+    [receipt] = service.issue_receipts(["p1"])
     page = opened("/receipt/check.html")
     page.locator("#receipt").fill(receipt.to_json())
     page.locator("#key").fill(public_pem(vault.jwks()[0]["x"]).decode())
@@ -340,7 +340,7 @@ def test_another_site_cannot_send_our_forms(browser, service, address, vault, ho
             page.goto(elsewhere.replace("localhost", host), wait_until="commit")
         assert answered.value.status == 403
         context.close()
-    assert service.matters.all() == []
+    assert service.matters.list_all() == []
 
 
 def test_nothing_is_asked_of_anybody_else(opened, service, clock, address):
@@ -352,4 +352,4 @@ def test_nothing_is_asked_of_anybody_else(opened, service, clock, address):
     assert {url for url in asked if not url.startswith(address)} == set()
     assert not [url for url in asked if "p1" in url.rpartition("/")[2].split("?")[0]]
     assert json.dumps(asked).count("/static/style.css") > 0
-    assert service.queue.page(Filter(("done",)))
+    assert service.queue.page(JobFilter(("done",)))

@@ -85,21 +85,21 @@ def traffic(client, service, clock):
         post("/api/v1/erasures", json={"ids": ids[6:8]}),
         post("/invocations", json={"dataframe_records": [{"who": ids[0], "age": VALUES[0], "visits": VALUES[1]}]}),
     ]  # fmt: skip
-    service.look()
+    service.run_due()
     cancelled = answers[-2].json()["id"]
     answers.append(client.delete(f"/api/v1/requests/{cancelled}"))
     clock.pass_(hours=2)
-    service.look()
+    service.run_due()
     (matter,) = client.get("/api/v1/matters").json()
     place, words = f"/api/v1/matters/{matter['id']}", {"name": "case", "reason": "over"}
     answers += [post("/api/v1/matters/lookup", json={"ids": ids[2:4]}), post(f"{place}/people", json={"ids": ids[3:4]})]
     answers += [post(f"{place}/release", json=words | {"ids": ids[9:10]}), client.get(f"{place}/release")]
     answers += [post(f"{place}/release", json=words), client.get(place)]
     clock.pass_(hours=2)
-    service.look()
+    service.run_due()
     answers.append(post("/api/v1/erasures", json={"ids": ids[6:8]}))
     clock.pass_(hours=2)
-    service.look()
+    service.run_due()
     return answers + [client.get(path) for path in ("/api/v1/audit", "/api/v1/requests", "/metrics", "/openapi.json")]
 
 
@@ -110,11 +110,11 @@ def told(answers):
 
 def test_nothing_of_anybody_is_left_anywhere(make, vault, clock, quiet_tmp, tmp_path, capfd):
     service = make(window=timedelta(hours=1))
-    _, text = service.tokens.new("ops", ["admin"], None)
+    _, text = service.tokens.create("ops", ["admin"], None)
     with LocalClient(create_app(service), headers={"Authorization": f"Bearer {text}"}) as client:
         answers = traffic(client, service, clock)
     assert [one.status_code for one in answers[:6]] == [200, 200, 200, 422, 422, 202]
-    assert [one.state for one in vault.holds(PEOPLE[:8])] == ["erased"] * 8
+    assert [one.state for one in vault.find(PEOPLE[:8])] == ["erased"] * 8
     in_memory = tmp_path / "said"
     in_memory.mkdir()
     (in_memory / "log").write_text("".join(capfd.readouterr()))
@@ -156,7 +156,7 @@ def test_the_queue_keeps_no_sealed_people_once_they_are_done(make, vault, clock,
         assert all(data in there for data in wanted)
         client.delete(f"/api/v1/requests/{waiting[0]}")
         clock.pass_(hours=1)
-        service.look()
+        service.run_due()
     left = b"".join(path.read_bytes() for path in queue_files(vault))
     assert {name for data, name in sealed_traces(vault).items() if data in left} == set()
     assert len(queue_files(vault)) == 3

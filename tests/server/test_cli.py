@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from expunge.cli import program
-from expunge.cli.parser import parser
-from expunge.cli.serving import _batch, _duration
+from expunge.cli.program import build_parser
+from expunge.cli.service import _parse_batch, _parse_duration
 from expunge.server.database import Database, queue_path
 from expunge.server.tokens import Tokens
 
@@ -25,7 +25,7 @@ def test_a_token_is_made_listed_and_revoked(vault, capsys):
     code, text, told = run(capsys, "token", "new", "--scope", "erase", "--scope", "read", "--name", "ops", *place)
     assert (code, "shown once" in told) == (0, True)
     tokens = Tokens(Database(queue_path(vault.places.vault)))
-    found = tokens.check(text.strip())
+    found = tokens.authenticate(text.strip())
     assert (found.name, found.scopes) == ("ops", {"erase", "read"})
     assert found.expires - found.made == timedelta(days=365)
     code, listed, _ = run(capsys, "token", "list", *place)
@@ -34,7 +34,7 @@ def test_a_token_is_made_listed_and_revoked(vault, capsys):
     assert text.strip().split("_", 2)[2] not in listed
     code, _, _ = run(capsys, "token", "revoke", found.id, *place)
     assert code == 0
-    assert tokens.check(text.strip()) is None
+    assert tokens.authenticate(text.strip()) is None
 
 
 def test_the_same_as_json(vault, capsys):
@@ -54,18 +54,18 @@ def test_a_token_that_is_not_there_cannot_be_revoked(vault, capsys):
 
 
 def test_options_of_the_service_are_read():
-    found = parser().parse_args(
+    found = build_parser().parse_args(
         ["serve", "--vault", "a.vault", "--window", "24h", "--batch", "every=1h", "--readers", "3", "--port", "0"]
     )
     assert (found.window, found.batch, found.readers) == (
         timedelta(hours=24), {"batch_every": timedelta(hours=1)}, 3,
     )  # fmt: skip
-    assert _batch("size=100") == {"batch_size": 100}
+    assert _parse_batch("size=100") == {"batch_size": 100}
     for text in ("size=0", "size=x", "size=", "each=1h", "every=1y", ""):
         with pytest.raises(ArgumentTypeError):
-            _batch(text)
+            _parse_batch(text)
     with pytest.raises(ArgumentTypeError):
-        _duration("soon")
+        _parse_duration("soon")
 
 
 def test_a_token_counts_at_most_for_a_hundred_years(vault, capsys):
@@ -79,7 +79,7 @@ def test_a_queue_that_cannot_be_written_is_told_in_words(vault, capsys, monkeypa
     def full(*given):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(Tokens, "new", full)
+    monkeypatch.setattr(Tokens, "create", full)
     code, _, told = run(capsys, "token", "new", "--scope", "read", "--vault", str(vault.places.vault))
     assert (code, "disk is full" in told) == (1, True)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidSetting
-from expunge.server.clocks import as_text, as_time, due, duration
+from expunge.server.clocks import due_date, format_time, parse_duration, parse_time
 
 moments = st.datetimes(datetime(1990, 1, 1), datetime(2190, 1, 1)).map(lambda one: one.replace(tzinfo=UTC))
 
@@ -26,14 +26,14 @@ def walked(start, months):
 
 @given(moments, st.booleans())
 def test_the_gdpr_gives_a_month_or_three_to_the_same_day_or_the_last(received, extended):
-    found = due(received, "gdpr", extended=extended)
+    found = due_date(received, "gdpr", extended=extended)
     assert found.date() == walked(received.date(), 3 if extended else 1)
     assert found.timetz() == received.timetz()
 
 
 @given(moments, st.booleans())
 def test_the_ccpa_gives_45_days_or_90(received, extended):
-    assert due(received, "ccpa", extended=extended) == received + timedelta(days=90 if extended else 45)
+    assert due_date(received, "ccpa", extended=extended) == received + timedelta(days=90 if extended else 45)
 
 
 @pytest.mark.parametrize(
@@ -47,23 +47,23 @@ def test_the_ccpa_gives_45_days_or_90(received, extended):
 )
 def test_ends_of_months(received, expected):
     at = datetime(received.year, received.month, received.day, 23, 59, tzinfo=UTC)
-    assert due(at, "gdpr").date() == expected
+    assert due_date(at, "gdpr").date() == expected
 
 
 @given(moments)
 def test_times_come_back_to_the_second_and_texts_sort_like_times(moment):
     second = moment.replace(microsecond=0)
-    assert as_time(as_text(moment)) == second
-    assert as_text(moment) < as_text(moment + timedelta(seconds=1))
+    assert parse_time(format_time(moment)) == second
+    assert format_time(moment) < format_time(moment + timedelta(seconds=1))
 
 
 @given(st.integers(0, 999_999), st.sampled_from("smhd"))
 def test_durations(number, unit):
     names = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-    assert duration(f"{number}{unit}") == timedelta(**{names[unit]: number})
+    assert parse_duration(f"{number}{unit}") == timedelta(**{names[unit]: number})
 
 
 @pytest.mark.parametrize("text", ["", "s", "1", "-1s", "1.5h", "1w", "1234567d", "٣h", "1 h", "1hh"])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(InvalidSetting):
-        duration(text)
+        parse_duration(text)

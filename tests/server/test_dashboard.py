@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import SigningFailed
-from expunge.server.addresses import Answer
 from expunge.server.app import create_app
-from expunge.server.pages import ROUTERS, charts, fields, numbers, words
-from expunge.server.queue import Filter, NewJob
-from expunge.server.verifications import Verification, audit_unlocked, store
+from expunge.server.deliveries import PostResponse
+from expunge.server.pages import ROUTERS, overview, templating, visitors
+from expunge.server.queue import JobFilter, NewJob
+from expunge.server.verifications import Verification, audit_unlocked, store_verification
 from expunge.vault import LoggedRequest, check_receipt
-from expunge.vault.certificates.jws import unchecked
-from expunge.vault.certificates.keyring import public_pem
+from expunge.vault.certificates.jws import unverified_payload
+from expunge.vault.certificates.keys import public_pem
 
 from support.client import LocalClient
 from support.matters import hold, release
@@ -39,7 +39,7 @@ def token(service):
     """Makes a token with some scopes, and returns its text."""
 
     def make(*scopes, lifetime=None):
-        return service.tokens.new("privacy desk", scopes, lifetime)[1]
+        return service.tokens.create("privacy desk", scopes, lifetime)[1]
 
     return make
 
@@ -247,7 +247,7 @@ def test_a_session_ends_with_its_token(person, service, token, clock):
     token("admin")
     clock.pass_(hours=1)
     assert person.client.get("/", follow_redirects=False).is_redirect
-    made, text = service.tokens.new("other", ["read"], None)
+    made, text = service.tokens.create("other", ["read"], None)
     person.log_in(text)
     person.get("/")
     service.tokens.revoke(made.id)
@@ -295,7 +295,7 @@ def test_a_login_leads_only_inside(person, token, hostile):
 
 
 def test_there_are_only_so_many_sessions(person, token, monkeypatch):
-    monkeypatch.setattr("expunge.server.pages.sessions._MOST", 3)
+    monkeypatch.setattr("expunge.server.pages.visitors._MAX_SESSIONS", 3)
     text = token("read")
     first = None
     for _ in range(5):
@@ -329,14 +329,14 @@ def test_the_confirmation_says_what_the_vault_holds_and_does_nothing(person, ser
         assert said in shown.text
     assert "Erase 2 people" in shown.text
     assert (len(vault.requests), service.queue.counts()) == before
-    assert [one.state for one in vault.holds(["p1", "p5"])] == ["present", "present"]
+    assert [one.state for one in vault.find(["p1", "p5"])] == ["present", "present"]
 
 
 def test_an_erasure_is_carried_out_and_each_receipt_is_its_persons(person, service, vault):
     shown = erased(person, "p7", "p8", "nobody", reference="ticket 9", regulation="ccpa")
     assert "2 rows erased" in shown.text
-    assert [one.state for one in vault.holds(["p7", "p8"])] == ["erased", "erased"]
-    [entry] = service.queue.page(Filter())
+    assert [one.state for one in vault.find(["p7", "p8"])] == ["erased", "erased"]
+    [entry] = service.queue.page(JobFilter())
     assert (entry.protocol, entry.reference, entry.regulation, entry.people) == ("dashboard", "ticket 9", "ccpa", 3)
     files = [base64.b64decode(one.partition(",")[2]) for one in shown.links if one.startswith("data:application/json")]
     pem = b"".join(public_pem(one["x"]) for one in vault.jwks())
@@ -351,10 +351,10 @@ def test_a_form_that_is_sent_twice_is_one_request(person, service):
     form = checked(person.post("/erase", "/erase", 200, ids="p7")).form("/erase/now")
     first, second = person.send(form), person.send(form)
     assert first.status_code == second.status_code == 200
-    assert len(service.queue.page(Filter())) == 1
+    assert len(service.queue.page(JobFilter())) == 1
     again = checked(person.post("/erase", "/erase", 200, ids="p7")).form("/erase/now")
     assert "Erased earlier" in checked(person.send(again)).text
-    assert len(service.queue.page(Filter())) == 2
+    assert len(service.queue.page(JobFilter())) == 2
 
 
 def test_ids_travel_sealed_and_are_in_no_address(person, service, capfd):
@@ -407,7 +407,7 @@ def test_hostile_text_stays_text(person, service):
     assert hostile in shown.text
     checked(person.send(shown.form("/erase/now")))
     hold(service, "p1", name=hostile)
-    entry = service.queue.page(Filter())[0]
+    entry = service.queue.page(JobFilter())[0]
     for place in ("/", "/requests", f"/requests/{entry.id}", "/matters", f"/requests?kind={hostile}"):
         person.get(place)
     assert hostile in person.get(f"/requests/{entry.id}").text
@@ -424,7 +424,7 @@ def test_a_request_that_waits_can_be_cancelled(make, clock):
         assert "carried out after 1 Feb 2026, 12:00" in shown.text
         assert not [link for link in shown.links if link.startswith("data:")]
         again = checked(person.post("/erase", "/erase", 200, ids="p1"))
-        [entry] = service.queue.page(Filter())
+        [entry] = service.queue.page(JobFilter())
         assert f"/requests/{entry.id}" in again.links
         at = f"/requests/{entry.id}"
         person.post(at, f"{at}/cancel")
@@ -446,13 +446,13 @@ def test_the_way_of_a_request_is_told_step_by_step(make, clock):
         assert "a trial" in person.get(f"/requests/{entry.id}").text
         release(service, matter)
         clock.pass_(hours=25)
-        service.look()
+        service.run_due()
         done = person.get(f"/requests/{entry.id}")
         assert re.search(r"Received .* Waited .* Carried out .* Certified", done.text)
         assert service.certificate(service.queue.get(entry.id)) in done.text
         unknown = service.queue.get(ask(service, "nobody").id)
         clock.pass_(hours=25)
-        service.look()
+        service.run_due()
         unknown = person.get(f"/requests/{unknown.id}").text
         assert "Not known here" in unknown
         assert "Nothing was erased: the vault has no rows of these people" in unknown
@@ -480,15 +480,15 @@ def test_what_fails_for_now_is_told_as_waiting(person, service, vault, monkeypat
         patched.setattr(vault, "unlearn_group", fails)
         assert "tried again: no signer" in erased(person, "p1").text
     with monkeypatch.context() as patched:
-        patched.setattr("expunge.server.service.MOST_RECEIPTS", 0)  # none are made with the erasure
-        patched.setattr(service, "receipts", fails)
+        patched.setattr("expunge.server.service.MAX_RECEIPTS", 0)  # none are made with the erasure
+        patched.setattr(service, "issue_receipts", fails)
         shown = erased(person, "p2")
         assert "1 row erased" in shown.text
         assert "No signer" in shown.text
 
 
 def test_a_page_hands_out_only_so_many_receipts(person, monkeypatch):
-    monkeypatch.setattr("expunge.server.pages.erasing._MOST_RECEIPTS", 1)
+    monkeypatch.setattr("expunge.server.pages.erasure._MAX_RECEIPTS", 1)
     shown = erased(person, "p1", "p2")
     assert "2 rows erased" in shown.text
     assert "at most 1 receipts" in shown.text
@@ -498,7 +498,7 @@ def test_a_page_hands_out_only_so_many_receipts(person, monkeypatch):
 
 
 def test_the_pages_of_the_list_have_every_request_once_in_their_order(person, service, monkeypatch):
-    monkeypatch.setattr("expunge.server.pages.listing._PAGE", 3)
+    monkeypatch.setattr("expunge.server.pages.requests._PAGE_SIZE", 3)
     made = [ask(service, f"p{k}").id for k in range(10)]
     seen, at = [], "/requests?show=done"
     while at is not None:
@@ -546,8 +546,8 @@ def test_a_failed_request_tells_why(person, service):
         raise SigningFailed("no signer")
 
     with pytest.raises(SigningFailed):
-        service.change(NewJob("addition", "api", "gdpr"), fails)
-    [entry] = service.queue.page(Filter())
+        service.run_now(NewJob("addition", "api", "gdpr"), fails)
+    [entry] = service.queue.page(JobFilter())
     shown = person.get(f"/requests/{entry.id}").text
     assert "Failed" in shown
     assert "No signer" in shown
@@ -557,7 +557,7 @@ def test_a_certificate_is_shown_whole_and_only_a_right_one_is_called_so(person, 
     entry = ask(service, "p1", "p2")
     text = service.certificate(entry)
     shown = person.get(f"/requests/{entry.id}/certificate.html").text
-    said = unchecked(text)
+    said = unverified_payload(text)
     for name in ("commitment", "previous", "schema", "receipts", "iss", "software"):
         assert said[name] in shown
     assert all(one in shown for one in (*said["not_covered"], text))
@@ -612,7 +612,7 @@ def test_how_far_a_verification_is(person, service, clock, facts, said):
         service.verifications._running = found
     else:
         found.ended, found.seconds = clock(), 1.5
-    store(service.database, found)
+    store_verification(service.database, found)
     shown = person.get("/verify")
     assert said in shown.text
     bars = [found for tag, found in shown.svg if tag == "progress"]
@@ -627,7 +627,9 @@ def test_a_failed_verification_is_the_first_thing_on_the_overview(person, servic
     assert "verification failed" not in person.get("/").text
     for state in ("failed", "passed"):
         checks = [{"name": "rows", "ok": state == "passed", "detail": "row 7"}]
-        store(service.database, verification(clock, state=state, checks=checks, ended=clock(), seconds=1.5))
+        store_verification(
+            service.database, verification(clock, state=state, checks=checks, ended=clock(), seconds=1.5)
+        )
         assert ("The last verification failed : rows" in person.get("/").text) == (state == "failed")
 
 
@@ -642,10 +644,10 @@ def test_pages_name_the_source_of_a_request_as_people_do(person, service, protoc
 
 
 def test_webhooks_say_all_events_and_why_a_delivery_failed_in_words(person, service):
-    hook = service.hooks.new("https://hooks.invalid/x")[0]
-    service.hooks.new("https://other.invalid/x", ["done", "refused"])
-    service.deliveries._post = lambda *_, **__: Answer(500)
-    service.hooks.test(hook.id)
+    hook = service.hooks.create("https://hooks.invalid/x")[0]
+    service.hooks.create("https://other.invalid/x", ["done", "refused"])
+    service.deliveries._post = lambda *_, **__: PostResponse(500)
+    service.hooks.send_test(hook.id)
     shown = person.get("/webhooks").text
     assert "All events · since" in shown
     assert "done, refused · since" in shown
@@ -654,7 +656,7 @@ def test_webhooks_say_all_events_and_why_a_delivery_failed_in_words(person, serv
 
 def test_a_receipt_is_checked_for_everybody_and_its_id_is_not_told(client, person, service, token):
     ask(service, "p17")
-    right, unknown = (one.to_json() for one in service.receipts(["p17", "canary-4711"]))
+    right, unknown = (one.to_json() for one in service.issue_receipts(["p17", "canary-4711"]))
     token("admin")
     shown = checked(person.post("/receipt", "/receipt", 200, receipt=right, id="p17"))
     assert "The receipt is for this id" in shown.text
@@ -715,13 +717,13 @@ def test_ids_are_the_lines_of_a_text(text):
     wanted = [one.strip() for one in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     wanted = list(dict.fromkeys(one for one in wanted if one))
     if wanted and max(map(len, wanted)) <= 1000:
-        assert fields.ids(text, len(wanted)) == wanted
+        assert visitors.parse_ids(text, len(wanted)) == wanted
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)))
 def test_a_length_of_time_is_told_in_its_largest_unit(length):
-    said = words.span(length)
-    assert words.span(-length) == said
+    said = templating.format_duration(length)
+    assert templating.format_duration(-length) == said
     if said == "less than a minute":
         assert length < timedelta(minutes=1)
         return
@@ -734,11 +736,11 @@ def test_a_length_of_time_is_told_in_its_largest_unit(length):
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        (words.seconds(0.0012), "1.2 ms"), (words.seconds(0.25), "250 ms"), (words.seconds(2.34), "2.3 s"),
-        (words.seconds(1234), "1,234 s"), (words.size(999), "999 bytes"), (words.size(158_000), "158.0 kB"),
-        (words.size(7 * 10**12), "7000.0 GB"), (words.many(1, "person"), "1 person"),
-        (words.many(2000, "row"), "2,000 rows"), (words.kind("portability"), "portability"),
-        (str(words.moment(None)), "&ndash;"),
+        (templating.format_seconds(0.0012), "1.2 ms"), (templating.format_seconds(0.25), "250 ms"), (templating.format_seconds(2.34), "2.3 s"),
+        (templating.format_seconds(1234), "1,234 s"), (templating.format_bytes(999), "999 bytes"), (templating.format_bytes(158_000), "158.0 kB"),
+        (templating.format_bytes(7 * 10**12), "7000.0 GB"), (templating.pluralize(1, "person"), "1 person"),
+        (templating.pluralize(2000, "row"), "2,000 rows"), (templating.kind_label("portability"), "portability"),
+        (str(templating.time_element(None)), "&ndash;"),
     ],
 )  # fmt: skip
 def test_numbers_are_told_as_people_say_them(said, wanted):
@@ -755,7 +757,7 @@ def test_bars_are_as_high_as_what_they_show(numbers_):
     days = [(first + timedelta(days=k), n) for k, n in enumerate(numbers_)]
     bars = [
         (float(found["y"]), float(found["height"]))
-        for tag, found in _drawn(charts.requests_per_day(days))
+        for tag, found in _drawn(overview.draw_requests_per_day(days))
         if tag == "rect"
     ]
     assert len(bars) == len(days)
@@ -767,7 +769,7 @@ def test_bars_are_as_high_as_what_they_show(numbers_):
 
 @given(st.lists(st.floats(1e-4, 100), min_size=1, max_size=60))
 def test_the_line_is_at_the_median(times):
-    shown = _drawn(charts.time_to_forget(times, numbers.middle(times)))
+    shown = _drawn(overview.draw_erasure_seconds(times, overview.median_seconds(times)))
     [line] = [float(found["y1"]) for tag, found in shown if tag == "line" and found["class"] == "middle"]
     tops = [float(found["y"]) for tag, found in shown if tag == "rect"]
     assert len(tops) == len(times)
@@ -789,10 +791,10 @@ def test_rows_over_time_are_those_that_a_replay_counts(steps):
         time = f"2026-01-01T00:{number:02}:00Z"
         log.append(LoggedRequest(number, kind, time, min(count, 1000), 1, "certified", None, ()))
         wanted.append((datetime(2026, 1, 1, 0, number, tzinfo=UTC), rows))
-    found = numbers.rows_over_time(log, rows)
+    found = overview.rows_over_time(log, rows)
     assert found == wanted
     now = wanted[-1][0] + timedelta(days=3)
-    [path] = [found["d"] for tag, found in _drawn(charts.rows_held(found, now)) if found["class"] == "line"]
+    [path] = [found["d"] for tag, found in _drawn(overview.draw_rows_held(found, now)) if found["class"] == "line"]
     heights = [float(y) for y in re.findall(r"V([\d.]+)", path)]
     assert len(heights) == len(wanted)
     order = sorted(range(len(wanted) - 1), key=lambda k: wanted[k + 1][1])
@@ -804,11 +806,11 @@ def test_the_charts_count_what_is_there(person, service, clock):
     for k, days in enumerate((0, 0, 5, 40)):
         clock.pass_(days=days)
         asked += len(ask(service, f"p{k}").id) > 0
-    found = dict(numbers.per_day(service))
+    found = dict(overview.count_per_day(service))
     assert sum(found.values()) == 1
     assert found[clock().date()] == 1
-    assert len(numbers.forgetting(service)) == asked == 4
-    assert numbers.totals(service) == numbers.Totals(open=0, held=0, overdue=0, done=4, all=4)
+    assert len(overview.read_erasure_seconds(service)) == asked == 4
+    assert overview.count_requests(service) == overview.RequestTotals(open=0, held=0, overdue=0, done=4, all=4)
     text = person.get("/").text
     assert "The last 4 erasures" in text
     assert "36 rows now" in text
@@ -829,8 +831,8 @@ def test_a_request_whose_time_has_come_is_carried_out_next(make, clock):
 def test_a_restored_folder_begins_its_chart_there():
     log = [LoggedRequest(n, kind, f"2026-01-0{n}T00:00:00Z", 5, 1, "certified", None, ())
            for n, kind in enumerate(("train", "unlearn", "restore", "unlearn"), 1)]  # fmt: skip
-    assert [rows for _, rows in numbers.rows_over_time(log, 30)] == [35, 30]
-    assert numbers.rows_over_time([], 30) == []
+    assert [rows for _, rows in overview.rows_over_time(log, 30)] == [35, 30]
+    assert overview.rows_over_time([], 30) == []
 
 
 def test_a_request_that_was_held_says_so(client, service, clock):
@@ -838,6 +840,6 @@ def test_a_request_that_was_held_says_so(client, service, clock):
     entry = service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
     clock.pass_(days=2)
     release(service, matter)
-    service.look()
+    service.run_due()
     shown = Person(client).get(f"/requests/{entry.id}")
     assert "Was on legal hold 31 Jan 2026 to 2 Feb 2026 : case <7>" in shown.text

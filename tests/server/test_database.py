@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile
-from expunge.server.addresses import Answer
 from expunge.server.database import Database
+from expunge.server.deliveries import PostResponse
 from expunge.server.matters import Author
 from expunge.server.protocols.opendsr.processor import Processor
-from expunge.server.queue import Filter, NewJob
+from expunge.server.queue import JobFilter, NewJob
 from expunge.server.tokens import Tokens
 
 
@@ -33,7 +33,7 @@ def file(path):
 
 
 def values(database):
-    return {row["mark"]: row["until"] for row in database.all("SELECT * FROM seen")}
+    return {row["mark"]: row["until"] for row in database.fetch_all("SELECT * FROM seen")}
 
 
 def put(database, name, value="1"):
@@ -56,31 +56,31 @@ def test_only_the_owner_can_read_it_whatever_the_umask(path):
 
 def test_a_transaction_is_all_or_nothing_also_within_another(path):
     database = Database(path)
-    with database.writing():
+    with database.transaction():
         put(database, "kept")
-    with pytest.raises(ZeroDivisionError), database.writing():
+    with pytest.raises(ZeroDivisionError), database.transaction():
         put(database, "outer")
-        with database.writing():
+        with database.transaction():
             put(database, "inner")
         raise ZeroDivisionError
-    with pytest.raises(ZeroDivisionError), database.writing(), database.writing():
+    with pytest.raises(ZeroDivisionError), database.transaction(), database.transaction():
         put(database, "inner")
         raise ZeroDivisionError
     assert set(values(database)) == {"kept"}
-    with database.writing():  # and it goes on afterwards
+    with database.transaction():  # and it goes on afterwards
         put(database, "more")
     assert set(values(Database(path))) == {"kept", "more"}
 
 
 def test_a_commit_that_fails_leaves_no_transaction_open(path):
     database = Database(path)
-    with pytest.raises(sqlite3.IntegrityError), database.writing():
+    with pytest.raises(sqlite3.IntegrityError), database.transaction():
         database.execute("PRAGMA defer_foreign_keys=ON")
         database.execute(
             "INSERT INTO matter_log (matter, time, what, actor, token, people, reason)"
             " VALUES ('none', '', '', '', '', 0, '')"
         )
-    with database.writing():
+    with database.transaction():
         put(database, "a")
     assert values(database) == {"a": "1"}
 
@@ -90,12 +90,12 @@ def test_threads_share_it_without_seeing_half_of_a_transaction(path):
 
     def look():
         while not stop.is_set():
-            seen.add(len(database.all("SELECT * FROM seen")))
+            seen.add(len(database.fetch_all("SELECT * FROM seen")))
 
     reader = threading.Thread(target=look)
     reader.start()
     for k in range(50):
-        with database.writing():
+        with database.transaction():
             put(database, f"{k} a")
             put(database, f"{k} b")
     stop.set()
@@ -107,13 +107,13 @@ def test_threads_share_it_without_seeing_half_of_a_transaction(path):
 def test_who_looks_does_not_wait_for_who_writes(path):
     database, seen = Database(path), []
     tokens = Tokens(database)
-    _, text = tokens.new("caller", ["predict"], None)
+    _, text = tokens.create("caller", ["predict"], None)
 
     def look():
         seen.append(set(values(database)))
-        seen.append(tokens.check(text).name)  # which would like to note its use
+        seen.append(tokens.authenticate(text).name)  # which would like to note its use
 
-    with database.writing():
+    with database.transaction():
         put(database, "a")
         assert set(values(database)) == {"a"}
         other = threading.Thread(target=look, daemon=True)
@@ -151,13 +151,13 @@ def test_deleted_people_are_in_no_file_once_their_tables_were_wiped(path, table,
         (canary if chance.random() < 0.7 else b"kept ") + b"%05d" % k + b"x" * chance.randrange(10, 900)
         for k in chance.sample(range(10**5), 1500)
     ]
-    with database.writing():
+    with database.transaction():
         for person in people:
             database.execute(insert, person, person)
     leaving = [person for person in people if person.startswith(canary)]
     staying = [person for person in people if not person.startswith(canary)]
     for k, person in enumerate(chance.sample(leaving, len(leaving))):  # pages are joined and divided meanwhile
-        with database.writing():
+        with database.transaction():
             database.execute(delete, person)
             if k % 4 == 0:
                 staying.append(b"new %05d" % k + b"y" * chance.randrange(10, 700))
@@ -168,7 +168,7 @@ def test_deleted_people_are_in_no_file_once_their_tables_were_wiped(path, table,
         database = Database(path)
     assert database.wipe()
     assert canary not in b"".join(one.read_bytes() for one in path.iterdir())
-    found = database.all(f"SELECT {column} FROM {table} ORDER BY rowid")  # noqa: S608
+    found = database.fetch_all(f"SELECT {column} FROM {table} ORDER BY rowid")  # noqa: S608
     assert [row[column] for row in found] == staying
 
 
@@ -228,7 +228,7 @@ def give(path, way, monkeypatch):
 def planted_queue(path):
     """A queue of somebody else's, with a token of theirs in it; return the token's text."""
     database = Database(path)
-    _, text = Tokens(database).new("attacker", ["admin"], None)
+    _, text = Tokens(database).create("attacker", ["admin"], None)
     database.wipe()
     database.close()
     return text
@@ -298,12 +298,12 @@ def test_files_beside_the_folder_change_nothing(path, tmp_path):
     for end in ("-wal", "-shm", "-journal"):
         (tmp_path / f"spend.queue{end}").write_bytes((tmp_path / "other.queue/queue.sqlite").read_bytes())
     (tmp_path / "spend.serving").touch()
-    assert not Tokens(Database(path)).any()
+    assert not Tokens(Database(path)).has_any()
 
 
 def put_people(database, numbers):
     """Write people down whose sealed ids are recognised in a file."""
-    with database.writing():
+    with database.transaction():
         for k in numbers:
             name = f"{k:06}".encode()
             sealed = b"sealed-" + name * (1 + k % 9)
@@ -352,7 +352,7 @@ def test_a_wipe_costs_as_much_as_waits_and_not_as_was(path):
 def test_the_first_wipe_after_a_start_writes_no_row_of_a_table_that_grows(path, count):
     """Idempotency-Keys, deliveries and signed messages are kept for months."""
     database = Database(path)
-    with database.writing():
+    with database.transaction():
         for k in range(count):
             database.execute("INSERT INTO answered VALUES (?, ?, ?, '2026-01-01')", f"k{k}", f"m{k}", f"r{k}")
             database.execute(
@@ -372,28 +372,28 @@ def test_the_first_wipe_after_a_start_writes_no_row_of_a_table_that_grows(path, 
 
 def test_requests_are_counted_as_they_come_and_move(service):
     def counted():
-        rows = service.database.all("SELECT kind, protocol, state, COUNT(*) AS n FROM requests GROUP BY 1, 2, 3")
+        rows = service.database.fetch_all("SELECT kind, protocol, state, COUNT(*) AS n FROM requests GROUP BY 1, 2, 3")
         return {(row["kind"], row["protocol"], row["state"]): row["n"] for row in rows}
 
     assert service.queue.counts() == {}
     jobs = [service.erase([f"p{k}"], NewJob("erasure", "api", "gdpr"), wait=False) for k in range(3)]
     service.cancel(jobs[0].id, "", Author())
     assert service.queue.counts() == counted()
-    service.look()
+    service.run_due()
     assert service.queue.counts() == counted()
 
 
 def plan_of(database, question, *values):
     """How SQLite answers a question."""
-    return " ".join(row["detail"] for row in database.all(f"EXPLAIN QUERY PLAN {question}", *values))
+    return " ".join(row["detail"] for row in database.fetch_all(f"EXPLAIN QUERY PLAN {question}", *values))
 
 
 def test_no_question_that_is_asked_often_reads_the_whole_history(service, monkeypatch):
-    asked, all_ = [], service.database.all
+    asked, all_ = [], service.database.fetch_all
     monkeypatch.setattr(service.database, "all", lambda *words: asked.append(words) or all_(*words))
     service.deliveries.counts()
     service.deliveries.counts("hook")
-    service.queue.page(Filter(reference="DSR-1"))
+    service.queue.page(JobFilter(reference="DSR-1"))
     Processor(service)
     monkeypatch.undo()
     plans = [plan_of(service.database, *words) for words in asked]
@@ -403,12 +403,12 @@ def test_no_question_that_is_asked_often_reads_the_whole_history(service, monkey
 
 def test_deliveries_are_counted_as_they_come_and_move(service):
     deliveries, database = service.deliveries, service.database
-    deliveries._post = lambda *_, **__: Answer(200, None)
+    deliveries._post = lambda *_, **__: PostResponse(200, None)
     for k in range(3):
         deliveries.add("https://example.com/", b"{}", {})
         deliveries._insert("https://example.com/", b"{}", {"webhook-id": str(k)}, "h", service.clock())
     assert deliveries.counts() == {"waiting": 6, "sent": 0, "failed": 0}
-    deliveries.give_up("h")
+    deliveries.cancel_waiting("h")
     assert deliveries.counts("h") == {"waiting": 0, "sent": 0, "failed": 3}
     deliveries.send_due()
     assert deliveries.counts() == {"waiting": 0, "sent": 3, "failed": 3}

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from expunge.server.addresses import Answer, Unreachable
 from expunge.server.database import Database
-from expunge.server.deliveries import Deliveries
+from expunge.server.deliveries import Deliveries, PostResponse, Unreachable
 
 from support.processes import until
 from support.receiver import receiving
@@ -30,7 +29,7 @@ class Post:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer is None:
             raise Unreachable("nobody")
-        return answer if isinstance(answer, Answer) else Answer(answer)
+        return answer if isinstance(answer, PostResponse) else PostResponse(answer)
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def build(tmp_path, clock):
 
 
 def rows(database):
-    return [dict(row) for row in database.all("SELECT * FROM deliveries ORDER BY id")]
+    return [dict(row) for row in database.fetch_all("SELECT * FROM deliveries ORDER BY id")]
 
 
 def test_tries_are_made_by_the_schedule_and_end_with_it(build, clock):
@@ -118,7 +117,7 @@ def test_what_was_not_sent_is_sent_after_a_restart(build, clock):
 
 @pytest.mark.parametrize(("asked", "waits"), [(1, 5), (60, 60), (10**8, 24 * 3600)])
 def test_a_receiver_that_asks_for_more_time_gets_it_up_to_a_day(build, clock, asked, waits):
-    deliveries = build(Post(Answer(503, asked), 200))[1]
+    deliveries = build(Post(PostResponse(503, asked), 200))[1]
     deliveries.add(URL, b"", {})
     deliveries.send_due()
     clock.pass_(seconds=waits - 1)
@@ -184,7 +183,7 @@ def test_the_thread_sends_what_is_added_and_stops(tmp_path):
 def test_a_database_that_fails_for_a_moment_does_not_end_the_thread(tmp_path, capsys):
     database = Database(tmp_path / "x.queue")
     deliveries = Deliveries(database, allowed=["127.0.0.1"])
-    whole, failed = database.all, []
+    whole, failed = database.fetch_all, []
 
     def fails(statement, *values):
         if not failed:
@@ -192,7 +191,7 @@ def test_a_database_that_fails_for_a_moment_does_not_end_the_thread(tmp_path, ca
             raise OSError
         return whole(statement, *values)
 
-    database.all = fails
+    database.fetch_all = fails
     deliveries.start()
     with receiving() as receiver:
         deliveries.add(receiver.url(), b"", {})
@@ -258,9 +257,9 @@ def test_no_log_line_tells_where_or_what(build, capsys):
 
 
 def test_the_schedule_is_that_of_the_standard():
-    from expunge.server.deliveries import SCHEDULE
+    from expunge.server.deliveries import RETRY_SCHEDULE
 
-    assert list(SCHEDULE) == [timedelta(seconds=one) for one in DELAYS]
+    assert list(RETRY_SCHEDULE) == [timedelta(seconds=one) for one in DELAYS]
 
 
 def test_a_slow_path_delays_neither_another_of_its_host_nor_other_hosts(build):
@@ -272,7 +271,7 @@ def test_a_slow_path_delays_neither_another_of_its_host_nor_other_hosts(build):
             came.set()
         else:
             held.wait(60)
-        return Answer(200)
+        return PostResponse(200)
 
     deliveries = build(post)[1]
     for number in range(12):
@@ -295,7 +294,7 @@ def test_destinations_that_failed_leave_room_for_others(build, clock):
             came.set()
         else:
             held.wait(60)
-        return Answer(200)
+        return PostResponse(200)
 
     deliveries = build(first)[1]
     for number in range(60):
@@ -334,7 +333,7 @@ def test_the_end_of_a_delivery_and_of_a_webhook_cost_nothing_for_those_that_ende
     for past in (10, 5000):
         database = Database(tmp_path / str(past))
         deliveries = Deliveries(database, clock, post=Post(200))
-        with database.writing():
+        with database.transaction():
             for _ in range(past):
                 database.execute(
                     "INSERT INTO deliveries (hook, url, body, headers, made, state)"
@@ -343,7 +342,7 @@ def test_the_end_of_a_delivery_and_of_a_webhook_cost_nothing_for_those_that_ende
         deliveries.add(URL, b"{}", {})
         for _ in range(20):
             deliveries.add(URL, b"{}", {}, hook="h")
-        costs.append(steps(database, lambda d=deliveries, n=past + 1: (d._send(n), d.give_up("h"))))
+        costs.append(steps(database, lambda d=deliveries, n=past + 1: (d._try_delivery(n), d.cancel_waiting("h"))))
         assert deliveries.counts() == {"waiting": 0, "sent": past + 1, "failed": 20}
         assert deliveries.counts("h") == {"waiting": 0, "sent": past, "failed": 20}
         database.close()

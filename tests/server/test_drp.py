@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from expunge.cli.parser import parser
+from expunge.cli.program import build_parser
 from expunge.errors import InvalidInput, InvalidSetting, VaultBusy
-from expunge.server.addresses import Answer
-from expunge.server.agents import read_directory
-from expunge.server.aliases import Aliases, normalised
+from expunge.server.aliases import Aliases, normalise_email
 from expunge.server.app import create_app
+from expunge.server.deliveries import PostResponse
 from expunge.server.matters import Author
+from expunge.server.protocols.drp import read_directory
 from expunge.server.queue import NewJob
 from expunge.vault import Vault
 
@@ -124,7 +124,7 @@ def test_a_deletion_is_carried_out_and_told(agent, service, vault, slash):
         "expected_by": "2026-03-17T12:00:00+00:00",  # 45 days later
         "agent_request_id": "their 7",
     }
-    assert [one.state for one in vault.holds(["p1", "p2"])] == ["erased", "present"]
+    assert [one.state for one in vault.find(["p1", "p2"])] == ["erased", "present"]
     assert vault.requests[-1].actor == "The AGENT_A"
     assert agent.send("GET", f"{PATH}/{found['request_id']}{slash}").json() == found
     assert service.aliases.find("p1@example.com") is None
@@ -142,13 +142,13 @@ def test_an_erasure_past_the_service_takes_the_aliases_along(service, vault, mak
     """Neither the address nor the sealed id is in the database afterwards."""
     sealed = service.aliases.find("p1@example.com")
     if way == "expunge unlearn":
-        args = parser().parse_args(["unlearn", "--id", "p1", "--vault", str(vault.places.vault)])
+        args = build_parser().parse_args(["unlearn", "--id", "p1", "--vault", str(vault.places.vault)])
         args.run(args)
     else:
         Vault.open(vault.places.vault).unlearn(["p1", "p2"])
         if way == "Vault.unlearn":
             assert service.aliases.find("p1@example.com") is None  # also before the clock's next look
-            service.look()
+            service.run_due()
         else:
             service.stop()
             service = make()
@@ -183,15 +183,15 @@ def test_an_erased_person_gets_no_alias(service, vault, tmp_path, capsys):
 
 
 def test_the_table_of_aliases_is_compared_only_after_others_have_erased(service, vault, monkeypatch):
-    compared, erased = [], Aliases._erased
-    monkeypatch.setattr(Aliases, "_erased", lambda self: compared.append(1) or erased(self))
+    compared, erased = [], Aliases._find_erased
+    monkeypatch.setattr(Aliases, "_find_erased", lambda self: compared.append(1) or erased(self))
     service.aliases.find("p1@example.com")
     service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
-    service.look()
+    service.run_due()
     assert len(compared) == 1
     vault.unlearn(["p2"])
     for _ in range(2):
-        service.look()
+        service.run_due()
     assert len(compared) == 2
 
 
@@ -249,14 +249,14 @@ def test_a_request_that_waits_can_be_revoked_and_the_agent_is_called_back(waitin
     assert agent.send("DELETE", where, body).json() == revoked.json()
     posts = []
     service.deliveries._post = lambda target, body, headers, **more: (
-        posts.append((target, body, headers)) or Answer(200)
+        posts.append((target, body, headers)) or PostResponse(200)
     )
     service.deliveries.send_due()
     ((target, body, headers),) = posts
     assert (target.host, target.path) == ("93.184.215.14", "/status")
     assert json.loads(body) == revoked.json()
     assert headers == {"content-type": "application/json"}
-    assert [one.state for one in vault.holds(["p1"])] == ["present"]
+    assert [one.state for one in vault.find(["p1"])] == ["present"]
     assert service.aliases.find("p1@example.com") is not None
 
 
@@ -265,7 +265,7 @@ def test_a_request_that_is_carried_out_later_is_called_back_and_cannot_be_revoke
     found = agent.delete(status_callback=CALLBACK).json()
     clock.pass_(hours=1)
     service.look()
-    (row,) = service.database.all("SELECT * FROM deliveries")
+    (row,) = service.database.fetch_all("SELECT * FROM deliveries")
     assert json.loads(row["body"]) == found | {"status": "fulfilled"}
     answer = agent.send("DELETE", f"{PATH}/{found['request_id']}", agent.signed({"reason": ""}))
     assert answer.status_code == 409
@@ -277,7 +277,7 @@ def test_a_hold_and_an_extension_are_told_as_details_without_their_inner_reasons
     hold(service, "p1", name="secret affair")
     found = agent.delete(status_callback=CALLBACK).json()
     assert (found["status"], found["processing_details"]) == ("in_progress", "the data must be kept for now by law")
-    assert b"secret" not in service.database.one("SELECT body FROM deliveries")["body"]
+    assert b"secret" not in service.database.fetch_one("SELECT body FROM deliveries")["body"]
     service.queue.extend(found["request_id"], "many requests")
     found = agent.send("GET", f"{PATH}/{found['request_id']}").json()
     assert found["processing_details"] == "the time was extended: many requests"
@@ -375,7 +375,7 @@ def test_a_registration_that_fails_is_403_without_a_body(client, service, clock,
     desk = Desk(client, clock)
     answer = client.post(f"/drp/v1/agent/{id_}", content=desk.signed(desk.claims(**more), KEYS[key]))
     assert (answer.status_code, answer.content) == (403, b"")
-    assert service.database.all("SELECT * FROM agents") == []
+    assert service.database.fetch_all("SELECT * FROM agents") == []
 
 
 # Messages
@@ -427,10 +427,10 @@ def test_a_clock_that_is_set_back_lets_no_replay_in(agent, clock):
 
 def test_marks_of_messages_are_cleared_away(agent, service, clock):
     agent.delete()
-    assert len(service.database.all("SELECT * FROM seen")) == 2  # with the registration
+    assert len(service.database.fetch_all("SELECT * FROM seen")) == 2  # with the registration
     clock.pass_(days=2)
     agent.register()
-    assert len(service.database.all("SELECT * FROM seen")) == 1
+    assert len(service.database.fetch_all("SELECT * FROM seen")) == 1
 
 
 def test_a_message_that_counts_for_long_or_has_another_version_is_refused(agent):
@@ -577,11 +577,11 @@ def test_a_key_may_be_written_in_hexadecimal(tmp_path):
     ],
 )  # fmt: skip
 def test_addresses_are_compared_in_one_form(email, form):
-    assert normalised(email) == form
+    assert normalise_email(email) == form
 
 
 def add(vault, path, *more):
-    args = parser().parse_args(["aliases", "add", str(path), "--vault", str(vault.places.vault), *more])
+    args = build_parser().parse_args(["aliases", "add", str(path), "--vault", str(vault.places.vault), *more])
     return args.run(args)
 
 

@@ -30,10 +30,10 @@ def test_the_same_key_learns_rows_once_whatever_write_failed(client, service, va
         disk.arm(Fault("error", at))
         statuses.add(add_row(client, who).status_code)
         disk.heal()
-        service.look()  # opens the vault anew if a sync failed
+        service.run_due()  # opens the vault anew if a sync failed
         again = add_row(client, who)
         assert (again.status_code, again.json()["state"]) == (200, "done"), at
-        assert vault.holds([who])[0].rows == 1, at
+        assert vault.find([who])[0].rows == 1, at
     assert statuses == {200, 503}
     assert not service.queue.running()
     assert vault.verify().ok
@@ -58,12 +58,12 @@ def test_after_a_failed_sync_nothing_is_acknowledged_until_the_vault_is_opened_a
         assert answer.headers["retry-after"]
     assert service.queue.counts() == known  # what was refused is not in the queue
     if lasting:
-        service.look()
+        service.run_due()
         assert client.get("/readyz").status_code == 503
         disk.heal()
-    service.look()
+    service.run_due()
     assert client.get("/readyz").status_code == 200
-    assert [holding.state for holding in vault.holds(["p1", "p2"])] == ["erased", "present"]
+    assert [holding.state for holding in vault.find(["p1", "p2"])] == ["erased", "present"]
     assert client.post(ERASE, json={"ids": ["p2"]}).json()["state"] == "done"
     assert not service.queue.pending()
     assert vault.verify().ok

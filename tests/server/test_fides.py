@@ -40,7 +40,7 @@ def sent(direction="two_way", kind="pre", action="erasure", **identity):
 
 
 def state(vault, id_="p7"):
-    return vault.holds([id_])[0].state
+    return vault.find([id_])[0].state
 
 
 # The webhook
@@ -83,7 +83,7 @@ def test_a_legal_hold_halts_the_request(client, service, vault):
     matter = hold(service, "p7", name="a lawsuit")
     assert client.post("/fides/webhook", json=sent(external_id="p7")).json()["halt"] is True
     release(service, matter)
-    service.look()
+    service.run_due()
     assert client.post("/fides/webhook", json=sent(external_id="p7")).json()["halt"] is False
     assert state(vault) == "erased"
     assert sum(service.queue.counts().values()) == 1
@@ -106,8 +106,8 @@ def test_an_email_is_an_identity_where_there_are_aliases(client, service, vault)
 
 
 def test_the_secret_is_a_token_with_or_without_bearer(client, service, vault):
-    _, good = service.tokens.new("fides", ["erase"], None)
-    _, weak = service.tokens.new("looker", ["read"], None)
+    _, good = service.tokens.create("fides", ["erase"], None)
+    _, weak = service.tokens.create("looker", ["read"], None)
     for said, status in {
         None: 401,
         "x": 401,
@@ -241,14 +241,14 @@ class Fides:
 
 @pytest.fixture
 def fides(connector, client, service):
-    _, token = service.tokens.new("fides", ["erase"], None)
+    _, token = service.tokens.create("fides", ["erase"], None)
     return Fides(connector[0], client, token)
 
 
 def test_the_connection_test_tells_whether_the_token_counts(fides, service):
     request = fides.config["test_request"]
     assert fides.send(request, {}).status_code == 200
-    _, fides.token = service.tokens.new("looker", ["read"], None)
+    _, fides.token = service.tokens.create("looker", ["read"], None)
     assert fides.send(request, {}).status_code == 403
     fides.token += "x"
     assert fides.send(request, {}).status_code == 401
@@ -279,7 +279,7 @@ def test_a_legal_hold_is_an_error_until_it_ends(fides, service, vault):
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:expunge:problem:not-erased")
     assert "a lawsuit" in answer.json()["detail"]
     release(service, matter)
-    service.look()
+    service.run_due()
     assert state(vault) == "erased"
     assert fides.delete("p7").status_code == 200
 
@@ -287,12 +287,12 @@ def test_a_legal_hold_is_an_error_until_it_ends(fides, service, vault):
 def test_a_window_makes_it_accepted(make, connector, vault, clock):
     service = make(window=timedelta(days=1))
     with LocalClient(create_app(service)) as client:
-        _, token = service.tokens.new("fides", ["erase"], None)
+        _, token = service.tokens.create("fides", ["erase"], None)
         (answer,) = Fides(connector[0], client, token).erase({"external_id": "p7"})
         assert (answer.status_code, answer.json()["state"]) == (202, "waiting")
         assert state(vault) == "present"
         clock.pass_(days=2)
-        service.look()
+        service.run_due()
         assert state(vault) == "erased"
 
 
@@ -312,8 +312,8 @@ def test_the_name_of_a_privacy_request_must_be_one(client, vault):
 
 
 def test_the_connector_is_for_who_may_read(client, service):
-    _, good = service.tokens.new("looker", ["read"], None)
-    _, other = service.tokens.new("fides", ["erase"], None)
+    _, good = service.tokens.create("looker", ["read"], None)
+    _, other = service.tokens.create("fides", ["erase"], None)
     for token, status in ((good, 200), (other, 403)):
         answer = client.get("/fides/connector.zip", headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code == status

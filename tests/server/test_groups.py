@@ -8,7 +8,7 @@ import pytest
 
 from expunge.errors import InvalidInput
 from expunge.server.app import create_app
-from expunge.server.combining import Combiner
+from expunge.server.database import GroupCommit
 from expunge.server.queue import NewJob
 from expunge.vault.writer import Writer
 
@@ -35,17 +35,17 @@ def together(service, *tasks):
         results[k] = tasks[k]()
 
     threads = [threading.Thread(target=keep, args=(k,)) for k in range(len(tasks))]
-    with service._working:
+    with service._work_lock:
         for thread in threads:
             thread.start()
-        until(lambda: service._together.waiting == len(tasks))
+        until(lambda: service._erasure_group.waiting_count == len(tasks))
     for thread in threads:
         thread.join()
     return results
 
 
 def test_callers_who_wait_for_the_writer_share_a_request_with_all_of_them_in_its_record(service, vault):
-    tokens = [service.tokens.new(f"caller {k}", ["erase"], None)[1] for k in range(8)]
+    tokens = [service.tokens.create(f"caller {k}", ["erase"], None)[1] for k in range(8)]
     with LocalClient(create_app(service)) as client:
 
         def ask(k):
@@ -75,7 +75,7 @@ def test_callers_who_wait_for_the_writer_share_a_request_with_all_of_them_in_its
 
 
 def test_an_erasure_takes_the_vaults_lock_once_and_the_queue_two_transactions(client, service, monkeypatch):
-    taken, locked, execute = [], Writer.locked, service.database._connection
+    taken, locked, execute = [], Writer.lock, service.database._connection
     commits = []
 
     class Watched:
@@ -87,7 +87,7 @@ def test_an_erasure_takes_the_vaults_lock_once_and_the_queue_two_transactions(cl
                 commits.append(statement)
             return execute.execute(statement, *values)
 
-    monkeypatch.setattr(Writer, "locked", lambda self, wait: taken.append(wait) or locked(self, wait))
+    monkeypatch.setattr(Writer, "lock", lambda self, wait: taken.append(wait) or locked(self, wait))
     monkeypatch.setattr(service.database, "_connection", Watched())
     answer = client.post(ERASE, json={"ids": ["p1", "nobody"]}).json()
     assert (len(taken), len(commits)) == (1, 2)
@@ -116,7 +116,7 @@ def test_two_who_ask_for_one_job_both_get_its_answer(service, vault):
 
 
 def test_long_lists_go_alone(service, vault, monkeypatch):
-    monkeypatch.setattr("expunge.server.service.MOST_RECEIPTS", 2)
+    monkeypatch.setattr("expunge.server.service.MAX_RECEIPTS", 2)
     wanted = [["p1"], ["p2", "p3", "p4"], ["p5"]]
     jobs = together(service, *(lambda ids=ids: service.erase(ids, ASKED) for ids in wanted))
     first, second = [one for one in vault.requests if one.kind == "unlearn"]
@@ -125,14 +125,14 @@ def test_long_lists_go_alone(service, vault, monkeypatch):
 
 
 def test_the_clock_leaves_a_job_to_the_caller_who_carries_it_out(service, vault, monkeypatch):
-    seen, submit = [], service._together.submit
+    seen, submit = [], service._erasure_group.submit
 
     def look_first(item):
-        service.look()
+        service.run_due()
         seen.append(service.queue.get(item[0].id).state)
         return submit(item)
 
-    monkeypatch.setattr(service._together, "submit", look_first)
+    monkeypatch.setattr(service._erasure_group, "submit", look_first)
     assert service.erase(["p1"], ASKED).state == "done"
     assert seen == ["waiting"]
 
@@ -149,7 +149,7 @@ def test_a_combiner_gives_each_its_own_result_and_all_of_a_group_its_error():
             raise ValueError("no")
         return [2 * item for item in items]
 
-    combiner, results = Combiner(double, lambda: lock), {}
+    combiner, results = GroupCommit(double, lambda: lock), {}
 
     def submit(item):
         try:
@@ -162,7 +162,7 @@ def test_a_combiner_gives_each_its_own_result_and_all_of_a_group_its_error():
         with lock:
             for thread in threads:
                 thread.start()
-            until(lambda items=items: combiner.waiting == len(items))
+            until(lambda items=items: combiner.waiting_count == len(items))
         for thread in threads:
             thread.join()
         assert [results[item] for item in items] == expected
@@ -179,7 +179,7 @@ def test_a_combiner_whose_context_cannot_be_entered_tells_everybody():
         def __exit__(self, *_):
             raise AssertionError
 
-    combiner = Combiner(lambda items: items, Closed)
+    combiner = GroupCommit(lambda items: items, Closed)
     for _ in range(2):
         with pytest.raises(OSError, match="closed"):
             combiner.submit(1)

@@ -11,11 +11,11 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from expunge.cli import program
 from expunge.errors import InvalidInput
-from expunge.server.addresses import Answer
 from expunge.server.app import create_app
-from expunge.server.hooks import EVENTS
+from expunge.server.deliveries import PostResponse
 from expunge.server.matters import Author
 from expunge.server.queue import ERASURE, NewJob
+from expunge.server.webhooks import WEBHOOK_EVENTS
 
 from support.client import LocalClient
 from support.matters import hold
@@ -23,7 +23,7 @@ from support.receiver import receiving
 
 URL = "https://93.184.215.14/hook"  # a public address: no name has to be resolved
 
-OF_REQUESTS = {event for event in EVENTS if "." not in event}
+OF_REQUESTS = {event for event in WEBHOOK_EVENTS if "." not in event}
 
 
 class Post:
@@ -34,7 +34,7 @@ class Post:
 
     def __call__(self, target, body, headers, *, allowed):
         self.posts.append((target, body, dict(headers)))
-        return Answer(self.status)
+        return PostResponse(self.status)
 
     @property
     def types(self):
@@ -116,7 +116,7 @@ def test_a_try_that_is_repeated_has_the_same_id_and_a_new_time_and_signature(ser
 def test_every_event_is_told_to_who_wants_it(make, post, clock):
     service = make(window=timedelta(hours=1))
     service.deliveries._post = post
-    everything, one = service.hooks.new(URL)[0], service.hooks.new(URL, ["overdue"])[0]
+    everything, one = service.hooks.create(URL)[0], service.hooks.create(URL, ["overdue"])[0]
     cancelled = service.erase(["p1"], asked())
     service.cancel(cancelled.id, "changed their mind", Author())
     service.erase(["p2"], asked())
@@ -124,8 +124,8 @@ def test_every_event_is_told_to_who_wants_it(make, post, clock):
     hold(service, "p3", name="court")
     service.erase(["p3"], asked())
     clock.pass_(days=40)
-    service.look()
-    rows = service.database.all("SELECT hook, body FROM deliveries ORDER BY id")
+    service.run_due()
+    rows = service.database.fetch_all("SELECT hook, body FROM deliveries ORDER BY id")
     told = {
         id_: [json.loads(row["body"])["type"] for row in rows if row["hook"] == id_] for id_ in (everything.id, one.id)
     }
@@ -143,7 +143,7 @@ def test_a_payload_and_the_database_never_tell_who_it_is_or_the_secret(service, 
     assert len(raw) == 32
     for needle in (secret.encode(), raw, raw.hex().encode(), secret.removeprefix("whsec_").encode()):
         assert needle not in files
-    for row in service.database.all("SELECT body FROM deliveries"):
+    for row in service.database.fetch_all("SELECT body FROM deliveries"):
         assert b'"p1"' not in row["body"]
     assert secret not in client.get("/api/v1/webhooks").text
 
@@ -215,27 +215,27 @@ def test_a_bad_hook_is_a_problem_and_none_is_made(client, service, body):
     answer = client.post("/api/v1/webhooks", content=body)
     assert answer.status_code in (400, 422)
     assert answer.headers["content-type"] == "application/problem+json"
-    assert service.hooks.every() == []
+    assert service.hooks.list_all() == []
 
 
 def test_a_name_that_leads_inside_is_refused_when_a_hook_is_made(client, service, monkeypatch):
-    from expunge.server import addresses
+    from expunge.server import deliveries
 
-    inside = [(addresses.socket.AF_INET, 1, 6, "", ("10.0.0.8", 443))]
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", lambda *words, **more: inside)
+    inside = [(deliveries.socket.AF_INET, 1, 6, "", ("10.0.0.8", 443))]
+    monkeypatch.setattr(deliveries.socket, "getaddrinfo", lambda *words, **more: inside)
     answer = client.post("/api/v1/webhooks", json={"url": "https://inside.example/"})
-    assert (answer.status_code, service.hooks.every()) == (422, [])
+    assert (answer.status_code, service.hooks.list_all()) == (422, [])
 
 
 def test_there_is_an_end_to_the_number_of_hooks(client, service):
     for _ in range(100):
-        service.hooks.new(URL)
+        service.hooks.create(URL)
     assert client.post("/api/v1/webhooks", json={"url": URL}).status_code == 422
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", ""), ("GET", "/key"), ("DELETE", "/x")])
 def test_only_an_admin_may(service, method, path):
-    _, text = service.tokens.new("reader", ["read", "erase", "rows", "predict"], None)
+    _, text = service.tokens.create("reader", ["read", "erase", "rows", "predict"], None)
     with LocalClient(create_app(service), raise_server_exceptions=False) as client:
         for headers, status in (({}, 401), ({"Authorization": f"Bearer {text}"}, 403)):
             answer = client.request(method, f"/api/v1/webhooks{path}", headers=headers)
@@ -253,16 +253,16 @@ def test_what_is_told_is_written_down_in_the_transaction_that_makes_it_so(make, 
     service.erase(["p4"], asked())
     service.erase(["nobody"], asked())
     clock.pass_(days=40)
-    service.look()
+    service.run_due()
     again = NewJob("readmission", "api", "gdpr")
-    service.change(again, lambda **said: service.vault.readmit(["p4"], **said))
+    service.run_now(again, lambda **said: service.vault.readmit(["p4"], **said))
     assert {event for event, _ in told} == OF_REQUESTS
     assert [event for event, within in told if not within] == []
 
 
 def test_a_hook_for_no_event_is_refused(service):
     with pytest.raises(InvalidInput, match="events"):
-        service.hooks.new(URL, ["nothing"])
+        service.hooks.create(URL, ["nothing"])
 
 
 # When something does not arrive

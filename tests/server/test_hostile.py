@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from expunge.server.queue import Filter
+from expunge.server.queue import JobFilter
 
 TABLES = ("text/csv", "application/vnd.apache.parquet", "application/vnd.apache.arrow.stream")
 KINDS = {
@@ -186,4 +186,4 @@ def test_a_refusal_repeats_no_id_and_no_value(client, service, path, body, capsy
     assert 400 <= answer.status_code < 500
     assert CANARY not in answer.text
     assert CANARY not in capsys.readouterr().err
-    assert all(CANARY not in entry.reason for entry in service.queue.page(Filter()))
+    assert all(CANARY not in entry.reason for entry in service.queue.page(JobFilter()))

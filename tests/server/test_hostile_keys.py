@@ -70,7 +70,7 @@ def test_a_key_that_is_a_person_is_nowhere_repeated(client, service, capfd, path
         assert answer.status_code < 500, body
         assert CANARY not in answer.text + repr(answer.headers), body
     assert CANARY not in "".join(capfd.readouterr())
-    service.look()
+    service.run_due()
     assert left_in(service) == []
 
 
@@ -86,5 +86,5 @@ def test_a_signed_message_repeats_none_either(make, tmp_path, clock, capfd):
             assert CANARY not in answer.text
             assert base64.b64encode(CANARY.encode()).decode()[:-4] not in answer.text
     assert CANARY not in "".join(capfd.readouterr())
-    service.look()
+    service.run_due()
     assert left_in(service) == []

@@ -13,11 +13,11 @@ from expunge.server.aliases import Aliases
 from expunge.server.app import create_app
 from expunge.server.database import Database, queue_path
 from expunge.server.protocols import drp
-from expunge.server.queue import Filter, NewJob
+from expunge.server.queue import JobFilter, NewJob
 from expunge.server.service import Options, Service
+from expunge.tables import Schema, propose_schema
 from expunge.vault import Vault
-from expunge.vault.certificates.jws import unchecked
-from expunge.vault.tables import Schema, propose
+from expunge.vault.certificates.jws import unverified_payload
 
 from support.client import LocalClient
 from support.pages import Page, Person
@@ -49,7 +49,7 @@ def test_blanks_around_ids_are_treated_alike_in_json_and_text(client, vault, bla
     assert (told["state"], told["outcome"]["erased"]) == ("done", 2)
     told = client.post(ERASURES, content=f"{blank}4712\r\n4713{blank}\r\r4714".encode(), headers=TEXT).json()
     assert (told["state"], told["outcome"]["erased"]) == ("done", 3)
-    assert [one.state for one in vault.holds([4710, 4711, 4712, 4713, 4714])] == ["erased"] * 5
+    assert [one.state for one in vault.find([4710, 4711, 4712, 4713, 4714])] == ["erased"] * 5
     assert [one is not None for one in client.post("/api/v1/receipts", json={"ids": [f" 4710{blank}"]}).json()] == [
         True
     ]
@@ -81,7 +81,7 @@ def test_json_in_the_place_of_plain_ids_is_an_error(client, service, vault, text
     for path in ("/fides/people", "/fides/erasures"):
         assert client.post(path, content=text.removeprefix("\ufeff").encode(), headers=TEXT).status_code == 400
     assert service.queue.counts() == {}
-    assert vault.holds(4711)[0].state == "present"
+    assert vault.find(4711)[0].state == "present"
 
 
 # The schema's form
@@ -107,7 +107,7 @@ def test_what_is_wrong_with_a_body_is_told_without_names_of_classes(client, body
 @pytest.fixture
 def strict(tmp_path):
     """A service whose vault takes whole numbers for ids and nothing else, and a client."""
-    schema = Schema.parse(propose(numbered(), target="spend", id="who"))
+    schema = Schema.parse(propose_schema(numbered(), target="spend", id="who"))
     model = CodedRegressor(shards=5, rate=5, random_state=0)
     vault = Vault.create(tmp_path / "strict.vault", numbered(), schema=schema, model=model)
     service = Service(vault, Database(queue_path(vault.places.vault)), Options())
@@ -166,7 +166,7 @@ def test_requests_by_e_mail_work_where_ids_are_numbers(strict):
 
 
 def test_fold_case_is_kept_when_a_format_is_declared():
-    schema = dataclasses.replace(Schema.parse(propose(numbered(), target="spend", id="who")), fold_case=True)
+    schema = dataclasses.replace(Schema.parse(propose_schema(numbered(), target="spend", id="who")), fold_case=True)
     assert (schema.id_format, Schema.from_json(schema.to_json())) == ("integer", schema)
 
 
@@ -186,7 +186,7 @@ def test_people_who_are_not_known_do_not_look_erased(client, service):
     assert (told.status_code, told.json()["state"], told.json()["certificate"]) == (200, "not_known", None)
     assert counts(told.json()) == {"erased": 0, "erased_earlier": 0, "unknown": 2, "similar": 0}
     for receipt in told.json()["receipts"]:
-        said = unchecked(receipt["certificate"])
+        said = unverified_payload(receipt["certificate"])
         assert said["kind"] == "unknown"
         assert said["says"].startswith("not known here: ")
     again = client.get(told.headers["location"]).json()
@@ -206,7 +206,7 @@ def test_a_mixture_says_how_many_were_erased_were_erased_earlier_and_are_not_kno
     assert counts(told) == {"erased": 1, "erased_earlier": 2, "unknown": 3, "similar": 2}
     told = client.post(ERASURES, json={"ids": [4701, 4702]}).json()
     assert (told["state"], counts(told)["erased_earlier"]) == ("done", 2)
-    kinds = [unchecked(one["certificate"])["kind"] for one in told["receipts"]]
+    kinds = [unverified_payload(one["certificate"])["kind"] for one in told["receipts"]]
     assert kinds == ["unlearn", "unlearn"]
 
 
@@ -218,7 +218,7 @@ def test_an_erasure_that_waited_ends_as_not_known_as_well(make, clock):
         told = client.post(ERASURES, json={"ids": ["04704"]})
         assert (told.status_code, told.json()["state"]) == (202, "waiting")
         clock.pass_(hours=2)
-        service.look()
+        service.run_due()
         told = client.get(told.headers["location"]).json()
     assert (told["state"], told["outcome"]["similar"]) == ("not_known", 1)
     assert heard == ["accepted", "not_known"]
@@ -226,7 +226,7 @@ def test_an_erasure_that_waited_ends_as_not_known_as_well(make, clock):
 
 @pytest.mark.parametrize("scope", ["read", "rows"])
 def test_only_callers_who_may_erase_are_told_of_similar_ids(client, service, scope):
-    secret = {name: service.tokens.new(name, [name], None)[1] for name in ("erase", scope)}
+    secret = {name: service.tokens.create(name, [name], None)[1] for name in ("erase", scope)}
     auth = {name: {"Authorization": f"Bearer {secret[name]}"} for name in secret}
     told = client.post(ERASURES, json={"ids": ["4703.0"]}, headers=auth["erase"])
     assert told.json()["outcome"]["similar"] == 1
@@ -251,7 +251,7 @@ def test_pages_say_not_known_here(client, service):
     assert "2 people are not known here, so nothing was erased for them." in done
     assert "For 1 of them a similar id is here" in done
     service.erase(["9999"], NewJob("erasure", "api", "gdpr"))
-    [unknown] = service.queue.page(Filter(["not_known"]))
+    [unknown] = service.queue.page(JobFilter(["not_known"]))
     assert "similar id" not in person.get(f"/requests/{unknown.id}").text
     listed = person.get("/requests").text
     assert "Not known here" in listed
@@ -309,5 +309,5 @@ def test_fides_is_told_that_a_person_is_not_known_and_need_not_try_again(client,
 
 def test_drp_denies_with_no_match(service):
     service.erase(["9999"], NewJob("erasure", "drp", "ccpa"))
-    told = drp.status_view(service.queue.page(Filter(["not_known"]))[0])
+    told = drp.status_view(service.queue.page(JobFilter(["not_known"]))[0])
     assert (told["status"], told["reason"]) == ("denied", "no_match")

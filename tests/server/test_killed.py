@@ -45,7 +45,7 @@ def test_the_command_itself_takes_up_what_it_was_killed_over(tmp_path):
         until(lambda: not service.ask("GET", waiting)[1]["requests"])
         assert service.stop() == 0
     vault = Vault.open(path, read_only=True)
-    assert [one.state for one in vault.holds([f"p{k}" for k in range(6)])] == ["erased"] * 5 + ["present"]
+    assert [one.state for one in vault.find([f"p{k}" for k in range(6)])] == ["erased"] * 5 + ["present"]
     assert vault.verify().ok
 
 
@@ -74,7 +74,7 @@ def test_who_is_asked_to_end_finishes_what_is_under_way_within_ten_seconds(tmp_p
     vault = Vault.open(path)
     done = [k for k, status, _ in answers if status == 200]
     assert done
-    assert {one.state for one in vault.holds([f"p{k}" for k in done])} == {"erased"}
+    assert {one.state for one in vault.find([f"p{k}" for k in done])} == {"erased"}
     assert {status for _, status, _ in answers} <= {0, 200, 202, 503}
     assert vault.verify().ok
     assert not list(path.with_suffix(".queue").glob("*-wal"))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.server import large_json
-from expunge.server.large_json import loads, numbers
+from expunge.server import bodies
+from expunge.server.bodies import format_numbers, load_json
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
@@ -22,14 +22,14 @@ def read(text):
     def refuse(name):
         raise ValueError(name)
 
-    return loads(text, parse_constant=refuse, object_pairs_hook=dict)
+    return load_json(text, parse_constant=refuse, object_pairs_hook=dict)
 
 
 @pytest.fixture(autouse=True, params=[4, 16])
 def in_small_steps(request, monkeypatch):
-    monkeypatch.setattr(large_json, "_SMALL", request.param)
-    monkeypatch.setattr(large_json, "_ALONE", 2)
-    monkeypatch.setattr(large_json, "_NUMBERS", 3)
+    monkeypatch.setattr(bodies, "_MAX_STEP_CHARS", request.param)
+    monkeypatch.setattr(bodies, "_SINGLE_MEMBERS", 2)
+    monkeypatch.setattr(bodies, "_NUMBERS_PER_STEP", 3)
 
 
 @given(values, st.sampled_from([None, 0, 2]))
@@ -63,16 +63,16 @@ def test_these_are_refused(text):
 
 @given(st.lists(st.floats(), max_size=20))
 def test_numbers_are_written_as_they_are_and_others_as_null(given_):
-    found = json.loads(numbers(np.array(given_, dtype=np.float64)))
+    found = json.loads(format_numbers(np.array(given_, dtype=np.float64)))
     assert found == [value if np.isfinite(value) else None for value in given_]
-    assert json.loads(numbers(np.array(given_, dtype=np.float64).reshape(-1, 1))) == [[value] for value in found]
+    assert json.loads(format_numbers(np.array(given_, dtype=np.float64).reshape(-1, 1))) == [[value] for value in found]
 
 
 def test_the_collector_is_off_while_a_large_body_is_worked_on_and_on_again_after_the_last():
-    with large_json.without_collector(3):
+    with bodies.without_collector(3):
         assert gc.isenabled()
-    with pytest.raises(ValueError), large_json.without_collector(10**6):
-        with large_json.without_collector(10**6):
+    with pytest.raises(ValueError), bodies.without_collector(10**6):
+        with bodies.without_collector(10**6):
             assert not gc.isenabled()
         assert not gc.isenabled()
         raise ValueError

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from expunge.server import limits
+from expunge.server import middleware
 from expunge.server.app import Limits, create_app
-from expunge.server.limits import Bodies, Rate
+from expunge.server.middleware import BodyLimit, RateLimiter
 from expunge.server.problems import Problem
 
 from support.client import LocalClient
@@ -22,12 +22,12 @@ class Ticks:
 @pytest.fixture
 def ticks(monkeypatch):
     made = Ticks()
-    monkeypatch.setattr(limits, "time", made)
+    monkeypatch.setattr(middleware, "time", made)
     return made
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate(ticks):
-    rate = Rate(per_second=2.0, burst=5.0)
+    rate = RateLimiter(per_second=2.0, burst=5.0)
     assert [rate("a") for _ in range(6)] == [0.0] * 5 + [0.5]
     assert rate("b") == 0.0
     ticks.now += 0.5
@@ -48,7 +48,7 @@ def test_who_asks_too_often_is_told_when_to_come_again(service):
 @pytest.mark.parametrize("path", ["/api/v1/erasures", "/invocations", "/api/v1/rows", "/v2/models/spend/infer"])
 def test_a_body_over_the_limit_is_refused_wherever_it_goes(service, path, chunked):
     body = b"x" * 1001
-    with LocalClient(create_app(service, Limits(most_bytes=1000)), raise_server_exceptions=False) as client:
+    with LocalClient(create_app(service, Limits(max_bytes=1000)), raise_server_exceptions=False) as client:
         sent = (piece for piece in (body[:500], body[500:])) if chunked else body
         answer = client.post(path, content=sent, headers={"content-type": "text/csv"})
     assert answer.status_code == 413
@@ -57,7 +57,7 @@ def test_a_body_over_the_limit_is_refused_wherever_it_goes(service, path, chunke
 
 def test_a_body_at_the_limit_is_taken(service):
     body = b'{"ids": ["p1"]}'
-    with LocalClient(create_app(service, Limits(most_bytes=len(body)))) as client:
+    with LocalClient(create_app(service, Limits(max_bytes=len(body)))) as client:
         assert client.post("/api/v1/erasures", content=body).status_code == 200
 
 
@@ -76,7 +76,7 @@ def run(ticks, pieces, patience=10.0):
             seen.append(message["body"])
 
     async def main():
-        await Bodies(app, most_bytes=10**9, patience=patience)({"type": "http", "headers": []}, receive, None)
+        await BodyLimit(app, max_bytes=10**9, timeout=patience)({"type": "http", "headers": []}, receive, None)
 
     seen = []
     asyncio.run(main())

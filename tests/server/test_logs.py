@@ -13,7 +13,7 @@ import pytest
 from expunge.errors import InvalidFile
 from expunge.server import logs
 from expunge.server.app import create_app
-from expunge.server.logs import capture_everything, log, log_error, log_seldom, request_scope, set_level, tag_token
+from expunge.server.logs import capture_logging, log, log_error, log_seldom, request_scope, set_level, tag_token
 from expunge.server.queue import ERASURE, NewJob
 
 from support.client import LocalClient
@@ -85,11 +85,11 @@ def test_a_failure_of_the_clock_is_logged_with_its_frames(service, lines, monkey
     fail = fail_with(RuntimeError)
 
     def once():
-        service._stopped.set()
+        service._stop.set()
         fail()
 
-    monkeypatch.setattr(service, "look", once)
-    service._look_now_and_then()
+    monkeypatch.setattr(service, "run_due", once)
+    service._run_clock()
     check(lines(), "clock-failed", RuntimeError, "_look_now_and_then")
 
 
@@ -107,14 +107,14 @@ def test_failures_of_deliveries_are_logged_with_their_frames(service, lines, mon
     deliveries = service.deliveries
 
     def once():
-        deliveries._stopped.set()
+        deliveries._stop.set()
         fail()
 
     with monkeypatch.context() as patched:
-        patched.setattr(deliveries, "_begin", once)
-        deliveries._send_now_and_then()
+        patched.setattr(deliveries, "_start_threads", once)
+        deliveries._run()
     check(lines(), "deliveries-failed", RuntimeError, "_send_now_and_then")
-    deliveries._stopped.clear()
+    deliveries._stop.clear()
     deliveries.add("https://93.184.215.14/", b"{}", {})
     monkeypatch.setattr(deliveries, "_post", fail)
     deliveries.send_due()
@@ -131,7 +131,7 @@ def test_a_callback_that_fails_is_logged_with_its_frames(service, lines, monkeyp
 
 
 def test_a_request_that_fails_is_logged_with_its_frames_and_ids(service, client, lines, monkeypatch):
-    token, text = service.tokens.new("desk", ["admin"], timedelta(days=1))
+    token, text = service.tokens.create("desk", ["admin"], timedelta(days=1))
     headers = {"Authorization": f"Bearer {text}", "X-Request-Id": "4bf92f3577b34da6a3ce929d0e0e4736"}
     monkeypatch.setattr(service.vault, "predictions", fail_with(ZeroDivisionError))
     answer = client.post("/invocations", json={"inputs": [[1, 2]]}, headers=headers)
@@ -176,7 +176,7 @@ def test_what_is_refused_for_its_size_is_logged_like_every_answer(client, lines)
 
 
 def test_a_session_tags_the_lines_of_its_requests(service, lines):
-    token, text = service.tokens.new("desk", ["read"], timedelta(days=1))
+    token, text = service.tokens.create("desk", ["read"], timedelta(days=1))
     with LocalClient(create_app(service)) as client:
         proof = client.get("/login").text.split('name="proof" value="')[1].split('"')[0]
         lines()
@@ -226,7 +226,7 @@ def test_very_many_frames_are_cut_in_the_middle(lines):
 
 
 def test_libraries_threads_and_warnings_are_logged_without_their_text(lines):
-    capture_everything()
+    capture_logging()
     logging.getLogger("uvicorn.error").warning("Invalid request of %s", CANARY)
     logging.getLogger("asyncio").error(f"Exception in {CANARY}", exc_info=ValueError(CANARY))
     with warnings.catch_warnings():

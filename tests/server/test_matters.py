@@ -23,7 +23,7 @@ MATTERS = "/api/v1/matters"
 
 
 def state(vault, *ids):
-    found = [one.state for one in vault.holds(list(ids))]
+    found = [one.state for one in vault.find(list(ids))]
     return found[0] if len(found) == 1 else found
 
 
@@ -37,10 +37,10 @@ def test_a_request_for_somebody_on_a_matter_waits_and_never_runs_by_itself(servi
     job = service.erase(["p1", "p2"], ASKED)
     assert (job.state, job.reason) == ("held", "on legal hold: case 7")
     clock.pass_(days=400)
-    service.look()
+    service.run_due()
     assert state(vault, "p1", "p2") == ["present", "present"]
     release(service, matter)
-    service.look()
+    service.run_due()
     assert state(vault, "p1", "p2") == ["erased", "erased"]
     assert heard == ["accepted", "refused", "overdue", "done", "certified"]
 
@@ -51,7 +51,7 @@ def test_a_matter_stops_a_request_that_waits_already(make, vault, clock):
     hold(service, "p1")
     assert service.queue.get(job.id).state == "held"
     clock.pass_(hours=2)
-    service.look()
+    service.run_due()
     assert state(vault, "p1") == "present"
 
 
@@ -60,18 +60,18 @@ def test_a_person_on_several_matters_is_released_with_the_last(make, vault, cloc
     job = service.erase(["p1"], ASKED)
     first, second = hold(service, "p1", "p2"), hold(service, "p1", name="case 8")
     assert service.queue.get(job.id).reason == "on legal hold: case 7, case 8"
-    assert service.matters.plan_release(first.id).elsewhere == 1
-    assert service.matters.plan_release(first.id).text == "2 people will be released, and nobody will be erased"
+    assert service.matters.preview_release(first.id).elsewhere == 1
+    assert service.matters.preview_release(first.id).text == "2 people will be released, and nobody will be erased"
     release(service, first)
     clock.pass_(hours=5)
-    service.look()
+    service.run_due()
     assert (service.queue.get(job.id).reason, state(vault, "p1")) == ("on legal hold: case 8", "present")
-    assert service.matters.plan_release(second.id).text == "1 person (1 row) will be erased in 1 hour"
+    assert service.matters.preview_release(second.id).text == "1 person (1 row) will be erased in 1 hour"
     release(service, second)
-    service.look()
+    service.run_due()
     assert state(vault, "p1") == "present"
     clock.pass_(hours=1)
-    service.look()
+    service.run_due()
     assert state(vault, "p1") == "erased"
     (times,) = service.queue.get(job.id).outcome["held"]
     assert times == {"matters": ["case 7", "case 8"], "from": "2026-01-31T12:00:00Z", "to": "2026-01-31T17:00:00Z"}
@@ -88,7 +88,7 @@ def test_nobody_who_is_put_on_hold_slips_through_between_the_look_and_the_work(m
     clock.pass_(hours=2)
     run = service.run
     monkeypatch.setattr(service, "run", lambda jobs: (hold(service, "p1"), run(jobs)))
-    service.look()
+    service.run_due()
     assert state(vault, "p1") == "present"
     assert service.queue.pending()[0].state == "held"
 
@@ -96,15 +96,15 @@ def test_nobody_who_is_put_on_hold_slips_through_between_the_look_and_the_work(m
 def test_the_vault_itself_refuses_what_the_service_did_not_see(make, vault, clock, monkeypatch):
     service = make()
     matter = hold(service, "p1")
-    monkeypatch.setattr(service.matters, "holding", lambda job: [])
+    monkeypatch.setattr(service.matters, "find_for_job", lambda job: [])
     job = service.erase(["p1"], ASKED)
     assert (job.state, "on legal hold: case 7" in job.reason) == ("waiting", True)
     assert state(vault, "p1") == "present"
     monkeypatch.undo()
-    service.look()
+    service.run_due()
     assert service.queue.get(job.id).state == "held"
     release(service, matter)
-    service.look()
+    service.run_due()
     assert state(vault, "p1") == "erased"
 
 
@@ -113,17 +113,17 @@ def test_a_request_that_is_cancelled_while_it_is_looked_at_stays_cancelled(servi
     stale = service.erase(["p1"], ASKED)
     service.cancel(stale.id, "no", Author())
     release(service, matter)
-    assert service._look_at_holds(stale).state == "cancelled"
-    service.look()
+    assert service._refresh_hold(stale).state == "cancelled"
+    service.run_due()
     assert state(vault, "p1") == "present"
 
 
 def test_matters_survive_a_restart_and_lie_beside_the_vault(service, make, clock):
     hold(service, "p1", review=clock() + timedelta(days=1))
-    before = service.matters.all()
+    before = service.matters.list_all()
     service.stop()
     fresh = make()
-    assert fresh.matters.all() == before
+    assert fresh.matters.list_all() == before
     assert fresh.erase(["p1"], ASKED).state == "held"
 
 
@@ -152,7 +152,7 @@ def test_a_name_is_used_once_but_a_lost_answer_can_be_asked_for_again(service):
     release(service, matter)
     with pytest.raises(InvalidInput, match="already"):
         hold(service, "p1")
-    assert service.matters.all() == []
+    assert service.matters.list_all() == []
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 201, "a\nb\x00"])
@@ -160,7 +160,7 @@ def test_a_name_or_reason_that_is_no_line_is_refused(service, name):
     for words in ((name, "why"), ("case", name)):
         with pytest.raises(InvalidInput, match="one line of 1 to 200"):
             service.matters.open(*words, None, LEGAL, ["p1"])
-    assert service.matters.all() == []
+    assert service.matters.list_all() == []
 
 
 # Review
@@ -168,12 +168,12 @@ def test_a_name_or_reason_that_is_no_line_is_refused(service, name):
 
 def test_a_review_is_told_once_and_ends_nothing(service, vault, clock):
     matter = hold(service, "p1", review=clock() + timedelta(days=1))
-    service.hooks.new("https://tickets.example.com/x", ["matter.review_due", "matter.released"])
-    service.look()
+    service.hooks.create("https://tickets.example.com/x", ["matter.review_due", "matter.released"])
+    service.run_due()
     clock.pass_(days=1)
     for _ in range(3):
-        service.look()
-    bodies = [json.loads(row["body"]) for row in service.database.all("SELECT body FROM deliveries ORDER BY id")]
+        service.run_due()
+    bodies = [json.loads(row["body"]) for row in service.database.fetch_all("SELECT body FROM deliveries ORDER BY id")]
     assert [body["type"] for body in bodies] == ["matter.review_due"]
     assert (bodies[0]["data"]["name"], bodies[0]["data"]["review_due"]) == ("case 7", True)
     assert service.erase(["p1"], ASKED).state == "held"
@@ -192,15 +192,18 @@ def test_a_release_wants_the_name_starts_the_window_again_and_is_recorded(make, 
     matter = hold(service, "p1", "p2", "p3")
     job = service.erase(["p1", "p2", "p3"], ASKED)
     clock.pass_(days=5)
-    assert service.matters.plan_release(matter.id).text == "3 people (3 rows) will be erased in 24 hours"
+    assert service.matters.preview_release(matter.id).text == "3 people (3 rows) will be erased in 24 hours"
     for typed in ("", "case 8", "CASE 7", "case 7."):
         with pytest.raises(InvalidInput, match="not the matter's name"):
             service.matters.release(matter.id, typed, "settled", LEGAL)
-        assert (service.matters.all(), service.queue.get(job.id).state) == ([service.matters.get(matter.id)], "held")
+        assert (service.matters.list_all(), service.queue.get(job.id).state) == (
+            [service.matters.get(matter.id)],
+            "held",
+        )
     service.matters.release(matter.id, " case 7 ", "settled out of court", Author("jo", "t1"))
     waiting = service.queue.get(job.id)
     assert (waiting.state, waiting.runs) == ("waiting", clock() + timedelta(hours=24))
-    service.look()
+    service.run_due()
     assert state(vault, "p1") == "present"
     last = service.matters.log(matter.id)[-1]
     assert (last.what, last.actor, last.token, last.people, last.reason) == (
@@ -215,10 +218,10 @@ def test_what_a_release_forgets_is_nowhere_in_the_file_and_that_it_was_there_is(
     matter = hold(service, "p1")
     (sealed,) = vault.seal(["p1"])
     release(service, matter)
-    service.look()
+    service.run_due()
     for file in queue_path(vault.places.vault).iterdir():
         assert sealed.hash not in file.read_bytes()
-    (past,) = service.matters.all(released=True)
+    (past,) = service.matters.list_all(released=True)
     assert (past.name, past.people, past.actor, past.released) == ("case 7", 1, "legal", service.clock())
 
 
@@ -227,10 +230,10 @@ def test_people_can_be_released_one_by_one(service, vault):
     jobs = [service.erase([who], ASKED) for who in ("p1", "p2")]
     with pytest.raises(UnknownId, match="1 of these 2 people are not on this matter"):
         service.matters.release(matter.id, "case 7", "a mistake", LEGAL, ["p1", "p9"])
-    assert service.matters.plan_release(matter.id, ["p1"]).text == "1 person (1 row) will be erased at once"
+    assert service.matters.preview_release(matter.id, ["p1"]).text == "1 person (1 row) will be erased at once"
     left = service.matters.release(matter.id, "case 7", "a mistake", LEGAL, ["p1"])
     assert (left.released, left.people) == (None, 1)
-    service.look()
+    service.run_due()
     assert [service.queue.get(job.id).state for job in jobs] == ["done", "held"]
     assert service.matters.release(matter.id, "case 7", "over", LEGAL, ["p2"]).released is not None
 
@@ -239,7 +242,7 @@ def test_a_release_counts_who_will_be_erased_and_not_who_was_asked_for(service, 
     vault.unlearn(["p2"])
     matter = hold(service, "p1", "p2", "p3")
     service.erase(["p1", "p2", "nobody"], ASKED)
-    plan = service.matters.plan_release(matter.id)
+    plan = service.matters.preview_release(matter.id)
     assert (plan.people, plan.requests, plan.erased, plan.rows) == (3, 1, 1, 1)
 
 
@@ -250,7 +253,7 @@ def test_a_release_counts_who_will_be_erased_and_not_who_was_asked_for(service, 
 def two(make):
     """A service that wants two tokens, and clients of two admins."""
     service = make(two_person_release=True, window=timedelta(hours=24))
-    texts = [service.tokens.new(name, ["admin"], None)[1] for name in ("jo", "kim")]
+    texts = [service.tokens.create(name, ["admin"], None)[1] for name in ("jo", "kim")]
     app = create_app(service)
     clients = [LocalClient(app, headers={"Authorization": f"Bearer {text}"}) for text in texts]
     with clients[0], clients[1]:
@@ -335,7 +338,7 @@ def test_the_command_line_does_not_go_around_the_second_token(make, vault, run_c
     service.start()
     code, _, err = run_cli("release", "case 7", "--reason", "x", "--confirm", "case 7")
     assert (code, "needs two tokens" in err) == (18, True)
-    assert len(service.matters.all()) == 1
+    assert len(service.matters.list_all()) == 1
 
 
 # Over HTTP
@@ -372,7 +375,7 @@ def test_a_matter_that_is_wrong_is_refused_and_names_nobody(client, service, cha
     body = {"name": "case 7", "reason": "x", "ids": ["canary"]} | change
     answer = client.post(MATTERS, json=body)
     assert (answer.status_code, "canary" in answer.text) == (422, False)
-    assert service.matters.all() == []
+    assert service.matters.list_all() == []
 
 
 def test_a_review_date_is_changed_over_http(client, service):
@@ -384,10 +387,10 @@ def test_a_review_date_is_changed_over_http(client, service):
 
 
 def test_every_change_of_a_matter_is_told_also_one_of_the_command_line(service, client, vault, run_cli):
-    service.hooks.new("https://tickets.example.com/x")
+    service.hooks.create("https://tickets.example.com/x")
     run_cli("open", "case 9", "--reason", "audit", "--id", "p1", "--actor", "kim")
-    service.look()
-    bodies = [json.loads(row["body"]) for row in service.database.all("SELECT body FROM deliveries ORDER BY id")]
+    service.run_due()
+    bodies = [json.loads(row["body"]) for row in service.database.fetch_all("SELECT body FROM deliveries ORDER BY id")]
     assert [body["type"] for body in bodies] == ["matter.opened", "matter.people_added"]
     assert bodies[1]["data"]["entry"] | {"time": 0} == {
         "time": 0, "what": "people_added", "actor": "kim", "token": "", "people": 1, "reason": "",
@@ -477,10 +480,10 @@ def test_a_matter_from_the_command_line(make, vault, clock, run_cli):
     code, _, err = run_cli("release", "case 7", "--reason", "settled")
     assert (code, "1 person (1 row) will be erased in 24 hours" in err) == (2, True)
     assert run_cli("release", "case 7", "--reason", "settled", "--confirm", "case 8")[0] == 3
-    assert service.matters.all()[0].people == 3
+    assert service.matters.list_all()[0].people == 3
     code, out, _ = run_cli("release", "case 7", "--reason", "settled", "--confirm", "case 7", "--actor", "kim")
     assert (code, out) == (0, "released: 1 person (1 row) will be erased in 24 hours\n")
-    service.look()
+    service.run_due()
     assert service.queue.get(job.id).state == "waiting"
     (past,) = json.loads(run_cli("list", "--released", "--json")[1])
     assert (past["name"], past["people"]) == ("case 7", 3)
@@ -502,7 +505,7 @@ def test_the_page_of_a_release_says_what_happens_and_wants_the_name(make, vault,
         assert "3 people (3 rows) will be erased in 24 hours" in shown.text
         wrong = person.post(f"{place}/release", f"{place}/release", 422, name="case", reason="settled")
         assert "not the matter's name" in checked(wrong).text
-        assert len(service.matters.all()) == 1
+        assert len(service.matters.list_all()) == 1
         person.post(f"{place}/release", f"{place}/release", name="case 7", reason="settled")
         assert "settled" in person.get(place).text
         assert "case 7" in person.get("/matters?released=true").text
@@ -557,4 +560,4 @@ def test_people_are_found_added_and_released_on_the_page(client, service):
 )
 def test_a_matter_that_is_typed_wrong_is_said(client, service, typed, said):
     assert said in Person(client).post("/matters", "/matters", 422, **typed).text
-    assert service.matters.all() == []
+    assert service.matters.list_all() == []

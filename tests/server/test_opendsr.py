@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile, InvalidSetting
 from expunge.server.app import create_app
-from expunge.server.protocols.opendsr.bodies import read_time
 from expunge.server.protocols.opendsr.keys import SigningFiles
+from expunge.server.protocols.opendsr.processor import parse_time
 from expunge.server.service import Service
 
 from support.client import LocalClient
@@ -78,7 +78,7 @@ def waiting(make):
 
 
 def deliveries(service):
-    return service.database.all("SELECT url, body, headers FROM deliveries ORDER BY id")
+    return service.database.fetch_all("SELECT url, body, headers FROM deliveries ORDER BY id")
 
 
 def check_signed(client, body, headers, name="X-OpenDSR"):
@@ -97,7 +97,7 @@ def check_signed(client, body, headers, name="X-OpenDSR"):
 
 
 def test_discovery_tells_what_is_supported_to_everybody(client, service):
-    service.tokens.new("a", ["erase"], None)
+    service.tokens.create("a", ["erase"], None)
     assert client.get(f"{V2}/discovery").json() == {
         "api_version": "2.0",
         "supported_identities": [{"identity_type": "controller_customer_id", "identity_format": "raw"}],
@@ -120,7 +120,7 @@ def test_a_request_is_carried_out_and_its_result_is_the_certificate(client, vaul
         "expected_completion_time": "2026-02-28T15:00:00Z",
     }
     check_signed(client, answer.content, answer.headers)
-    assert vault.holds(["p7"])[0].state == "erased"
+    assert vault.find(["p7"])[0].state == "erased"
     status = client.get(f"{V2}/requests/{NAME}")
     assert status.status_code == 200
     check_signed(client, status.content, status.headers)
@@ -154,7 +154,7 @@ def test_the_same_request_again_has_the_same_answer_and_is_carried_out_once(clie
     assert other.status_code == 400
     assert other.json()["error"]["errors"][0]["reason"] == "already-used"
     assert len(vault.requests) == before
-    assert vault.holds(["p8"])[0].state == "present"
+    assert vault.find(["p8"])[0].state == "present"
 
 
 def test_requests_that_come_at_once_are_one(client, service):
@@ -208,7 +208,7 @@ def test_requests_as_they_are_in_the_wild_are_taken(client, vault, changes):
         if isinstance(one, dict) and one["identity_format"] is ...:
             del one["identity_format"]
     assert client.post(f"{V2}/requests", json=body).status_code == 201
-    assert vault.holds(["p7"])[0].state == "erased"
+    assert vault.find(["p7"])[0].state == "erased"
     assert client.get(f"{V2}/requests/{NAME}").json()["subject_request_id"] == NAME
 
 
@@ -221,7 +221,7 @@ def test_an_address_is_an_identity_where_there_are_aliases(client, service, vaul
         people = [identity(email, "email")]
         answer = client.post(f"{V2}/requests", json=asked(subject_request_id=name, subject_identities=people))
         assert answer.status_code == 201
-    assert [one.state for one in vault.holds(["p7", "p8"])] == ["erased", "present"]
+    assert [one.state for one in vault.find(["p7", "p8"])] == ["erased", "present"]
     told = client.get(f"{V2}/requests/{other}").json()
     assert (told["request_status"], told["results_count"]) == ("completed", 0)
 
@@ -236,7 +236,7 @@ def test_an_address_is_an_identity_where_there_are_aliases(client, service, vaul
     ],
 )
 def test_times_are_read(text, moment):
-    assert read_time(text) == moment
+    assert parse_time(text) == moment
 
 
 CANARY = "canary-4711"
@@ -327,7 +327,7 @@ def test_a_pending_request_can_be_cancelled(waiting, vault):
     assert [json.loads(one["body"])["request_status"] for one in deliveries(service)] == ["cancelled"]
     service.clock.pass_(days=2)
     service.look()
-    assert vault.holds(["p7"])[0].state == "present"
+    assert vault.find(["p7"])[0].state == "present"
 
 
 def test_a_request_that_was_cancelled_is_not_answered_as_if_it_were_taken(waiting):
@@ -356,7 +356,7 @@ def test_a_request_belongs_to_the_token_that_sent_it(waiting, vault):
     assert [waiting.get(where, headers=who).json()["request_status"] for who in (one, two)] == ["cancelled", "pending"]
     service.clock.pass_(days=2)
     service.look()
-    assert vault.holds(["p7"])[0].state == "erased"
+    assert vault.find(["p7"])[0].state == "erased"
 
 
 def test_what_is_completed_cannot_be_cancelled(client):
@@ -371,7 +371,7 @@ def test_a_held_person_keeps_a_request_pending(client, service, vault):
     client.post(f"{V2}/requests", json=asked())
     assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "pending"
     release(service, matter)
-    service.look()
+    service.run_due()
     assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "completed"
 
 
@@ -424,7 +424,7 @@ def test_a_key_that_cannot_be_read_keeps_nobody_from_being_erased(waiting, vault
     files._signer = None
     service.clock.pass_(days=2)
     service.look()
-    assert vault.holds(["p7"])[0].state == "erased"
+    assert vault.find(["p7"])[0].state == "erased"
     assert not deliveries(service)
     files.key.unlink()
     client_of(service)
@@ -458,8 +458,8 @@ def basic(text):
 
 
 def test_a_token_is_needed_as_bearer_or_as_a_password(client, service):
-    _, good = service.tokens.new("platform", ["erase"], None)
-    _, weak = service.tokens.new("looker", ["read"], None)
+    _, good = service.tokens.create("platform", ["erase"], None)
+    _, weak = service.tokens.create("looker", ["read"], None)
     asks = {
         None: 401, "Bearer nonsense": 401, f"Digest {good}": 401, "Basic %%%": 401, "Basic /w==": 401,
         basic(good): 401, basic(f"{good}:x"): 401, f"Bearer {weak}": 403, basic(f"x:{weak}"): 403,
@@ -482,7 +482,7 @@ def test_nobody_is_in_the_database_once_all_is_done(waiting):
             assert CANARY.encode() not in file.read_bytes()
         service.clock.pass_(days=2)
         service.look()
-    assert not service.database.all("SELECT * FROM people")
+    assert not service.database.fetch_all("SELECT * FROM people")
 
 
 # The key and its certificate
@@ -491,24 +491,24 @@ def test_nobody_is_in_the_database_once_all_is_done(waiting):
 def test_a_key_is_made_for_its_owner_alone_and_stays(vault, clock, place):
     place.unlink()
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
-    first = files.signer()
+    first = files.load_signer()
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
     assert files.key == place
     assert first.pem == files.certificate.read_bytes()
-    again = SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+    again = SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
     assert again.certificate == first.certificate
-    moved = SigningFiles(vault.places.vault, "192.0.2.7", clock).signer()
+    moved = SigningFiles(vault.places.vault, "192.0.2.7", clock).load_signer()
     assert moved.domain == "192.0.2.7"
     assert moved.certificate.public_key() == first.certificate.public_key()
 
 
 def test_a_certificate_of_our_own_is_renewed_before_it_ends(vault, clock):
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
-    first = files.signer()
+    first = files.load_signer()
     clock.pass_(days=600)
-    assert files.signer() is first
+    assert files.load_signer() is first
     clock.pass_(days=120)
-    second = files.signer()
+    second = files.load_signer()
     assert second.certificate.not_valid_after_utc > first.certificate.not_valid_after_utc
     assert second.certificate.public_key() == first.certificate.public_key()
 
@@ -528,32 +528,32 @@ def issued(key, name, now):
 
 def test_the_certificate_of_an_authority_is_kept_and_names_the_domain(vault, clock):
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
-    key = files.signer().key
+    key = files.load_signer().key
     pem = issued(key, "trusted.example.com", clock())
     files.certificate.write_bytes(pem)
-    found = SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+    found = SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
     assert (found.domain, found.pem, files.certificate.read_bytes()) == ("trusted.example.com", pem, pem)
     files.key.unlink()
     with pytest.raises(InvalidFile, match="another key"):
-        SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+        SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
 
 
 @pytest.mark.parametrize("which", ["key", "certificate"])
 def test_a_damaged_file_is_named(vault, clock, which):
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
-    files.signer()
+    files.load_signer()
     path = getattr(files, which)
     path.write_bytes(b"-----BEGIN NONSENSE-----\n")
     with pytest.raises(InvalidFile, match=path.name):
-        SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+        SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
 
 
 def test_a_key_that_others_can_read_is_refused(vault, clock):
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
-    files.signer()
+    files.load_signer()
     files.key.chmod(0o644)
     with pytest.raises(InvalidFile, match="read by others"):
-        SigningFiles(vault.places.vault, "a.example.com", clock).signer()
+        SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
 
 
 @pytest.mark.parametrize(

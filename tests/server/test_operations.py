@@ -29,7 +29,7 @@ def test_metrics_need_the_scope_read_once_there_is_a_token(make):
     service = make()
     with LocalClient(create_app(service)) as client:
         assert client.get("/metrics").status_code == 200
-        tokens = {scope: service.tokens.new("a", [scope], None)[1] for scope in ("read", "rows", "admin")}
+        tokens = {scope: service.tokens.create("a", [scope], None)[1] for scope in ("read", "rows", "admin")}
         asked = {scope: {"Authorization": f"Bearer {text}"} for scope, text in tokens.items()}
         found = {scope: client.get("/metrics", headers=headers).status_code for scope, headers in asked.items()}
         assert found == {"read": 200, "rows": 403, "admin": 200}
@@ -90,12 +90,12 @@ def logged(capsys, event):
 
 
 def test_a_clock_that_runs_backwards_is_logged_once_a_step(service, clock, capsys):
-    service.look()
+    service.run_due()
     clock.pass_(hours=-2)
-    service.look()
-    service.look()
+    service.run_due()
+    service.run_due()
     clock.pass_(seconds=-1)  # a correction
-    service.look()
+    service.run_due()
     assert [(one["level"], one["seconds"]) for one in logged(capsys, "clock-went-back")] == [("warning", 7200)]
 
 
@@ -104,7 +104,7 @@ def test_a_clock_that_was_set_back_while_the_service_was_down_is_logged(make, cl
     service.erase(["p1"], NewJob(ERASURE, "api", "gdpr"))
     service.stop()
     clock.pass_(days=-3)
-    make().look()
+    make().run_due()
     assert [one["seconds"] for one in logged(capsys, "clock-went-back")] == [3 * 86_400]
 
 

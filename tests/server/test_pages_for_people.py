@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from expunge.server.app import create_app
-from expunge.server.pages import words
+from expunge.server.pages import templating
 
 from support.client import LocalClient
 from support.pages import Page, Person
@@ -73,9 +73,9 @@ def test_a_certificate_counts_the_people_of_its_own_request(make, clock):
     with LocalClient(create_app(service)) as client:
         client.post(ERASE, json={"ids": ["p9"]})
         client.post(ERASE, json={"ids": ["p8"]})
-        service.look()
+        service.run_due()
         jobs = [client.post(ERASE, json={"ids": ids}).json()["id"] for ids in (["p1", "p2", "p9"], ["p3"])]
-        service.look()
+        service.run_due()
         first, second = (Page(client.get(f"/requests/{id_}/certificate.html").text).text for id_ in jobs)
     assert "erased the rows of 2 people (2 rows)" in first
     assert "1 person of the same request was erased earlier, by request 2 on" in first
@@ -141,7 +141,7 @@ def test_requests_are_found_by_reference_and_date(client, clock):
 
 def test_who_is_logged_in_is_shown(client, service):
     person = Person(client)
-    _, token = service.tokens.new("Anna of the privacy desk", ["admin"], None)
+    _, token = service.tokens.create("Anna of the privacy desk", ["admin"], None)
     person.post("/login", "/login", token=token)
     assert ">Anna of the privacy desk<" in client.get("/", headers=HTML).text
 
@@ -169,4 +169,4 @@ def test_charts_have_axes_and_titles(client):
     ],
 )  # fmt: skip
 def test_features_are_shown_in_words(text, shown):
-    assert words.features(text) == shown
+    assert templating.describe_features(text) == shown

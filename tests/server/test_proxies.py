@@ -15,14 +15,14 @@ from urllib.parse import urlencode
 import pytest
 
 from expunge.cli.arguments import UsageError
-from expunge.cli.parser import parser
+from expunge.cli.program import build_parser
 from expunge.errors import InvalidSetting
 from expunge.server import logs
 from expunge.server.app import Limits, create_app
 from expunge.server.database import Database, queue_path
-from expunge.server.options import Options
-from expunge.server.prefix import OWN, check_prefix, prefix_links
-from expunge.server.serving import Address, serve
+from expunge.server.middleware import RESERVED_SEGMENTS, check_prefix, prefix_links
+from expunge.server.process import ListenAddress, serve
+from expunge.server.service import Options
 from expunge.server.tokens import Tokens
 
 from support.client import LocalClient
@@ -40,7 +40,7 @@ def nothing_was_logged():
 
 @pytest.fixture
 def token(service):
-    return service.tokens.new("desk", ["admin"], timedelta(days=1))[1]
+    return service.tokens.create("desk", ["admin"], timedelta(days=1))[1]
 
 
 def proof_of(text):
@@ -104,7 +104,7 @@ def test_without_a_token_nobody_comes_through_a_proxy(client, name):
 
 def test_a_public_address_needs_a_token(vault):
     with pytest.raises(InvalidSetting, match="token"):
-        serve(vault, Address(port=0), Options(public=PUBLIC), Limits())
+        serve(vault, ListenAddress(port=0), Options(public_url=PUBLIC), Limits())
 
 
 # A path prefix
@@ -165,7 +165,7 @@ def test_below_a_prefix_the_api_and_openapi_and_opendsr_have_it(below, token):
 
 def test_a_public_address_that_has_the_prefix_keeps_it():
     for public in ("https://example.com/expunge", "https://example.com/expunge/", "https://example.com"):
-        assert Options(public=public, root_path="/expunge").address == "https://example.com/expunge"
+        assert Options(public_url=public, root_path="/expunge").base_url == "https://example.com/expunge"
 
 
 def test_secure_cookies_of_a_prefix_are_not_those_of_a_whole_host(make, token):
@@ -189,11 +189,11 @@ def test_a_prefix_that_cannot_be_used_is_refused(bad):
     with pytest.raises(InvalidSetting):
         check_prefix(bad)
     with pytest.raises(UsageError):
-        parser().parse_args(["serve", "--vault", "a.vault", "--root-path", bad])
+        build_parser().parse_args(["serve", "--vault", "a.vault", "--root-path", bad])
 
 
 def test_no_path_of_the_service_can_be_a_prefix(client):
-    assert {path.split("/")[1] for _, path in every_route(client.app)} - {""} <= OWN
+    assert {path.split("/")[1] for _, path in every_route(client.app)} - {""} <= RESERVED_SEGMENTS
 
 
 # Real proxies
@@ -242,7 +242,7 @@ def served(tmp_path):
     def start(*options):
         path = tmp_path / "spend.vault"
         small_vault(path)
-        text = Tokens(Database(queue_path(path))).new("desk", ["admin"], timedelta(days=1))[1]
+        text = Tokens(Database(queue_path(path))).create("desk", ["admin"], timedelta(days=1))[1]
         started.append(Served(path, *options))
         return started[-1], text
 

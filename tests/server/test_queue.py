@@ -7,15 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from expunge.server.queue import STATES, Filter, NewJob
+from expunge.server.queue import JOB_STATES, JobFilter, NewJob
 
 KINDS, PROTOCOLS = ("erasure", "addition"), ("api", "opendsr")
 rows = st.lists(
-    st.tuples(st.sampled_from(KINDS), st.sampled_from(PROTOCOLS), st.sampled_from(STATES), st.booleans()), max_size=12
+    st.tuples(st.sampled_from(KINDS), st.sampled_from(PROTOCOLS), st.sampled_from(JOB_STATES), st.booleans()),
+    max_size=12,
 )
 filters = st.builds(
-    Filter,
-    states=st.sets(st.sampled_from(STATES)).map(sorted),
+    JobFilter,
+    states=st.sets(st.sampled_from(JOB_STATES)).map(sorted),
     kind=st.sampled_from([None, *KINDS]),
     protocol=st.sampled_from([None, *PROTOCOLS]),
     overdue=st.sampled_from([None, True, False]),
@@ -46,7 +47,7 @@ def test_a_page_is_what_a_list_would_give(service, clock, wanted, which):
     ]
     assert queue.page(which) == expected[: which.limit]
     counts = {
-        key: n for key in product(KINDS, PROTOCOLS, STATES)
+        key: n for key in product(KINDS, PROTOCOLS, JOB_STATES)
         if (n := sum((one.kind, one.protocol, one.state) == key for one in made))
     }  # fmt: skip
     assert queue.counts() == counts
@@ -65,10 +66,10 @@ def test_what_is_over_has_no_people_and_no_mark(service, vault, clock, state):
     people = tuple(vault.seal(["p1", "p2"]))
     entry = service.queue.add(NewJob("erasure", "api", "gdpr", people=people, mark="m"), clock())
     assert service.queue.people(entry.id) == list(people)
-    assert service.queue.same("m") == entry
+    assert service.queue.find_same("m") == entry
     service.queue.move(entry.id, state)
     assert service.queue.people(entry.id) == []
-    assert service.queue.same("m") is None
+    assert service.queue.find_same("m") is None
     assert service.queue.get(entry.id).people == 2
     assert service.queue.get(entry.id).ended == clock()
 

@@ -126,7 +126,7 @@ def test_large_and_chunked_bodies_are_passed_on(served, connections):
 
 def test_a_token_that_is_revoked_ends_in_every_process_at_once(served, connections, tmp_path):
     tokens = Tokens(Database(queue_path(tmp_path / "spend.vault")))
-    token, text = tokens.new("a", ["predict"], timedelta(days=1))
+    token, text = tokens.create("a", ["predict"], timedelta(days=1))
     many, headers = connections(8), {"Authorization": f"Bearer {text}"}
     assert {Served.on(one, "POST", "/invocations", PROBE, headers)[0] for one in many} == {200}
     assert {Served.on(one, "POST", "/invocations", PROBE)[0] for one in many} == {401}

@@ -3,7 +3,7 @@
 import pytest
 
 from expunge.server.app import create_app
-from expunge.server.queue import ERASURE, Filter, NewJob
+from expunge.server.queue import ERASURE, JobFilter, NewJob
 
 from support.client import LocalClient
 
@@ -18,7 +18,7 @@ def caller(service):
     opened = []
 
     def make(*scopes):
-        _, text = service.tokens.new("loader", list(scopes), None)
+        _, text = service.tokens.create("loader", list(scopes), None)
         opened.append(LocalClient(create_app(service), headers={"Authorization": f"Bearer {text}"}))
         return opened[-1]
 
@@ -72,10 +72,10 @@ def test_answers_do_not_depend_on_who_is_in_the_vault(caller, call, state):
 def test_rows_of_erased_people_are_left_out_and_the_others_learned(caller, vault, service):
     before = vault.status().rows
     assert caller("rows").post("/api/v1/rows", json={"rows": [row("p2"), row("q1")]}).status_code == 202
-    assert (vault.status().rows, vault.holds(["p2"])[0].state) == (before + 1, "erased")
+    assert (vault.status().rows, vault.find(["p2"])[0].state) == (before + 1, "erased")
     assert caller("rows").post("/api/v1/rows", json={"rows": [row("p2")]}).status_code == 202
     assert vault.status().rows == before + 1
-    failed, done = service.queue.page(Filter(limit=2))
+    failed, done = service.queue.page(JobFilter(limit=2))
     assert (failed.state, done.state, done.outcome["skipped"]) == ("failed", "done", 1)
 
 

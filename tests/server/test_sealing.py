@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from expunge import CodedRegressor
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
-from expunge.vault.sealing import Sealed, Sealer
+from expunge.vault.sealed_ids import IdSealer, SealedId
 
 keys = st.binary(min_size=32, max_size=32)
 ids = st.lists(st.text(min_size=1, max_size=60).map(lambda text: text.encode(errors="replace")), max_size=20)
@@ -16,25 +16,27 @@ ids = st.lists(st.text(min_size=1, max_size=60).map(lambda text: text.encode(err
 
 @given(keys, ids)
 def test_ids_come_back(key, wanted):
-    sealed = Sealer(key).seal(wanted)
-    assert Sealer(key).open(sealed) == [one.decode() for one in wanted]
-    assert Sealer(key).open([Sealed.of_bytes(one.to_bytes()) for one in sealed]) == [one.decode() for one in wanted]
-    assert [one.hash for one in sealed] == [one.hash for one in Sealer(key).seal(wanted)]
+    sealed = IdSealer(key).seal(wanted)
+    assert IdSealer(key).unseal(sealed) == [one.decode() for one in wanted]
+    assert IdSealer(key).unseal([SealedId.from_bytes(one.to_bytes()) for one in sealed]) == [
+        one.decode() for one in wanted
+    ]
+    assert [one.hash for one in sealed] == [one.hash for one in IdSealer(key).seal(wanted)]
     assert len({one.hash for one in sealed}) == len(set(wanted))
 
 
 @given(keys, keys, st.text(min_size=4, max_size=60).map(lambda text: text.encode(errors="replace")), st.data())
 def test_another_key_or_a_changed_bit_opens_nothing(key, other, one, data):
-    (sealed,) = Sealer(key).seal([one])
+    (sealed,) = IdSealer(key).seal([one])
     raw = bytearray(sealed.to_bytes())
     assert one not in bytes(raw)
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(InvalidFile):
-        Sealer(key).open([Sealed.of_bytes(bytes(raw))])
+        IdSealer(key).unseal([SealedId.from_bytes(bytes(raw))])
     if other != key:
         with pytest.raises(InvalidFile):
-            Sealer(other).open([sealed])
-        assert Sealer(other).seal([one])[0].hash != sealed.hash
+            IdSealer(other).unseal([sealed])
+        assert IdSealer(other).seal([one])[0].hash != sealed.hash
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)

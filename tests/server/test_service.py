@@ -8,7 +8,7 @@ import pytest
 from expunge.errors import InvalidInput, InvalidSetting, VaultBusy
 from expunge.server.database import Database, queue_path
 from expunge.server.matters import Author
-from expunge.server.queue import Filter, NewJob
+from expunge.server.queue import JobFilter, NewJob
 from expunge.server.service import Options, Service
 from expunge.vault import Vault
 
@@ -18,7 +18,7 @@ ASKED = NewJob("erasure", "api", "gdpr")
 
 
 def states(vault, *ids):
-    return [one.state for one in vault.holds(list(ids))]
+    return [one.state for one in vault.find(list(ids))]
 
 
 def erasures(vault):
@@ -34,7 +34,7 @@ def restart(vault, clock, make):
         service.stop = lambda: None  # the fixture would close it again
         fresh = make(**options)
         fresh.vault = fresh.verifications._vault = Vault.open(vault.places.vault)
-        fresh._take_up()
+        fresh._recover()
         return fresh
 
     return again
@@ -93,9 +93,9 @@ def test_a_vault_that_is_busy_makes_a_request_wait_and_not_fail(service, vault, 
         patch.setattr(service.vault, "unlearn_group", busy)
         entry = service.erase(["p1"], ASKED)
         assert (entry.state, entry.reason) == ("waiting", "another process is writing")
-        service.look()
+        service.run_due()
         assert service.queue.get(entry.id).state == "waiting"
-    service.look()
+    service.run_due()
     assert service.queue.get(entry.id).state == "done"
     assert len(erasures(vault)) == 1
 
@@ -124,10 +124,10 @@ def test_a_request_waits_for_its_window_and_not_longer(make, vault, clock):
     service = make(window=timedelta(hours=24))
     entry = service.erase(["p1"], ASKED)
     clock.pass_(hours=24, microseconds=-1)
-    service.look()
+    service.run_due()
     assert (service.queue.get(entry.id).state, states(vault, "p1")) == ("waiting", ["present"])
     clock.pass_(microseconds=1)
-    service.look()
+    service.run_due()
     assert (service.queue.get(entry.id).state, states(vault, "p1")) == ("done", ["erased"])
 
 
@@ -137,7 +137,7 @@ def test_a_cancelled_request_never_runs_and_one_that_ran_cannot_be_cancelled(mak
     assert service.cancel(entry.id, "changed their mind", Author()).state == "cancelled"
     assert service.cancel(entry.id, "again", Author()) is None
     clock.pass_(hours=2)
-    service.look()
+    service.run_due()
     assert states(vault, "p1", "p2") == ["present", "erased"]
     assert service.cancel(other.id, "too late", Author()) is None
     assert service.queue.people(entry.id) == []
@@ -148,10 +148,10 @@ def test_a_batch_by_time_is_one_request_with_one_certificate(make, vault, clock)
     first = service.erase(["p1"], ASKED)
     clock.pass_(minutes=59)
     entries = [first, service.erase(["p2", "p3"], ASKED), service.erase(["never there"], ASKED)]
-    service.look()
+    service.run_due()
     assert states(vault, "p1", "p2") == ["present", "present"]
     clock.pass_(minutes=1)
-    service.look()
+    service.run_due()
     assert states(vault, "p1", "p2", "p3") == ["erased"] * 3
     assert len(erasures(vault)) == 1
     one, two, three = (service.certificate(service.queue.get(entry.id)) for entry in entries)
@@ -164,10 +164,10 @@ def test_a_batch_by_size_runs_once_there_are_so_many(make, vault):
     service = make(batch_size=3)
     for k in (1, 2):
         service.erase([f"p{k}"], ASKED)
-        service.look()
+        service.run_due()
     assert erasures(vault) == []
     service.erase(["p3"], ASKED)
-    service.look()
+    service.run_due()
     assert states(vault, "p1", "p2", "p3") == ["erased"] * 3
     assert len(erasures(vault)) == 1
 
@@ -178,7 +178,7 @@ def test_the_same_people_are_queued_once_while_their_request_is_open(make, clock
     assert service.erase(["p2", "p1", "p1"], ASKED).id == first.id
     assert service.erase(["p1"], ASKED).id != first.id
     clock.pass_(hours=1)
-    service.look()
+    service.run_due()
     assert service.erase(["p1", "p2"], ASKED).id != first.id
 
 
@@ -191,16 +191,16 @@ def test_overdue_is_told_once_and_again_only_after_an_extension(make, clock):
     entry = service.erase(["p1"], ASKED)
     assert entry.due.isoformat() == "2026-02-28T12:00:00+00:00"
     clock.now = entry.due
-    service.look()
+    service.run_due()
     assert [event for event, _ in heard] == ["accepted"]
     clock.pass_(seconds=1)
     for _ in range(3):
-        service.look()
+        service.run_due()
     assert [event for event, _ in heard] == ["accepted", "overdue"]
     assert service.queue.extend(entry.id, "many requests").due.isoformat() == "2026-04-30T12:00:00+00:00"
-    service.look()
+    service.run_due()
     clock.now = service.queue.get(entry.id).due + timedelta(seconds=1)
-    service.look()
+    service.run_due()
     assert [event for event, _ in heard] == ["accepted", "overdue", "overdue"]
 
 
@@ -210,13 +210,13 @@ def test_a_clock_that_jumps_back_delays_and_loses_nothing(make, vault, clock):
     entries = [service.erase(["p1"], ASKED)]
     clock.pass_(days=-300)
     entries.append(service.erase(["p2"], ASKED))
-    service.look()
+    service.run_due()
     clock.pass_(hours=1)
-    service.look()
+    service.run_due()
     assert states(vault, "p1", "p2") == ["present", "erased"]
     assert [one.id for one in service.queue.pending()] == [entries[0].id]
     clock.pass_(days=300)
-    service.look()
+    service.run_due()
     assert states(vault, "p1", "p2") == ["erased", "erased"]
     assert sorted(event for event, _ in heard) == ["accepted"] * 2 + ["certified"] * 2 + ["done"] * 2
 
@@ -234,7 +234,7 @@ def test_a_restart_finds_every_request_as_it_was(make, restart, clock, state):
         service.cancel(entry.id, "no", Author())
     if state == "done":
         clock.pass_(hours=1)
-        service.look()
+        service.run_due()
     before = service.queue.get(entry.id)
     assert before.state == state
     fresh = restart(service, window=timedelta(hours=1))
@@ -269,7 +269,7 @@ def test_an_erasure_that_was_cut_off_after_the_vault_did_it_is_not_done_again(se
 
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_change_that_was_cut_off_is_found_in_the_ledger_or_can_be_asked_for_again(service, restart, accepted):
-    asked = NewJob("readmission", "api", "gdpr", answers=("key", "mark"))
+    asked = NewJob("readmission", "api", "gdpr", idempotency=("key", "mark"))
     service.erase(["p1"], ASKED)
 
     def cut(**said):
@@ -280,10 +280,10 @@ def test_a_change_that_was_cut_off_is_found_in_the_ledger_or_can_be_asked_for_ag
     move = service.queue.move
     service.queue.move = lambda *_, **__: (_ for _ in ()).throw(Crash)
     with pytest.raises(Crash):
-        service.change(asked, cut)
+        service.run_now(asked, cut)
     service.queue.move = move
     fresh = restart(service)
-    (entry, *_) = fresh.queue.page(Filter())
+    (entry, *_) = fresh.queue.page(JobFilter())
     assert entry.state == ("done" if accepted else "failed")
     assert entry.outcome.get("request") == (3 if accepted else None)
     assert (fresh.queue.answered("key") is not None) == accepted
@@ -294,10 +294,10 @@ def test_a_change_that_fails_is_logged_and_its_key_is_free(service, vault):
         raise InvalidInput("no such thing")
 
     with pytest.raises(InvalidInput):
-        service.change(NewJob("addition", "api", "gdpr", answers=("key", "mark")), refuse)
-    (entry,) = service.queue.page(Filter())
+        service.run_now(NewJob("addition", "api", "gdpr", idempotency=("key", "mark")), refuse)
+    (entry,) = service.queue.page(JobFilter())
     assert (entry.state, entry.reason) == ("failed", "no such thing")
-    assert service.queue.answered("key") is None
+    assert service.queue.find_answered("key") is None
 
 
 def test_people_that_cannot_be_opened_keep_no_others_waiting(make, vault, clock):
@@ -305,7 +305,7 @@ def test_people_that_cannot_be_opened_keep_no_others_waiting(make, vault, clock)
     bad, good = service.erase(["p1"], ASKED), service.erase(["p2"], ASKED)
     service.database.execute("UPDATE people SET sealed = x'00' WHERE request = ?", bad.id)
     clock.pass_(hours=1)
-    service.look()
+    service.run_due()
     assert states(vault, "p1", "p2") == ["present", "erased"]
     assert "damaged" in service.queue.get(bad.id).reason
     assert service.queue.get(good.id).state == "done"
@@ -326,7 +326,7 @@ def test_the_clock_thread_carries_out_what_was_left(vault, clock, make):
 
 def test_a_stop_that_would_take_too_long_says_so(service):
     answers = []
-    with service._working:
+    with service._work_lock:
         thread = threading.Thread(target=lambda: answers.append(service.stop(0.01)))
         thread.start()
         thread.join()
@@ -336,7 +336,7 @@ def test_a_stop_that_would_take_too_long_says_so(service):
 def test_a_queue_that_is_older_than_the_ledger_says_so(make, vault, capsys):
     service = make()
     service.erase(["p1"], ASKED)
-    with service.database.writing() as database:
+    with service.database.transaction() as database:
         database.execute("DELETE FROM requests")
     service.stop()
     service = make()
@@ -346,14 +346,14 @@ def test_a_queue_that_is_older_than_the_ledger_says_so(make, vault, capsys):
 
 def test_looking_at_requests_that_wait_asks_the_database_as_often_however_many_there_are(make):
     service, counts = make(window=timedelta(days=7)), []
-    service.look()
+    service.run_due()
     for more in (2, 50):
         for k in range(more):
             service.erase([f"x{more} {k}"], NewJob("erasure", "api", "gdpr"))
         asked = list[str]()
         for connection in (service.database._connection, service.database._reader):
             connection.set_trace_callback(asked.append)
-        service.look()
+        service.run_due()
         for connection in (service.database._connection, service.database._reader):
             connection.set_trace_callback(None)
         counts.append(len(asked))
@@ -371,9 +371,9 @@ def test_the_end_of_a_service_does_not_rebuild_a_history_of_years(make):
 
 def test_receipts_of_anybody_take_the_lock_of_the_vault_once(service, vault, monkeypatch):
     vault.unlearn(["p1"])
-    taken, locked = [], vault._writer.locked
-    monkeypatch.setattr(vault._writer, "locked", lambda wait: taken.append(wait) or locked(wait))
-    erased, present, unknown = service.receipts(["p1", "p2", "nobody"])
+    taken, locked = [], vault._writer.lock
+    monkeypatch.setattr(vault._writer, "lock", lambda wait: taken.append(wait) or locked(wait))
+    erased, present, unknown = service.issue_receipts(["p1", "p2", "nobody"])
     assert [found is None for found in (erased, present, unknown)] == [False, True, False]
-    assert service.receipts(["p1", "nobody"], strangers=False)[1] is None
+    assert service.issue_receipts(["p1", "nobody"], attest_unknown=False)[1] is None
     assert len(taken) == 2

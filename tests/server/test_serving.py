@@ -10,12 +10,11 @@ import pytest
 import uvicorn
 
 from expunge.errors import InvalidSetting, VaultBusy
-from expunge.server import listening
+from expunge.server import process
 from expunge.server.app import Limits
 from expunge.server.database import Database, queue_path
-from expunge.server.listening import Impatient, config
-from expunge.server.options import Options
-from expunge.server.serving import Address, _alone, serve
+from expunge.server.process import HeadTimeoutProtocol, ListenAddress, _hold_service_lock, build_config, serve
+from expunge.server.service import Options
 from expunge.server.tokens import Tokens
 
 from support.processes import Served, small_vault
@@ -29,20 +28,20 @@ from support.processes import Served, small_vault
     ],
 )  # fmt: skip
 def test_which_addresses_only_this_machine_reaches(host, local):
-    assert Address(host).local is local
+    assert ListenAddress(host).is_local is local
 
 
 def test_it_does_not_listen_elsewhere_without_a_token_that_counts(vault):
     tokens = Tokens(Database(queue_path(vault.places.vault)))
-    token, _ = tokens.new("a", ["read"], timedelta(days=1))
+    token, _ = tokens.create("a", ["read"], timedelta(days=1))
     tokens.revoke(token.id)
     with pytest.raises(InvalidSetting, match="make one"):
-        serve(vault, Address("0.0.0.0", 0), Options(), Limits())  # noqa: S104 - it is refused
+        serve(vault, ListenAddress("0.0.0.0", 0), Options(), Limits())  # noqa: S104 - it is refused
 
 
 def test_a_certificate_needs_its_key(vault, tmp_path):
     with pytest.raises(InvalidSetting, match="both"):
-        serve(vault, Address(certificate=tmp_path / "x"), Options(), Limits())
+        serve(vault, ListenAddress(certificate=tmp_path / "x"), Options(), Limits())
 
 
 def test_an_address_that_is_taken_is_refused_and_lets_go_of_the_queue(vault):
@@ -51,19 +50,19 @@ def test_an_address_that_is_taken_is_refused_and_lets_go_of_the_queue(vault):
         taken.listen()
         for _ in range(2):
             with pytest.raises(InvalidSetting, match="cannot listen"):
-                serve(vault, Address(port=taken.getsockname()[1]), Options(), Limits())
+                serve(vault, ListenAddress(port=taken.getsockname()[1]), Options(), Limits())
     with pytest.raises(InvalidSetting, match="65535"):
-        Address(port=70_000).bound()
+        ListenAddress(port=70_000).bind()
 
 
 def test_a_vault_has_one_service(vault):
     path = queue_path(vault.places.vault)
-    with _alone(path):
-        with pytest.raises(VaultBusy), _alone(path):
+    with _hold_service_lock(path):
+        with pytest.raises(VaultBusy), _hold_service_lock(path):
             pass
         with pytest.raises(VaultBusy):
-            serve(vault, Address(port=0), Options(), Limits())
-    with _alone(path):
+            serve(vault, ListenAddress(port=0), Options(), Limits())
+    with _hold_service_lock(path):
         pass
 
 
@@ -71,7 +70,7 @@ def test_a_lock_that_somebody_else_holds_beside_the_vault_keeps_no_service_from_
     """Before the lock lay in a folder of its own, anybody who could write beside the vault could take it."""
     with vault.places.vault.with_suffix(".serving").open("w") as planted:
         fcntl.flock(planted, fcntl.LOCK_EX)
-        with _alone(queue_path(vault.places.vault)):
+        with _hold_service_lock(queue_path(vault.places.vault)):
             pass
 
 
@@ -86,7 +85,7 @@ def test_no_connection_waits_for_more_before_it_sends():
             found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        with Address(port=0).bound() as sock:
+        with ListenAddress(port=0).bind() as sock:
             async with await asyncio.start_server(heard, sock=sock):
                 _, writer = await asyncio.open_connection(*sock.getsockname())
                 nodelay = await asyncio.wait_for(found, 30)
@@ -97,9 +96,11 @@ def test_no_connection_waits_for_more_before_it_sends():
 
 
 def test_a_service_whose_port_is_drawn_knows_its_own_address():
-    with Address(port=0).bound() as sock:
-        assert Address().public(sock) == f"http://localhost:{sock.getsockname()[1]}" != "http://localhost:0"
-        assert Address(certificate=Path("x")).public(sock).startswith("https://")
+    with ListenAddress(port=0).bind() as sock:
+        assert (
+            ListenAddress().localhost_url(sock) == f"http://localhost:{sock.getsockname()[1]}" != "http://localhost:0"
+        )
+        assert ListenAddress(certificate=Path("x")).localhost_url(sock).startswith("https://")
 
 
 # Clients that dawdle
@@ -107,7 +108,7 @@ def test_a_service_whose_port_is_drawn_knows_its_own_address():
 
 async def answered(pieces, patience, monkeypatch):
     """Send pieces to a server, each after the one before was read; return all that it answers until it closes."""
-    monkeypatch.setattr(listening, "_PATIENCE", patience)
+    monkeypatch.setattr(process, "_HEAD_TIMEOUT", patience)
 
     async def app(scope, receive, send):
         while (await receive()).get("more_body"):
@@ -115,7 +116,7 @@ async def answered(pieces, patience, monkeypatch):
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    server = uvicorn.Server(config(app, None, 1.0))
+    server = uvicorn.Server(build_config(app, None, 1.0))
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     sock = socket.create_server(("127.0.0.1", 0))
@@ -171,7 +172,7 @@ def test_a_length_that_is_told_once_is_taken(monkeypatch):
 
 
 def test_the_server_of_ours_is_the_one_that_is_used():
-    assert config(None, None, 1.0).http is Impatient
+    assert build_config(None, None, 1.0).http is HeadTimeoutProtocol
 
 
 @pytest.mark.slow

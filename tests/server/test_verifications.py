@@ -12,9 +12,9 @@ import pytest
 from expunge.server.app import create_app
 from expunge.server.database import Database, queue_path
 from expunge.server.service import Options
-from expunge.server.verifications import Changed, Verification, audit_unlocked, store
+from expunge.server.verifications import VaultChanged, Verification, audit_unlocked, store_verification
 from expunge.vault import Vault
-from expunge.vault.certificates import base64url
+from expunge.vault.certificates import encodings
 
 from support.client import LocalClient
 from support.processes import Served, small_vault, until
@@ -51,8 +51,8 @@ def verified(client, service):
 def forged(text):
     """A certificate with the same signature that says something else."""
     head, payload, signature = text.split(".")
-    said = json.loads(base64url.decoded(payload)) | {"people": 1000}
-    return f"{head}.{base64url.encoded(json.dumps(said).encode())}.{signature}"
+    said = json.loads(encodings.decode_base64url(payload)) | {"people": 1000}
+    return f"{head}.{encodings.encode_base64url(json.dumps(said).encode())}.{signature}"
 
 
 def test_a_changed_certificate_file_is_not_handed_out(client, vault):
@@ -83,7 +83,7 @@ def test_a_verification_runs_in_a_process_of_its_own_and_its_result_lasts(make, 
 
 
 def test_who_started_it_is_known(client, service):
-    made, text = service.tokens.new("auditor", ["read"], None)
+    made, text = service.tokens.create("auditor", ["read"], None)
     headers = {"Authorization": f"Bearer {text}"}
     started = client.post(VERIFY, headers=headers)
     service.verifications.join()
@@ -114,13 +114,13 @@ def test_one_that_failed_is_told_to_everybody_who_watches(client, service, vault
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     (line,) = [line for line in lines if line["event"] == "verification-failed"]
     assert (line["level"], line["id"], "rows" in line["wrong"]) == ("error", found["id"], True)
-    (delivery,) = service.database.all("SELECT body FROM deliveries")
+    (delivery,) = service.database.fetch_all("SELECT body FROM deliveries")
     event = json.loads(delivery["body"])
     assert event["type"] == "verification.failed"
     assert {"name": "rows", "ok": False} in event["data"]["checks"]
     assert str(vault.places.vault.parent) not in delivery["body"].decode()
-    service.look()  # and it is told once
-    assert len(service.database.all("SELECT body FROM deliveries")) == 1
+    service.run_due()  # and it is told once
+    assert len(service.database.fetch_all("SELECT body FROM deliveries")) == 1
 
 
 def test_the_service_stays_degraded_until_one_passes(make, client, service, vault):
@@ -208,7 +208,7 @@ def test_requests_beside_it_never_make_a_sound_vault_look_damaged(vault):
     def audited():
         try:
             return audit_unlocked(vault.places.vault, lambda *_: None)
-        except Changed:
+        except VaultChanged:
             return None
 
     erasing = threading.Thread(target=erase)
@@ -229,17 +229,17 @@ def test_a_vault_that_never_rests_is_not_locked_and_the_verification_is_tried_ag
 
     def audit(path, tell):
         assert Vault.open(path, wait=0.0).unlearn([f"p{next(people)}"]).people == 1  # nobody holds the lock
-        raise Changed
+        raise VaultChanged
 
     service.verifications.audit = audit
-    service.look()
+    service.run_due()
     service.verifications.join()
     found = service.verifications.newest()
     assert (found.state, found.reason, found.restarts) == ("unfinished", "requests kept arriving", 2)
     assert client.get("/readyz").json() == {"status": "ready"}
     service.verifications.audit = audit_unlocked
     clock.pass_(minutes=10)
-    service.look()
+    service.run_due()
     service.verifications.join()
     assert service.verifications.newest().state == "passed"
 
@@ -268,7 +268,7 @@ def test_the_alarm_on_the_overview_stays_as_long_as_readyz_is_degraded(client, s
     verified(client, service)
 
     def audit(path, tell):
-        raise Changed
+        raise VaultChanged
 
     service.verifications.audit = audit
     assert verified(client, service)["state"] == "unfinished"
@@ -284,7 +284,7 @@ def test_a_process_that_verifies_ends_with_the_service(make, vault):
     service.stop()
     assert service.verifications._process is None
     database = Database(queue_path(vault.places.vault))
-    row = database.one("SELECT * FROM verifications")
+    row = database.fetch_one("SELECT * FROM verifications")
     database.close()
     assert (row["id"], row["state"]) == (found.id, "unfinished")
 
@@ -304,7 +304,7 @@ def test_a_schedule_is_kept_across_restarts(make, service, clock):
     service.options = Options(verify_every=timedelta(hours=24))
 
     def look(service):
-        service.look()
+        service.run_due()
         service.verifications.join()
         return [found.source for found in service.verifications.page(10)]
 
@@ -317,7 +317,7 @@ def test_a_schedule_is_kept_across_restarts(make, service, clock):
     assert look(restarted) == ["schedule"]
     clock.pass_(hours=1)
     assert look(restarted) == ["schedule"] * 2
-    assert restarted.verifications.outcome().ended == clock()
+    assert restarted.verifications.newest_outcome().ended == clock()
 
 
 def test_one_that_could_not_be_finished_is_tried_again_soon(service, vault, clock):
@@ -327,20 +327,20 @@ def test_one_that_could_not_be_finished_is_tried_again_soon(service, vault, cloc
         raise OSError("the disk is away")
 
     service.verifications.audit, audit = broken, service.verifications.audit
-    service.look()
+    service.run_due()
     service.verifications.join()
     assert service.verifications.newest().state == "unfinished"
     service.verifications.audit = audit
-    service.look()
+    service.run_due()
     assert len(service.verifications.page(10)) == 1
     clock.pass_(minutes=10)
-    service.look()
+    service.run_due()
     service.verifications.join()
     assert [found.state for found in service.verifications.page(10)] == ["passed", "unfinished"]
 
 
 def test_one_that_a_kill_interrupted_is_marked_at_the_next_start(service, clock):
-    store(service.database, Verification("api", "", clock()))
+    store_verification(service.database, Verification("api", "", clock()))
     service.start()
     found = service.verifications.newest()
     assert (found.state, found.ok, found.reason) == ("unfinished", None, "the service ended meanwhile")
@@ -356,14 +356,16 @@ def test_a_service_verifies_by_itself_while_it_serves(tmp_path):
 
 
 def test_without_a_schedule_none_is_started(service):
-    service.look()
+    service.run_due()
     assert service.verifications.page(10) == []
 
 
 def test_old_ones_are_forgotten(service, clock):
-    with service.database.writing():  # one sync for all of them
+    with service.database.transaction():  # one sync for all of them
         for k in range(1005):
-            store(service.database, Verification("api", str(k), clock(), state="passed", ended=clock(), seconds=0.0))
+            store_verification(
+                service.database, Verification("api", str(k), clock(), state="passed", ended=clock(), seconds=0.0)
+            )
     kept = service.verifications.page(2000)
     assert [found.actor for found in kept] == [str(k) for k in range(1004, 4, -1)]
 
@@ -381,14 +383,14 @@ def test_an_outcome_that_a_full_disk_kept_from_being_stored_is_stored_later_and_
     with monkeypatch.context() as patch:
         held = threading.Event()
         service.verifications.audit = lambda *said: (held.wait(10), audit_unlocked(*said))[1]
-        service.look()
-        patch.setattr("expunge.server.verifications.store", fail)
+        service.run_due()
+        patch.setattr("expunge.server.verifications.store_verification", fail)
         held.set()
         service.verifications.join()
-    assert service.verifications.outcome() is None
-    service.look()
-    assert service.verifications.outcome().state == "failed"
+    assert service.verifications.newest_outcome() is None
+    service.run_due()
+    assert service.verifications.newest_outcome().state == "failed"
     clock.pass_(days=2)
-    service.look()
+    service.run_due()
     service.verifications.join()
     assert len(service.verifications.page(10)) == 2

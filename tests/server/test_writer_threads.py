@@ -38,10 +38,10 @@ def test_more_erasures_than_a_pool_has_threads_keep_no_prediction_and_no_probe_w
     threads = [
         threading.Thread(target=lambda k=k: client.post(ERASE, json={"ids": [f"p{k}"]}), daemon=True) for k in range(45)
     ]
-    with service._working:
+    with service._work_lock:
         for thread in threads:
             thread.start()
-        until(lambda: service._together.waiting >= 40)
+        until(lambda: service._erasure_group.waiting_count >= 40)
         assert answered_meanwhile(client) == [200, 200]
     for thread in threads:
         thread.join()
@@ -56,9 +56,9 @@ def test_a_request_that_is_sent_again_while_the_writer_is_busy_keeps_nobody_else
         patch.setattr(service.vault, "add", fail)
         assert client.post(ROWS, json=rows, headers=key).status_code == 503
     thread = threading.Thread(target=lambda: client.post(ROWS, json=rows, headers=key), daemon=True)
-    begun, settle = threading.Event(), service.settle
-    monkeypatch.setattr(service, "settle", lambda: (begun.set(), settle()))
-    with service._working:
+    begun, settle = threading.Event(), service.settle_interrupted
+    monkeypatch.setattr(service, "settle_interrupted", lambda: (begun.set(), settle()))
+    with service._work_lock:
         thread.start()
         assert begun.wait(10)
         assert answered_meanwhile(client) == [200, 200]

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from expunge.distributed import helping, own_cluster
+from expunge.distributed import own_cluster, workers
 from expunge.vault import Vault
 
 from support.vaults import small
@@ -12,15 +12,17 @@ from support.vaults import small
 
 def main(path: str, data: str, phase: str) -> None:
     """Die as soon as the first task of a phase is done; "prepared" is when all tasks are."""
-    helping.TASK_ROWS = 4_000
+    workers.TASK_ROWS = 4_000
     with own_cluster(2) as cluster:
-        run, reduced = cluster.run, cluster.reduced
+        run, reduced = cluster.run, cluster.run_and_combine
 
         def dying(name, done):
             return (lambda k: os.kill(os.getpid(), signal.SIGKILL)) if name == phase else done
 
         cluster.run = lambda task, calls, done: run(task, calls, dying(task.__name__, done))
-        cluster.reduced = lambda task, calls, combine, done: reduced(task, calls, combine, dying(task.__name__, done))
+        cluster.run_and_combine = lambda task, calls, combine, done: reduced(
+            task, calls, combine, dying(task.__name__, done)
+        )
         Vault.create(path, data, target="y", id="who", model=small(), client=cluster)
 
 

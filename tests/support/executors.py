@@ -7,20 +7,20 @@ import random
 import signal
 from pathlib import Path
 
-from expunge.distributed.engine import Cluster
-from expunge.distributed.helping import Helpers
+from expunge.distributed.cluster import Cluster
+from expunge.distributed.workers import ClusterWorkers
 
 
 class Here:
     """A cluster that is this process: it runs tasks in any order, some of them twice, and pickles what is sent."""
 
     def __init__(self, seed=0, twice=0.3):
-        self.lost, self._random, self._twice = 0, random.Random(seed), twice
+        self.lost_count, self._random, self._twice = 0, random.Random(seed), twice
         self.ran = []  # what was run
 
     @property
-    def helpers(self):
-        return Helpers(self)
+    def workers(self):
+        return ClusterWorkers(self)
 
     def run(self, task, calls, done):
         results = {}
@@ -31,14 +31,14 @@ class Here:
             done(k)
         return [results[k] for k in range(len(calls))]
 
-    def reduced(self, task, calls, combine, done):
+    def run_and_combine(self, task, calls, combine, done):
         found = self.run(task, calls, done)
         while len(found) > 1:
             size = self._random.randint(2, 4)
             found = [self._called(combine, found[k : k + size]) for k in range(0, len(found), size)]
         return found[0]
 
-    def everywhere(self, task, *arguments):
+    def run_everywhere(self, task, *arguments):
         return {"here": self._called(task, *arguments)}
 
     def _called(self, task, *arguments):
@@ -78,10 +78,10 @@ class Killing(Cluster):
     def run(self, task, calls, done):
         return super().run(*self._deadly(task, calls), done)
 
-    def reduced(self, task, calls, combine, done):
+    def run_and_combine(self, task, calls, combine, done):
         if self.name == combine.__name__:
-            return super().reduced(task, calls, _Deadly(self._marker, combine), done)
-        return super().reduced(*self._deadly(task, calls), combine, done)
+            return super().run_and_combine(task, calls, _Deadly(self._marker, combine), done)
+        return super().run_and_combine(*self._deadly(task, calls), combine, done)
 
     def _deadly(self, task, calls):
         if task.__name__ != self.name:

@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 
-from expunge.saving.npy import array_parts
+from expunge.saving.archive import array_parts
 
 ODD = [None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**400]
 ODD += [0.5, -0.0, 1e308, -1e308, float("inf"), float("-inf"), float("nan")]

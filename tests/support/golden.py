@@ -13,17 +13,17 @@ from expunge import Code, random_code
 from expunge.encoding.bounds import parse_bounds
 from expunge.encoding.features import PowersMap
 from expunge.encoding.fourier import RandomFourierMap
-from expunge.encoding.placement import draw_slots, room
+from expunge.encoding.placement import draw_slots, slots_needed
 from expunge.encoding.scales import Scales
 from expunge.learning.blueprint import Blueprint
 from expunge.learning.rules import RidgeRule
-from expunge.learning.state import State
+from expunge.learning.state import ModelState
 from expunge.stores.change import Change
-from expunge.stores.rows import Rows
+from expunge.stores.store import Rows
 
 PATH = Path(__file__).with_name("golden.json")
 
-SCALES = Scales.of([["linear", "log"], [1.5, 2.0, 3.0, 4.25], "log"], 3)  # of rows above zero
+SCALES = Scales.parse([["linear", "log"], [1.5, 2.0, 3.0, 4.25], "log"], 3)  # of rows above zero
 SCALED = RandomFourierMap(12, kernel="matern32", scale=[1.0, 2.0, 0.5, 3.0], linear=True, order=3)
 
 
@@ -31,7 +31,7 @@ def digests() -> dict[str, str]:
     """The digests of three models, before and after unlearning; every number comes from the file."""
     golden = json.loads(PATH.read_text())
     found = {}
-    plain = Scales.of(None, 3)
+    plain = Scales.parse(None, 3)
     models = {
         "fourier": (fourier(golden, RandomFourierMap(16)), plain, None, 0),
         "powers": (PowersMap(3).restore(3, {}), plain, None, 0),
@@ -41,7 +41,7 @@ def digests() -> dict[str, str]:
         state = learned(golden, features, scales, target_scales, shift)
         found[name] = state.ensemble.digest()
         gone = draw_slots(state.blueprint.key, 0, 64, 6)[golden["unlearned"]]
-        found[f"{name}, unlearned"] = state.after(Change(gone)).commit().ensemble.digest()
+        found[f"{name}, unlearned"] = state.prepare(Change(gone)).commit().ensemble.digest()
     return found
 
 
@@ -50,7 +50,7 @@ def fourier(golden, features) -> RandomFourierMap:
     return features.copy().restore(len(drawn["projection"]), drawn)
 
 
-def learned(golden, features, scales, target_scales, shift) -> State:
+def learned(golden, features, scales, target_scales, shift) -> ModelState:
     blueprint = Blueprint(
         key=np.array(golden["key"], dtype=np.uint64),
         code=Code(np.array(golden["G"])),
@@ -58,7 +58,7 @@ def learned(golden, features, scales, target_scales, shift) -> State:
         scales=scales,
         inputs=parse_bounds(None, 3, name="bounds"),
         targets=parse_bounds(None, 1, name="target_bounds"),
-        target_scales=Scales.of_targets(target_scales, 1),
+        target_scales=Scales.parse_targets(target_scales, 1),
         intercept=True,
         clip=False,
         outside="clamp",
@@ -68,12 +68,12 @@ def learned(golden, features, scales, target_scales, shift) -> State:
     )
     X, y = np.array(golden["X"]) / 1024 + shift, np.array(golden["y"])[:, None] / 1024 + shift
     slots = draw_slots(blueprint.key, 0, len(X), blueprint.code.shards)
-    return State.learn(blueprint, Rows.place(X, y, slots, room(len(X), blueprint.code.shards)), len(X))
+    return ModelState.learn(blueprint, Rows.place(X, y, slots, slots_needed(len(X), blueprint.code.shards)), len(X))
 
 
 def write() -> None:
     rng = np.random.default_rng(20210101)
-    features = RandomFourierMap(16).drawn(3, rng)
+    features = RandomFourierMap(16).draw_copy(3, rng)
     golden = {
         "key": rng.integers(0, 2**63, 2).tolist(),
         "G": random_code(6, 2, density=0.6, random_state=rng).G.tolist(),
@@ -82,7 +82,7 @@ def write() -> None:
         "y": rng.integers(0, 4096, 64).tolist(),
         "unlearned": [3, 17, 18, 40],
     }
-    drawn = SCALED.drawn(SCALES.n_out, rng).arrays()
+    drawn = SCALED.draw_copy(SCALES.n_out, rng).arrays()
     golden["scaled"] = {name: array.tolist() for name, array in drawn.items()}
     golden["slots"] = draw_slots(np.array(golden["key"], dtype=np.uint64), 0, 64, 6).tolist()
     PATH.write_text(json.dumps(golden))

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from expunge.errors import InvalidCertificate, InvalidFile, InvalidInput
 from expunge.vault.certificates import jws
 from expunge.vault.certificates.jws import UNKNOWN_TYPE, SigningKey
-from expunge.vault.certificates.personal import KINDS, PersonalReceipt, checked_receipt
+from expunge.vault.certificates.personal_receipts import RECEIPT_KINDS, PersonalReceipt, verify_receipt
 
 from . import odd
 from .personal import OTHER_VAULT, changed, crowded, folding, receipts, signed, texted, unknown
@@ -37,7 +37,7 @@ def certificates(folder):
     pem = vault.places.public.read_text()
     for logged in vault.requests:
         text = logged.certificate
-        yield {"name": logged.kind, "text": text, "key": pem, "payload": jws.checked(text, keys_in(pem))}
+        yield {"name": logged.kind, "text": text, "key": pem, "payload": jws.verify_statement(text, keys_in(pem))}
         head, body, signature = text.split(".")
         for forged in (f"{head}.{body}.{signature[::-1]}", f"{head}.{body[:-4]}.{signature}"):
             yield {"name": "forged", "text": forged, "key": pem, "payload": None}
@@ -47,7 +47,7 @@ def keys_in(pem):
     with tempfile.NamedTemporaryFile() as file:
         file.write(pem.encode())
         file.flush()
-        return jws.load_public(Path(file.name))
+        return jws.load_public_keys(Path(file.name))
 
 
 def case(name, file, person="4711", keys=KEYS, thumbprint=""):
@@ -56,8 +56,8 @@ def case(name, file, person="4711", keys=KEYS, thumbprint=""):
     payload, refusal = None, None
     try:
         known = keys_in(keys)
-        known = jws.pinned(known, thumbprint) if thumbprint else known
-        payload = checked_receipt(PersonalReceipt.from_json(data), person, known)
+        known = jws.select_pinned_key(known, thumbprint) if thumbprint else known
+        payload = verify_receipt(PersonalReceipt.from_json(data), person, known)
     except (InvalidCertificate, InvalidFile, InvalidInput) as error:
         refusal = str(error)
     verdict = {"payload": payload, "refusal": refusal}
@@ -75,7 +75,7 @@ def true_ones():
         made_ = receipts(KEY, crowd)
         for k in {0, size // 2, size - 1}:
             yield case(f"{k} of {size}", made_[k].to_json(), crowd[k])
-    for kind in KINDS[:-1]:
+    for kind in RECEIPT_KINDS[:-1]:
         yield case(kind, receipts(KEY, ["4711", "4712"], kind=kind)[0].to_json())
     yield case("unknown", unknown(KEY, "4711").to_json())
 
@@ -104,7 +104,7 @@ def issued_ones(folder):
     for person, typed in odd.FOLDED:
         yield case(f"{person!a} as {typed!a}", folding(KEY, person).to_json(), typed)
     yield case("two keys", receipts(KEY, ["4711"])[0].to_json(), keys=BOTH)
-    yield case("pinned", receipts(KEY, ["4711"])[0].to_json(), keys=BOTH, thumbprint=KEY.public.name)
+    yield case("pinned", receipts(KEY, ["4711"])[0].to_json(), keys=BOTH, thumbprint=KEY.public.thumbprint)
     yield case("late request", receipts(KEY, ["4711"], number=2**53 - 1)[0].to_json())
     yield case("order and blanks", json.dumps(dict(reversed(json.loads(GOOD.to_json()).items())), indent=4))
 
@@ -117,9 +117,9 @@ def forged_ones():
         yield case(f"id {person!r}", GOOD.to_json(), person)
     yield case("other key", GOOD.to_json(), keys=STRANGER.public.pem().decode())
     yield case("no key", GOOD.to_json(), keys="nothing")
-    yield case("pinned elsewhere", GOOD.to_json(), thumbprint=STRANGER.public.name)
-    yield case("pinned other", GOOD.to_json(), keys=BOTH, thumbprint=STRANGER.public.name)
-    yield case("kid of another", receipts(STRANGER, ["4711"], headers={"kid": KEY.public.name})[0].to_json())
+    yield case("pinned elsewhere", GOOD.to_json(), thumbprint=STRANGER.public.thumbprint)
+    yield case("pinned other", GOOD.to_json(), keys=BOTH, thumbprint=STRANGER.public.thumbprint)
+    yield case("kid of another", receipts(STRANGER, ["4711"], headers={"kid": KEY.public.thumbprint})[0].to_json())
     for fields in ({"request": 3}, {"vault": OTHER_VAULT}, {"index": 1}, {"index": 2**53 - 1}, {"path": []}):
         yield case(f"changed {fields}", changed(GOOD, **fields))
     for field in ("salt", "certificate"):
@@ -130,7 +130,7 @@ def forged_ones():
         yield case(f"header {headers}", receipts(KEY, ["4711"], headers=headers)[0].to_json())
     for says in odd.PAYLOADS:
         yield case(f"payload {str(says)[:60]}", receipts(KEY, ["4711"], **says)[0].to_json())
-    for kind, typ in (("unknown", jws.TYPE), ("unlearn", UNKNOWN_TYPE), ("toString", jws.TYPE)):
+    for kind, typ in (("unknown", jws.CERTIFICATE_TYPE), ("unlearn", UNKNOWN_TYPE), ("toString", jws.CERTIFICATE_TYPE)):
         yield case(f"{kind} as {typ}", receipts(KEY, ["4711"], headers={"typ": typ}, kind=kind)[0].to_json())
     yield case("not the same in one case", folding(KEY, odd.NOT_FOLDED[0]).to_json(), odd.NOT_FOLDED[1])
     for text, by in odd.PAYLOAD_TEXTS:

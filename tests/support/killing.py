@@ -44,9 +44,9 @@ from expunge import CodedRegressor, RandomFourier
 from expunge.errors import ErasedId, InvalidFile, MissingData
 from expunge.saving import files
 from expunge.vault import Vault
-from expunge.vault.disk.people import hashed
+from expunge.vault.disk.people import hash_ids
 from expunge.vault.ledger.ledger import Ledger
-from expunge.vault.requests import KINDS, taking
+from expunge.vault.requests import REQUEST_TYPES, intake
 from expunge.vault.requests import request as requests
 
 from support.disks import Unsynced
@@ -193,18 +193,18 @@ class Life:
         check(all(vault.certificate_path(r.number).exists() for r in vault.requests), "a certificate is not there")
         check(vault.digest() == oracle.digest(), "the model is another than the requests lead to")
         mine = vault._writer
-        check(not mine.folder.leftovers(mine.now.manifest), "there are leftovers")
+        check(not mine.folder.find_leftovers(mine.snapshot.manifest), "there are leftovers")
         ids = sorted({*oracle.rows, *oracle.erased, *range(40)})
-        found = mine.now.people.find(hashed(mine.identity.key, [str(one).encode() for one in ids]))
-        X, y = mine.now.rows.take(found.live.slot)
+        found = mine.snapshot.people.find(hash_ids(mine.identity.key, [str(one).encode() for one in ids]))
+        X, y = mine.snapshot.rows.take(found.live.slot)
         rows = defaultdict(list)
         for owner, row in zip(found.live.owner.tolist(), np.column_stack([X, y]).tolist(), strict=True):
             rows[ids[owner]].append(tuple(row))
         check(rows == {one: oracle.values(one) for one in oracle.rows}, "the rows are others")
-        check({ids[k] for k in found.buried.owner} == set(oracle.erased), "other ids are erased")
-        check(mine.now.manifest.rows == oracle.counts.total(), "there are rows of nobody")
+        check({ids[k] for k in found.tombstones.owner} == set(oracle.erased), "other ids are erased")
+        check(mine.snapshot.manifest.rows == oracle.counts.total(), "there are rows of nobody")
         sum_ = plain_slots_sum(oracle.slots, mine.identity.seal)
-        check(mine.now.manifest.slots_sum == sum_, "the manifest has the sum of other slots")
+        check(mine.snapshot.manifest.slots_sum == sum_, "the manifest has the sum of other slots")
         return None
 
     def _look_unborn(self) -> None:
@@ -335,7 +335,7 @@ class Torture:
         if in_flight and len(accepted) > len(life.oracle.kinds):
             life.oracle = life.oracle.after(in_flight)
             self.left["accepted, finished by the next" if len(accepted) not in finished else "done"] += 1
-        elif in_flight and in_flight.kind in KINDS:
+        elif in_flight and in_flight.kind in REQUEST_TYPES:
             self.left["not accepted, nothing changed"] += 1
         check(accepted == list(life.oracle.kinds), "the ledger has other requests than were asked for")
         unfinished = len(accepted) not in finished
@@ -411,8 +411,8 @@ def main() -> None:
         os.execve(sys.executable, sys.orig_argv, os.environ | ONE_THREAD)  # noqa: S606 - ourselves
     faulthandler.enable()
     files.system = Unsynced()
-    taking.MOST_SEGMENTS = 3  # to merge people often
-    requests.LONG = 4  # to keep lists beside the ledger often
+    intake.MAX_SEGMENTS = 3  # to merge people often
+    requests.MAX_INLINE_ENTRIES = 4  # to keep lists beside the ledger often
     with tempfile.TemporaryDirectory(prefix="expunge-killing-", ignore_cleanup_errors=True) as folder:
         torture = Torture(Path(folder), asked.seed, starved=asked.load)
         try:

@@ -6,7 +6,7 @@ import pyarrow as pa
 from .tables import arrow_file, csv, numbers, parquet, whole
 
 PLAIN = numbers(x=[1.0], y=[1.0])[1]
-OWNED = PLAIN.owned_by("who")
+OWNED = PLAIN.with_id("who")
 WRITERS = {"csv": csv, "csv.gz": csv, "parquet": parquet, "arrow": arrow_file}
 STEM = ["part-10", "part-2", "a b", "ü", "x[1]", "%41", "-dash", "Z"]
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from expunge import CodedRegressor
-from expunge.encoding.placement import draw_slots, room
+from expunge.encoding.placement import draw_slots, slots_needed
 from expunge.learning.blueprint import Blueprint, draw_blueprint
 from expunge.learning.ensemble import Ensemble
 from expunge.learning.settings import Settings
-from expunge.learning.state import State
-from expunge.stores.rows import Rows
-from expunge.vault.requests import KINDS
+from expunge.learning.state import ModelState
+from expunge.stores.store import Rows
+from expunge.vault.requests import REQUEST_TYPES
 
 from support.vaults import table
 
@@ -92,7 +92,7 @@ class Oracle:
     @classmethod
     def of(cls, model: CodedRegressor, inputs: int = 2, targets: int = 1) -> "Oracle":
         """Before the first training."""
-        return cls(model, draw_blueprint(Settings.of(model), inputs, targets))
+        return cls(model, draw_blueprint(Settings.from_model(model), inputs, targets))
 
     @property
     def request(self) -> int:
@@ -122,8 +122,8 @@ class Oracle:
         values = np.array([values for _, values in placed])
         values = values.reshape(-1, width + len(self.blueprint.targets.low))
         shards = self.blueprint.code.shards
-        rows = Rows.place(values[:, :width], values[:, width:], slots, room(self.slots_drawn, shards))
-        return State.learn(self.blueprint, rows, self.slots_drawn).ensemble
+        rows = Rows.place(values[:, :width], values[:, width:], slots, slots_needed(self.slots_drawn, shards))
+        return ModelState.learn(self.blueprint, rows, self.slots_drawn).ensemble
 
     def digest(self) -> str:
         return self.ensemble.digest()
@@ -137,7 +137,7 @@ class Oracle:
 
     def after(self, request: Request) -> "Oracle":
         """What a vault must hold once a request is carried out. (Some kinds change nothing.)"""
-        if request.kind not in KINDS:
+        if request.kind not in REQUEST_TYPES:
             return self
         rows = {one: list(mine) for one, mine in self.rows.items()}
         new = replace(self, rows=rows, erased=dict(self.erased), kinds=(*self.kinds, request.kind))
@@ -179,7 +179,7 @@ class Oracle:
             old = zip(names, side.low.tolist(), side.high.tolist(), strict=True)
             pairs = [bounds.get(name, (low, high)) or (np.nan, np.nan) for name, low, high in old]
             given[setting] = "unit" if side.unit else tuple(zip(*pairs, strict=True))
-        return replace(self, blueprint=draw_blueprint(replace(Settings.of(self.model), **given), d, t))
+        return replace(self, blueprint=draw_blueprint(replace(Settings.from_model(self.model), **given), d, t))
 
     def _add(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
         """Rows of who was erased are left out: their slots stay empty."""

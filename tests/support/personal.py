@@ -6,12 +6,11 @@ from hashlib import sha256
 
 import jwt
 
-from expunge.vault.certificates.commitments import Commitments
+from expunge.tables.ids import id_bytes
+from expunge.vault.certificates.commitments import Commitments, merkle_root
 from expunge.vault.certificates.jws import UNKNOWN_TYPE
-from expunge.vault.certificates.merkle import root
-from expunge.vault.certificates.payload import payload_text
-from expunge.vault.certificates.personal import PersonalReceipt, issued
-from expunge.vault.tables.ids import id_bytes
+from expunge.vault.certificates.payload import canonical_json
+from expunge.vault.certificates.personal_receipts import PersonalReceipt, build_receipts
 
 VAULT = "6c1e8f56-8a54-4b3c-9a1d-8f3b1d5c7e42"
 OTHER_VAULT = "0d7f4c1e-2b6a-4f8e-b1c3-5a9e7d2f4b60"
@@ -38,15 +37,15 @@ def payload_for(leaves, number=2, name=VAULT, **says):
         "schema": "ef" * 32,
         "software": "expunge 0.1.0",
         "not_covered": ["copies of the data outside the vault"],
-        "receipts": root(leaves).hex(),
+        "receipts": merkle_root(leaves).hex(),
     }
     return {field: value for field, value in {**fields, **says}.items() if value is not None}
 
 
 def signed(key, payload, **headers):
     """A certificate with any payload and header."""
-    text = payload if isinstance(payload, str) else payload_text(payload)
-    named = {"kid": key.public.name, "typ": "expunge-certificate+jws", **headers}
+    text = payload if isinstance(payload, str) else canonical_json(payload)
+    named = {"kid": key.public.thumbprint, "typ": "expunge-certificate+jws", **headers}
     return jwt.PyJWS().encode(text.encode(), key.key, algorithm="EdDSA", headers=named)
 
 
@@ -54,33 +53,33 @@ def receipts(key, crowd, *, number=2, name=VAULT, headers=(), **says):
     """The receipts of a crowd, in their order, of a request of this number to the vault of this name."""
     ids = [as_bytes(person) for person in crowd]
     of = Commitments(b"k" * 32, name, number)
-    leaves = sorted(of.of(ids))
+    leaves = sorted(of.compute(ids))
     certificate = signed(key, payload_for(leaves, number, name, **says), **dict(headers))
-    return issued(of, leaves, ids, certificate)
+    return build_receipts(of, leaves, ids, certificate)
 
 
 def texted(key, person, text, by):
     """The receipt of one person in request 1, with a text in its payload replaced before it is signed."""
     of, ids = Commitments(b"k" * 32, VAULT, 1), [as_bytes(person)]
-    leaves = of.of(ids)
-    said = payload_text(payload_for(leaves, 1))
+    leaves = of.compute(ids)
+    said = canonical_json(payload_for(leaves, 1))
     assert text in said
-    [made] = issued(of, leaves, ids, signed(key, said.replace(text, by)))
+    [made] = build_receipts(of, leaves, ids, signed(key, said.replace(text, by)))
     return made
 
 
 def folding(key, person):
     """The receipt of one person of a vault that folds the case of ids."""
     of, ids = Commitments(b"k" * 32, VAULT, 2), id_bytes(person, fold_case=True)
-    leaves = of.of(ids)
-    [made] = issued(of, leaves, ids, signed(key, payload_for(leaves, fold_case=True)))
+    leaves = of.compute(ids)
+    [made] = build_receipts(of, leaves, ids, signed(key, payload_for(leaves, fold_case=True)))
     return made
 
 
 def crowded(key, crowd, people=2):
     """Receipts of many, of a certificate of few: a path that leads down to the right is as long as one likes."""
     of, ids = Commitments(b"k" * 32, VAULT, 2), [as_bytes(person) for person in crowd]
-    *hashes, below = [sha256(b"\0" + leaf).digest() for leaf in of.of(ids)]
+    *hashes, below = [sha256(b"\0" + leaf).digest() for leaf in of.compute(ids)]
     beside = [below]  # of each leaf but the last: what is right of it, from the last to the first
     for one in reversed(hashes):
         beside.append(sha256(b"\1" + one + beside[-1]).digest())

@@ -7,8 +7,8 @@ import pytest
 from expunge.planning import search
 
 SHORT = {
-    "_COSINES": 40, "_FINE": 40, "_WIDE": 40, "_WIDEST": 40, "_FEW_COSINES": 24,
-    "_ROUNDS": 2, "_SWEEPS": 1, "_INPUTS": 2, "_STEPS": 8, "_FEW_STEPS": 6,
+    "_TRIAL_COSINES": 40, "_POLISH_COSINES": 40, "_STEP_COSINES": 40, "_MAX_STEP_COSINES": 40, "_QUICK_COSINES": 24,
+    "_ROUNDS": 2, "_MAX_SWEEPS": 1, "_POLISHED_INPUTS": 2, "_DESCENT_STEPS": 8, "_QUICK_STEPS": 6,
 }  # fmt: skip
 
 

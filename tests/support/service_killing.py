@@ -24,8 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from expunge.server.app import Limits
+from expunge.server.process import ListenAddress, serve
 from expunge.server.service import Options
-from expunge.server.serving import Address, serve
 from expunge.vault import Vault
 
 from support.processes import Served, small_vault
@@ -46,7 +46,7 @@ class Life:
             try:
                 handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
                 os.dup2(handle, 2)
-                serve(Vault.open(path), Address(port=0), Options(), LIMITS)
+                serve(Vault.open(path), ListenAddress(port=0), Options(), LIMITS)
                 code = 0
             finally:
                 os._exit(code)
@@ -129,10 +129,10 @@ class Traffic:
         keys = list(self.acknowledged)
         erased = [key for key in keys if key not in self.rows]
         assert self.acknowledged.keys().isdisjoint(self.open)
-        states = vault.holds([f"p{key[1:]}" for key in erased]) if erased else []
+        states = vault.find([f"p{key[1:]}" for key in erased]) if erased else []
         assert {one.state for one in states} <= {"erased"}
         added = [f"new{key[1:]}" for key in keys if key in self.rows]
-        assert {one.rows for one in (vault.holds(added) if added else [])} <= {1}
+        assert {one.rows for one in (vault.find(added) if added else [])} <= {1}
         jobs = [(one.kind, caller.job) for one in vault.requests for caller in one.callers]
         # An erasure that is taken up after a kill may share another request: nobody is erased twice by that.
         assert set(Counter(job for kind, job in jobs if kind == "add").values()) <= {1}

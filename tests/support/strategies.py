@@ -79,7 +79,7 @@ def regressors(draw, learners=True, own_features=False):
     code = draw(st.sampled_from(SELECTING + SUMMING) | st.none())
     bounds = draw(st.sampled_from(DECLARED + OBSERVED))
     scales = draw(st.sampled_from(LINEAR if bounds == "unit" else SCALES))
-    features = FEATURES + of_width(Scales.of(scales, 3).n_out) + [Steps(4), Steps(2, random_state=1)] * own_features
+    features = FEATURES + of_width(Scales.parse(scales, 3).n_out) + [Steps(4), Steps(2, random_state=1)] * own_features
     parameters = {
         "code": code,
         "shards": draw(st.sampled_from([2, 4, 6])),

@@ -13,9 +13,9 @@ import pyarrow.parquet
 import pytest
 
 from expunge.errors import InvalidInput
-from expunge.vault.tables.proposal.plain import plain_schema_of
-from expunge.vault.tables.reading import read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.tables.proposal.draft import plain_schema_from_types
+from expunge.tables.reader import read_blocks
+from expunge.tables.schema import Schema
 
 CANARY = "Xq7" + "canary"
 
@@ -98,7 +98,7 @@ def whole(source, schema=SCHEMA, *, targets=True, ids=True):
 
 def numbers(**columns):
     table = pa.table(columns)
-    return table, plain_schema_of(table.schema, "y")
+    return table, plain_schema_from_types(table.schema, "y")
 
 
 def refused(source, schema=None, *, error=InvalidInput, match, targets=True, ids=False):

@@ -6,7 +6,7 @@ import numpy as np
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
-from expunge.vault.ledger.records import START, compose, parse
+from expunge.vault.ledger.records import START, compose_record, parse_records
 
 from support.vaults import made, people, random_table, slots_of, weights
 
@@ -32,8 +32,8 @@ def with_a_past(path, seed=0):
 
 def state(vault):
     """All that shows of a vault."""
-    with vault._writing() as writer:
-        rows = writer.now.rows.take(np.flatnonzero(writer.now.rows.live))
+    with vault._lock_for_writing() as writer:
+        rows = writer.snapshot.rows.take(np.flatnonzero(writer.snapshot.rows.live))
     return (
         vault.digest(),
         weights(vault),
@@ -80,7 +80,7 @@ DEEP = b"[" * 200_000
 
 def records(path):
     """What a ledger says."""
-    return parse(path.with_suffix(".ledger").read_bytes(), START, path)[0]
+    return parse_records(path.with_suffix(".ledger").read_bytes(), START, path)[0]
 
 
 def rewrite(path, bodies):
@@ -92,7 +92,7 @@ def chained(bodies):
     """The bytes of a ledger that says this."""
     lines, after = [], START
     for body in bodies:
-        record = compose(after, body)
+        record = compose_record(after, body)
         lines.append(record.line)
         after = record.end
     return b"".join(lines)

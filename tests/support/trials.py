@@ -30,10 +30,10 @@ from expunge.vault import Vault, writer
 from expunge.vault.certificates import notary
 from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.disk import folder as folders
-from expunge.vault.disk.people import hashed
+from expunge.vault.disk.people import hash_ids
+from expunge.vault.requests import intake
 from expunge.vault.requests import plan as plans
 from expunge.vault.requests import request as requests
-from expunge.vault.requests import taking
 
 from support.disks import Crash, used
 from support.faulty import Fault, Faulty
@@ -69,15 +69,15 @@ def expected(oracle: Oracle) -> State:
 
 def state_of(vault: Vault) -> State:
     """What a vault does hold."""
-    digest, identity, people = vault.digest(), vault._writer.identity, vault._writer.now.people
-    entries = people.find(hashed(identity.key, [str(one).encode() for one in EVERYBODY]))
+    digest, identity, people = vault.digest(), vault._writer.identity, vault._writer.snapshot.people
+    entries = people.find(hash_ids(identity.key, [str(one).encode() for one in EVERYBODY]))
     rows = Counter(entries.live.owner.tolist())
     answer = tuple(vault.predict(QUESTION).tolist())
     slots = frozenset(entries.live.slot.tolist())
-    manifest, bits = vault._writer.now.manifest, vault._writer.now.rows.bits
+    manifest, bits = vault._writer.snapshot.manifest, vault._writer.snapshot.rows.bits_path
     assert manifest.slots_sum == plain_slots_sum(slots, manifest.seal)
     assert slots == set(np.flatnonzero(np.unpackbits(np.frombuffer(bits.read_bytes(), dtype=np.uint8))).tolist())
-    return State(digest, frozenset(rows.items()), slots, frozenset(entries.buried.owner.tolist()), answer)
+    return State(digest, frozenset(rows.items()), slots, frozenset(entries.tombstones.owner.tolist()), answer)
 
 
 BOUNDS = ["declared", "observed"]
@@ -217,7 +217,7 @@ def _replaced(world: World, oracle: Oracle) -> Oracle:
 def _merged(world: World, root: Path, vault: Vault) -> None:
     """As many segments as there may be: the next batch makes one of all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(taking, "MOST_SEGMENTS", 2)
+        patch.setattr(intake, "MAX_SEGMENTS", 2)
         world.requests["more"].ask(vault)
 
 
@@ -226,7 +226,7 @@ def _listed(ask: Callable[[World, Path, Any], Any]) -> Callable[[World, Path, An
 
     def run(world: World, root: Path, vault: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(requests, "LONG", 0)
+            patch.setattr(requests, "MAX_INLINE_ENTRIES", 0)
             return ask(world, root, vault)
 
     return run
@@ -478,15 +478,15 @@ def settled(root: Path, allowed: set[State], *, certified: bool = False) -> Stat
     state = state_of(vault)
     assert state in allowed
     assert not certified or not vault.status().uncertified
-    manifest = vault._writer.now.manifest
-    assert set(os.listdir(root / NAME)) == manifest.names | manifest.spares | {"identity.json", "current"}
+    manifest = vault._writer.snapshot.manifest
+    assert set(os.listdir(root / NAME)) == manifest.file_names | manifest.spares | {"identity.json", "current"}
     assert not any((root / NAME / name).stat().st_size for name in manifest.spares)
     assert not [name for name in os.listdir(root) if name.endswith(".new")]
     known = {f"{r.request:06}-{r.body['list']}" for r in vault._writer.ledger.read()[0] if "list" in r.body}
     lists = vault.places.lists
     assert (set(os.listdir(lists)) if lists.exists() else set()) == known  # of a request that was not accepted: nothing
     if vault.places.key.exists():
-        assert SigningKey.load(vault.places.key).public.name == vault.public_keys()[0]
+        assert SigningKey.load(vault.places.key).public.thumbprint == vault.public_keys()[0]
     for request in vault.requests:  # everybody's receipt can be made again
         wanted = request.people if request.kind in ("unlearn", "add", "rectify", "readmit") else 0
         sizes = [path.stat().st_size for path in vault.places.leaves.glob(f"{request.number:06}-*")]

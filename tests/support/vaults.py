@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Vault
-from expunge.vault.disk.people import hashed
+from expunge.vault.disk.people import hash_ids
 
 ANYTHING = {"new_schema": True, "fewer_rows": True, "accept_worse": True}  # with replace: whatever comes is learned
 BESIDE = (".ledger", ".key", ".pub", ".certificates", ".leaves", ".lists", ".index")
@@ -80,7 +80,7 @@ def put_back(copy, path):
 def weights(model):
     """The bytes of every learner's weights, of a vault, a model in memory or an oracle."""
     if isinstance(model, Vault):
-        ensemble = model._reader.current().state.ensemble
+        ensemble = model._reader.get_model().state.ensemble
     else:
         ensemble = model._state.ensemble if isinstance(model, CodedRegressor) else model.ensemble
     return [None if W is None else W.tobytes() for W in ensemble.models]
@@ -93,8 +93,8 @@ def bits(model):
 
 def slots_of(vault, ids):
     """Where the rows of these ids are; for one that is erased, the negative number of the request that did it."""
-    with vault._writing() as writer:
-        found = writer.now.people.find(hashed(writer.identity.key, [str(one).encode() for one in ids]))
+    with vault._lock_for_writing() as writer:
+        found = writer.snapshot.people.find(hash_ids(writer.identity.key, [str(one).encode() for one in ids]))
     slots = {one: [] for one in ids}
     for owner, slot in zip(found.owner.tolist(), found.slot.tolist(), strict=True):
         if slot != -1:

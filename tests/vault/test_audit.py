@@ -9,7 +9,7 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault, audit
-from expunge.vault.certificates import base64url
+from expunge.vault.certificates import encodings
 from expunge.vault.disk.people import NOBODY
 from expunge.vault.ledger.ledger import Ledger
 from expunge.vault.ledger.records import START
@@ -36,15 +36,15 @@ def vault(original, tmp_path):
 def found(vault):
     """What is wrong, by the name of the check."""
     writer = vault._writer
-    with writer.ledger.locked(0):  # the checks alone: to look at the folder anew would refuse some of this at once
+    with writer.ledger.lock(0):  # the checks alone: to look at the folder anew would refuse some of this at once
         return {check.name: check.detail for check in audit.verify(writer, lambda *_: None).checks if not check.ok}
 
 
 def changed(vault, **fields):
     """Another manifest, in memory."""
     writer = vault._writer
-    model = writer.now.model
-    writer.trained = replace(writer.now, model=replace(model, manifest=replace(model.manifest, **fields)))
+    model = writer.snapshot.model
+    writer.loaded_snapshot = replace(writer.snapshot, model=replace(model, manifest=replace(model.manifest, **fields)))
 
 
 def rewritten(vault, change):
@@ -53,25 +53,25 @@ def rewritten(vault, change):
 
 
 def test_a_row_that_was_exchanged_with_its_checksum(vault):
-    rows = vault._writer.now.rows
+    rows = vault._writer.snapshot.rows
     slots = np.flatnonzero(rows.live)[:1]
     X, y = rows.take(slots)
-    rows.put(slots, X * 0.5, y)
+    rows.write_rows(slots, X * 0.5, y)
     assert found(vault) == {"model": "the model is not the one that training on the surviving rows gives"}
 
 
 def test_bytes_where_a_row_was_erased(vault):
-    rows = vault._writer.now.rows
+    rows = vault._writer.snapshot.rows
     row = int(rows.layout.dealt.rows(np.flatnonzero(~rows.live[:])[:1])[0])
-    with rows.layout.path(0).open("r+b") as file:
+    with rows.layout.segment_path(0).open("r+b") as file:
         os.pwrite(file.fileno(), b"\1", row * rows.layout.entry_bytes)
     assert found(vault) == {"rows": "there are bytes left where a row was erased"}
 
 
 def test_a_row_that_fails_its_checksum(vault):
-    rows = vault._writer.now.rows
+    rows = vault._writer.snapshot.rows
     row = int(rows.layout.dealt.rows(np.flatnonzero(rows.live)[:1])[0])
-    with rows.layout.path(0).open("r+b") as file:
+    with rows.layout.segment_path(0).open("r+b") as file:
         os.pwrite(file.fileno(), b"\1", row * rows.layout.entry_bytes)
     assert set(found(vault)) == {"rows", "model"}
     assert "checksum" in found(vault)["rows"]
@@ -79,34 +79,34 @@ def test_a_row_that_fails_its_checksum(vault):
 
 def test_bits_of_slots_that_are_not_those_of_the_manifest(vault):
     writer = vault._writer
-    live = writer.now.rows.live
+    live = writer.snapshot.rows.live
     there, hole = np.flatnonzero(live)[:1], np.flatnonzero(~live[:])[:1]  # one more, one less: the number fits
     live[there], live[hole] = False, True
-    writer.now.rows._write_bits(np.concatenate([there, hole]))
+    writer.snapshot.rows._write_bits(np.concatenate([there, hole]))
     live[there], live[hole] = True, False
     assert found(vault)["rows"] == "the slots in use are not those of the manifest"
 
 
 def test_another_number_of_rows_than_the_manifest_says(vault):
-    changed(vault, rows=vault._writer.now.manifest.rows - 1)
+    changed(vault, rows=vault._writer.snapshot.manifest.rows - 1)
     assert found(vault) == {"rows": "the slots in use are not those of the manifest"}
 
 
 def test_rows_in_slots_that_were_never_given_out(vault):
-    changed(vault, drawn=vault._writer.now.manifest.drawn - 1)  # so the last slot that was given out never was
+    changed(vault, drawn=vault._writer.snapshot.manifest.drawn - 1)  # so the last slot that was given out never was
     assert found(vault) == {"rows": "there are rows in slots that were never given out"}
 
 
 def test_a_row_without_an_owner(vault):
-    people = vault._writer.now.people
-    slot = int(np.flatnonzero(vault._writer.now.rows.live)[0])
-    place = np.flatnonzero(people.segments[0].slots() == slot)
+    people = vault._writer.snapshot.people
+    slot = int(np.flatnonzero(vault._writer.snapshot.rows.live)[0])
+    place = np.flatnonzero(people.segments[0].read_slots() == slot)
     people.segments[0].overwrite(place, np.array([NOBODY]))
     assert found(vault) == {"people": "rows and their owners do not match"}
 
 
 def test_moments_on_the_disk_that_are_not_those_of_the_manifest(vault):
-    folder, learner = vault._writer.folder, vault._writer.now.manifest.learners[0]
+    folder, learner = vault._writer.folder, vault._writer.snapshot.manifest.learners[0]
     content = bytearray((folder.path / learner.name).read_bytes())
     content[-8] ^= 1
     (folder.path / learner.name).write_bytes(content)
@@ -182,8 +182,8 @@ def test_a_certificate_file_that_is_missing_is_a_note(vault):
 
 def other_payload(text):
     head, payload, signature = text.split(".")
-    said = json.loads(base64url.decoded(payload)) | {"rows": 1000}
-    return f"{head}.{base64url.encoded(json.dumps(said).encode())}.{signature}"
+    said = json.loads(encodings.decode_base64url(payload)) | {"rows": 1000}
+    return f"{head}.{encodings.encode_base64url(json.dumps(said).encode())}.{signature}"
 
 
 @pytest.mark.parametrize(
@@ -247,14 +247,14 @@ def test_a_certificate_that_was_changed_in_the_ledger_is_not_handed_out(vault):
 @pytest.mark.parametrize(("factor", "expected"), [(1 + 1e-9, "differ by at most 1e-09"), (1.001, None)])
 def test_weights_of_another_machine_may_differ_in_their_last_digits_only(vault, factor, expected):
     writer = vault._writer
-    model, ensemble = writer.now.model, writer.now.state.ensemble
+    model, ensemble = writer.snapshot.model, writer.snapshot.state.ensemble
     models = [None if W is None else W * factor for W in ensemble.models]
     state = replace(model.state, ensemble=replace(ensemble, models=models))
-    writer.trained = replace(writer.now, model=replace(model, state=state))
+    writer.loaded_snapshot = replace(writer.snapshot, model=replace(model, state=state))
     if expected is None:
         assert found(vault) == {"model": "the weights are not those of the moments"}
         return
-    with writer.ledger.locked(0):
+    with writer.ledger.lock(0):
         details = {check.name: check.detail for check in audit.verify(writer, lambda *_: None).checks}
     assert expected in details["model"]
 

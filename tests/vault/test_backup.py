@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from expunge.errors import ErasedId, InvalidFile, InvalidSetting, MissingData, VaultBusy
-from expunge.saving import files
-from expunge.vault import Backup, Vault, backup, staging
+from expunge.saving import files, staging
+from expunge.vault import Backup, Vault, backup
 from expunge.vault.ledger import index
-from expunge.vault.requests import KINDS, Request
+from expunge.vault.requests import REQUEST_TYPES, Request
 from expunge.vault.requests import request as requests
 
 from support.disks import Crash, Ending, used
@@ -26,7 +26,7 @@ PROBE = np.zeros((1, 2))
 
 def shown(vault):
     """All that can be told of a vault."""
-    held = [(one.state, one.rows, one.request) for one in vault.holds([*dict.fromkeys(people()), "new-1", "new-2"])]
+    held = [(one.state, one.rows, one.request) for one in vault.find([*dict.fromkeys(people()), "new-1", "new-2"])]
     return bits(vault), held, [(one.number, one.kind, one.certificate) for one in vault.requests]
 
 
@@ -97,8 +97,8 @@ def test_the_key_is_in_it_if_it_is_asked_for(vault, tmp_path):
 @sampled("every", 4, 1)
 def test_what_is_asked_while_it_is_copied_is_in_it_whole(vault, tmp_path, monkeypatch, kind, every):
     """The request comes before one of the files is copied, in the first round, which is without the lock."""
-    monkeypatch.setattr(backup, "_LITTLE", -1)
-    monkeypatch.setattr(backup, "_ROUNDS", 3)
+    monkeypatch.setattr(backup, "_MAX_BYTES_UNDER_LOCK", -1)
+    monkeypatch.setattr(backup, "_MAX_ROUNDS", 3)
     original, calls = backup.copy_ranges, []
     vault.backup(tmp_path / "counted")
     monkeypatch.setattr(backup, "copy_ranges", lambda *args: calls.append(1) or original(*args))
@@ -132,9 +132,9 @@ def test_a_row_that_is_erased_while_it_is_copied_is_not_in_the_backup(tmp_path, 
     rows = random_table(["secret", "other"], seed=5).to_pydict()
     rows["x0"][0] = np.frombuffer(value, dtype="<f8")[0]
     vault.add(random_table(["x"]).from_pydict(rows))
-    monkeypatch.setattr(backup, "_LITTLE", -1)
-    monkeypatch.setattr(backup, "_ROUNDS", 2)
-    seen, original = [], backup._Copy._copy
+    monkeypatch.setattr(backup, "_MAX_BYTES_UNDER_LOCK", -1)
+    monkeypatch.setattr(backup, "_MAX_ROUNDS", 2)
+    seen, original = [], backup._VaultCopy._copy
 
     def copied(self, pieces):
         original(self, pieces)
@@ -142,14 +142,14 @@ def test_a_row_that_is_erased_while_it_is_copied_is_not_in_the_backup(tmp_path, 
         if len(seen) == 1:
             Vault.open(vault.places.vault).unlearn(["secret"])
 
-    monkeypatch.setattr(backup._Copy, "_copy", copied)
+    monkeypatch.setattr(backup._VaultCopy, "_copy", copied)
     vault.backup(tmp_path / "saved")
     assert seen[0]
     assert not any(value in path.read_bytes() for path in (tmp_path / "saved").rglob("*") if path.is_file())
 
 
 def test_backups_of_a_vault_that_is_busy_are_all_usable(vault, tmp_path, monkeypatch):
-    monkeypatch.setattr(backup, "_LITTLE", 1000)
+    monkeypatch.setattr(backup, "_MAX_BYTES_UNDER_LOCK", 1000)
     ended = threading.Event()
 
     def work():
@@ -177,9 +177,9 @@ def test_backups_of_a_vault_that_is_busy_are_all_usable(vault, tmp_path, monkeyp
 def test_an_old_copy_of_the_folder_that_is_put_back_meanwhile_begins_it_anew(vault, tmp_path, monkeypatch):
     shutil.copytree(vault.places.vault, tmp_path / "old")
     vault.rectify(random_table(["person-5"], seed=3))
-    monkeypatch.setattr(backup, "_LITTLE", -1)
-    monkeypatch.setattr(backup, "_ROUNDS", 3)
-    original, done = backup._Copy._copy, []
+    monkeypatch.setattr(backup, "_MAX_BYTES_UNDER_LOCK", -1)
+    monkeypatch.setattr(backup, "_MAX_ROUNDS", 3)
+    original, done = backup._VaultCopy._copy, []
 
     def copied(self, pieces):
         original(self, pieces)
@@ -187,20 +187,20 @@ def test_an_old_copy_of_the_folder_that_is_put_back_meanwhile_begins_it_anew(vau
             done.append(1)
             put_back(tmp_path / "old", vault.places.vault)
 
-    monkeypatch.setattr(backup._Copy, "_copy", copied)
+    monkeypatch.setattr(backup._VaultCopy, "_copy", copied)
     vault.backup(tmp_path / "saved")
     assert shown(restored(tmp_path / "saved", tmp_path)) == shown(Vault.open(vault.places.vault))
 
 
 def test_every_request_says_what_it_overwrites_in_place():
     """But for one that adds, whose entries are new, and those after which a backup begins anew."""
-    overwriting = {kind for kind, one in KINDS.items() if one.overwrite is not Request.overwrite}
-    telling = {kind for kind, one in KINDS.items() if one.touches is not Request.touches}
+    overwriting = {kind for kind, one in REQUEST_TYPES.items() if one.overwrite is not Request.overwrite}
+    telling = {kind for kind, one in REQUEST_TYPES.items() if one.touched_entries is not Request.touched_entries}
     assert overwriting - {"add", "train", "restore"} == telling
 
 
 def test_lists_are_part_of_it(vault, tmp_path, monkeypatch):
-    monkeypatch.setattr(requests, "LONG", 0)
+    monkeypatch.setattr(requests, "MAX_INLINE_ENTRIES", 0)
     vault.unlearn(["person-2", "person-3"])
     vault.backup(tmp_path / "saved")
     assert shown(restored(tmp_path / "saved", tmp_path)) == shown(vault)
@@ -209,7 +209,7 @@ def test_lists_are_part_of_it(vault, tmp_path, monkeypatch):
     Vault.restore(tmp_path / "saved", vault.places.vault)
     back = Vault.open(vault.places.vault)
     assert back.verify().ok
-    assert [one.state for one in back.holds(["person-2", "person-4", "person-5"])] == ["erased", "erased", "present"]
+    assert [one.state for one in back.find(["person-2", "person-4", "person-5"])] == ["erased", "erased", "present"]
 
 
 # Where it cannot be made
@@ -263,7 +263,7 @@ def test_what_a_killed_backup_left_is_wiped_by_the_next_and_two_at_once_are_refu
         vault.backup(tmp_path / "saved")
     assert (tmp_path / ".saved.partial").exists()
     assert not (tmp_path / "saved").exists()
-    with staging.staging(tmp_path / ".saved.partial"), pytest.raises(VaultBusy, match="another process"):
+    with staging.open_staging_folder(tmp_path / ".saved.partial"), pytest.raises(VaultBusy, match="another process"):
         Vault.open(vault.places.vault).backup(tmp_path / "saved")
     Vault.open(vault.places.vault).backup(tmp_path / "saved")
     assert not (tmp_path / ".saved.partial").exists()
@@ -293,11 +293,11 @@ def test_a_newer_ledger_stays_and_tells_who_was_erased_since(vault, tmp_path):
     back = Vault.open(vault.places.vault)
     assert back.verify().ok
     assert back.unlearn(["person-2"]).certificate == gone.certificate
-    assert [one.state for one in back.holds(["person-1", "person-2", "person-3"])] == ["unknown", "erased", "present"]
+    assert [one.state for one in back.find(["person-1", "person-2", "person-3"])] == ["unknown", "erased", "present"]
 
 
 def test_the_index_of_the_ledger_is_not_kept(vault, tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "STEP", 1)
+    monkeypatch.setattr(index, "CHECKPOINT_STEP_BYTES", 1)
     vault.unlearn(["person-2"])
     assert vault.places.index.is_dir()
     saved = vault.backup(tmp_path / "saved")
@@ -327,7 +327,7 @@ def test_without_a_ledger_it_wants_to_know_who_was_erased_since(vault, tmp_path)
     assert (done.rows, done.people, done.unseen, done.ledger_kept) == (3, 2, 1, False)
     back = Vault.open(vault.places.vault)
     assert back.verify().ok
-    assert [one.state for one in back.holds(erased)] == ["erased"] * 5
+    assert [one.state for one in back.find(erased)] == ["erased"] * 5
     assert {(one.reference, one.actor) for request in back.requests[2:] for one in request.callers} == {
         ("restored from a backup of request 2", "privacy desk")
     }
@@ -343,7 +343,7 @@ def test_ids_that_are_nearly_those_of_people_in_the_backup_are_told(vault, tmp_p
     assert (done.people, done.unseen) == (1, 2)
     (note,) = [text for text in done.notes if "a similar id is here for 1 of" in text]
     assert "person" not in note.lower()
-    assert Vault.open(vault.places.vault).holds(["person-2"])[0].state == "present"
+    assert Vault.open(vault.places.vault).find(["person-2"])[0].state == "present"
 
 
 def test_a_ledger_that_is_older_than_the_backup_is_replaced_and_tells_nothing(vault, tmp_path):
@@ -442,7 +442,9 @@ def test_what_is_no_backup_or_of_another_version_is_told(vault, tmp_path):
     path = tmp_path / "saved" / "backup.json"
     content = json.loads(path.read_bytes()) | {"version": 2}
     del content["sum"]
-    path.write_bytes(backup._canonical({**content, "sum": hashlib.sha256(backup._canonical(content)).hexdigest()}))
+    path.write_bytes(
+        backup._canonical_json({**content, "sum": hashlib.sha256(backup._canonical_json(content)).hexdigest()})
+    )
     with pytest.raises(InvalidFile, match="this release reads version 1 only"):
         Backup.read(tmp_path / "saved")
 
@@ -466,12 +468,12 @@ def test_predictions_of_a_restored_vault_are_those_without_the_erased(vault, tmp
 
 
 def test_files_are_copied_whatever_their_length(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "CHUNK", 7)
+    monkeypatch.setattr(staging, "COPY_CHUNK_BYTES", 7)
     for size in (0, 1, 6, 7, 8, 14, 50):
         (tmp_path / "a").write_bytes(bytes(range(size)))
         target = tmp_path / f"b{size}"
         assert staging.copy_ranges(tmp_path / "a", target, [(0, size)]) == size
         assert target.read_bytes() == bytes(range(size))
         assert staging.sync_and_hash(target)[0] == size
-        staging.copy_checked(target, tmp_path / f"c{size}", *staging.sync_and_hash(target))
+        staging.copy_verified(target, tmp_path / f"c{size}", *staging.sync_and_hash(target))
         assert files.read(tmp_path / f"c{size}") == bytes(range(size))

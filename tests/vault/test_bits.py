@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
-from expunge.vault.disk.people import hashed
-from expunge.vault.disk.slotsum import slots_sum
+from expunge.vault.disk.people import hash_ids
+from expunge.vault.disk.rowfile import sum_slots
 
 from support.oracle import plain_slots_sum
 from support.sampling import sampled
@@ -27,13 +27,13 @@ SLOTS = st.sets(st.integers(0, 2**40), max_size=30)
 
 @given(SLOTS, SEALS)
 def test_the_sum_of_slots_is_the_one_that_plain_integers_give(slots, seal):
-    assert slots_sum(np.array(sorted(slots), dtype=np.int64), seal) == plain_slots_sum(slots, seal)
+    assert sum_slots(np.array(sorted(slots), dtype=np.int64), seal) == plain_slots_sum(slots, seal)
 
 
 @given(SLOTS, SLOTS, SEALS)
 def test_the_sum_of_slots_is_of_the_set_alone(some, others, seal):
     def total(slots):
-        return slots_sum(np.array(list(slots), dtype=np.int64), seal)
+        return sum_slots(np.array(list(slots), dtype=np.int64), seal)
 
     assert (total(some) == total(others)) == (some == others)
     assert total(some | others) == (total(some) + total(others) - total(some & others)) % 2**64
@@ -41,7 +41,7 @@ def test_the_sum_of_slots_is_of_the_set_alone(some, others, seal):
 
 def test_the_sum_of_many_slots_is_that_of_its_parts():
     slots, seal = np.arange(300_000), bytes(range(16))
-    assert slots_sum(slots, seal) == (slots_sum(slots[:7], seal) + slots_sum(slots[7:], seal)) % 2**64
+    assert sum_slots(slots, seal) == (sum_slots(slots[:7], seal) + sum_slots(slots[7:], seal)) % 2**64
 
 
 # Bits that are flipped
@@ -98,7 +98,7 @@ def test_any_bits_that_are_flipped_are_refused(copies, expected, data):
 def _unlearned(path):
     """Erase somebody without opening the vault first, which may refuse already."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Vault, "_open", lambda _: None)
+        patch.setattr(Vault, "_finish_pending", lambda _: None)
         return Vault.open(path, wait=0.0).unlearn([WHO])
 
 
@@ -123,9 +123,9 @@ def test_an_erased_or_corrected_row_is_there_when_it_is_planned(copies, asked):
     for slot in ("hole", "beyond", "twice"):
         path = copies()
         vault = Vault.open(path)
-        with vault._writing() as writer:
-            people, live = writer.now.people, writer.now.rows.live
-            entries = people.find(hashed(writer.identity.key, [WHO.encode()])).live
+        with vault._lock_for_writing() as writer:
+            people, live = writer.snapshot.people, writer.snapshot.rows.live
+            entries = people.find(hash_ids(writer.identity.key, [WHO.encode()])).live
             where = {"hole": int(np.flatnonzero(~live[:])[0]), "beyond": len(live) + 3, "twice": int(entries.slot[1])}
             people.segments[entries.segment[0]].overwrite(entries.place[:1], np.array([where[slot]]))
         before = everything(path)
@@ -136,10 +136,10 @@ def test_an_erased_or_corrected_row_is_there_when_it_is_planned(copies, asked):
 
 def test_the_manifest_has_the_sum_of_the_slots_in_use_after_every_request(vault):
     def check():
-        now = vault._writer.now
-        _, slots = now.people.entries()
+        now = vault._writer.snapshot
+        _, slots = now.people.read_entries()
         in_use = set(slots[slots >= 0].tolist())
-        assert now.manifest.slots_sum == plain_slots_sum(in_use, now.manifest.seal) == now.rows.sum
+        assert now.manifest.slots_sum == plain_slots_sum(in_use, now.manifest.seal) == now.rows.live_sum
         assert set(np.flatnonzero(now.rows.live).tolist()) == in_use
 
     check()
@@ -162,12 +162,12 @@ def test_a_sum_that_fits_other_bits_is_found_by_what_the_ledger_says_was_reached
     """Who forges bits and the sum, with its checksum, has yet to forge the ledger."""
     path = copies()
     vault = Vault.open(path)
-    with vault._writing() as writer:
-        now = writer.now
+    with vault._lock_for_writing() as writer:
+        now = writer.snapshot
         live = now.rows.live[:].copy()
         pair = [int(np.flatnonzero(live)[0]), int(np.flatnonzero(~live)[0])]
         live[pair] = ~live[pair]
-        forged = replace(now.manifest, slots_sum=slots_sum(np.flatnonzero(live), now.manifest.seal))
+        forged = replace(now.manifest, slots_sum=sum_slots(np.flatnonzero(live), now.manifest.seal))
     flip(live_file(path), map(bit_of, pair))
     (path / forged.name).write_bytes(forged.to_bytes())
     before = everything(path)

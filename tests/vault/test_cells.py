@@ -12,10 +12,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput
-from expunge.vault.tables.batches import encode
-from expunge.vault.tables.kinds import Category, Date, Number
-from expunge.vault.tables.reading import read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.tables.cells import encode_batch
+from expunge.tables.kinds import Category, Date, Number
+from expunge.tables.reader import read_blocks
+from expunge.tables.schema import Schema
 
 from support.sampling import examples
 
@@ -33,7 +33,7 @@ def one(keys, *, more=""):
 def encoded(keys, cells, arrow_type=None):
     """The inputs that one column becomes."""
     column = cells if isinstance(cells, pa.Array) else pa.array(cells, arrow_type)
-    return encode(one(keys), pa.record_batch({"x": column}), targets=False)[0]
+    return encode_batch(one(keys), pa.record_batch({"x": column}), targets=False)[0]
 
 
 moments = st.datetimes()
@@ -138,10 +138,10 @@ def test_a_category_is_one_hot(cells, fill, data):
     batch = pa.record_batch({"x": column})
     if gaps and not fill:
         with pytest.raises(InvalidInput, match=rf"gaps: {gaps} in column 'x' \(of {len(cells)} row"):
-            encode(schema, batch, targets=False)
+            encode_batch(schema, batch, targets=False)
         return
     expected = [[float((cell or kind.fill) == value) for value in values] for cell in cells]
-    np.testing.assert_array_equal(encode(schema, batch, targets=False)[0], expected)
+    np.testing.assert_array_equal(encode_batch(schema, batch, targets=False)[0], expected)
     assert schema.inputs == tuple(f"x={value}" for value in values)
 
 
@@ -207,7 +207,7 @@ def test_forms_of_a_date_in_text():
 def test_a_row_on_a_bound_is_not_outside(moment):
     schema = Schema(None, ("y",), (("x", Date(moment, moment)), ("y", Number())))
     batch = pa.record_batch({"x": pa.array([moment], pa.timestamp("us"))})
-    assert encode(schema, batch, targets=False)[0].ravel().tolist() == schema.bounds()[0].tolist()
+    assert encode_batch(schema, batch, targets=False)[0].ravel().tolist() == schema.bounds()[0].tolist()
 
 
 def test_a_timestamp_beyond_all_calendars_is_refused():
@@ -256,12 +256,12 @@ def test_infinities_are_refused_by_column_also_beside_gaps():
 
 def test_columns_that_lack_or_that_nobody_declared_are_named():
     schema = Schema.parse(f'id = "i"\ntarget = "y"\n{Y}{X}[columns.z]\nkind = "ignore"')
-    schema.check(["x", "y", "i"], targets=True, ids=True)
-    schema.check(["x", "y", "z", "i", "__index_level_0__"], targets=True)
-    schema.check(["x", "new"], targets=False)
+    schema.check_columns(["x", "y", "i"], targets=True, ids=True)
+    schema.check_columns(["x", "y", "z", "i", "__index_level_0__"], targets=True)
+    schema.check_columns(["x", "new"], targets=False)
     with pytest.raises(InvalidInput, match="no columns 'y', 'i'; there are 'x', 'z'"):
-        schema.check(["x", "z"], targets=True, ids=True)
+        schema.check_columns(["x", "z"], targets=True, ids=True)
     with pytest.raises(InvalidInput, match="does not mention: 'new', 'newer'; declare them; kind = \"ignore\" leaves"):
-        schema.check(["x", "new", "y", "newer"], targets=True)
+        schema.check_columns(["x", "new", "y", "newer"], targets=True)
     with pytest.raises(InvalidInput, match="no column 'x'; the table has 1 column, and it has another name"):
-        encode(schema, pa.record_batch({"new": [1]}), targets=False)
+        encode_batch(schema, pa.record_batch({"new": [1]}), targets=False)

@@ -21,8 +21,8 @@ import expunge
 from expunge.errors import InvalidCertificate, InvalidFile, InvalidSetting
 from expunge.vault import Vault
 from expunge.vault.certificates import jws as certificates
-from expunge.vault.certificates.jws import SigningKey, checked, load_public, unchecked
-from expunge.vault.certificates.payload import commitment, payload_text
+from expunge.vault.certificates.jws import SigningKey, load_public_keys, unverified_payload, verify_statement
+from expunge.vault.certificates.payload import canonical_json, state_commitment
 from expunge.vault.ledger.ledger import Ledger
 
 from support import odd
@@ -91,7 +91,9 @@ def test_another_library_reads_every_certificate_and_it_says_what_was_done(busy)
         assert payload["software"] == f"expunge {expunge.__version__}"
         assert len(payload["not_covered"]) >= 3
         assert (
-            payload == checked(request.certificate, load_public(vault.places.public)) == unchecked(request.certificate)
+            payload
+            == verify_statement(request.certificate, load_public_keys(vault.places.public))
+            == unverified_payload(request.certificate)
         )
         assert vault.certificate_path(request.number).read_text() == request.certificate + "\n"
 
@@ -103,21 +105,21 @@ def test_the_key_is_named_by_its_thumbprint(vault):
 
 def test_only_the_newest_certificate_fits_the_state_and_the_older_fit_nothing_that_is_left(busy):
     vault, digests = busy
-    with vault._writing() as writer:
+    with vault._lock_for_writing() as writer:
         salt = writer.now.manifest.salt
-    commitments = [unchecked(r.certificate)["commitment"] for r in vault.requests]
+    commitments = [unverified_payload(r.certificate)["commitment"] for r in vault.requests]
     assert len(set(commitments)) == len(commitments)
     expected = hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(vault.digest())).hexdigest()
-    assert commitments[-1] == expected == commitment(salt, vault.digest())
+    assert commitments[-1] == expected == state_commitment(salt, vault.digest())
     assert expected not in commitments[:-1]
-    assert not {commitment(salt, digest) for digest in digests[:-1] if digest != digests[-1]} & set(commitments)
+    assert not {state_commitment(salt, digest) for digest in digests[:-1] if digest != digests[-1]} & set(commitments)
 
 
 def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
     vault, digests = busy
     told = {name: content for name, content in everything(vault.places.vault).items() if not name.startswith("v.vault")}
-    payloads = [json.dumps(unchecked(r.certificate)).encode() for r in vault.requests]
-    with vault._writing() as writer:
+    payloads = [json.dumps(unverified_payload(r.certificate)).encode() for r in vault.requests]
+    with vault._lock_for_writing() as writer:
         manifest, (X, _) = writer.now.manifest, writer.now.rows.take(np.flatnonzero(writer.now.rows.live))
     assert X.all()
     values = {repr(value) for column in X.T for value in column.tolist() if value} | {
@@ -131,18 +133,18 @@ def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
 
 def test_signing_again_gives_the_same_bytes(vault):
     key = SigningKey.load(vault.places.key)
-    text = payload_text(unchecked(vault.receipt.certificate))
+    text = canonical_json(unverified_payload(vault.receipt.certificate))
     assert key.sign(text) == key.sign(text) == vault.receipt.certificate
 
 
 def test_what_was_changed_is_refused_by_us_and_by_another_library(vault):
     certificate, keys, pem = (
         vault.receipt.certificate,
-        load_public(vault.places.public),
+        load_public_keys(vault.places.public),
         vault.places.public.read_bytes(),
     )
     header, payload, signature = certificate.split(".")
-    other = unchecked(certificate) | {"rows": 29}
+    other = unverified_payload(certificate) | {"rows": 29}
     changed = base64.urlsafe_b64encode(json.dumps(other).encode()).rstrip(b"=").decode()
     for forged in (
         f"{header}.{changed}.{signature}",
@@ -150,14 +152,14 @@ def test_what_was_changed_is_refused_by_us_and_by_another_library(vault):
         f"{header}.{payload}.",
     ):
         with pytest.raises(InvalidCertificate, match="the signature is not of this key"):
-            checked(forged, keys)
+            verify_statement(forged, keys)
         with pytest.raises((BadSignatureError, ValueError)):
             read_by_another(forged, pem)
     for bit in range(0, 8 * len(certificate), 97):
         data = bytearray(certificate.encode())
         data[bit // 8] ^= 1 << bit % 8
         with pytest.raises(InvalidCertificate):
-            checked(data.decode("latin-1"), keys)
+            verify_statement(data.decode("latin-1"), keys)
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS256", "EdDSA"])
@@ -177,22 +179,22 @@ def test_a_signature_of_another_kind_or_key_is_refused(vault, algorithm):
     else:
         forged = SigningKey.generate().sign(payload.decode())
     with pytest.raises(InvalidCertificate):
-        checked(forged, load_public(vault.places.public))
+        verify_statement(forged, load_public_keys(vault.places.public))
 
 
 def test_a_signature_of_the_key_on_something_else_is_no_certificate(vault):
     key = SigningKey.load(vault.places.key)
     private = OKPKey.import_key(key.pem())
-    text = payload_text(unchecked(vault.receipt.certificate))
+    text = canonical_json(unverified_payload(vault.receipt.certificate))
     registry = jose.JWSRegistry(algorithms=["EdDSA"])
     token = jose.serialize_compact(
         {"alg": "EdDSA", "typ": "JWT"}, text, private, algorithms=["EdDSA"], registry=registry
     )
     with pytest.raises(InvalidCertificate, match="is not a certificate of a vault"):
-        checked(token, [key.public])
+        verify_statement(token, [key.public])
     for payload in ("[]", "7", "not JSON"):
         with pytest.raises(InvalidCertificate):
-            checked(key.sign(payload), [key.public])
+            verify_statement(key.sign(payload), [key.public])
 
 
 def test_a_key_made_by_openssl_signs_and_is_never_copied(tmp_path):
@@ -226,7 +228,7 @@ def test_what_is_no_ed25519_key_is_refused(vault, tmp_path):
     )
     for name in ("ec.pub", "none.pem", "ec.pem"):
         with pytest.raises(InvalidFile):
-            load_public(tmp_path / name)
+            load_public_keys(tmp_path / name)
 
 
 # --- a key that is not there
@@ -237,10 +239,10 @@ def test_a_file_of_public_keys_is_read_as_the_page_reads_it(tmp_path):
     for text, right in odd.pems(key.public.pem().decode(), SigningKey.generate().pem().decode()):
         path.write_text(text)
         if right:
-            assert [one.name for one in load_public(path)] == [key.public.name], text
+            assert [one.thumbprint for one in load_public_keys(path)] == [key.public.thumbprint], text
         else:
             with pytest.raises(InvalidFile):
-                load_public(path)
+                load_public_keys(path)
 
 
 def test_a_lost_key_holds_up_no_erasure_and_what_was_done_is_certified_in_order_when_it_is_back(vault, tmp_path):
@@ -267,9 +269,9 @@ def test_a_lost_key_holds_up_no_erasure_and_what_was_done_is_certified_in_order_
     assert [r.state for r in again.requests] == ["certified"] * 5
     signed = [r.request for r in Ledger(vault.places.ledger).read()[0] if r.kind == "signature"]
     assert signed == [1, 2, 3, 4, 5]
-    keys = load_public(vault.places.public)
+    keys = load_public_keys(vault.places.public)
     for request in again.requests:
-        assert checked(request.certificate, keys)["request"] == request.number
+        assert verify_statement(request.certificate, keys)["request"] == request.number
         assert again.certificate_path(request.number).read_text().strip() == request.certificate
     assert again.status().uncertified == 0
     assert again.verify().ok
@@ -292,7 +294,7 @@ def test_who_was_erased_without_a_key_has_a_certificate_later(vault, tmp_path):
     assert vault.unlearn(["person-1"]).certificate is None
     (tmp_path / "away").rename(vault.places.key)
     again = Vault.open(vault.places.vault).unlearn(["person-1"])
-    assert checked(again.certificate, load_public(vault.places.public))["request"] == 2
+    assert verify_statement(again.certificate, load_public_keys(vault.places.public))["request"] == 2
     assert again.path.read_text().strip() == again.certificate
 
 
@@ -305,12 +307,12 @@ def test_a_key_that_is_lost_for_good_is_renewed_and_older_certificates_still_fit
     assert vault.public_keys() == [name, *old]
     assert vault.places.key.stat().st_mode & 0o777 == 0o600
     assert [r.state for r in vault.requests] == ["certified", "certified"]
-    keys = load_public(vault.places.public)
-    assert [key.name for key in keys] == [name, *old]
+    keys = load_public_keys(vault.places.public)
+    assert [key.thumbprint for key in keys] == [name, *old]
     for certificate in (before, vault.requests[1].certificate):
-        checked(certificate, keys)
+        verify_statement(certificate, keys)
     with pytest.raises(InvalidCertificate):
-        checked(vault.requests[1].certificate, keys[1:])
+        verify_statement(vault.requests[1].certificate, keys[1:])
     newest, older = re.findall(rb"-----BEGIN.*?END PUBLIC KEY-----\n", vault.places.public.read_bytes(), re.DOTALL)
     read_by_another(before, older)
     read_by_another(vault.requests[1].certificate, newest)
@@ -357,17 +359,17 @@ def test_a_certificate_that_cannot_be_written_is_in_the_ledger(vault):
     receipt = vault.unlearn(["person-1"])
     assert receipt.path is None
     assert "could not be written" in receipt.notes[0]
-    assert checked(receipt.certificate, load_public(vault.places.public))["request"] == 2
+    assert verify_statement(receipt.certificate, load_public_keys(vault.places.public))["request"] == 2
     assert vault.requests[-1].certificate == receipt.certificate
 
 
 def test_the_public_key_beside_the_certificates_is_found(vault, tmp_path, monkeypatch):
     path = vault.certificate_path(1)
-    assert certificates.public_key_beside(path) == vault.places.public
+    assert certificates.find_public_key_file(path) == vault.places.public
     monkeypatch.chdir(path.parent)
-    assert certificates.public_key_beside(Path(path.name)).samefile(vault.places.public)
+    assert certificates.find_public_key_file(Path(path.name)).samefile(vault.places.public)
     with pytest.raises(InvalidSetting, match="--public-key"):
-        certificates.public_key_beside(tmp_path / "elsewhere.jws")
+        certificates.find_public_key_file(tmp_path / "elsewhere.jws")
 
 
 @pytest.mark.parametrize(
@@ -379,6 +381,6 @@ def test_a_certificate_of_any_other_text_is_refused(text, tmp_path):
     header = base64.urlsafe_b64encode(b'{"alg":"EdDSA"}').rstrip(b"=").decode()
     for one in (text, f"{header}.{deep}.aaaa", f"{deep}.{deep}.aaaa"):
         with pytest.raises(InvalidCertificate):
-            certificates.unchecked(one)
+            certificates.unverified_payload(one)
     with pytest.raises(InvalidCertificate):
-        certificates.unchecked(certificates.read(tmp_path / "c.jws"))
+        certificates.unverified_payload(certificates.read_statement(tmp_path / "c.jws"))

@@ -53,13 +53,13 @@ def test_both_ledgers_and_the_certificates_say_so(source, clone):
     assert (first.kind, first.state, first.rows, first.people) == ("cloned", "certified", last.rows, last.people)
     assert (last.number, last.kind, last.state) == (6, "clone", "certified")
     assert {(one.reference, one.actor) for one in (*first.callers, *last.callers)} == {("CHG-7", "platform")}
-    assert jws.unchecked(last.certificate)["clone"] == status.vault
-    assert "clone_of" not in jws.unchecked(last.certificate)
+    assert jws.unverified_payload(last.certificate)["clone"] == status.vault
+    assert "clone_of" not in jws.unverified_payload(last.certificate)
     clone.unlearn(["person-4"])
     clone.rebound({"x0": (-2, 2)})
     made(clone.places.vault, random_table(people(), seed=9), replace=True, skip_erased=True)
     for request in Vault.open(clone.places.vault).requests:
-        assert jws.unchecked(request.certificate)["clone_of"] == f"{name}/5"
+        assert jws.unverified_payload(request.certificate)["clone_of"] == f"{name}/5"
     assert Vault.open(clone.places.vault).verify().ok
 
 
@@ -115,9 +115,9 @@ def test_an_old_copy_of_the_source_or_of_the_clone_catches_up(source, tmp_path):
     clone.unlearn(["person-4"])
     put_back(tmp_path / "old clone", clone.places.vault)
     back = Vault.open(clone.places.vault)
-    assert back.holds(["person-4"])[0].state == "erased"
+    assert back.find(["person-4"])[0].state == "erased"
     assert back.verify().ok
-    assert jws.unchecked(back.requests[-1].certificate)["clone_of"] == clone.status().clone_of
+    assert jws.unverified_payload(back.requests[-1].certificate)["clone_of"] == clone.status().clone_of
     put_back(tmp_path / "old", source.places.vault)
     again = Vault.open(source.places.vault)
     assert again.verify().ok
@@ -138,7 +138,7 @@ def test_a_clone_can_be_backed_up_and_cloned(clone, tmp_path):
 
 
 def test_a_vault_with_lists_and_without_its_key_is_cloned(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(requests, "LONG", 0)
+    monkeypatch.setattr(requests, "MAX_INLINE_ENTRIES", 0)
     source.unlearn(["person-6", "person-7"])
     source.places.key.unlink()
     clone = Vault.open(source.places.vault).clone(tmp_path / "c.vault")

@@ -11,7 +11,7 @@ import pytest
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
 from expunge.vault.certificates import jws as certificates
-from expunge.vault.disk.pointers import NO_POINTER, pointers_in
+from expunge.vault.disk.folder import NO_POINTER, parse_pointers
 
 from support.sampling import sampled
 from support.tampering import DEEP, STATE, WHO, inside, judged, of_kind, state
@@ -50,7 +50,7 @@ SPARE = {"identity", "rows"}
 
 def counts(current, position):
     """Whether a byte is in the line of `current` that names the manifest that counts."""
-    named = pointers_in(current.read_bytes(), current)
+    named = parse_pointers(current.read_bytes(), current)
     return named[position // len(NO_POINTER)] == max(named)
 
 
@@ -91,7 +91,7 @@ def test_a_damaged_key_holds_up_no_erasure_and_certifies_nothing_that_cannot_be_
         assert state(vault)[:5] == expected[:5]
         path.with_suffix(".pub").write_bytes(pub)
         if receipt.certificate is not None:
-            certificates.checked(receipt.certificate, certificates.load_public(path.with_suffix(".pub")))
+            certificates.verify_statement(receipt.certificate, certificates.load_public_keys(path.with_suffix(".pub")))
         assert Vault.open(path).verify().ok
 
 

@@ -21,7 +21,7 @@ PROBE = random_table(["probe-1", "probe-2"], seed=5).drop(["y"])
 KILLED = """
 import os, signal, sys
 from expunge.vault import Vault
-from expunge.vault.tables import predictions
+from expunge.tables import predictions
 from support.vaults import random_table
 
 def end(self):
@@ -95,7 +95,7 @@ class Sweeping(files.System):
     def lock(self, fd):
         if self.times and not self.sweeping:
             self.times, self.sweeping = self.times - 1, True
-            drafts.sweep(self.path)
+            drafts.wipe_stale_drafts(self.path)
             self.sweeping = False
         super().lock(fd)
 
@@ -103,7 +103,7 @@ class Sweeping(files.System):
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_a_draft_that_was_swept_before_it_was_locked_is_begun_anew(tmp_path, times):
     path = tmp_path / "file"
-    with used(Sweeping(path, times)), drafts.drafted(path) as new:
+    with used(Sweeping(path, times)), drafts.open_draft(path) as new:
         files.write_parts(new.fd, [b"whole"])
         new.commit()
     assert path.read_bytes() == b"whole"
@@ -116,7 +116,7 @@ def test_without_locks_files_are_written_and_nothing_is_swept(tmp_path):
             raise OSError(95, "not supported")
 
     (tmp_path / ".file.0123abcd").write_text("perhaps alive")
-    with used(Without()), drafts.drafted(tmp_path / "file") as new:
+    with used(Without()), drafts.open_draft(tmp_path / "file") as new:
         new.commit()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".file.0123abcd", "file"]
 

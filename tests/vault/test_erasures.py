@@ -89,7 +89,7 @@ def test_a_group_with_a_wrong_caller_changes_nothing(vault):
 def test_one_unknown_id_is_an_error_that_changes_nothing(vault):
     with pytest.raises(UnknownId):
         vault.unlearn(["person-1", "nobody"], receipts=True)
-    assert vault.holds("person-1")[0].state == "present"
+    assert vault.find("person-1")[0].state == "present"
 
 
 @settings(max_examples=10, deadline=None)
@@ -101,8 +101,8 @@ def test_a_group_leaves_the_model_that_the_same_erasures_one_by_one_leave(tmp_pa
         together.unlearn_group([Erasure(ids) for ids in groups])
     for ids in groups:
         alone.unlearn_group([Erasure(ids)])
-    states = together.holds(sorted(set(people())))
-    assert [one.state for one in states] == [one.state for one in alone.holds(sorted(set(people())))]
+    states = together.find(sorted(set(people())))
+    assert [one.state for one in states] == [one.state for one in alone.find(sorted(set(people())))]
     assert together.verify().ok
     assert together.digest() == alone.digest()
 
@@ -119,7 +119,7 @@ def test_a_search_for_similar_ids_that_fails_does_not_hide_an_erasure(vault, mon
     def find_similar(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("expunge.vault.issuing.find_similar", find_similar)
+    monkeypatch.setattr("expunge.vault.issuance.find_similar", find_similar)
     receipt = vault.unlearn(["person-2", "PERSON-4"], skip_unknown=True, receipts=True)
     assert [outcome.state for outcome in receipt.outcomes] == ["erased", "unknown"]
     assert checked(vault, receipt.outcomes[0], "person-2")["kind"] == "unlearn"

@@ -12,8 +12,8 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 from expunge import Code, CodedRegressor
 from expunge.errors import InvalidInput, InvalidSetting, NothingLearned
-from expunge.vault import Vault, evaluating
-from expunge.vault.evaluation.scores import Score, scored, told
+from expunge.vault import Vault, evaluator
+from expunge.vault.evaluation.scores import Score, compute_scores, format_score
 
 from support.vaults import made, people, random_table, small, table
 
@@ -47,8 +47,8 @@ def test_scores_and_their_intervals_are_those_of_rows_drawn_by_person(rows):
     y, a, b, who = (np.array(column) for column in zip(*rows, strict=True))
     whose = np.unique(who, return_inverse=True)[1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("expunge.vault.evaluation.scores.FEWEST", 2)
-        found, ratios = scored(y, {"a": a, "b": b}, whose, resamples=20, seed=3)
+        patch.setattr("expunge.vault.evaluation.scores.MIN_PEOPLE", 2)
+        found, ratios = compute_scores(y, {"a": a, "b": b}, whose, resamples=20, seed=3)
     people, rng = whose.max() + 1, np.random.default_rng(3)
     picked = [rng.integers(0, people, people) for _ in range(20)]
     drawn = [np.concatenate([np.flatnonzero(whose == one) for one in some]) for some in picked]
@@ -73,8 +73,8 @@ def test_scores_and_their_intervals_are_those_of_rows_drawn_by_person(rows):
 def test_the_spread_is_over_people_and_not_over_rows(rng):
     whose = np.repeat(np.arange(10), 100)  # all errors of a person are the same
     y = np.repeat(rng.normal(size=10), 100)
-    people, _ = scored(y, {"zero": np.zeros(1000)}, whose)
-    alone, _ = scored(y, {"zero": np.zeros(1000)}, np.arange(1000))
+    people, _ = compute_scores(y, {"zero": np.zeros(1000)}, whose)
+    alone, _ = compute_scores(y, {"zero": np.zeros(1000)}, np.arange(1000))
     wide, narrow = (found["zero"].rmse.high - found["zero"].rmse.low for found in (people, alone))
     assert wide > 5 * narrow
 
@@ -82,23 +82,23 @@ def test_the_spread_is_over_people_and_not_over_rows(rng):
 def test_a_ratio_of_two_models_that_err_alike_has_a_narrow_interval(rng):
     y = rng.normal(size=500)
     error = rng.standard_t(2, 500)  # a few large errors, of both
-    found, ratios = scored(y, {"a": y + error, "b": y + 0.9 * error}, np.arange(500))
+    found, ratios = compute_scores(y, {"a": y + error, "b": y + 0.9 * error}, np.arange(500))
     assert ratios["b"].low == pytest.approx(0.9)
     assert ratios["b"].high == pytest.approx(0.9)
     assert found["a"].rmse.low < found["b"].rmse.high
 
 
 def test_what_has_no_score_has_none():
-    found, ratios = scored(np.full(5, 3.0), {"right": np.full(5, 3.0), "wrong": np.zeros(5)}, np.arange(5))
+    found, ratios = compute_scores(np.full(5, 3.0), {"right": np.full(5, 3.0), "wrong": np.zeros(5)}, np.arange(5))
     assert found["right"].r2 == found["wrong"].r2 == Score(None, None, None)
     assert values(found["wrong"])[1:] == (3, 3)
     assert ratios["wrong"].value is None
-    few, _ = scored(np.arange(20.0), {"a": np.zeros(20)}, np.arange(20) % 9)
+    few, _ = compute_scores(np.arange(20.0), {"a": np.zeros(20)}, np.arange(20) % 9)
     assert (few["a"].rmse.low, few["a"].rmse.high) == (None, None)
-    assert scored(np.arange(20.0), {"a": np.zeros(20)}, np.arange(20) % 10)[0]["a"].rmse.low is not None
-    huge, _ = scored(np.array([-1e300, 1e300]), {"a": np.zeros(2)}, np.arange(2))
+    assert compute_scores(np.arange(20.0), {"a": np.zeros(20)}, np.arange(20) % 10)[0]["a"].rmse.low is not None
+    huge, _ = compute_scores(np.array([-1e300, 1e300]), {"a": np.zeros(2)}, np.arange(2))
     assert (huge["a"].r2.value, huge["a"].rmse.value, huge["a"].mae.value) == (None, None, 1e300)
-    assert scored(np.array([1.0]), {"a": np.array([2.0])}, np.array([0]))[0]["a"].rmse == Score(1, None, None)
+    assert compute_scores(np.array([1.0]), {"a": np.array([2.0])}, np.array([0]))[0]["a"].rmse == Score(1, None, None)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_what_has_no_score_has_none():
     ],
 )
 def test_scores_are_told_with_three_digits(score, text):
-    assert told(score) == text
+    assert format_score(score) == text
 
 
 def test_no_minus_before_zero():
-    assert told(Score(-0.0001, -0.001, 0.5), decimals=3) == "0.000 (-0.001 to 0.500)"
+    assert format_score(Score(-0.0001, -0.001, 0.5), decimals=3) == "0.000 (-0.001 to 0.500)"
 
 
 # A vault
@@ -182,7 +182,7 @@ def test_an_evaluation_changes_nothing_and_may_only_read(tmp_path, read_only):
 
 def test_an_evaluation_is_never_stale(tmp_path, monkeypatch):
     vault, other = made(tmp_path / "v.vault"), Vault.open(tmp_path / "v.vault")
-    looked, look = [], evaluating.Seen.look
+    looked, look = [], evaluator.EvaluatedTable.predict_table
 
     def changed(self, *args):
         look(self, *args)
@@ -190,7 +190,7 @@ def test_an_evaluation_is_never_stale(tmp_path, monkeypatch):
             other.unlearn(["person-2", "person-5"])
         looked.append(1)
 
-    monkeypatch.setattr(evaluating.Seen, "look", changed)
+    monkeypatch.setattr(evaluator.EvaluatedTable, "predict_table", changed)
     found = vault.evaluate(NEW)
     assert len(looked) == 2
     assert found.to_dict() == vault.evaluate(NEW).to_dict()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from expunge.errors import InvalidSetting
-from expunge.vault.evaluation import plots
-from expunge.vault.evaluation.evaluation import evaluation
-from expunge.vault.evaluation.svg import Frame, shown, ticks
+from expunge.vault.evaluation import report
+from expunge.vault.evaluation.evaluation import evaluate_predictions
+from expunge.vault.evaluation.report import SvgChart, format_tick, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 VOID = {"meta"}
@@ -22,7 +22,7 @@ def judged(y, predicted, **about):
     y, predicted = (np.asarray(values, dtype=float)[:, None] for values in (y, predicted))
     three = {"vault": predicted, "linear": predicted + 1, "mean": np.full(y.shape, y.mean())}
     about = {"people": None, "known": None, "outside": 0, "notes": ()} | about
-    return evaluation((about.pop("target", "y"),), y, three, np.arange(len(y)), resamples=5, seed=0, **about)
+    return evaluate_predictions((about.pop("target", "y"),), y, three, np.arange(len(y)), resamples=5, seed=0, **about)
 
 
 def parsed(svg):
@@ -97,7 +97,7 @@ def bars(svg):
 
 def test_the_bars_count_the_errors(rng):
     errors = rng.normal(5, 2, 1_000)
-    svg = plots.sizes("y", errors)
+    svg = report.draw_error_sizes("y", errors)
     low, high = np.quantile(errors, [0.005, 0.995])
     room = 0.03 * (high - low)
     counts, _ = np.histogram(errors, 40, (low - room, high + room))
@@ -113,11 +113,11 @@ def test_the_bars_count_the_errors(rng):
 def test_the_cells_are_where_the_rows_are(rng):
     y = rng.normal(size=500)
     predicted = y + rng.normal(0, 0.3, 500)
-    ends = plots._range(np.concatenate([y, predicted]))
+    ends = report._axis_range(np.concatenate([y, predicted]))
     counts, *_ = np.histogram2d(predicted, y, 40, [ends, ends])
     shades = [
         (float(path.get("fill-opacity")), path.get("d").count("M"))
-        for path in parsed(plots.against("y", y, predicted)).iter(f"{SVG}path")
+        for path in parsed(report.draw_predicted_against_true("y", y, predicted)).iter(f"{SVG}path")
     ]
     assert sum(cells for _, cells in shades) == np.count_nonzero(counts)
     assert [shade for shade, _ in shades] == sorted({shade for shade, _ in shades})
@@ -128,7 +128,7 @@ def test_the_cells_are_where_the_rows_are(rng):
 def test_the_strips_are_the_quantiles_of_rows_with_about_the_same_prediction(rng):
     predicted = rng.uniform(0, 10, 400)
     y = predicted + np.where(predicted > 5, rng.normal(2, 1, 400), rng.normal(0, 0.1, 400))
-    drawn = list(bars(plots.along("y", y, predicted)))
+    drawn = list(bars(report.draw_errors_along_predictions("y", y, predicted)))
     tips = [tip for *_, tip in drawn if tip]
     order = np.argsort(predicted)
     expected = [np.quantile((y - predicted)[some], [0.25, 0.75]) for some in np.array_split(order, 16)]
@@ -152,7 +152,7 @@ AWKWARD = {
 @pytest.mark.parametrize("case", AWKWARD)
 def test_pictures_of_awkward_rows_stay_within_their_frame(case):
     y, predicted = (np.asarray(values, dtype=float) for values in AWKWARD[case])
-    for svg in plots.plots("y", y, predicted):
+    for svg in report.draw_plots("y", y, predicted):
         root = parsed(svg)
         wide, high = map(float, root.get("viewBox").split()[2:])
         assert "nan" not in svg.replace("</title>", "")
@@ -186,13 +186,13 @@ def test_ticks_are_few_and_their_labels_differ(size, begin):
     ends = (begin * size, (begin + 1) * size)
     found = ticks(*ends)
     assert 4 <= len(found) <= 10
-    assert len({shown(tick, ends) for tick in found}) == len(found)
+    assert len({format_tick(tick, ends) for tick in found}) == len(found)
     for tick in found:
-        assert math.isclose(float(shown(tick, ends).replace(",", "")), tick, abs_tol=size / 50)
+        assert math.isclose(float(format_tick(tick, ends).replace(",", "")), tick, abs_tol=size / 50)
 
 
 def test_what_is_beyond_an_axis_is_drawn_at_its_end():
-    frame = Frame("t", (0.0, 1.0), (0.0, 1.0), ("x", "y"))
+    frame = SvgChart("t", (0.0, 1.0), (0.0, 1.0), ("x", "y"))
     frame.box(-5, -5, 5, 5, "#000")
-    ((left, top, right, bottom, _),) = bars(frame.drawn())
+    ((left, top, right, bottom, _),) = bars(frame.to_svg())
     assert (left, top, right, bottom) == (66, 34, 424, 278)

@@ -14,7 +14,7 @@ import pytest
 from expunge.errors import VaultBusy
 from expunge.saving import files
 from expunge.vault import Vault
-from expunge.vault.ledger import forks
+from expunge.vault.ledger import locks
 
 from support.disks import Unsynced, used
 from support.vaults import BESIDE, duplicate, made, people, random_table
@@ -126,7 +126,7 @@ def test_the_lock_of_a_parent_that_is_killed_does_not_live_on_in_its_child(vault
         held = threading.Event()
 
         def hold():
-            with vault._writer.locked(0.0):
+            with vault._writer.lock(0.0):
                 held.set()
                 threading.Event().wait()
 
@@ -152,8 +152,8 @@ def test_the_lock_of_a_parent_that_is_killed_does_not_live_on_in_its_child(vault
 
 def test_a_lock_is_given_back_although_somebody_else_has_the_file_open(vault):
     """As a process has that a library forked by itself."""
-    with vault._writer.locked(0.0):
-        copies = [os.dup(fd) for fd in vault._writer.ledger._descriptors]
+    with vault._writer.lock(0.0):
+        copies = [os.dup(fd) for fd in vault._writer.ledger._lock_fds]
     try:
         assert copies
         assert Vault.open(vault.places.vault, wait=0.0).unlearn(["person-1"]).rows == 1
@@ -164,8 +164,8 @@ def test_a_lock_is_given_back_although_somebody_else_has_the_file_open(vault):
 
 def test_the_number_of_the_locks_file_is_nothing_in_a_child_and_not_free(vault):
     """What the child opens gets another, so nothing that closes this one by mistake does harm."""
-    with vault._writer.locked(0.0):
-        (fd,) = vault._writer.ledger._descriptors
+    with vault._writer.lock(0.0):
+        (fd,) = vault._writer.ledger._lock_fds
 
         def task():
             assert os.path.samestat(os.fstat(fd), os.stat(os.devnull))
@@ -261,7 +261,7 @@ def test_ctrl_c_at_the_beginning_of_a_child_keeps_nobody_from_knowing():
 
     watched = [Watched() for _ in range(3)]
     for one in watched:
-        forks.watch(one)
+        locks.reset_on_fork(one)
     if not (child := os.fork()):
         os._exit(0 if all(one.told for one in watched) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -19,12 +19,12 @@ import pytest
 
 from expunge import CodedRegressor, Powers, RandomFourier
 from expunge.errors import ExpungeError, InvalidFile, InvalidInput, InvalidSetting
+from expunge.tables.proposal import propose_schema
+from expunge.tables.proposal.draft import plain_schema
+from expunge.tables.reader import read_blocks
+from expunge.tables.schema import Schema
 from expunge.vault import Vault
-from expunge.vault.status import glance
-from expunge.vault.tables.proposal import propose
-from expunge.vault.tables.proposal.plain import plain_schema
-from expunge.vault.tables.reading import read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.vault.status import try_read_status
 
 from support.fuzzing import flipped, odd_archive, odd_document
 from support.tables import FORMS, SCHEMA, arrow, arrow_file, parquet, whole
@@ -93,7 +93,7 @@ TABLES = {
 READERS = (
     lambda path: list(read_blocks(path, SCHEMA, targets=True, ids=True)),
     lambda path: [one.decode() for block in read_blocks(path, SCHEMA, targets=False, ids=True) for one in block.ids],
-    lambda path: propose(path, target="y", id="who"),
+    lambda path: propose_schema(path, target="y", id="who"),
     lambda path: plain_schema(path, "y", "who"),
 )
 
@@ -218,11 +218,11 @@ def test_a_crafted_vault_answers_or_refuses(original, tmp_path, kind, count):
         path = duplicate(original, tmp_path / "copy")
         crafted(rng, path, kind)
         if rng.random() < 0.3:
-            glance(path)
+            try_read_status(path)
         vault = Vault.open(path, wait=0.0)
         vault.predict(PROBE)
         vault.status()
-        vault.holds([WHO])
+        vault.find([WHO])
         vault.unlearn([WHO])
         vault.verify()
 

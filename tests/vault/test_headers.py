@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import ExpungeError, InvalidInput
+from expunge.tables.proposal import propose_schema
+from expunge.tables.proposal.draft import plain_schema
+from expunge.tables.reader import read_blocks
+from expunge.tables.schema import Schema
 from expunge.vault import Vault
-from expunge.vault.tables.proposal import propose
-from expunge.vault.tables.proposal.plain import plain_schema
-from expunge.vault.tables.reading import read_blocks
-from expunge.vault.tables.schema import Schema
 
 from support.tables import CANARY, SCHEMA
 from support.vaults import made
@@ -23,7 +23,7 @@ CELLS = (
 DOORS = {
     "plain": lambda source: plain_schema(source, "y", "who"),
     "plain without ids": lambda source: plain_schema(source, "y"),
-    "proposal": lambda source: propose(source, target="y", id="who"),
+    "proposal": lambda source: propose_schema(source, target="y", id="who"),
     "train": lambda source: list(read_blocks(source, PLAIN, targets=True, ids=True)),
     "train with many columns": lambda source: list(read_blocks(source, SCHEMA, targets=True, ids=True)),
     "predict": lambda source: list(read_blocks(source, PLAIN, targets=False, ids=False)),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidCertificate, VerificationFailed
-from expunge.vault.certificates.heads import check_head, head_payload
-from expunge.vault.ledger.records import START, compose, header, parse
+from expunge.vault.certificates.statements import check_head, head_payload
+from expunge.vault.ledger.records import START, compose_record, header_record, parse_records
 
 VAULT, OTHER = "0a4f7a6e-7f2c-4a55-9d1c-5f0c3c1d2e3f", "1b4f7a6e-7f2c-4a55-9d1c-5f0c3c1d2e3f"
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
@@ -22,11 +22,11 @@ DONE = {"commitment": "0" * 64, "schema": "0" * 64, "software": "expunge 1", "fo
 
 def ledger(marks, vault=VAULT):
     """A ledger with one request and what is done about it for each mark."""
-    records = [header(vault)]
+    records = [header_record(vault)]
     for k, mark in enumerate(marks, start=1):
         body = {"request": k, "waiting": [], "time": NOW.isoformat(), "rows": mark, "people": 1} | CALLER
-        records.append(compose(records[-1].end, {"kind": "unlearn", **body}))
-        records.append(compose(records[-1].end, {"kind": "done", "request": k, **DONE}))
+        records.append(compose_record(records[-1].end, {"kind": "unlearn", **body}))
+        records.append(compose_record(records[-1].end, {"kind": "done", "request": k, **DONE}))
     return records
 
 
@@ -43,7 +43,7 @@ def test_a_ledger_passes_the_head_of_each_of_its_beginnings_and_no_other(marks, 
     records = ledger(marks)
     cut = data.draw(st.integers(1, len(records)))
     head = head_of(records[:cut])
-    again, torn = parse(b"".join(record.line for record in records), START, Path("x"))
+    again, torn = parse_records(b"".join(record.line for record in records), START, Path("x"))
     assert not torn
     for later in range(cut, len(records) + 1):
         check_head(head, again[:later])

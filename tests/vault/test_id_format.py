@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import ErasedId, InvalidInput, InvalidSetting
+from expunge.tables import Schema, propose_schema
 from expunge.vault import Erasure, Vault
-from expunge.vault.tables import Schema, propose
 
 from support.vaults import everything, random_table, small
 
@@ -41,28 +41,28 @@ def schema_of(text):
 @pytest.mark.parametrize("text", FORMATS)
 def test_a_format_takes_ids_of_its_form_and_no_others(text):
     schema, (good, bad) = schema_of(text), FORMATS[text]
-    assert schema.known_ids(good) == [str(one).encode() for one in good]
-    assert schema.ids_in(pa.array(list(map(str, good)))) == [str(one).encode() for one in good]
+    assert schema.normalise_ids(good) == [str(one).encode() for one in good]
+    assert schema.read_id_column(pa.array(list(map(str, good)))) == [str(one).encode() for one in good]
     for one in filter(None, bad):
         with pytest.raises(InvalidInput, match=r"ids that are not .*: 1 of 2, at position 2; correct them") as caught:
-            schema.known_ids([good[0], one])
+            schema.normalise_ids([good[0], one])
         assert len(one) < 3 or one not in str(caught.value)
         with pytest.raises(InvalidInput, match=r"ids that are not .*: 1 in column 'who' \(of 2 rows\)"):
-            schema.ids_in(pa.array([str(good[0]), one]))
+            schema.read_id_column(pa.array([str(good[0]), one]))
 
 
 @given(st.integers())
 def test_every_whole_number_is_of_the_format_integer_as_python_writes_it(number):
-    assert schema_of("integer").known_ids(number) == [str(number).encode()]
-    assert schema_of("integer").known_ids(f" {number}\n") == [str(number).encode()]
+    assert schema_of("integer").normalise_ids(number) == [str(number).encode()]
+    assert schema_of("integer").normalise_ids(f" {number}\n") == [str(number).encode()]
 
 
 def test_the_case_of_letters_does_not_count_for_a_format_if_it_does_not_for_ids():
     folding = dataclasses.replace(schema_of("^C-[0-9]{3}$"), fold_case=True)
-    assert folding.known_ids(["C-001", "c-002"]) == [b"c-001", b"c-002"]
+    assert folding.normalise_ids(["C-001", "c-002"]) == [b"c-001", b"c-002"]
     with pytest.raises(InvalidInput):
-        folding.known_ids(["d-001"])
-    assert dataclasses.replace(schema_of("uuid"), fold_case=True).known_ids(UUIDS[0].upper()) == [UUIDS[0].encode()]
+        folding.normalise_ids(["d-001"])
+    assert dataclasses.replace(schema_of("uuid"), fold_case=True).normalise_ids(UUIDS[0].upper()) == [UUIDS[0].encode()]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_format_survives_the_way_into_the_vault_and_is_in_its_hash(text):
 def test_hostile_ids_do_not_make_an_expression_slow():
     schema = schema_of("^(a+)+$")
     with pytest.raises(InvalidInput):
-        schema.known_ids("a" * 1000 + "!")
+        schema.normalise_ids("a" * 1000 + "!")
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_every_call_with_ids_refuses_those_of_another_form_and_changes_nothing(v
     vault.unlearn(4720)
     vault = Vault.open(vault.places.vault)
     before, ids = everything(vault.places.vault), [4711, "secret-1", "4712.0"]
-    calls = [vault.unlearn, vault.holds, vault.readmit, vault.personal_receipts, vault.attest_unknown, vault.seal]
+    calls = [vault.unlearn, vault.find, vault.readmit, vault.personal_receipts, vault.attest_unknown, vault.seal]
     for call in calls:
         with pytest.raises(InvalidInput, match=REFUSED) as caught:
             call(ids)
@@ -145,7 +145,7 @@ def test_training_anew_may_declare_another_format_and_whoever_was_erased_stays_s
     Vault.create(path, random_table(range(20), columns=1), schema=schema, model=model, replace=True, accept_worse=True)
     with pytest.raises(ErasedId):
         Vault.open(path).add(random_table([4720], columns=1))
-    assert Vault.open(path).holds("007")[0].state == "unknown"
+    assert Vault.open(path).find("007")[0].state == "unknown"
     assert Vault.open(path).verify().ok
 
 
@@ -164,7 +164,7 @@ def test_training_anew_may_declare_another_format_and_whoever_was_erased_stays_s
 )
 def test_a_format_is_proposed_if_all_ids_have_it_and_the_table_can_be_trained_on(ids, proposed):
     data = random_table(ids, columns=1)
-    schema = Schema.parse(propose(data, target="y", id="who"))
+    schema = Schema.parse(propose_schema(data, target="y", id="who"))
     assert schema.id_format == proposed
-    assert len(schema.ids_in(data["who"])) == len(ids)
-    assert Schema.parse(propose(data, target="y")).id_format is None
+    assert len(schema.read_id_column(data["who"])) == len(ids)
+    assert Schema.parse(propose_schema(data, target="y")).id_format is None

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from expunge.errors import CountedInput, ErasedId, InvalidInput, InvalidSetting
+from expunge.errors import ErasedId, InvalidColumns, InvalidInput, InvalidSetting
+from expunge.tables import Schema, id_bytes
 from expunge.vault import Vault
-from expunge.vault.tables import Schema, id_bytes
 
 from support.sampling import examples
 from support.vaults import ANYTHING, duplicate, made, random_table, small
@@ -81,7 +81,9 @@ def test_blanks_around_an_id_do_not_count_wherever_it_comes_from(text, before, a
 def test_an_id_of_blanks_alone_is_refused_by_its_place(blanks):
     with pytest.raises(InvalidInput):
         id_bytes(blanks)
-    with pytest.raises(CountedInput, match=rf"rows without an id: {len(blanks)} in ids \(of {len(blanks) + 1} rows\)"):
+    with pytest.raises(
+        InvalidColumns, match=rf"rows without an id: {len(blanks)} in ids \(of {len(blanks) + 1} rows\)"
+    ):
         id_bytes(pa.array(["a", *blanks]))
     with pytest.raises(InvalidInput, match=r"ids that are empty or only blanks: 1 of 3, at position 2"):
         id_bytes(["a", "\u3000", "b"])
@@ -100,10 +102,10 @@ def test_every_request_knows_a_person_by_every_form_of_the_id(trained, tmp_path_
     assume(not text.strip().replace(".", "").isdecimal())
     vault = Vault.open(duplicate(trained, tmp_path_factory.mktemp("copy")))
     vault.add(random_table([next(forms), next(forms)], seed=1))
-    assert vault.holds(next(forms))[0].rows == 2
+    assert vault.find(next(forms))[0].rows == 2
     vault.rectify(random_table([next(forms), next(forms)], seed=2))
     assert vault.unlearn([next(forms), next(forms)]).people == 1
-    assert vault.holds(next(forms))[0].state == "erased"
+    assert vault.find(next(forms))[0].state == "erased"
     for request in (vault.add, vault.rectify):
         with pytest.raises(ErasedId):
             request(random_table([next(forms)], seed=3))
@@ -118,7 +120,7 @@ def test_whoever_was_erased_does_not_come_back_with_a_blank(tmp_path):
     for text in ("4711", "4712", "4712 "):
         with pytest.raises(ErasedId):
             vault.add(random_table([f" {text}"], seed=3))
-        assert vault.holds(text)[0].state == "erased"
+        assert vault.find(text)[0].state == "erased"
 
 
 def folding(path, ids=("Anna", "bob", "Cleo", "dora", "\xc9va"), **options):
@@ -130,7 +132,7 @@ def test_a_schema_may_fold_the_case_of_ids_for_every_request(tmp_path):
     vault = folding(tmp_path / "v.vault")
     assert vault.unlearn(["ANNA", "E\u0301VA", "\xe9va"]).people == 2
     vault = Vault.open(tmp_path / "v.vault")
-    assert [one.state for one in vault.holds(["anna", "aNNa", "BOB", "\xc9va"])] == ["erased"] * 2 + [
+    assert [one.state for one in vault.find(["anna", "aNNa", "BOB", "\xc9va"])] == ["erased"] * 2 + [
         "present",
         "erased",
     ]

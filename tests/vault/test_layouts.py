@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expunge.vault.tables.kinds import Boolean, Date, Number
-from expunge.vault.tables.proposal import propose, sampling
-from expunge.vault.tables.proposal.rounding import nearest
-from expunge.vault.tables.schema import Schema
+from expunge.tables.kinds import Boolean, Date, Number
+from expunge.tables.proposal import propose_schema, summaries
+from expunge.tables.proposal.ranges import round_to_step
+from expunge.tables.schema import Schema
 
 
 def proposed(x, *, ids=None, people=10):
     """What is proposed for a column x, and its note."""
     table = pa.table({"y": np.zeros(len(x)), "n": np.zeros(len(x)), "x": x})
     table = table if ids is None else table.append_column("who", pa.array(ids))
-    text = propose(table, target="y", id=None if ids is None else "who", people=people)
+    text = propose_schema(table, target="y", id=None if ids is None else "who", people=people)
     before = text[: text.index("[columns.x]")].rstrip("\n").splitlines()[-1]
     return dict(Schema.parse(text).columns)["x"], before.removeprefix("# ") if before.startswith("# ") else ""
 
@@ -36,19 +36,19 @@ def in_batches(rows, cuts, keep):
     parts = []
     for first, end in pairwise(ends):
         ids = pa.array([str(who) for who, _ in rows[first:end]], pa.large_string())
-        owners = sampling.Owners.of(ids, first, end - first)
+        owners = summaries.SampleOwners.from_ids(ids, first, end - first)
         values = np.array([np.nan if value is None else value for _, value in rows[first:end]], dtype=float)
         keep(values, owners)
         parts.append(owners)
-    return [hashes for part in parts for hashes in zip(part.person.tolist(), part.turn.tolist(), strict=True)]
+    return [hashes for part in parts for hashes in zip(part.person.tolist(), part.row_hashes.tolist(), strict=True)]
 
 
 @settings(max_examples=200)
 @given(rows, st.lists(st.integers(1, 59)), st.integers(1, 14))
 def test_a_sample_has_one_value_of_each_of_the_people_with_the_least_hashes(rows, cuts, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "SIZE", size)
-        sample = sampling.Sample()
+        patch.setattr(summaries, "SAMPLE_SIZE", size)
+        sample = summaries.ColumnSample()
         hashes = in_batches(rows, cuts, sample.add)
         first = {}
         for (person, turn), (_, value) in zip(hashes, rows, strict=True):
@@ -65,26 +65,26 @@ def test_a_sample_has_one_value_of_each_of_the_people_with_the_least_hashes(rows
 @given(rows, st.lists(st.integers(1, 59)), st.integers(1, 6), st.sampled_from([-1, 1]))
 def test_an_end_has_the_most_extreme_value_of_each_of_the_most_extreme_people(rows, cuts, most, sign):
     rows = [(who, value or 0) for who, value in rows]
-    end = sampling.End(most, sign)
+    end = summaries.Extremes(most, sign)
     in_batches(rows, cuts, end.add)
     best = defaultdict(lambda: -np.inf)
     for who, value in rows:
         best[who] = max(best[who], sign * value)
     ordered = sorted(best.values(), reverse=True)
     for k in range(most + 2):
-        assert end.beyond(k) == sign * ordered[min(k, most - 1, len(ordered) - 1)]
+        assert end.value_beyond(k) == sign * ordered[min(k, most - 1, len(ordered) - 1)]
 
 
 @pytest.mark.parametrize("people", [4_000, 50_000])
 def test_a_sample_knows_about_how_many_people_there_are_and_where_their_quantiles_are(people):
-    sample = sampling.Sample()
+    sample = summaries.ColumnSample()
     for first in range(0, people, 1000):
-        sample.add(np.arange(first, first + 1000.0), sampling.Owners.of(None, first, 1000))
-    assert abs(sample.people() / people - 1) < (0.05 if people > sampling.SIZE else 1e-9)
+        sample.add(np.arange(first, first + 1000.0), summaries.SampleOwners.from_ids(None, first, 1000))
+    assert abs(sample.people() / people - 1) < (0.05 if people > summaries.SAMPLE_SIZE else 1e-9)
     values = sample.values()
-    assert len(values) == min(people, sampling.SIZE)
+    assert len(values) == min(people, summaries.SAMPLE_SIZE)
     parts = np.arange(1, 10) / 10
-    assert np.abs(np.quantile(values, parts) / people - parts).max() < 4 * 0.5 * sampling.SIZE**-0.5
+    assert np.abs(np.quantile(values, parts) / people - parts).max() < 4 * 0.5 * summaries.SAMPLE_SIZE**-0.5
 
 
 def test_the_order_of_the_rows_of_different_people_changes_nothing(rng):
@@ -131,7 +131,7 @@ def test_somebody_with_many_rows_counts_with_any_of_them():
     ],
 )
 def test_fills_and_knots_are_rounded_to_two_digits_of_the_span(value, span, rounded):
-    assert nearest([value], span) == [rounded]
+    assert round_to_step([value], span) == [rounded]
 
 
 def test_a_fill_is_within_the_bounds_also_after_rounding():
@@ -205,7 +205,7 @@ def test_dates_are_not_stretched_by_a_few_either():
 
 def test_the_bounds_of_a_target_take_everybody_and_the_note_says_who_stretches_them(rng):
     table = pa.table({"y": [*spread(rng), 1e6], "x": spread(rng, 2_001)})
-    text = propose(table, target="y")
+    text = propose_schema(table, target="y")
     assert dict(Schema.parse(text).columns)["y"] == Number(0, 1e6)
     assert "# fewer than 10 have values that stretch these bounds by far: check them\n[columns.y]" in text
 
@@ -253,7 +253,7 @@ def test_other_columns_with_many_values_are_given_twice_and_knots_divide_the_peo
     assert (knots[0], knots[-1], len(knots)) == (kind.low, kind.high, 11)
     shares = np.histogram(values, knots)[0] / 5_000
     assert np.abs(shares - 0.1).max() < 0.03  # rounded, and from a sample
-    assert list(knots[1:-1]) == nearest(knots[1:-1], float(np.ptp(np.quantile(values, [0.1, 0.9]))))
+    assert list(knots[1:-1]) == round_to_step(knots[1:-1], float(np.ptp(np.quantile(values, [0.1, 0.9]))))
 
 
 def test_knots_are_of_people_and_not_of_rows(rng):

@@ -10,8 +10,8 @@ from expunge.errors import InvalidFile
 from expunge.vault import Vault
 from expunge.vault.disk.folder import Folder
 from expunge.vault.ledger.ledger import Ledger
-from expunge.vault.ledger.records import START, compose, header, parse
-from expunge.vault.requests import KINDS, request_of
+from expunge.vault.ledger.records import START, compose_record, header_record, parse_records
+from expunge.vault.requests import REQUEST_TYPES, read_request
 
 from support.disks import ended_at
 from support.sampling import sampled
@@ -87,7 +87,7 @@ def test_what_was_prepared_for_another_request_is_not_taken_for_the_one_that_was
     Vault.open(theirs).unlearn(["person-5"])
     lines = theirs.with_suffix(".ledger").read_bytes().splitlines(keepends=True)
     mine.with_suffix(".ledger").write_bytes(b"".join(lines[:-2]))  # accepted and not done
-    assert Folder(mine).prepared(7) is not None
+    assert Folder(mine).read_prepared_manifest(7) is not None
     vault = Vault.open(mine)
     assert vault.requests[-1].kind == "restore"
     assert slots_of(vault, ["person-5"]) == {"person-5": [-8]}
@@ -201,11 +201,11 @@ ASKED["in_certificate"] = False
 
 
 def test_a_request_is_what_its_record_says():
-    assert set(BODIES) == set(KINDS)
+    assert set(BODIES) == set(REQUEST_TYPES)
     for kind, body in BODIES.items():
         said = {"rows": 3, "people": 2, **body}
-        request = request_of(compose(START, {**ASKED, "kind": kind, **said}), None)
-        assert type(request) is KINDS[kind]
+        request = read_request(compose_record(START, {**ASKED, "kind": kind, **said}), None)
+        assert type(request) is REQUEST_TYPES[kind]
         assert json.loads(json.dumps(request.body())) == said
 
 
@@ -221,7 +221,7 @@ def test_a_record_with_a_missing_or_wrong_field_is_refused(kind, field):
         wrongs = NO_NUMBER if isinstance(right, int) else NO_TEXT
     for wrong in ({}, *({field: value} for value in wrongs)):
         with pytest.raises(InvalidFile, match=f"a record of kind '{kind}' has no valid '{field}'"):
-            request_of(compose(START, body | wrong), None)
+            read_request(compose_record(START, body | wrong), None)
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_a_record_with_a_missing_or_wrong_field_is_refused(kind, field):
 )  # fmt: skip
 def test_what_no_vault_writes_into_a_request_is_refused(kind, field, value):
     body = {**ASKED, "kind": kind, "rows": 3, "people": 2, **BODIES[kind]}
-    assert request_of(compose(START, body), None)
+    assert read_request(compose_record(START, body), None)
     with pytest.raises(InvalidFile, match=f"a record of kind '{kind}' has no valid"):
-        request_of(compose(START, body | {field: value}), None)
+        read_request(compose_record(START, body | {field: value}), None)
 
 
 @pytest.mark.parametrize("lie", [{"request": 9}, {"request": 2**63}, {"request": -1}, {"waiting": [{}]}])
@@ -246,7 +246,7 @@ def test_a_request_that_does_not_follow_the_one_before_is_refused(copies, lie):
     said = records(path)
     number = max(record.request for record in said) + 1
     body = {"kind": "unlearn", "rows": 0, "people": 0, **BODIES["unlearn"]}
-    record = compose(said[-1].end, {**ASKED, **body, "request": number, **lie})
+    record = compose_record(said[-1].end, {**ASKED, **body, "request": number, **lie})
     with path.with_suffix(".ledger").open("ab") as file:
         file.write(record.line)
     with pytest.raises(InvalidFile):
@@ -266,7 +266,7 @@ def test_a_request_that_cannot_be_understood_is_refused_before_anything_is_chang
     path = copies()
     vault = Vault.open(path)
     ledger = path.with_suffix(".ledger")
-    record = compose(records(path)[-1].end, {**ASKED, "rows": 0, "people": 0, **body})
+    record = compose_record(records(path)[-1].end, {**ASKED, "rows": 0, "people": 0, **body})
     with ledger.open("ab") as file:
         file.write(record.line)
     before = everything(path)
@@ -282,7 +282,7 @@ def test_a_request_of_a_newer_release_that_was_prepared_is_neither_committed_nor
     ended_at(Folder, "commit", lambda: Vault.open(path).rebound({"x0": (-2, 2)}))
     before = everything(path)
     with monkeypatch.context() as patch:
-        patch.delitem(KINDS, "rebound")
+        patch.delitem(REQUEST_TYPES, "rebound")
         with pytest.raises(InvalidFile, match="unknown kind 'rebound'"):
             Vault.open(path)
     assert everything(path) == before
@@ -305,8 +305,8 @@ def test_a_ledger_of_any_other_json_is_refused(copies, content):
 
 @pytest.mark.parametrize("after", [b"", b"x", b"whole\n"])
 def test_a_write_of_two_records_that_lost_a_page_is_torn_and_more_is_damage(after, tmp_path):
-    first = header("00000000-0000-4000-8000-000000000000")
+    first = header_record("00000000-0000-4000-8000-000000000000")
     torn = first.line + b'{"kind":"do' + bytes(20) + b'"}\n' + after
-    assert parse(torn, START, tmp_path) == ([first], True)
+    assert parse_records(torn, START, tmp_path) == ([first], True)
     with pytest.raises(InvalidFile, match="damaged"):
-        parse(torn + b"whole\nmore\n", START, tmp_path)
+        parse_records(torn + b"whole\nmore\n", START, tmp_path)

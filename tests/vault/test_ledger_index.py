@@ -13,7 +13,7 @@ from expunge.errors import ExpungeError, InvalidFile, UnknownId
 from expunge.saving import files
 from expunge.vault import Erasure, Vault
 from expunge.vault.ledger import index as indexing
-from expunge.vault.ledger.history import history
+from expunge.vault.ledger.records import list_requests
 
 from support.tampering import records
 from support.vaults import duplicate, made, people, put_back, random_table
@@ -22,8 +22,8 @@ from support.vaults import duplicate, made, people, put_back, random_table
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Write a checkpoint after every request, and pages of four."""
-    monkeypatch.setattr(indexing, "STEP", 1)
-    monkeypatch.setattr(indexing, "PAGE", 4)
+    monkeypatch.setattr(indexing, "CHECKPOINT_STEP_BYTES", 1)
+    monkeypatch.setattr(indexing, "PAGE_REQUESTS", 4)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def told(vault):
 
 
 def read_whole(path):
-    return [vars(request) for request in history(records(path))]
+    return [vars(request) for request in list_requests(records(path))]
 
 
 def bytes_read(monkeypatch, path, ask):
@@ -236,8 +236,8 @@ def test_an_interrupt_while_the_ledger_is_read_leaves_no_half_of_a_record(vault,
     path, expected = vault.places.vault, told(vault)
     (vault.places.index / "checkpoint").unlink()
     opened = Vault.open(path)
-    opened._writer.index.forked()
-    real = indexing._Learned.__setattr__
+    opened._writer.index.reset_after_fork()
+    real = indexing._IndexState.__setattr__
 
     def interrupted(self, name, value):
         real(self, name, value)
@@ -245,7 +245,7 @@ def test_an_interrupt_while_the_ledger_is_read_leaves_no_half_of_a_record(vault,
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(indexing._Learned, "__setattr__", interrupted)
+        patch.setattr(indexing._IndexState, "__setattr__", interrupted)
         opened.status()
     assert told(opened) == expected
     assert opened.status().requests == 10
@@ -258,11 +258,11 @@ def test_an_interrupt_while_pages_are_written_leaves_every_request_in_its_place(
             raise KeyboardInterrupt
 
     index = vault._writer.index
-    monkeypatch.setattr(indexing, "STEP", 10**9)
+    monkeypatch.setattr(indexing, "CHECKPOINT_STEP_BYTES", 10**9)
     for k in range(9, 14):
         vault.unlearn(f"person-{k}")
-    monkeypatch.setattr(indexing, "STEP", 1)
-    index._learned.pages = Pages(index._learned.pages)
+    monkeypatch.setattr(indexing, "CHECKPOINT_STEP_BYTES", 1)
+    index._state.pages = Pages(index._state.pages)
     with pytest.raises(KeyboardInterrupt):
         vault.unlearn("person-14")
     assert told(vault) == read_whole(vault.places.vault)
@@ -289,7 +289,7 @@ def test_threads_can_count_what_waits_for_the_key_while_requests_come(vault, mon
     key.rename(key.with_suffix(".away"))
     vault.unlearn("person-12")
     vault.unlearn("person-13")
-    real, asked = indexing._Learned.state_of, []
+    real, asked = indexing._IndexState.state_of, []
 
     def state_of(self, number, *, signed):
         if not asked:  # another thread carries out a request while this one counts
@@ -303,7 +303,7 @@ def test_threads_can_count_what_waits_for_the_key_while_requests_come(vault, mon
         vault.requests[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(indexing._Learned, "state_of", state_of)
+        patch.setattr(indexing._IndexState, "state_of", state_of)
         assert index.uncertified in (2, 3)
         asked[0].join()
     assert index.uncertified == 3
@@ -313,8 +313,8 @@ def test_a_child_begins_anew_where_a_thread_of_its_parent_was_learning(vault):
     index = vault._writer.index
     assert index.newest == 10
     Vault.open(vault.places.vault).unlearn("person-12")
-    index._learned.newest += 1  # as a fork finds it between two steps of another thread
-    index.forked()
+    index._state.newest += 1  # as a fork finds it between two steps of another thread
+    index.reset_after_fork()
     assert told(vault) == read_whole(vault.places.vault)
 
 
@@ -331,4 +331,4 @@ def test_requests_that_a_restore_carried_out_are_forgotten_once_they_are_in_a_pa
         opened.unlearn(f"person-{k}")
     assert told(opened) == told(Vault.open(path)) == read_whole(path)
     assert [request.state for request in opened.requests].count("restored") == 2
-    assert not opened._writer.index._learned.unsigned
+    assert not opened._writer.index._state.unsigned

@@ -16,11 +16,11 @@ from expunge.errors import InvalidFile
 from expunge.saving import files
 from expunge.vault import Vault
 from expunge.vault.disk.folder import Folder
-from expunge.vault.disk.lists import Lists
-from expunge.vault.disk.people import from_bytes
+from expunge.vault.disk.people import hashes_from_bytes
+from expunge.vault.disk.request_lists import RequestLists
 from expunge.vault.ledger.ledger import Ledger
-from expunge.vault.ledger.records import START, compose
-from expunge.vault.requests import KINDS, Readmit, Rectify, Restore, Unlearn, request_of
+from expunge.vault.ledger.records import START, compose_record
+from expunge.vault.requests import REQUEST_TYPES, Readmit, Rectify, Restore, Unlearn, read_request
 from expunge.vault.requests import request as room
 
 from support.disks import Crash, Ending, Interrupted, ended_at, used
@@ -37,7 +37,7 @@ SAID["in_certificate"] = False
 @pytest.fixture
 def long(monkeypatch):
     """Every list is long from here on."""
-    monkeypatch.setattr(room, "LONG", 0)
+    monkeypatch.setattr(room, "MAX_INLINE_ENTRIES", 0)
 
 
 def lists(path):
@@ -60,7 +60,7 @@ def named(path):
 
 
 slots = st.lists(st.integers(0, 2**63 - 1), max_size=30).map(lambda found: np.array(found, dtype=np.int64))
-hashes = st.lists(st.binary(min_size=16, max_size=16), max_size=30).map(from_bytes)
+hashes = st.lists(st.binary(min_size=16, max_size=16), max_size=30).map(hashes_from_bytes)
 
 
 @st.composite
@@ -78,7 +78,7 @@ def requests(draw):
 def test_a_request_is_read_as_it_was_written(request, long):
     """In the record if all lists together have at most so many entries, else in a file of which that has the hash."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "LONG", long)
+        patch.setattr(room, "MAX_INLINE_ENTRIES", long)
         body, parts = request.written()
     arrays = {name: value for name, value in vars(request).items() if isinstance(value, np.ndarray)}
     assert (sum(map(len, arrays.values())) > long) == ("list" in body) == bool(parts)
@@ -89,7 +89,7 @@ def test_a_request_is_read_as_it_was_written(request, long):
             assert (name, size) == (f"000007-{body['list']}", len(data))
             return data
 
-    found = request_of(compose(START, {**SAID, "kind": request.kind, **body}), Beside())
+    found = read_request(compose_record(START, {**SAID, "kind": request.kind, **body}), Beside())
     assert type(found) is type(request)
     for name, value in vars(request).items():
         assert np.array_equal(getattr(found, name), value), name
@@ -101,7 +101,7 @@ def test_a_request_is_read_as_it_was_written(request, long):
 def test_a_thousand_entries_are_in_the_record_and_more_are_not():
     for extra in (0, 1):
         request = Unlearn(1, 1, DIGEST, np.arange(500 + extra), np.zeros((500, 2), dtype=np.uint64))
-        body, parts = request.written()
+        body, parts = request.serialise()
         assert (body["erase"] == 501) == ("list" in body) == bool(parts) == bool(extra)
 
 
@@ -112,7 +112,7 @@ def test_a_thousand_entries_are_in_the_record_and_more_are_not():
 def test_a_record_with_a_wrong_list_is_refused(field, value):
     body = {**SAID, "kind": "unlearn", "rows": 1, "people": 1, "receipts": DIGEST, "erase": 1, "bury": 1}
     with pytest.raises(InvalidFile, match=f"a record of kind 'unlearn' has no valid '{field}'"):
-        request_of(compose(START, {**body, "list": DIGEST, field: value}), None)
+        read_request(compose_record(START, {**body, "list": DIGEST, field: value}), None)
 
 
 def test_a_list_with_a_number_that_no_slot_has_is_refused():
@@ -122,7 +122,7 @@ def test_a_list_with_a_number_that_no_slot_has_is_refused():
 
     body = {**SAID, "kind": "unlearn", "rows": 1, "people": 1, "receipts": DIGEST, "erase": 1, "bury": 1}
     with pytest.raises(InvalidFile, match="a record of kind 'unlearn' has no valid 'erase'"):
-        request_of(compose(START, {**body, "list": DIGEST}), Beside())
+        read_request(compose_record(START, {**body, "list": DIGEST}), Beside())
 
 
 # Long and short requests
@@ -153,7 +153,7 @@ def test_long_and_short_requests_are_equal_in_every_effect(tmp_path, monkeypatch
     original = made(tmp_path / "v.vault").places.vault
     found = {}
     for name, most in (("short", 1000), ("long", 0), ("mixed", 4)):
-        monkeypatch.setattr(room, "LONG", most)
+        monkeypatch.setattr(room, "MAX_INLINE_ENTRIES", most)
         vault = Vault.open(duplicate(original, tmp_path / name))
         path, copy = vault.places.vault, tmp_path / name / "copy"
         shutil.copytree(path, copy)
@@ -167,7 +167,7 @@ def test_long_and_short_requests_are_equal_in_every_effect(tmp_path, monkeypatch
         assert old.verify().ok
         assert old.requests[-1].kind == "restore"
         assert len(named(path)) == {"short": 0, "long": 6, "mixed": 4}[name]
-        found[name] = answers, now, state(old), old.notes, old.holds([*dict.fromkeys(people()), "new-1", "new-2"])
+        found[name] = answers, now, state(old), old.notes, old.find([*dict.fromkeys(people()), "new-1", "new-2"])
         put_back(copy, path)  # and once more, with a restore among what is done again
         again = Vault.open(path)
         assert again.verify().ok
@@ -291,7 +291,7 @@ def test_an_erasure_that_ends_at_any_change_has_its_list_or_leaves_nothing(vault
             found, wanted = state(opened), after if accepted else before
             parts = (0, 1, 2, 4) if accepted and one == old else range(6)  # but for whose erasure it is: a restore's
             assert [found[k] for k in parts] == [wanted[k] for k in parts]
-            assert accepted == all(holding.state == "erased" for holding in opened.holds(ERASED))
+            assert accepted == all(holding.state == "erased" for holding in opened.find(ERASED))
             assert opened.verify().ok
             assert not list(one.glob("listing.*"))
             assert named(path) == ({name_of(done)} if accepted else set())
@@ -307,14 +307,14 @@ def test_a_recovery_that_ends_at_any_change_goes_on(vault, tmp_path, long):
     begun = duplicate(original, tmp_path / "begun")
     ended_at(Ledger, "append", lambda: Vault.open(begun).unlearn(ERASED))
     ended = duplicate(original, tmp_path / "ended")
-    ended_at(Lists, "keep", lambda: Vault.open(ended).unlearn(ERASED))
+    ended_at(RequestLists, "keep", lambda: Vault.open(ended).unlearn(ERASED))
     assert all(name.endswith(".new") for path in (begun, ended) for name in lists(path))
     for name, path in (("whole", whole), ("begun", begun), ("ended", ended)):
         for copy in crashes(Vault.open, lambda k, p=path, n=name: duplicate(p, tmp_path / f"{n}-{k}"), torn=True):
             opened = Vault.open(copy)
             assert set(lists(copy)) == named(copy)
             assert len(named(copy)) == (name != "begun")
-            assert [one.state for one in opened.holds(ERASED)] == ["present" if name == "begun" else "erased"] * 3
+            assert [one.state for one in opened.find(ERASED)] == ["present" if name == "begun" else "erased"] * 3
             assert opened.verify().ok
 
 
@@ -400,7 +400,7 @@ def test_no_older_copy_of_folder_and_ledger_removes_or_changes_a_list(vault, tmp
     assert Vault.open(path).verify().checks[0].ok
 
 
-@pytest.mark.parametrize("at", [(Ledger, "append"), (Lists, "keep"), (Folder, "commit")], ids=lambda at: at[1])
+@pytest.mark.parametrize("at", [(Ledger, "append"), (RequestLists, "keep"), (Folder, "commit")], ids=lambda at: at[1])
 def test_a_folder_that_was_copied_in_the_midst_of_a_request_does_not_remove_its_list(vault, tmp_path, long, at):
     """A backup that ran meanwhile has the mark in it, and is put back with the ledger of that moment, or an older."""
     path = vault.places.vault
@@ -414,7 +414,7 @@ def test_a_folder_that_was_copied_in_the_midst_of_a_request_does_not_remove_its_
     path.with_suffix(".ledger").write_bytes(ledger)
     opened = Vault.open(path)
     assert lists(path) == mine
-    assert opened.holds(ERASED)[0].state == "present"  # it has not heard of the request
+    assert opened.find(ERASED)[0].state == "present"  # it has not heard of the request
     assert not list(path.glob("listing.*"))
 
 
@@ -422,12 +422,12 @@ def test_an_older_copy_leaves_the_draft_of_a_newer_ledger_alone(vault, tmp_path,
     """The newer one ended once it was accepted; who puts it back goes on."""
     path = vault.places.vault
     copy = duplicate(path, tmp_path / "copy")
-    ended_at(Lists, "keep", lambda: vault.unlearn(ERASED))
+    ended_at(RequestLists, "keep", lambda: vault.unlearn(ERASED))
     newer = duplicate(path, tmp_path / "newer")
     both(path, copy)
     Vault.open(path).unlearn(["person-1"])
     both(path, newer)
-    assert all(one.state == "erased" for one in Vault.open(path).holds(ERASED))
+    assert all(one.state == "erased" for one in Vault.open(path).find(ERASED))
 
 
 @pytest.mark.parametrize("content", [b"", b"../../x", b"000002-" + b"0" * 63, b"\xff" * 71, b"a" * 10**4])
@@ -461,10 +461,10 @@ def test_lists_in_a_folder_that_others_can_write_to_are_refused(vault, long):
         vault.unlearn(ERASED)
     assert everything(vault.places.vault) == before
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "LONG", 1000)
+        patch.setattr(room, "MAX_INLINE_ENTRIES", 1000)
         assert Vault.open(vault.places.vault).unlearn(["person-1"]).rows == 1  # it needs none
 
 
 def test_every_kind_of_request_with_lists_is_tried_here():
-    listed = {kind for kind, request in KINDS.items() if room._lists(request)}
+    listed = {kind for kind, request in REQUEST_TYPES.items() if room._list_fields(request)}
     assert listed == {"unlearn", "rectify", "readmit", "restore"}

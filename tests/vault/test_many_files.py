@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.vault.tables import reading
-from expunge.vault.tables.predictions import written_predictions
-from expunge.vault.tables.proposal import propose
-from expunge.vault.tables.proposal.plain import plain_schema
-from expunge.vault.tables.reading import column_types, read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.tables import reader
+from expunge.tables.predictions import write_predictions
+from expunge.tables.proposal import propose_schema
+from expunge.tables.proposal.draft import plain_schema
+from expunge.tables.reader import read_blocks, read_column_types
+from expunge.tables.schema import Schema
 
 from support.many import OWNED, PLAIN, WRITERS, files, same, some
 from support.sampling import examples
@@ -43,7 +43,7 @@ SOURCES = {
 @pytest.mark.parametrize("form", WRITERS)
 @pytest.mark.parametrize("how", SOURCES)
 def test_many_files_are_read_as_one_table_in_the_order_of_their_paths(tmp_path, monkeypatch, form, how):
-    monkeypatch.setattr(reading, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(reader, "BLOCK_ROWS", 16)
     paths = files(tmp_path / "data", form)
     source = SOURCES[how](tmp_path / "data", paths)
     same(source, some(0, 81))
@@ -186,11 +186,11 @@ def test_times_before_1970_are_cut_alike_in_nanoseconds_and_microseconds(tmp_pat
 
 def test_a_proposal_and_predictions_take_many_files(tmp_path):
     files(tmp_path / "data", "csv")
-    text = propose([tmp_path / "data"], target="y", id="who")
+    text = propose_schema([tmp_path / "data"], target="y", id="who")
     assert text.startswith('# A proposal for a schema, read from "data".')
-    assert text.splitlines()[1:] == propose(some(0, 81), target="y", id="who").splitlines()[1:]
-    assert 'read from "2 files".' in propose([*(tmp_path / "data").glob("part*")], target="y", id="who")
-    with written_predictions(tmp_path / "data" / "p.csv", OWNED, tmp_path / "data") as write:
+    assert text.splitlines()[1:] == propose_schema(some(0, 81), target="y", id="who").splitlines()[1:]
+    assert 'read from "2 files".' in propose_schema([*(tmp_path / "data").glob("part*")], target="y", id="who")
+    with write_predictions(tmp_path / "data" / "p.csv", OWNED, tmp_path / "data") as write:
         assert sum(map(len, write.blocks())) == 81
 
 
@@ -204,7 +204,7 @@ def test_folders_named_like_column_and_value_are_columns(tmp_path, monkeypatch):
     table = pa.table({"who": ["3", "1", "0", "2"], "x": [10.0, 2.0, 1.0, 3.5], "y": [9.0, 3.0, 0.0, 6.0]})
     for source in (tmp_path / "d", tmp_path / "d" / "*" / "*.parquet", [*(tmp_path / "d").iterdir()]):
         same(source, table)
-    assert column_types(tmp_path / "d").field("x").type == pa.float64()
+    assert read_column_types(tmp_path / "d").field("x").type == pa.float64()
     same(tmp_path / "d" / "x=1" / "t.parquet", table.slice(2, 1))
     monkeypatch.chdir(tmp_path / "d" / "x=1")
     same("t.parquet", table.slice(2, 1))
@@ -260,7 +260,7 @@ def test_the_type_of_a_column_from_the_path_is_guessed(tmp_path, values, kind):
     for value in values:
         (tmp_path / "d" / f"z={value}").mkdir(parents=True)
         parquet(some(0, 1), tmp_path / "t.parquet").rename(tmp_path / "d" / f"z={value}" / "t.parquet")
-    assert column_types(tmp_path / "d").field("z").type == kind
+    assert read_column_types(tmp_path / "d").field("z").type == kind
 
 
 def test_a_value_of_the_path_that_is_no_number_is_refused_by_column_and_file(tmp_path):
@@ -268,7 +268,7 @@ def test_a_value_of_the_path_that_is_no_number_is_refused_by_column_and_file(tmp
         (tmp_path / "d" / f"x={value}").mkdir(parents=True)
         parquet(some(0, 1).drop(["x"]), tmp_path / "t.parquet").rename(tmp_path / "d" / f"x={value}" / "t.parquet")
     refused(
-        tmp_path / "d", PLAIN.owned_by("who"), match="'x' must hold numbers, but row 1 of .*x=many/t.parquet does not"
+        tmp_path / "d", PLAIN.with_id("who"), match="'x' must hold numbers, but row 1 of .*x=many/t.parquet does not"
     )
     schema = Schema.parse(
         'target="y"\nid="who"\n[columns.y]\nkind="number"\n[columns.x]\nkind="category"\nvalues=["1"]'

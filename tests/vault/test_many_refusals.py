@@ -6,13 +6,13 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from expunge.errors import CountedInput, InvalidFile, InvalidInput, InvalidSetting
-from expunge.vault.tables import reading
-from expunge.vault.tables.predictions import written_predictions
-from expunge.vault.tables.proposal import propose
-from expunge.vault.tables.reading import read_blocks
-from expunge.vault.tables.schema import Schema
-from expunge.vault.tables.sources import overwrites
+from expunge.errors import InvalidColumns, InvalidFile, InvalidInput, InvalidSetting
+from expunge.tables import reader
+from expunge.tables.predictions import write_predictions
+from expunge.tables.proposal import propose_schema
+from expunge.tables.reader import read_blocks
+from expunge.tables.schema import Schema
+from expunge.tables.sources import overwrites
 
 from support.many import OWNED, PLAIN, WRITERS, files, some
 from support.tables import CANARY, csv, parquet, refused, whole, written
@@ -90,11 +90,11 @@ def test_types_that_do_not_go_together_are_refused_by_file_if_they_are_read(tmp_
     refused(tmp_path, numbers, match="column 'x' is string in .*b.parquet, but int64 in .*a.parquet; write it in one")
     assert whole(tmp_path, texts, ids=False)[0].tolist() == [[1.0], [0.0]]
     with pytest.raises(InvalidInput, match=r"column 'z' is bool in .*b.parquet, but list<.*> in .*a.parquet"):
-        propose(tmp_path, target="y")
+        propose_schema(tmp_path, target="y")
 
 
 def test_a_row_has_the_number_that_it_has_in_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(reader, "BLOCK_ROWS", 7)
     schema = Schema.parse('id="who"\ntarget="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="date"')
     for form in ("csv", "parquet"):
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
@@ -111,11 +111,11 @@ def test_a_row_has_the_number_that_it_has_in_its_file(tmp_path, monkeypatch):
 
 
 def test_refusals_count_all_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(reader, "BLOCK_ROWS", 4)
     for k in range(3):
         parquet(pa.table({"x": [1.0, None, 1.0], "y": [1.0, 1.0, None if k else 1.0]}), tmp_path / f"{k}.parquet")
     match = r"gaps: 3 in column 'x', 2 in column 'y' \(of 9 rows\)"
-    refused(tmp_path, PLAIN, error=CountedInput, match=match)
+    refused(tmp_path, PLAIN, error=InvalidColumns, match=match)
 
 
 def test_files_without_rows_are_a_table_without_rows(tmp_path):
@@ -127,7 +127,7 @@ def test_files_without_rows_are_a_table_without_rows(tmp_path):
 
 @pytest.mark.parametrize("form", WRITERS)
 def test_a_file_that_vanishes_or_is_damaged_is_refused_by_name(tmp_path, monkeypatch, form):
-    monkeypatch.setattr(reading, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(reader, "BLOCK_ROWS", 1)
     paths = files(tmp_path / "data", form, (2, 2))
     blocks = read_blocks(tmp_path / "data", OWNED, targets=True, ids=True)
     next(blocks)
@@ -157,7 +157,7 @@ def test_predictions_never_overwrite_one_of_the_files(tmp_path):
     paths = files(tmp_path / "data", "csv", (1, 1))
     for source in (tmp_path / "data", paths, tmp_path / "data" / "*"):
         with pytest.raises(InvalidSetting, match="would overwrite the table"):
-            written_predictions(paths[1], OWNED, source).__enter__()
+            write_predictions(paths[1], OWNED, source).__enter__()
     assert not overwrites(tmp_path / "new.csv", tmp_path / "data")
     assert not overwrites(paths[0], some(0, 1))
     with pytest.raises(InvalidInput, match="no such file"):

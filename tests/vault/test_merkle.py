@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.vault.certificates.merkle import Tree, path, root, root_from_path
+from expunge.vault.certificates.commitments import MerkleTree, merkle_path, merkle_root, root_from_path
 
 # The leaves and roots that the implementations of Certificate Transparency are tested with.
 LEAVES = [
@@ -64,31 +64,31 @@ def places(draw):
 
 
 def test_the_roots_are_those_of_certificate_transparency():
-    assert [root(LEAVES[:n]).hex() for n in range(9)] == ROOTS
+    assert [merkle_root(LEAVES[:n]).hex() for n in range(9)] == ROOTS
 
 
 @pytest.mark.parametrize("n", range(1, 35))
 def test_every_root_and_path_is_that_of_the_text_of_the_rfc(n):
     d = [b"%d" % k for k in range(n)]
-    tree = Tree(d)
+    tree = MerkleTree(d)
     assert (tree.size, tree.root) == (n, mth(d))
     for m in range(n):
-        assert tree.path(m) == path(d, m) == audit_path(m, d)
+        assert tree.path(m) == merkle_path(d, m) == audit_path(m, d)
         assert root_from_path(d[m], m, n, tree.path(m)) == tree.root
 
 
 @given(places())
 def test_a_path_leads_to_the_root(case):
     d, m = case
-    assert root(d) == mth(d)
-    assert path(d, m) == audit_path(m, d)
-    assert root_from_path(d[m], m, len(d), path(d, m)) == root(d)
+    assert merkle_root(d) == mth(d)
+    assert merkle_path(d, m) == audit_path(m, d)
+    assert root_from_path(d[m], m, len(d), merkle_path(d, m)) == merkle_root(d)
 
 
 @given(places(), st.data())
 def test_nothing_else_leads_to_the_root(case, data):
     d, m = case
-    true, others = path(d, m), st.binary(min_size=32, max_size=32)
+    true, others = merkle_path(d, m), st.binary(min_size=32, max_size=32)
     leaf, index, steps = d[m], m, list(true)
     change = data.draw(st.sampled_from(["leaf", "index", "longer", "shorter", "hash"]))
     if change == "leaf":
@@ -106,14 +106,14 @@ def test_nothing_else_leads_to_the_root(case, data):
     except ValueError:
         found = None
     same = (leaf, index, tuple(steps)) == (d[m], m, true)
-    equal_elsewhere = leaf == d[index] and tuple(steps) == path(d, index)  # the same leaf may be there twice
-    assert (found == root(d)) == (same or equal_elsewhere)
+    equal_elsewhere = leaf == d[index] and tuple(steps) == merkle_path(d, index)  # the same leaf may be there twice
+    assert (found == merkle_root(d)) == (same or equal_elsewhere)
 
 
 @given(places(), st.integers(-3, 200))
 def test_a_path_of_another_length_than_the_place_asks_for_is_refused(case, size):
     d, m = case
-    true = path(d, m)
+    true = merkle_path(d, m)
     wanted = len(audit_path(m, [b""] * size)) if m < size else None
     if len(true) == wanted:
         assert len(root_from_path(d[m], m, size, true)) == 32
@@ -127,7 +127,7 @@ def test_a_place_that_is_not_in_the_list_is_refused(index):
     with pytest.raises(ValueError):
         root_from_path(b"", index, 3, ())
     with pytest.raises(IndexError):
-        path([b"a", b"b", b"c"], index)
+        merkle_path([b"a", b"b", b"c"], index)
 
 
 @pytest.mark.parametrize("length", [0, 31, 33])
@@ -138,5 +138,5 @@ def test_a_hash_of_another_length_is_refused(length):
 
 def test_a_pair_cannot_pass_for_a_leaf():
     left, right = (hashlib.sha256(b"\0" + one).digest() for one in (b"a", b"b"))
-    assert root([left + right]) != root([b"a", b"b"])
-    assert root_from_path(left + right, 0, 1, ()) != root([b"a", b"b"])
+    assert merkle_root([left + right]) != merkle_root([b"a", b"b"])
+    assert root_from_path(left + right, 0, 1, ()) != merkle_root([b"a", b"b"])

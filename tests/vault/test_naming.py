@@ -68,9 +68,9 @@ def test_what_a_vault_holds_follows_its_requests(vault):
     for ask, expected in history:
         ask()
         assert states(vault) == states(other) == states(Vault.open(vault.places.vault)) == expected
-    assert vault.holds("person-3")[0] == vault.holds(["person-3"])[0]
+    assert vault.find("person-3")[0] == vault.find(["person-3"])[0]
     with pytest.raises(InvalidInput):
-        vault.holds([1.5])
+        vault.find([1.5])
 
 
 @examples(30)
@@ -96,7 +96,7 @@ def test_unknown_ids_are_left_out_if_asked_as_if_they_had_not_been_named(tmp_pat
     back = mine.readmit(ids, skip_unknown=True)
     assert (back.kind, back.people, back.skipped) == ("readmit", len(set(known)), skipped)
     assert expected.skipped == other.readmit(known).skipped == 0
-    assert {holding.state for holding in mine.holds(known)} == {"unknown"}
+    assert {holding.state for holding in mine.find(known)} == {"unknown"}
 
 
 def test_who_is_not_erased_is_not_readmitted_and_may_be_left_out(vault):
@@ -107,7 +107,7 @@ def test_who_is_not_erased_is_not_readmitted_and_may_be_left_out(vault):
     assert everything(vault.places.vault) == before
     receipt = vault.readmit(["person-1", "nobody", "person-2"], skip_unknown=True)
     assert (receipt.people, receipt.skipped) == (1, 2)
-    states = [holding.state for holding in vault.holds(["person-1", "nobody", "person-2"])]
+    states = [holding.state for holding in vault.find(["person-1", "nobody", "person-2"])]
     assert states == ["unknown", "unknown", "present"]
 
 

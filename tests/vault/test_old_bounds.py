@@ -80,8 +80,8 @@ class Life:
         found = slots_of(self.vault, sorted({*range(30), *rows}))
         assert {one: slots for one, slots in found.items() if slots and slots[0] >= 0} == rows
         names = {path.name for path in self.path.iterdir()}
-        manifest = self.vault._writer.now.manifest
-        assert names == manifest.names | manifest.spares | {"identity.json", "current"}
+        manifest = self.vault._writer.snapshot.manifest
+        assert names == manifest.file_names | manifest.spares | {"identity.json", "current"}
 
 
 @pytest.mark.parametrize("declared", [False, True], ids=["observed", "declared"])
@@ -160,7 +160,7 @@ def test_rows_that_a_copy_has_outside_the_bounds_that_were_declared_since_are_er
         "2 rows are outside bounds that were declared since, so they are erased"
     )
     life.check()
-    assert [holding.rows for holding in life.vault.holds([20, 21, 22])] == [1, 0, 1]
+    assert [holding.rows for holding in life.vault.find([20, 21, 22])] == [1, 0, 1]
     assert life.vault.add(table([21], [[0.5, 0.5]], [0.5])).rows == 1  # nobody was erased: they may come again
     held = b"".join(everything(life.path).values())
     assert not [value for value in (7.5, -3.25) if np.float64(value).tobytes() in held]
@@ -172,6 +172,6 @@ def test_rows_outside_are_erased_although_the_process_that_catches_up_ends(tmp_p
         put_back(folder, life.path)
         ended_at(*where, lambda: Vault.open(life.path))
         life.put_back((shutil.copytree(life.path, tmp_path / f"{where[1]}"), old))
-        assert [holding.rows for holding in life.vault.holds([20, 21, 22])] == [1, 0, 1]
+        assert [holding.rows for holding in life.vault.find([20, 21, 22])] == [1, 0, 1]
         assert bits(life.vault) == bits(life.oracle)
         assert life.vault.verify().ok

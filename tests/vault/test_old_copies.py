@@ -8,7 +8,7 @@ import pytest
 from expunge.errors import ErasedId, InvalidFile, UnknownId
 from expunge.vault import Vault
 from expunge.vault.disk.folder import Folder
-from expunge.vault.requests import KINDS
+from expunge.vault.requests import REQUEST_TYPES
 
 from support.disks import ended_at
 from support.vaults import bits, everything, made, people, put_back, random_table, slots_of
@@ -23,7 +23,7 @@ def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     vault.rectify(random_table(["person-4", "person-4"], seed=2))
     vault.unlearn(["new-1"])
     vault.readmit(["person-3"])
-    drawn = vault._writer.now.state.drawn
+    drawn = vault._writer.snapshot.state.drawn
     put_back(copy, path)
     old = Vault.open(path)
     (note,) = old.notes
@@ -35,7 +35,7 @@ def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     assert old.verify().ok
     assert [(r.number, r.kind, r.state) for r in old.requests][-1] == (8, "restore", "certified")
     assert old.requests[-1].rows == 5
-    assert old._writer.now.state.drawn == drawn
+    assert old._writer.snapshot.state.drawn == drawn
     found = slots_of(old, [*dict.fromkeys(people()), "new-1", "new-2"])
     assert {one: slots for one, slots in found.items() if min(slots, default=-1) < 0} == {
         "person-1": [-2],
@@ -118,11 +118,11 @@ def test_who_was_readmitted_and_erased_again_stays_erased_whichever_copies_are_p
     for name in order:
         put_back(tmp_path / name, path)
         vault = Vault.open(path)
-        assert [holding.state for holding in vault.holds(["person-1", "person-4"])] == ["erased", "erased"]
+        assert [holding.state for holding in vault.find(["person-1", "person-4"])] == ["erased", "erased"]
         assert vault.unlearn(["person-1"]).certificate == erased.certificate
         with pytest.raises(ErasedId):
             vault.add(random_table(["person-1"], seed=1))
-        assert vault.holds(["person-2"])[0].state == {"A": "unknown", "C": "present"}[name]
+        assert vault.find(["person-2"])[0].state == {"A": "unknown", "C": "present"}[name]
         assert vault.verify().ok
 
 
@@ -149,7 +149,7 @@ def test_a_copy_that_was_made_half_way_through_its_newest_request_is_finished(va
         "train": lambda: made(path, random_table(people(), seed=1), replace=True),
     }
     vault.unlearn(["person-3"]) if kind != "train" else None
-    ended_at(KINDS[kind], "overwrite", asks[kind])  # committed, and nothing is overwritten yet
+    ended_at(REQUEST_TYPES[kind], "overwrite", asks[kind])  # committed, and nothing is overwritten yet
     shutil.copytree(path, copy)
     Vault.open(path)  # does it
     expected, requests = bits(vault), len(vault.requests)
@@ -225,4 +225,4 @@ def test_rows_that_one_copy_had_and_the_next_has_not_are_not_counted_as_less_tha
     (note,) = Vault.open(path).notes
     assert "0 rows that were added since are missing" in note
     assert Vault.open(path).verify().ok
-    assert [holding.state for holding in Vault.open(path).holds(["new-1"])] == ["erased"]
+    assert [holding.state for holding in Vault.open(path).find(["new-1"])] == ["erased"]

@@ -5,10 +5,10 @@ from urllib.parse import quote, unquote
 import pyarrow.fs
 import pytest
 
+from expunge import tables
 from expunge.errors import InvalidFile
-from expunge.vault import tables
-from expunge.vault.tables.proposal import propose
-from expunge.vault.tables.sources import disks
+from expunge.tables.proposal import propose_schema
+from expunge.tables.sources import locations
 
 from support.many import OWNED, WRITERS, files, same, some
 from support.tables import CANARY, parquet, refused, whole, written
@@ -24,7 +24,7 @@ def bucket(tmp_path, monkeypatch):
         path = uri.partition("://")[2].partition("?")[0].rpartition("@")[2]
         return pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem()), unquote(path)
 
-    monkeypatch.setattr(disks, "from_uri", from_uri)
+    monkeypatch.setattr(locations, "from_uri", from_uri)
     return tmp_path / "bucket", asked
 
 
@@ -50,7 +50,7 @@ def test_another_filesystem_may_have_partitions(bucket):
         (bucket[0] / f"x={x}").mkdir(parents=True)
         parquet(some(k, 1).drop(["x"]), bucket[0] / f"x={x}" / "t.parquet")
     assert whole("s3://bucket", OWNED)[0].ravel().tolist() == [2.0, 1.5]
-    found = tables.pieces("s3://bucket?a=b")
+    found = tables.split_table("s3://bucket?a=b")
     assert [piece.path for piece in found] == [f"s3://bucket/x={x}/t.parquet?a=b" for x in ("%2532", "1.5")]
     assert [block.X.item() for piece in found for block in tables.read_piece(piece, OWNED)] == [2.0, 1.5]
 
@@ -70,7 +70,7 @@ def test_no_message_holds_a_password(bucket):
         error=InvalidFile,
         match=r"s3://\*\*\*@bucket/data/z.parquet is damaged, .*cannot be reached",
     )
-    assert 'read from "part-10.parquet".' in propose(uri.format("data/part-10.parquet"), target="y")
+    assert 'read from "part-10.parquet".' in propose_schema(uri.format("data/part-10.parquet"), target="y")
 
 
 @pytest.mark.parametrize("when", ["from_uri", "get_file_info", "open_input_file"])
@@ -78,7 +78,7 @@ def test_a_filesystem_that_cannot_be_reached_is_refused_by_name(bucket, monkeypa
     folder, _ = bucket
     folder.mkdir()
     parquet(some(0, 1), folder / "t.parquet")
-    there, path = disks.from_uri("s3://bucket/t.parquet")
+    there, path = locations.from_uri("s3://bucket/t.parquet")
 
     class Away:
         def get_file_info(self, path):
@@ -97,5 +97,5 @@ def test_a_filesystem_that_cannot_be_reached_is_refused_by_name(bucket, monkeypa
             raise OSError(f"no region: {CANARY}")
         return Away(), path
 
-    monkeypatch.setattr(disks, "from_uri", from_uri)
+    monkeypatch.setattr(locations, "from_uri", from_uri)
     refused("s3://bucket/t.parquet", OWNED, match="s3://bucket/t.parquet cannot be reached; check the address")

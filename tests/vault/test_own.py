@@ -9,10 +9,10 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.saving import files
-from expunge.saving.own import Inside, VaultFolder
+from expunge.saving.ownership import ContainedPath, VaultFolder
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
-from expunge.vault.disk.folder import Places
+from expunge.vault.disk.folder import VaultPaths
 
 from support.disks import Interrupted, used
 from support.vaults import everything, made, random_table
@@ -216,10 +216,10 @@ def test_a_file_that_is_not_there_is_named_in_full(vault):
 
 
 def test_all_that_is_derived_from_a_vaults_path_is_guarded(tmp_path):
-    places = Places.of(tmp_path / "v.vault")
+    places = VaultPaths.from_path(tmp_path / "v.vault")
     assert isinstance(places.vault, VaultFolder)
     for path in (places.vault / "rows.1", places.certificates / "000001.jws", (places.vault / "x").with_name("y")):
-        assert isinstance(path, Inside)
+        assert isinstance(path, ContainedPath)
     drafts = [path.with_name(f"{path.name}.new") for path in (places.key, places.public, places.ledger)]
     for path in (places.key, places.public, places.certificates, *drafts):
         assert path.base == places.vault
@@ -270,7 +270,7 @@ def test_a_key_that_was_named_and_belongs_to_another_user_is_refused_unless_that
     owner = key.stat()
     for uid, taken in ((0, True), (STRANGER, True), (STRANGER + 1, False)):
         found = os.stat_result([*owner[:4], uid, *owner[5:]])
-        guarded = files.KeyElsewhere(key)
+        guarded = files.ExternalKeyPath(key)
         if taken:
             guarded.check(found)
         else:
@@ -301,7 +301,7 @@ def test_no_erasure_of_one_person_and_no_look_waits_for_leaves_that_others_plant
         opened.unlearn(["person-2", "person-3"])
     assert opened.unlearn(["person-2"]).rows == 2
     assert opened.verify().ok
-    assert opened.holds(["person-3"])[0].state == "present"
+    assert opened.find(["person-3"])[0].state == "present"
     assert all(part.read_bytes() == b"theirs" for part in ([leaves] if leaves.is_file() else leaves.iterdir()))
 
 

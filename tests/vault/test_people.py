@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
-from expunge.vault.disk.segments import distinct_ids
+from expunge.vault.disk.segments import count_distinct_ids
 
 from support.sampling import sampled
 from support.tampering import EVERYONE, of_kind
@@ -37,4 +37,4 @@ def test_an_entry_of_people_that_is_damaged_never_hides_somebody(original, copie
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), max_size=40))
 def test_as_many_people_are_counted_as_there_are_hashes(pairs):
     hashes = np.array(pairs, dtype=np.uint64).reshape(-1, 2)
-    assert distinct_ids(np.concatenate([hashes, hashes[::2]])) == len(set(pairs))
+    assert count_distinct_ids(np.concatenate([hashes, hashes[::2]])) == len(set(pairs))

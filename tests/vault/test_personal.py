@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidCertificate, InvalidInput
-from expunge.vault.certificates.commitments import Commitments, commitment
-from expunge.vault.certificates.jws import UNKNOWN_TYPE, SigningKey, checked
-from expunge.vault.certificates.personal import PersonalReceipt, checked_receipt, issued
+from expunge.vault.certificates.commitments import Commitments, person_commitment
+from expunge.vault.certificates.jws import UNKNOWN_TYPE, SigningKey, verify_statement
+from expunge.vault.certificates.personal_receipts import PersonalReceipt, build_receipts, verify_receipt
 
 from support import odd
 from support.personal import OTHER_VAULT, VAULT, as_bytes, changed, payload_for, receipts, signed, texted, unknown
@@ -33,7 +33,7 @@ def shortened(value):
 
 def refused(receipt, person="person-1", keys=KEYS):
     with pytest.raises(InvalidCertificate) as error:
-        checked_receipt(receipt, person, keys)
+        verify_receipt(receipt, person, keys)
     assert "person-1" not in str(error.value)
     return str(error.value)
 
@@ -46,7 +46,7 @@ def test_salt_and_commitment_are_those_of_the_documents(secret, vault, request, 
     expected = hashlib.sha256(salt + vault.bytes + request.to_bytes(8, "big") + named).digest()
     of = Commitments(secret, str(vault), request)
     assert of.salt(named) == salt
-    assert of.of([named]) == [commitment(salt, str(vault), request, named)] == [expected]
+    assert of.compute([named]) == [person_commitment(salt, str(vault), request, named)] == [expected]
 
 
 @given(crowds)
@@ -54,8 +54,8 @@ def test_a_receipt_fits_its_person_and_nobody_else(people):
     for person, receipt in zip(people, receipts(KEY, people), strict=True):
         assert PersonalReceipt.from_json(receipt.to_json()) == receipt
         assert PersonalReceipt.from_json(receipt.to_json().encode()) == receipt
-        payload = checked_receipt(receipt, person, KEYS)
-        assert payload == checked_receipt(receipt, f" {person}\t", KEYS) == checked(receipt.certificate, KEYS)
+        payload = verify_receipt(receipt, person, KEYS)
+        assert payload == verify_receipt(receipt, f" {person}\t", KEYS) == verify_statement(receipt.certificate, KEYS)
         assert payload["people"] == len(people)
         for other in {*people, person + " x", "somebody else"} - {person}:
             assert "not a receipt for this id" in refused(receipt, other)
@@ -65,7 +65,7 @@ def test_a_receipt_fits_its_person_and_nobody_else(people):
 def test_a_batch_of_any_size_has_receipts_for_everybody(size):
     people = [str(k) for k in range(size)]
     for person, receipt in zip(people, receipts(KEY, people), strict=True):
-        assert checked_receipt(receipt, int(person), KEYS)["people"] == size
+        assert verify_receipt(receipt, int(person), KEYS)["people"] == size
 
 
 def test_no_receipt_has_the_id_in_it():
@@ -82,7 +82,7 @@ def test_ids_are_compared_in_nfc_and_without_blanks_at_their_ends_and_nothing_el
     composed, split = "Zo\u00eb", "Zoe\u0308"
     [receipt] = receipts(KEY, [composed])
     for person in (composed, split, "Zo\u00eb ", " Zo\u00eb"):
-        checked_receipt(receipt, person, KEYS)
+        verify_receipt(receipt, person, KEYS)
     for other in ("zo\u00eb", "Zo \u00eb", "Zoe"):
         refused(receipt, other)
 
@@ -91,23 +91,23 @@ def test_ids_are_compared_in_nfc_and_without_blanks_at_their_ends_and_nothing_el
 def test_what_is_no_id_is_refused(person):
     [receipt] = receipts(KEY, ["4711"])
     with pytest.raises(InvalidInput):
-        checked_receipt(receipt, person, KEYS)
+        verify_receipt(receipt, person, KEYS)
 
 
 def test_receipts_of_ids_that_were_not_in_the_request_are_none():
     of = Commitments(b"k" * 32, VAULT, 2)
-    leaves = sorted(of.of([b"a", b"b"]))
-    found = issued(of, leaves, [b"b", b"c", b"a"], "x.y.z")
+    leaves = sorted(of.compute([b"a", b"b"]))
+    found = build_receipts(of, leaves, [b"b", b"c", b"a"], "x.y.z")
     assert [one is None for one in found] == [False, True, False]
-    assert [one.index for one in found if one] == [leaves.index(of.of([one])[0]) for one in (b"b", b"a")]
+    assert [one.index for one in found if one] == [leaves.index(of.compute([one])[0]) for one in (b"b", b"a")]
 
 
 def test_an_unknown_id_has_a_statement_of_its_own():
     receipt = unknown(KEY, "nobody")
-    assert checked_receipt(receipt, "nobody", KEYS)["kind"] == "unknown"
+    assert verify_receipt(receipt, "nobody", KEYS)["kind"] == "unknown"
     refused(receipt, "person-1")
     with pytest.raises(InvalidCertificate, match="not a certificate of a vault"):
-        checked(receipt.certificate, KEYS)
+        verify_statement(receipt.certificate, KEYS)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_another_key_another_vault_and_another_request_are_refused():
     mine = receipts(KEY, PEOPLE)[1]
     assert "another key signed it" in refused(mine, keys=[STRANGER.public])
     assert "signature" in refused(mine, keys=[])
-    forged = receipts(STRANGER, PEOPLE, headers={"kid": KEY.public.name})[1]
+    forged = receipts(STRANGER, PEOPLE, headers={"kid": KEY.public.thumbprint})[1]
     assert "another key signed it" in refused(forged)
     for field in ({"request": 3}, {"vault": OTHER_VAULT}):
         assert "another request" in refused(PersonalReceipt.from_json(changed(mine, **field)))
@@ -162,7 +162,7 @@ def test_another_text_of_the_same_bytes_is_refused(field):
     other = odd.same_bytes(text)
     assert _decoded(other.split(".")[-1]) == _decoded(text.split(".")[-1])
     with pytest.raises(InvalidCertificate):
-        checked_receipt(PersonalReceipt.from_json(changed(GOOD, **{field: other})), "person-1", KEYS)
+        verify_receipt(PersonalReceipt.from_json(changed(GOOD, **{field: other})), "person-1", KEYS)
 
 
 @given(st.data())
@@ -180,7 +180,7 @@ def test_a_changed_character_of_the_certificate_is_refused(data):
 def test_a_payload_that_not_everybody_reads_alike_is_refused(text, by):
     receipt = texted(KEY, "4711", text, by)
     with pytest.raises(InvalidCertificate):
-        checked_receipt(receipt, "4711", [KEY.public])
+        verify_receipt(receipt, "4711", [KEY.public])
 
 
 @pytest.mark.parametrize(("text", "by"), odd.TEXTS)
@@ -244,7 +244,7 @@ def test_what_is_no_json_object_of_at_most_a_megabyte_is_refused(data):
 
 def test_a_payload_with_more_people_than_leaves_does_not_fit():
     of = Commitments(b"k" * 32, VAULT, 2)
-    leaves = sorted(of.of([b"a", b"b"]))
+    leaves = sorted(of.compute([b"a", b"b"]))
     certificate = signed(KEY, payload_for(leaves, people=1))
-    [receipt] = issued(of, leaves, [b"a"], certificate)
+    [receipt] = build_receipts(of, leaves, [b"a"], certificate)
     assert "path" in refused(receipt, "a")

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.errors import CountedInput, InvalidFile, InvalidInput, InvalidSetting
-from expunge.vault import tables
-from expunge.vault.tables import reading
-from expunge.vault.tables.schema import Schema
+from expunge import tables
+from expunge.errors import InvalidColumns, InvalidFile, InvalidInput, InvalidSetting
+from expunge.tables import reader
+from expunge.tables.schema import Schema
 
 from support.commands import python
 from support.sampling import examples
@@ -71,11 +71,11 @@ def joined(blocks):
 def test_all_pieces_are_the_table(tmp_path_factory, dataset, most, block_rows):
     folder = tmp_path_factory.mktemp("data")
     table = written(folder, *dataset)
-    found = tables.pieces(folder, most_rows=most)
-    assert tables.count(folder) == len(table) == sum(piece.rows for piece in found)
+    found = tables.split_table(folder, max_rows=most)
+    assert tables.count_rows(folder) == len(table) == sum(piece.rows for piece in found)
     assert [piece.before for piece in found] == np.cumsum([0, *(piece.rows for piece in found)])[:-1].tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "BLOCK_ROWS", block_rows)
+        patch.setattr(reader, "BLOCK_ROWS", block_rows)
         blocks = [list(tables.read_piece(piece, SCHEMA)) for piece in found]
         expected = joined(tables.read_blocks(table, SCHEMA, targets=True, ids=True)) if len(table) else ([], [], [])
         assert joined(block for some in blocks for block in some) == expected
@@ -92,7 +92,7 @@ def test_all_pieces_are_the_table(tmp_path_factory, dataset, most, block_rows):
 def test_a_piece_has_as_many_row_groups_as_have_room(tmp_path_factory, dataset, most):
     folder = tmp_path_factory.mktemp("data")
     written(folder, *dataset)
-    found = tables.pieces(folder, most_rows=most)
+    found = tables.split_table(folder, max_rows=most)
     sizes = {}
     for path in {piece.path for piece in found}:
         metadata = pyarrow.parquet.read_metadata(path)
@@ -120,7 +120,7 @@ print(json.dumps([one.decode() for block in tables.read_piece(piece, schema) for
 def test_a_piece_is_plain_data_that_another_process_can_read(tmp_path, monkeypatch):
     written(tmp_path, True, {(1, "city=a%20b", 0): (9, 2), (2, "city=__HIVE_DEFAULT_PARTITION__", 0): (3, 3)})
     monkeypatch.chdir(tmp_path)
-    found = tables.pieces("*", most_rows=4)
+    found = tables.split_table("*", max_rows=4)
     assert pickle.loads(pickle.dumps(found)) == found
     assert [piece.partition for piece in found[-2:]] == [
         (("day", "1"), ("city", "a b")),
@@ -133,7 +133,7 @@ def test_a_piece_is_plain_data_that_another_process_can_read(tmp_path, monkeypat
 def test_only_what_is_asked_for_is_read_of_a_piece(tmp_path):
     table = written(tmp_path, False, {(1, "city=7", 0): (5, 2)}).drop(["y", "who"])
     parquet(table, tmp_path / "1-city=7-0.parquet")
-    (piece,) = tables.pieces(tmp_path)
+    (piece,) = tables.split_table(tmp_path)
     (block,) = tables.read_piece(piece, SCHEMA, targets=False, ids=False)
     assert (len(block), block.y, block.ids) == (5, None, None)
     with pytest.raises(InvalidInput, match="no columns 'y', 'who'"):
@@ -144,7 +144,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path):
     path = tmp_path / "t.parquet"
     parquet(some(0, 6), path, row_group_size=2)
     schema = Schema.parse('id="who"\ntarget="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="number"')
-    found = tables.pieces(path, most_rows=2)
+    found = tables.split_table(path, max_rows=2)
     content = path.read_bytes()
     for change in (lambda: parquet(some(1, 6), path, row_group_size=2), lambda: parquet(some(0, 6), path)):
         change()
@@ -164,19 +164,19 @@ def test_a_row_of_a_piece_has_the_number_that_it_has_in_its_file_and_counts_are_
     path = tmp_path / "t.parquet"
     schema = Schema.parse('target="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="boolean"')
     parquet(pa.table({"x": [0, 1, 0, 1, 7, None], "y": [1] * 6}), path, row_group_size=2)
-    found = tables.pieces(path, most_rows=4)
+    found = tables.split_table(path, max_rows=4)
     list(tables.read_piece(found[0], schema, ids=False))
     with pytest.raises(InvalidInput, match="column 'x' must hold true and false, .* but row 5 of .*t.parquet does not"):
         list(tables.read_piece(found[1], schema, ids=False))
     parquet(pa.table({"x": [0, 1, 0, 1, 1, None], "y": [1] * 6}), path, row_group_size=2)
-    with pytest.raises(CountedInput, match=r"1 in column 'x' \(of 2 rows\)"):
-        list(tables.read_piece(tables.pieces(path, most_rows=4)[1], schema, ids=False))
+    with pytest.raises(InvalidColumns, match=r"1 in column 'x' \(of 2 rows\)"):
+        list(tables.read_piece(tables.split_table(path, max_rows=4)[1], schema, ids=False))
 
 
 def test_files_with_other_columns_have_no_pieces_together(tmp_path):
     parquet(some(0, 1), tmp_path / "a.parquet")
     parquet(some(0, 1).drop(["x"]), tmp_path / "b.parquet")
-    for look in (tables.pieces, tables.count):
+    for look in (tables.split_table, tables.count_rows):
         with pytest.raises(InvalidInput, match="b.parquet has other columns than .*a.parquet .*'x' missing"):
             look(tmp_path)
 
@@ -185,7 +185,7 @@ def test_a_large_footer_is_read_whole(tmp_path):
     table = pa.table({f"a column with a long name, number {k}": [1.0, 2.0] for k in range(2000)})
     path = parquet(table, tmp_path / "t.parquet", row_group_size=1)
     assert path.stat().st_size > 1 << 17
-    assert [piece.groups for piece in tables.pieces(path, most_rows=1)] == [(0, 1), (1, 2)]
+    assert [piece.groups for piece in tables.split_table(path, max_rows=1)] == [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -203,15 +203,15 @@ def test_a_large_footer_is_read_whole(tmp_path):
 )
 def test_what_is_no_parquet_has_no_pieces_and_a_frame_knows_its_length(tmp_path, source, rows):
     table = source(tmp_path)
-    assert tables.pieces(table) is None
-    assert tables.count(table) == rows
+    assert tables.split_table(table) is None
+    assert tables.count_rows(table) == rows
 
 
 def test_pieces_have_at_least_one_row(tmp_path):
     path = parquet(some(0, 3), tmp_path / "t.parquet")
     with pytest.raises(InvalidSetting, match="most_rows"):
-        tables.pieces(path, most_rows=0)
-    (piece,) = tables.pieces(path)
+        tables.split_table(path, max_rows=0)
+    (piece,) = tables.split_table(path)
     assert replace(piece, footer="") == tables.Piece(str(path), (0, 1), 3, 0, "", ())
-    assert tables.pieces(parquet(some(0, 0), path)) == []
-    assert tables.count(path) == 0
+    assert tables.split_table(parquet(some(0, 0), path)) == []
+    assert tables.count_rows(path) == 0

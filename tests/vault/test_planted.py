@@ -166,7 +166,7 @@ def test_leftovers_of_ours_are_wiped_when_the_vault_is_opened(copies, expected, 
 
 
 def test_what_is_in_a_spare_page_is_wiped_when_the_vault_is_opened(original, copies, expected):
-    for name in Folder(original).current().spares:
+    for name in Folder(original).read_current_manifest().spares:
         path = copies()
         assert not (path / name).read_bytes()
         (path / name).write_bytes(b"residue")
@@ -177,7 +177,7 @@ def test_what_is_in_a_spare_page_is_wiped_when_the_vault_is_opened(original, cop
 
 def test_a_spare_page_that_somebody_removed_is_made_again(original, copies, expected):
     path = copies()
-    for name in Folder(original).current().spares:
+    for name in Folder(original).read_current_manifest().spares:
         (path / name).unlink()
     assert judged(path, expected) == "harmless"
 
@@ -186,7 +186,7 @@ def test_a_spare_page_that_somebody_removed_is_made_again(original, copies, expe
 def test_what_is_no_plain_file_is_refused_as_a_spare_page(original, copies, expected, tmp_path, plant, not_forever):
     secret = tmp_path / "of somebody else"
     secret.write_text("precious")
-    for name in Folder(original).current().spares:
+    for name in Folder(original).read_current_manifest().spares:
         path = copies()
         plant(path / name, secret)
         assert judged(path, expected) == "refused", name

@@ -13,8 +13,8 @@ import pyarrow.parquet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.vault import tables as door
-from expunge.vault.tables.predictions import written_predictions
+from expunge import tables as door
+from expunge.tables.predictions import write_predictions
 
 from support.tables import SCHEMA, arrow, numbers, written
 
@@ -26,7 +26,7 @@ def test_no_rows_with_two_targets_have_their_columns(tmp_path):
         table = table.append_column(name, pa.array([], kind))
     stream, path = io.BytesIO(), tmp_path / "p.parquet"
     for out in (stream, path):
-        with written_predictions(out, SCHEMA, table) as write:
+        with write_predictions(out, SCHEMA, table) as write:
             assert list(write.blocks()) == []
             write(door.Block(np.empty((0, 7)), None, []), np.empty((0, 2)))
             assert write.commit() == 0
@@ -37,11 +37,11 @@ def test_no_rows_with_two_targets_have_their_columns(tmp_path):
 def test_predictions_appear_in_one_step_and_only_with_a_commit(tmp_path):
     table, schema = numbers(x=[1.0, 2.0], y=[1.0, 2.0])
     path = written(tmp_path / "p.csv", "old")
-    with written_predictions(path, schema, table) as write:
+    with write_predictions(path, schema, table) as write:
         write(next(write.blocks()), np.zeros(2))
     assert [p.name for p in tmp_path.iterdir()] == ["p.csv"]
     assert path.read_text() == "old"
-    with written_predictions(str(path), schema, table) as write:
+    with write_predictions(str(path), schema, table) as write:
         write(next(write.blocks()), np.zeros(2))
         assert path.read_text() == "old"
         assert write.commit() == 2
@@ -58,11 +58,11 @@ IDS = st.text(st.sampled_from(STARTS + "a1' \"é"), min_size=1).filter(str.strip
 @given(st.lists(IDS, min_size=1, max_size=20))
 def test_ids_that_a_spreadsheet_would_compute_get_a_quote_if_asked(ids):
     table, schema = numbers(x=[1.0] * len(ids), y=[1.0] * len(ids))
-    schema = schema.owned_by("who")
+    schema = schema.with_id("who")
     table = table.append_column("who", pa.array(ids))
     for guard in (False, True):
         stream = io.BytesIO()
-        with written_predictions(stream, schema, table, guard_formulas=guard) as write:
+        with write_predictions(stream, schema, table, guard_formulas=guard) as write:
             write(next(write.blocks()), np.zeros(len(ids)))
             write.commit()
         text = stream.getvalue().decode()
@@ -74,7 +74,7 @@ def test_ids_that_a_spreadsheet_would_compute_get_a_quote_if_asked(ids):
 def test_parquet_needs_no_guard(tmp_path):
     table, schema = numbers(x=[1.0], y=[1.0])
     table = table.append_column("who", pa.array(["=1"]))
-    with written_predictions(tmp_path / "p.parquet", schema.owned_by("who"), table, guard_formulas=True) as write:
+    with write_predictions(tmp_path / "p.parquet", schema.with_id("who"), table, guard_formulas=True) as write:
         write(next(write.blocks()), np.zeros(1))
         write.commit()
     assert pyarrow.parquet.read_table(tmp_path / "p.parquet")["who"].to_pylist() == ["=1"]

@@ -14,11 +14,11 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput, InvalidSetting
-from expunge.vault.tables.kinds import Boolean, Category, Date, Ignore, Number
-from expunge.vault.tables.proposal import propose, texts, toml
-from expunge.vault.tables.proposal.plain import plain_schema_of
-from expunge.vault.tables.reading import column_types, read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.tables.kinds import Boolean, Category, Date, Ignore, Number
+from expunge.tables.proposal import draft, propose_schema, texts
+from expunge.tables.proposal.draft import plain_schema_from_types
+from expunge.tables.reader import read_blocks, read_column_types
+from expunge.tables.schema import Schema
 
 from support.sampling import examples
 
@@ -39,10 +39,10 @@ def test_without_a_schema_all_columns_are_numbers_with_observed_bounds():
         "b": pa.decimal128(5, 2),
         "__index_level_0__": pa.int64(),
     }
-    schema = plain_schema_of(pa.schema(cells.items()), ["y"], "i")
+    schema = plain_schema_from_types(pa.schema(cells.items()), ["y"], "i")
     assert schema == Schema("i", ("y",), (("a", Number()), ("y", Boolean()), ("b", Number())))
     assert np.isnan(schema.bounds()).all()
-    assert plain_schema_of(pa.schema([("a", pa.int8()), ("b", pa.float32())]), "b").id is None
+    assert plain_schema_from_types(pa.schema([("a", pa.int8()), ("b", pa.float32())]), "b").id is None
 
 
 def test_without_a_schema_other_columns_are_named_and_the_way_out_too():
@@ -55,11 +55,11 @@ def test_without_a_schema_other_columns_are_named_and_the_way_out_too():
     }
     cells = {"a": pa.int8(), **others, "y": pa.float64()}
     with pytest.raises(InvalidInput, match="'text', 'flag', 'day', 'none', 'list'; `expunge schema FILE --target y`"):
-        plain_schema_of(pa.schema(cells.items()), "y")
+        plain_schema_from_types(pa.schema(cells.items()), "y")
     with pytest.raises(InvalidInput, match="not numbers: 'text'"):
-        plain_schema_of(pa.schema([("a", pa.int8()), ("text", pa.string())]), "text")
+        plain_schema_from_types(pa.schema([("a", pa.int8()), ("text", pa.string())]), "text")
     with pytest.raises(InvalidInput, match="no columns 'z', 'i'; the table has 1 column, and it has another"):
-        plain_schema_of(pa.schema([("a", pa.int8())]), "z", "i")
+        plain_schema_from_types(pa.schema([("a", pa.int8())]), "z", "i")
 
 
 # Proposals
@@ -131,7 +131,7 @@ def column_expected(cells, kind, declared):
 def test_a_proposal_takes_the_data_it_came_from(frame, people, with_id):
     table, kinds = frame
     source = table if with_id else table.drop("id")
-    schema = Schema.parse(propose(source, target="y", id="id" if with_id else None, people=people))
+    schema = Schema.parse(propose_schema(source, target="y", id="id" if with_id else None, people=people))
     declared = dict(schema.columns)
     assert list(declared) == [name for name in table.column_names if name != "id"]
     (block,) = read_blocks(source, schema, targets=True, ids=with_id)
@@ -165,8 +165,8 @@ def test_a_proposal_takes_the_data_it_came_from(frame, people, with_id):
 def test_a_proposal_for_a_csv_file_takes_it_whatever_the_cells_look_like(tmp_path_factory, frame, people):
     path = tmp_path_factory.mktemp("proposal") / "t.csv"
     pyarrow.csv.write_csv(frame[0], path)
-    assume(set(column_types(path).names) == set(frame[0].column_names))
-    schema = Schema.parse(propose(path, target="y", id="id", people=people))
+    assume(set(read_column_types(path).names) == set(frame[0].column_names))
+    schema = Schema.parse(propose_schema(path, target="y", id="id", people=people))
     (block,) = read_blocks(path, schema, targets=True, ids=True)
     assert block.ids == [str(cell).encode() for cell in frame[0]["id"].to_pylist()]
     assert within(block.X, *schema.bounds())
@@ -174,7 +174,9 @@ def test_a_proposal_for_a_csv_file_takes_it_whatever_the_cells_look_like(tmp_pat
 
 def proposed(people=1, **columns):
     """What is proposed for each column, and the text."""
-    text = propose(pa.table({"y": np.zeros(len(next(iter(columns.values())))), **columns}), target="y", people=people)
+    text = propose_schema(
+        pa.table({"y": np.zeros(len(next(iter(columns.values())))), **columns}), target="y", people=people
+    )
     return dict(Schema.parse(text).columns), text
 
 
@@ -263,19 +265,19 @@ def test_a_category_counts_people_and_not_rows():
     table = pa.table(
         {"y": [0.0] * 4, "n": [1] * 4, "who": ["a", "a", "b", "c"], "city": ["Ulm", "Ulm", "Bonn", "Bonn"]}
     )
-    assert dict(Schema.parse(propose(table, target="y", id="who", people=2)).columns)["city"].values == ("Bonn",)
-    rows = propose(table.drop("who"), target="y", people=2)
+    assert dict(Schema.parse(propose_schema(table, target="y", id="who", people=2)).columns)["city"].values == ("Bonn",)
+    rows = propose_schema(table.drop("who"), target="y", people=2)
     assert dict(Schema.parse(rows).columns)["city"].values == ("Bonn", "Ulm")
     assert "at least 2 rows have" in rows
     with pytest.raises(InvalidInput, match=r"rows without an id: 1 in column 'who' \(of 4 rows\)"):
-        propose(table.set_column(2, "who", pa.array(["a", "", "b", "c"])), target="y", id="who")
+        propose_schema(table.set_column(2, "who", pa.array(["a", "", "b", "c"])), target="y", id="who")
 
 
 def test_text_with_very_many_values_is_ignored_and_not_kept_in_memory(monkeypatch):
     columns, text = proposed(n=np.arange(101), x=[str(k) + "x" for k in range(101)])
     assert columns["x"] == Ignore()
     assert "more than 100 values that would be a category" in text
-    monkeypatch.setattr(texts, "MOST_TRACKED", 50)
+    monkeypatch.setattr(texts, "MAX_TRACKED_VALUES", 50)
     columns, text = proposed(n=np.arange(101), x=[str(k) + "x" for k in range(101)])
     assert columns["x"] == Ignore()
     assert "more than 50 different values" in text
@@ -283,18 +285,18 @@ def test_text_with_very_many_values_is_ignored_and_not_kept_in_memory(monkeypatc
 
 
 def test_a_proposal_keeps_no_more_people_in_memory_than_it_has_to_count(monkeypatch):
-    values = texts.Values(3)
+    values = texts.TextValues(3)
     for start in (0, 50):
         values.add(pa.array(["a", "b"] * 25), pa.array(range(start, start + 50)))
-    assert {value: len(who) for value, who in values.who.items()} == {"a": 3, "b": 3}
-    monkeypatch.setattr(texts, "MOST_TRACKED", 1)
+    assert {value: len(who) for value, who in values.people_by_text.items()} == {"a": 3, "b": 3}
+    monkeypatch.setattr(texts, "MAX_TRACKED_VALUES", 1)
     values.add(pa.array(["c"]), pa.array([0]))
     values.add(pa.array(["d"]), pa.array([0]))
-    assert values.who == {}
+    assert values.people_by_text == {}
 
 
 def test_rows_of_many_batches_count_together(monkeypatch):
-    monkeypatch.setattr("expunge.vault.tables.reading.BLOCK_ROWS", 2)
+    monkeypatch.setattr("expunge.tables.reader.BLOCK_ROWS", 2)
     columns, _ = proposed(3, n=[5, 1, 2, 9, 3], x=["a", "b", "a", "b", "a"], t=[None, 1.0, 2.0, 3.0, 4.0])
     assert columns["n"] == Number(1, 9)
     assert columns["t"] == Number(1, 4, 2)
@@ -304,7 +306,7 @@ def test_rows_of_many_batches_count_together(monkeypatch):
 def test_a_proposal_says_where_it_comes_from_and_what_to_check(tmp_path):
     path = tmp_path / "customers\n.csv"
     path.write_text("i,y,x\n1,2,3\n2,3,4\n")
-    text = propose(path, target="y", id="i", people=7)
+    text = propose_schema(path, target="y", id="i", people=7)
     header = text[: text.index("id =")]
     assert all(line.startswith("#") or not line for line in header.splitlines())
     for words in (
@@ -316,7 +318,7 @@ def test_a_proposal_says_where_it_comes_from_and_what_to_check(tmp_path):
     ):
         assert words in header
     assert tomllib.loads(text)["id"] == "i"
-    without = propose(path, target=["y", "x"][:1])
+    without = propose_schema(path, target=["y", "x"][:1])
     assert "# id = ..." in without
     assert "id" not in tomllib.loads(without)
 
@@ -329,8 +331,8 @@ def test_a_proposal_says_where_it_comes_from_and_what_to_check(tmp_path):
 @example({"c\x1b[31m\x9b2J\u202e\n": "\x9b\u202e\x85\u2028\U000e0001"}, "\x1b]0;\x07\n# id = 5\n")
 def test_a_proposal_holds_only_what_a_terminal_prints_and_names_come_back(columns, name):
     table = pa.table({"y": [1.0], "n": [1], **{column: [value] for column, value in columns.items()}})
-    text = propose(table, target="y", people=1)
-    header = f"# read from {toml.quoted(name)}"
+    text = propose_schema(table, target="y", people=1)
+    header = f"# read from {draft.quote_toml(name)}"
     assert all(line.isprintable() for line in [*text.split("\n"), header])
     declared = dict(Schema.parse(text).columns)
     assert list(declared) == table.column_names
@@ -367,7 +369,7 @@ def test_a_number_column_with_a_few_other_cells_is_one_of_numbers(tmp_path, rng,
     path = tmp_path / "t.csv"
     pyarrow.csv.write_csv(pa.table({"y": np.zeros(300), "x": cells}), path)
     for source in (path, pa.table({"y": np.zeros(300), "x": cells})):
-        text = propose(source, target="y")
+        text = propose_schema(source, target="y")
         schema = Schema.parse(text)
         kind = dict(schema.columns)["x"]
         assert (kind.kind, kind.gaps) == ("number", gaps)
@@ -400,13 +402,13 @@ def test_words_among_numbers_are_categories_if_they_are_many_or_the_numbers_few(
 def test_a_csv_column_that_is_empty_at_first_and_goes_on_with_numbers_is_one_of_numbers(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("y,n,late\n" + "1,1,\n" * 300_000 + "".join(f"1,2,{k}\n" for k in range(9)))
-    kind = dict(Schema.parse(propose(path, target="y")).columns)["late"]
+    kind = dict(Schema.parse(propose_schema(path, target="y")).columns)["late"]
     assert kind == Number(0, 8, 4)
 
 
 def test_a_target_with_a_few_other_cells_is_one_of_numbers(rng):
     cells = numerals(rng, 300, ["?"] * 5)
-    text = propose(pa.table({"y": cells, "x": np.arange(300)}), target="y")
+    text = propose_schema(pa.table({"y": cells, "x": np.arange(300)}), target="y")
     kind = dict(Schema.parse(text).columns)["y"]
     assert (kind.fill, kind.scale, kind.gaps) == (None, None, ("?",))
     assert (
@@ -416,7 +418,7 @@ def test_a_target_with_a_few_other_cells_is_one_of_numbers(rng):
 
 def test_several_targets_are_proposed_without_a_fill():
     table = pa.table({"a": [1.0, None], "b": [True, False], "x": [1, 2]})
-    text = propose(table, target=["a", "b"])
+    text = propose_schema(table, target=["a", "b"])
     schema = Schema.parse(text)
     assert schema.targets == ("a", "b")
     assert dict(schema.columns) == {"a": Number(1, 1), "b": Boolean(), "x": Number(1, 2)}
@@ -427,28 +429,28 @@ def test_a_csv_column_that_starts_like_numbers_or_dates_and_goes_on_as_text_is_t
     path = tmp_path / "t.csv"
     head = "y,n,phone,day,flag,late\n" + "1,1,030,2024-01-01,true,\n" * 100_000
     path.write_text(head + "1,2,+49 30,unknown,maybe,x\n")
-    columns = dict(Schema.parse(propose(path, target="y")).columns)
+    columns = dict(Schema.parse(propose_schema(path, target="y")).columns)
     assert columns["phone"] == Category(("030",))
     assert columns["day"] == Category(("2024-01-01",))
     assert columns["flag"] == Category(("true",))
     assert columns["late"] == Ignore()
     path.write_bytes(head.encode() + b"1,2,+49 30,unknown,maybe,\xff\n")
     with pytest.raises(InvalidInput, match="column 'late' must hold text in UTF-8"):
-        propose(path, target="y")
+        propose_schema(path, target="y")
 
 
 @pytest.mark.parametrize("y", [["a", "b"], [date(2024, 1, 1)] * 2, [math.inf, 1.0], [None, None]])
 def test_a_target_that_cannot_be_predicted_is_refused(y):
     with pytest.raises(InvalidInput, match="target 'y' must hold finite numbers, or true and false"):
-        propose(pa.table({"y": y, "x": [1, 2]}), target="y")
+        propose_schema(pa.table({"y": y, "x": [1, 2]}), target="y")
 
 
 def test_a_proposal_needs_rows_columns_and_people():
     with pytest.raises(InvalidInput, match="without rows"):
-        propose(pa.table({"y": pa.array([], pa.int8()), "x": pa.array([], pa.int8())}), target="y")
+        propose_schema(pa.table({"y": pa.array([], pa.int8()), "x": pa.array([], pa.int8())}), target="y")
     with pytest.raises(InvalidInput, match="no column 'z'"):
-        propose(pa.table({"y": [1]}), target="z")
+        propose_schema(pa.table({"y": [1]}), target="z")
     with pytest.raises(InvalidSetting, match="there are no inputs"):
-        propose(pa.table({"y": [1]}), target="y")
+        propose_schema(pa.table({"y": [1]}), target="y")
     with pytest.raises(InvalidSetting, match="people must be a whole number"):
-        propose(pa.table({"y": [1], "x": [1]}), target="y", people=0)
+        propose_schema(pa.table({"y": [1], "x": [1]}), target="y", people=0)

@@ -15,7 +15,7 @@ from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.certificates.notary import Notary
 from expunge.vault.disk.folder import Folder
-from expunge.vault.status import glance
+from expunge.vault.status import try_read_status
 from expunge.vault.writer import Writer
 
 from support.disks import Crash, Ending, Unsynced, ended_at, used
@@ -71,15 +71,15 @@ def leave_a_wipe(vault):
 def test_what_cannot_be_tidied_now_is_tidied_later_and_holds_up_no_reader(vault, mounted, leave):
     path = vault.places.vault
     leave(vault)
-    before, expected = everything(path), vault._reader.current().state.ensemble.predict(PROBE)
+    before, expected = everything(path), vault._reader.get_model().state.ensemble.predict(PROBE)
     with used(mounted):
         opened = Vault.open(path, wait=0.0)
         np.testing.assert_array_equal(opened.predict(PROBE), expected[:, 0])
-        assert opened.status().rows == opened._reader.current().manifest.rows
+        assert opened.status().rows == opened._reader.get_model().manifest.rows
         assert opened.requests
     assert everything(path) == before
     assert Vault.open(path).verify().ok
-    assert Folder(path).leftovers(Folder(path).current()) == []
+    assert Folder(path).find_leftovers(Folder(path).read_current_manifest()) == []
     assert {request.state for request in Vault.open(path).requests} == {"certified"}
 
 
@@ -249,7 +249,7 @@ def test_somebody_of_the_group_predicts_and_looks_and_changes_nothing(open_folde
 
     def look_closer():
         mine = Vault.open(path, wait=0.0, read_only=True)
-        assert mine.holds(["person-1"])[0].state == "present"
+        assert mine.find(["person-1"])[0].state == "present"
         assert mine.verify().ok
 
     as_member(look)
@@ -291,7 +291,7 @@ def audited(vault):
     try:
         return vault.verify()
     except Unfinished:
-        assert Folder(vault.places.vault).leftovers(Folder(vault.places.vault).current())
+        assert Folder(vault.places.vault).find_leftovers(Folder(vault.places.vault).read_current_manifest())
         return None
 
 
@@ -348,7 +348,7 @@ def test_who_only_reads_is_refused_while_something_is_pending(vault, owner, meth
     with used(Watched()):
         with pytest.raises(Unfinished, match="read only|may not write"):
             Vault.open(path, read_only=True, wait=0.0)
-        for ask in (opened.verify, opened.digest, lambda: opened.holds(["person-1"])):
+        for ask in (opened.verify, opened.digest, lambda: opened.find(["person-1"])):
             with pytest.raises(Unfinished, match="read only"):
                 ask()
     assert everything(path) == before
@@ -414,7 +414,7 @@ def test_a_damaged_file_is_still_a_damaged_file_to_who_only_reads(vault):
 
 def test_a_glance_changes_nothing(vault):
     with used(Watched()):
-        assert glance(vault.places.vault) is not None
+        assert try_read_status(vault.places.vault) is not None
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.errors import CountedInput, InvalidSetting
+from expunge.errors import InvalidColumns, InvalidSetting
 from expunge.vault import Schema, Vault
-from expunge.vault.certificates.jws import unchecked
+from expunge.vault.certificates.jws import unverified_payload
 
 from support.oracle import Oracle, Request
 from support.sampling import examples
@@ -47,19 +47,21 @@ def test_a_vault_with_other_bounds_is_the_one_that_was_trained_with_them(tmp_pat
         receipt = vault.rebound(bounds)
         last |= bounds
         assert (receipt.kind, receipt.rows, receipt.people, receipt.learners) == ("rebound", 0, 0, 2)
-        assert unchecked(receipt.certificate)["kind"] == "rebound"
+        assert unverified_payload(receipt.certificate)["kind"] == "rebound"
     fresh = made(root / "w.vault", data, target=None, id=None, schema=schema(last), model=model)
     for one in (vault, Vault.open(root / "v.vault")):
         assert bits(one) == bits(fresh)
         assert one.predict(data).tobytes() == fresh.predict(data).tobytes()
         assert one.status().observed_bounds == fresh.status().observed_bounds
     assert vault.verify().ok
-    with vault._writing() as mine, fresh._writing() as other:
-        kept = [(writer.now.schema, writer.folder.read(writer.now.manifest.schema)) for writer in (mine, other)]
+    with vault._lock_for_writing() as mine, fresh._lock_for_writing() as other:
+        kept = [
+            (writer.snapshot.schema, writer.folder.read(writer.snapshot.manifest.schema)) for writer in (mine, other)
+        ]
         assert kept[0] == kept[1]
-        archives = [writer.folder.read(writer.now.manifest.blueprint) for writer in (mine, other)]
+        archives = [writer.folder.read(writer.snapshot.manifest.blueprint) for writer in (mine, other)]
         assert len({len(archive) for archive in archives}) == 1
-        assert np.array_equal(mine.now.rows.live, other.now.rows.live)
+        assert np.array_equal(mine.snapshot.rows.live, other.snapshot.rows.live)
 
 
 def test_what_comes_later_is_the_same_as_in_a_vault_that_had_these_bounds_from_the_beginning(tmp_path):
@@ -305,8 +307,8 @@ def test_rows_outside_are_counted_in_the_whole_vault_and_nothing_changes(tmp_pat
     values = np.array([[row[name] for name in COLUMNS] for row in rows])
     before = everything(vault.places.vault)
     with monkeypatch.context() as patch:  # many blocks
-        patch.setattr("expunge.exact.arrays.AT_ONCE", 10)
-        with pytest.raises(CountedInput) as caught:
+        patch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", 10)
+        with pytest.raises(InvalidColumns) as caught:
             vault.rebound(bounds)
     expected = {
         place: int(((values[:, j] < low) | (values[:, j] > high)).sum()) for place, (j, (low, high)) in counts.items()
@@ -340,7 +342,7 @@ def test_values_that_are_taken_as_they_are_have_no_other_bounds(tmp_path):
 
 def test_clipped_values_stay_clipped_and_a_vault_that_clips_refuses_narrower_bounds_too(tmp_path):
     vault = made(tmp_path / "v.vault", model=small(bounds=(-0.5, 0.5), clip=True))
-    with pytest.raises(CountedInput, match="rows outside these bounds"):
+    with pytest.raises(InvalidColumns, match="rows outside these bounds"):
         vault.rebound({"x0": (-0.25, 0.25)})
     vault.rebound({"x0": (-1, 1), "x1": (-1, 1)})
     data = random_table(people())

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from expunge.errors import InvalidCertificate, InvalidFile, Unfinished, UnknownId
 from expunge.vault import Vault
-from expunge.vault.certificates.jws import load_public
-from expunge.vault.certificates.personal import PersonalReceipt, checked_receipt
+from expunge.vault.certificates.jws import load_public_keys
+from expunge.vault.certificates.personal_receipts import PersonalReceipt, verify_receipt
 
 from support.disks import ended_at
 from support.sampling import examples
@@ -18,13 +18,13 @@ from support.vaults import everything, made, people, random_table
 
 
 def keys(vault):
-    return load_public(vault.places.public)
+    return load_public_keys(vault.places.public)
 
 
 def fits(vault, receipt, id_):
     """Whether a receipt, as a file, is one for this id."""
     try:
-        payload = checked_receipt(PersonalReceipt.from_json(receipt.to_json()), id_, keys(vault))
+        payload = verify_receipt(PersonalReceipt.from_json(receipt.to_json()), id_, keys(vault))
     except InvalidCertificate:
         return False
     assert payload["request"] == receipt.request
@@ -189,7 +189,7 @@ def test_an_id_that_is_not_in_the_vault_gets_a_signed_statement(vault):
     vault.unlearn(["person-1"])
     ((owner, receipt),) = vault.attest_unknown(["nobody"]).items()
     assert owner == "nobody"
-    payload = checked_receipt(receipt, "nobody", keys(vault))
+    payload = verify_receipt(receipt, "nobody", keys(vault))
     assert (payload["kind"], payload["request"], payload["rows"]) == ("unknown", 2, 0)
     assert not fits(vault, receipt, "person-1")
     assert vault.verify().ok

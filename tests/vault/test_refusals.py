@@ -13,15 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from expunge import CodedRegressor
-from expunge.errors import (
-    CountedInput,
-    ErasedId,
-    InvalidFile,
-    InvalidInput,
-    InvalidSetting,
-    MissingData,
-    UnknownId,
-)
+from expunge.errors import ErasedId, InvalidColumns, InvalidFile, InvalidInput, InvalidSetting, MissingData, UnknownId
 from expunge.learning.settings import Settings
 from expunge.vault import Schema, Vault
 
@@ -136,7 +128,7 @@ def test_a_csv_cell_that_is_no_number_is_told_by_its_place_only(vault, tmp_path)
         (lambda vault: vault.add(random_table(["person-0"]), skip_erased=True), InvalidInput),
         (lambda vault: vault.predict(np.zeros((2, 3))), InvalidInput),
         (lambda vault: vault.predict(np.array([["a", "b"]])), InvalidInput),
-        (lambda vault: vault.predict(np.array([[np.nan, 0.0]])), CountedInput),
+        (lambda vault: vault.predict(np.array([[np.nan, 0.0]])), InvalidColumns),
         (lambda vault: vault.predict(random_table(["a"]).drop(["x0"])), InvalidInput),
         (lambda vault: vault.renew_key(public_key=vault.places.public), InvalidSetting),
         (lambda vault: vault.unlearn(["person-1"], reference="a\nb"), InvalidSetting),
@@ -191,7 +183,9 @@ def test_what_is_no_model_is_refused_by_its_name(tmp_path):
 
 
 def test_settings_and_a_regressor_make_the_same_vault(tmp_path):
-    vaults = [made(tmp_path / f"{k}.vault", model=model) for k, model in enumerate((small(), Settings.of(small())))]
+    vaults = [
+        made(tmp_path / f"{k}.vault", model=model) for k, model in enumerate((small(), Settings.from_model(small())))
+    ]
     assert bits(vaults[0]) == bits(vaults[1])
 
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from expunge import CodedRegressor, RandomFourier
-from expunge.distributed import helping
+from expunge.distributed import workers
 from expunge.errors import InvalidInput, InvalidSetting, ReplacementRefused
 from expunge.vault import Schema, Vault
 from expunge.vault.disk import runs
-from expunge.vault.disk.people import hashed
+from expunge.vault.disk.people import hash_ids
 
 from support.disks import Crash
 from support.executors import Here
@@ -190,7 +190,7 @@ def test_errors_are_those_of_models_that_never_saw_the_people(live, tmp_path):
 def test_errors_are_those_of_vaults_that_unlearned_the_people(live, tmp_path):
     data, trained = spending(), duplicate(live.places.vault, tmp_path / "trained")
     key = bytes.fromhex(json.loads((trained / "identity.json").read_text())["key"])
-    hashes = hashed(key, [one.encode() for one in data["who"].to_pylist()])
+    hashes = hash_ids(key, [one.encode() for one in data["who"].to_pylist()])
     group, squares = hashes[:, 0] // np.uint64(2**64 // 10 + 1), 0.0
     for k in range(10):
         vault, held_out = Vault.open(duplicate(trained, tmp_path / f"without-{k}")), data.filter(pa.array(group == k))
@@ -328,9 +328,9 @@ def test_the_options_go_with_replace_and_have_a_range(live, tmp_path):
 
 
 def test_workers_compare_as_one_process_does(live, tmp_path, monkeypatch):
-    monkeypatch.setattr(helping, "TASK_ROWS", 64)
-    monkeypatch.setattr(runs, "PART", 64)
-    monkeypatch.setattr(runs, "RUN", 64)
+    monkeypatch.setattr(workers, "TASK_ROWS", 64)
+    monkeypatch.setattr(runs, "PART_ENTRIES", 64)
+    monkeypatch.setattr(runs, "RUN_ENTRIES", 64)
     monkeypatch.setattr("expunge.encoding.placement.BLOCK", 64)
     for name, data in (("right", spending(1)), ("wrong", garbage(1))):
         pq.write_table(data, tmp_path / f"{name}.parquet", row_group_size=50)

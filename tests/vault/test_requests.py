@@ -10,9 +10,9 @@ import pyarrow.parquet
 import pytest
 
 from expunge.errors import ErasedId, InvalidInput, InvalidSetting, UnknownId
-from expunge.saving.own import VaultFolder
+from expunge.saving.ownership import VaultFolder
 from expunge.vault import Schema, Vault
-from expunge.vault.certificates.jws import unchecked
+from expunge.vault.certificates.jws import unverified_payload
 
 from support.vaults import bits, everything, made, people, random_table, small, table
 
@@ -46,7 +46,7 @@ def test_a_receipt_says_what_was_done(vault, tmp_path):
 
 def test_a_certificate_names_the_schema_with_the_bounds_of_then(vault):
     receipts = [vault.receipt, vault.rebound({"x0": (-2, 2)}), vault.unlearn(["person-1"]), vault.rebound({"x0": None})]
-    schemas = [unchecked(receipt.certificate)["schema"] for receipt in receipts]
+    schemas = [unverified_payload(receipt.certificate)["schema"] for receipt in receipts]
     assert schemas[0] == schemas[3] != schemas[1] == schemas[2]
 
 

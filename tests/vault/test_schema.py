@@ -14,11 +14,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile, InvalidSetting
-from expunge.vault.tables.batches import encode
-from expunge.vault.tables.kinds import Boolean, Category, Date, Ignore, Number
-from expunge.vault.tables.proposal import toml
-from expunge.vault.tables.reading import read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.tables.cells import encode_batch
+from expunge.tables.kinds import Boolean, Category, Date, Ignore, Number
+from expunge.tables.proposal import draft
+from expunge.tables.reader import read_blocks
+from expunge.tables.schema import Schema
 
 from support.sampling import examples
 
@@ -37,11 +37,11 @@ def one(keys, *, more=""):
 
 
 def test_the_example_in_the_docs_makes_what_the_docs_say(tmp_path):
-    toml, table = re.search(r"```toml\n(.*?)```.*?```csv\n(.*?)```", DOCS.read_text(), re.DOTALL).groups()
+    draft, table = re.search(r"```toml\n(.*?)```.*?```csv\n(.*?)```", DOCS.read_text(), re.DOTALL).groups()
     (tmp_path / "customers.csv").write_text(table)
-    (tmp_path / "schema.toml").write_text(toml, encoding="utf-8-sig")  # as some editors save it
+    (tmp_path / "schema.toml").write_text(draft, encoding="utf-8-sig")  # as some editors save it
     schema = Schema.load(tmp_path / "schema.toml")
-    assert schema == Schema.parse(toml)
+    assert schema == Schema.parse(draft)
     assert (schema.id, schema.targets) == ("customer_id", ("spend",))
     assert schema.inputs == ("age", "income", "discount", "newsletter", "joined", "city=Berlin", "city=Paris")
     low, high = schema.bounds()
@@ -56,7 +56,7 @@ def test_the_example_in_the_docs_makes_what_the_docs_say(tmp_path):
     ]
     expected = [[34, 41e3, 0.1, 1, days[0], 1, 0], [40, 3e4, 0, 0, days[1], 0, 0], [51, 2.5e6, 0.25, 0, days[2], 0, 0]]
     np.testing.assert_array_equal(block.X, expected)
-    assert schema.clipped(block.X)[:, 1].tolist() == [41e3, 3e4, 1e6]
+    assert schema.clip(block.X)[:, 1].tolist() == [41e3, 3e4, 1e6]
     assert (block.y.tolist(), block.ids) == ([[120.5], [80], [0]], [b"007", b"4711", b"4712"])
 
 
@@ -70,7 +70,7 @@ def test_the_kinds_in_the_docs_are_the_kinds_there_are():
 def test_targets_come_in_the_order_of_the_schema_and_booleans_are_bounded():
     schema = Schema.parse(f'target = ["won", "y"]\n{Y}{X}[columns.won]\nkind = "boolean"\n')
     batch = pa.record_batch({"y": [5.0, -0.0], "x": [1, 2], "won": [True, False]})
-    X_, y = encode(schema, batch, targets=True)
+    X_, y = encode_batch(schema, batch, targets=True)
     assert (X_.tolist(), y.tolist()) == ([[1], [2]], [[1, 5], [0, 0]])
     np.testing.assert_array_equal(schema.target_bounds(), [[0, np.nan], [1, np.nan]])
     assert schema.inputs == ("x",)
@@ -236,7 +236,7 @@ def test_scales_are_what_a_model_takes_and_have_one_form(written, scales):
 def test_a_schema_remembers_that_a_scale_is_said_to_be_linear(kind):
     said, unsaid = one(f'kind = "{kind}"\nscale = "linear"'), one(f'kind = "{kind}"')
     assert said.scales() == unsaid.scales() == ["linear"]
-    assert (said.said_scales(), unsaid.said_scales()) == (["linear"], [None])
+    assert (said.declared_scales(), unsaid.declared_scales()) == (["linear"], [None])
     assert 'scale = "linear"' in toml_of(said)
     assert Schema.parse(toml_of(said)) == Schema.from_json(said.to_json()) == said != unsaid
     assert said == one(f'kind = "{kind}"\nscale = ["linear"]')
@@ -264,10 +264,10 @@ def test_values_outside_are_moved_to_the_bounds_of_columns_that_say_so_and_of_no
     day = 'kind = "date"\nlow = 1970-01-01\nhigh = 1970-01-11\nclip = true\n'
     schema = one(f'kind = "number"\n{ends}clip = true', more=f'[columns.z]\nkind = "number"\n{ends}[columns.d]\n{day}')
     X_ = np.array([[-1.0, -1.0, -1.0], [0.5, 0.5, 5.0], [2.0, 2.0, 20.0]])
-    assert schema.clipped(X_).tolist() == [[0, -1, 0], [0.5, 0.5, 5], [1, 2, 10]]
+    assert schema.clip(X_).tolist() == [[0, -1, 0], [0.5, 0.5, 5], [1, 2, 10]]
     assert X_[0, 0] == -1
     plain = one(f'kind = "number"\n{ends}clip = false')
-    assert plain.clipped(X_[:, :1]).tolist() == X_[:, :1].tolist()
+    assert plain.clip(X_[:, :1]).tolist() == X_[:, :1].tolist()
     assert plain == one(f'kind = "number"\n{ends}')
 
 
@@ -302,7 +302,7 @@ kind = "ignore"
 
 
 def test_new_bounds_replace_the_old_ones_and_nothing_else():
-    schema = BOUNDED.rebounded({"age": (-0.0, np.float64(130)), "y": [1, np.int64(5)], "joined": None})
+    schema = BOUNDED.with_bounds({"age": (-0.0, np.float64(130)), "y": [1, np.int64(5)], "joined": None})
     assert schema.inputs == BOUNDED.inputs
     assert (schema.id, schema.targets) == (BOUNDED.id, BOUNDED.targets)
     assert schema == Schema.parse(
@@ -310,17 +310,17 @@ def test_new_bounds_replace_the_old_ones_and_nothing_else():
         .replace("high = 120", "high = 130")
         .replace('[columns.y]\nkind = "number"', '[columns.y]\nkind = "number"\nlow = 1\nhigh = 5')
     )
-    assert BOUNDED.rebounded({}) == BOUNDED
+    assert BOUNDED.with_bounds({}) == BOUNDED
     assert schema.scales() == BOUNDED.scales()
-    observed = dict(BOUNDED.rebounded({"age": None}).columns)["age"]
+    observed = dict(BOUNDED.with_bounds({"age": None}).columns)["age"]
     assert observed == Number(fill=40, scale=["linear", [0, 18, 65]], gaps=["?"])  # nothing to clip to
-    assert schema.rebounded(
+    assert schema.with_bounds(
         {"age": (0, 120), "y": (None, None), "joined": (date(2015, 1, 1), datetime(2030, 1, 1))}
     ) == (BOUNDED)
 
 
 def toml_of(schema):
-    return "\n".join(toml.lines(schema, dict.fromkeys(dict(schema.columns), "")))
+    return "\n".join(draft.schema_lines(schema, dict.fromkeys(dict(schema.columns), "")))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def toml_of(schema):
 )
 def test_new_bounds_that_cannot_be_are_refused_by_column(bounds, match):
     with pytest.raises(InvalidSetting, match=match):
-        BOUNDED.rebounded(bounds)
+        BOUNDED.with_bounds(bounds)
 
 
 # The canonical form

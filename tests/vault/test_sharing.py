@@ -49,7 +49,7 @@ def test_a_thread_waits_for_another_no_longer_than_asked_and_predictions_do_not_
     assert reached.wait(60)
 
     def ask():
-        for request in (lambda: vault.unlearn(["person-1"]), lambda: vault.holds(["person-1"]), vault.verify):
+        for request in (lambda: vault.unlearn(["person-1"]), lambda: vault.find(["person-1"]), vault.verify):
             with pytest.raises(VaultBusy, match="another thread is writing"):
                 request()
             answers.append("busy")
@@ -83,7 +83,7 @@ def test_one_object_sees_what_another_did(vault):
 def test_an_open_vault_is_not_in_the_way_of_others_but_a_writer_is(vault):
     other = Vault.open(vault.places.vault, wait=0.0)
     before = everything(vault.places.vault)
-    with vault._writer.locked(0.0):
+    with vault._writer.lock(0.0):
         for ask in (
             lambda: other.unlearn(["person-1"]),
             lambda: other.add(random_table(["new-1"])),
@@ -100,7 +100,7 @@ def test_an_open_vault_is_not_in_the_way_of_others_but_a_writer_is(vault):
 
 
 def _hold(path, held, release):
-    with Vault.open(path)._writer.locked(0.0):
+    with Vault.open(path)._writer.lock(0.0):
         held.set()
         release.wait(60)
 
@@ -157,12 +157,12 @@ def test_wherever_another_process_ends_an_open_vault_goes_on_and_leaves_nothing_
         accepted = len(vault.requests) == 3
         seen.add(accepted)
         assert vault.unlearn(["person-4"]).request == 3 + accepted
-        now = vault._writer.now
+        now = vault._writer.snapshot
         names = {part.name for part in path.iterdir()}
-        assert names == now.manifest.names | now.manifest.spares | {"identity.json", "current"}
+        assert names == now.manifest.file_names | now.manifest.spares | {"identity.json", "current"}
         layout = now.rows.layout
         assert (path / "rows.1.0").stat().st_size == layout.dealt.drawn * layout.entry_bytes
-        entries = now.rows.entries(np.arange(layout.dealt.drawn))
+        entries = now.rows.read_entries(np.arange(layout.dealt.drawn))
         assert (entries.any(axis=1) == now.rows.live[layout.dealt.slots(np.arange(layout.dealt.drawn))]).all()
         if not ended:
             break

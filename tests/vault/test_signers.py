@@ -16,8 +16,8 @@ from joserfc.jwk import OKPKey
 
 from expunge.errors import InvalidSetting, SigningFailed
 from expunge.vault.certificates import jws
-from expunge.vault.certificates.jws import HEAD, TYPE, SigningKey
-from expunge.vault.certificates.signers import OutsideSigner, _signature, signer_of
+from expunge.vault.certificates.jws import CERTIFICATE_TYPE, HEAD_TYPE, SigningKey
+from expunge.vault.certificates.signers import ExternalSigner, _parse_signature, make_external_signer
 
 from support.signing import dripping, listening, python_signer
 
@@ -35,9 +35,9 @@ def python(program):
 
 def failure(command, wait=30.0, public=KEY.public):
     with pytest.raises(SigningFailed) as caught:
-        OutsideSigner(command, public, wait).sign(PAYLOAD)
+        ExternalSigner(command, public, wait).sign(PAYLOAD)
     text = str(caught.value)
-    signed = jws.signing_input(public, PAYLOAD, TYPE).decode()
+    signed = jws.signing_input(public, PAYLOAD, CERTIFICATE_TYPE).decode()
     for hidden in (PAYLOAD, signed):
         assert not [k for k in range(len(hidden) - 11) if hidden[k : k + 12] in text]
     assert caught.value.__cause__ is None
@@ -45,32 +45,32 @@ def failure(command, wait=30.0, public=KEY.public):
     return text
 
 
-@pytest.mark.parametrize("typ", [TYPE, HEAD])
+@pytest.mark.parametrize("typ", [CERTIFICATE_TYPE, HEAD_TYPE])
 @pytest.mark.parametrize("how", ["openssl", "python", "socket"])
 def test_a_signer_outside_gives_the_bytes_that_the_key_itself_gives(tmp_path, how, typ):
     command = python_signer(tmp_path, KEY)
     if how == "socket":
         with listening(tmp_path / "s", KEY.key.sign):
-            said = signer_of(f"unix:{tmp_path / 's'}", KEY.public).sign(PAYLOAD, typ)
+            said = make_external_signer(f"unix:{tmp_path / 's'}", KEY.public).sign(PAYLOAD, typ)
     else:
         if how == "openssl":
             (tmp_path / "sign.sh").write_text(SCRIPT)
             command = f"sh {tmp_path / 'sign.sh'} {tmp_path / 'key.pem'}"
-        said = signer_of(command, KEY.public).sign(PAYLOAD, typ)
+        said = make_external_signer(command, KEY.public).sign(PAYLOAD, typ)
     assert said == KEY.sign(PAYLOAD, typ)
     registry = jose.JWSRegistry(algorithms=["EdDSA"])
     key = OKPKey.import_key(KEY.public.pem())
     found = jose.deserialize_compact(said, key, algorithms=["EdDSA"], registry=registry)
     assert found.headers() == {"alg": "EdDSA", "kid": key.thumbprint(), "typ": typ}
     assert found.payload == PAYLOAD.encode()
-    assert jws.checked(said, [KEY.public], types=[typ])["rows"] == 1
+    assert jws.verify_statement(said, [KEY.public], types=[typ])["rows"] == 1
 
 
 def test_a_large_payload_gets_through_whole(tmp_path):
     payload = '{"a":"' + "x" * 500_000 + '"}'
-    assert OutsideSigner(python_signer(tmp_path, KEY), KEY.public).sign(payload) == KEY.sign(payload)
+    assert ExternalSigner(python_signer(tmp_path, KEY), KEY.public).sign(payload) == KEY.sign(payload)
     with listening(tmp_path / "s", KEY.key.sign):
-        assert OutsideSigner(f"unix:{tmp_path / 's'}", KEY.public).sign(payload) == KEY.sign(payload)
+        assert ExternalSigner(f"unix:{tmp_path / 's'}", KEY.public).sign(payload) == KEY.sign(payload)
 
 
 FORMS = {
@@ -86,12 +86,12 @@ FORMS = {
 
 @given(st.binary(min_size=64, max_size=64))
 def test_a_signature_is_read_in_every_form(signature):
-    assert {name for name, form in FORMS.items() if _signature(form(signature)) != signature} == set()
+    assert {name for name, form in FORMS.items() if _parse_signature(form(signature)) != signature} == set()
 
 
 @given(st.binary(max_size=200) | st.text("0123456789abcdefABCDEF+/-_=\n ", max_size=140).map(str.encode))
 def test_anything_else_is_no_signature_and_no_traceback(said):
-    found = _signature(said)
+    found = _parse_signature(said)
     assert found is None or len(found) == 64
 
 
@@ -151,7 +151,7 @@ def test_an_answer_that_is_no_signature_of_the_key_is_refused(tmp_path):
 def test_what_a_signer_says_counts_also_if_it_did_not_read(tmp_path):
     payload = '{"a":"' + "x" * 500_000 + '"}'
     with pytest.raises(SigningFailed, match="answered with 0 bytes"):
-        OutsideSigner("true", KEY.public).sign(payload)
+        ExternalSigner("true", KEY.public).sign(payload)
 
 
 def test_no_descriptor_of_ours_is_inherited(tmp_path):
@@ -166,7 +166,7 @@ def test_no_descriptor_of_ours_is_inherited(tmp_path):
 def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
     def asked(answer, wait=30.0):
         with listening(tmp_path / "s", answer), pytest.raises(SigningFailed) as caught:
-            OutsideSigner(f"unix:{tmp_path / 's'}", KEY.public, wait).sign(PAYLOAD)
+            ExternalSigner(f"unix:{tmp_path / 's'}", KEY.public, wait).sign(PAYLOAD)
         (tmp_path / "s").unlink()
         return str(caught.value)
 
@@ -178,10 +178,10 @@ def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
     assert "no Ed25519 signature" in asked(lambda asked: asked)
     for path, reason in ((tmp_path / "none", "No such file"), (tmp_path, "refused"), ("x" * 200, "too long")):
         with pytest.raises(SigningFailed, match=reason):
-            OutsideSigner(f"unix:{path}", KEY.public).sign(PAYLOAD)
+            ExternalSigner(f"unix:{path}", KEY.public).sign(PAYLOAD)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "unix:", "sh -c 'x", "''", "a\0b", "unix:a\0b"])
 def test_what_names_no_signer_is_refused_at_once(text):
     with pytest.raises(InvalidSetting, match="--sign-with"):
-        signer_of(text, KEY.public)
+        make_external_signer(text, KEY.public)

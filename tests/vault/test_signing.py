@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from expunge.errors import ExpungeError, InvalidFile, InvalidInput, InvalidSetting, SigningFailed
 from expunge.vault import Vault
-from expunge.vault.certificates.jws import SigningKey, checked, load_public, unchecked
+from expunge.vault.certificates.jws import SigningKey, load_public_keys, unverified_payload, verify_statement
 from expunge.vault.ledger.records import KEY
 
 from support.disks import ended_at
@@ -65,7 +65,7 @@ def test_nothing_is_signed_because_somebody_wrote_it_into_the_ledger(waiting, ki
         return
     # The newest software is the one thing that nothing vouches for; it can only be a name and a version.
     assert (request_, kind, field, value) == (3, "done", "software", "expunge 9")
-    assert unchecked(vault.requests[-1].certificate)["software"] == value
+    assert unverified_payload(vault.requests[-1].certificate)["software"] == value
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -91,7 +91,7 @@ def test_a_request_that_waited_when_an_old_copy_came_back_is_certified_by_the_re
     put_back(copy, waiting)
     vault = back(waiting)
     assert [request.state for request in vault.requests] == ["certified"] * 3 + ["restored", "certified"]
-    assert [holding.request for holding in vault.holds(["person-1", "person-3", "person-4"])] == [2, 3, 5]
+    assert [holding.request for holding in vault.find(["person-1", "person-3", "person-4"])] == [2, 3, 5]
     assert vault.unlearn(["person-4"]).request == 5
     for request in (None, 4):
         with pytest.raises(InvalidSetting, match="was done when an old copy of the folder caught up"):
@@ -101,7 +101,7 @@ def test_a_request_that_waited_when_an_old_copy_came_back_is_certified_by_the_re
 
 
 def test_what_waited_is_signed_as_it_would_have_been_at_once(waiting, tmp_path):
-    signed = [unchecked(r.certificate) for r in back(waiting).requests]
+    signed = [unverified_payload(r.certificate) for r in back(waiting).requests]
     assert [(one["kind"], one["rows"], one["people"]) for one in signed[1:]] == [("unlearn", 3, 2), ("unlearn", 1, 1)]
     assert Vault.open(waiting).verify().ok
 
@@ -119,13 +119,13 @@ def detail(vault):
 
 def test_a_vault_knows_its_key_from_its_ledger(vault):
     (body,) = keys_in(vault.places.vault)
-    (key,) = load_public(vault.places.public)
+    (key,) = load_public_keys(vault.places.public)
     assert (body["x"], body["previous"], body["endorsed"]) == (key.x, "", "")
     assert vault.places.public.read_bytes() == key.pem()
-    said = checked(body["statement"], [key], types=["expunge-key+jws"])
+    said = verify_statement(body["statement"], [key], types=["expunge-key+jws"])
     assert (said["x"], said["replaces"]) == (key.x, "")
     with pytest.raises(ExpungeError, match="not a certificate"):
-        checked(body["statement"], [key])
+        verify_statement(body["statement"], [key])
 
 
 def test_a_key_that_is_changed_is_signed_for_by_the_one_before(vault):
@@ -134,12 +134,12 @@ def test_a_key_that_is_changed_is_signed_for_by_the_one_before(vault):
     assert vault.public_keys() == [name, *old]
     assert former != vault.places.key.read_bytes()
     body = keys_in(vault.places.vault)[-1]
-    newest, oldest = load_public(vault.places.public)
-    assert checked(body["statement"], [newest], types=["expunge-key+jws"]) == checked(
+    newest, oldest = load_public_keys(vault.places.public)
+    assert verify_statement(body["statement"], [newest], types=["expunge-key+jws"]) == verify_statement(
         body["endorsed"], [oldest], types=["expunge-key+jws"]
     )
     assert "without the word" not in detail(vault)
-    checked(vault.unlearn(["person-1"]).certificate, [newest])
+    verify_statement(vault.unlearn(["person-1"]).certificate, [newest])
     assert vault.verify().ok
     assert not list(vault.places.vault.parent.glob("*.new"))
 
@@ -174,7 +174,7 @@ def test_a_file_beside_a_named_key_is_not_taken_for_a_draft_of_it(vault, tmp_pat
     assert mine.read_bytes() == before
     if not there:  # then a new one is made in its place
         name = Vault.open(vault.places.vault, key=named).renew_key()
-        assert SigningKey.load(named).public.name == name
+        assert SigningKey.load(named).public.thumbprint == name
         assert mine.read_bytes() == before
         assert {part.name for part in tmp_path.iterdir() if "elsewhere" in part.name} == {named.name, mine.name}
 
@@ -187,8 +187,8 @@ def test_a_foreign_public_key_is_never_taken_and_the_audit_finds_it(vault):
     assert opened.unlearn(["person-1"]).certificate is None
     verdict = opened.verify()
     assert [check.name for check in verdict.checks if not check.ok] == ["certificates"]
-    assert stranger.public.name in next(check.detail for check in verdict.checks if not check.ok)
-    assert stranger.public.name not in opened.public_keys()
+    assert stranger.public.thumbprint in next(check.detail for check in verdict.checks if not check.ok)
+    assert stranger.public.thumbprint not in opened.public_keys()
 
 
 @pytest.mark.parametrize("field", ["x", "statement", "endorsed", "previous"])
@@ -196,7 +196,7 @@ def test_a_forged_record_of_a_key_is_found(vault, field):
     vault.renew_key()
     bodies = [dict(record.body) for record in records(vault.places.vault)]
     mine = SigningKey.generate()
-    lies = {"x": mine.public.x, "statement": mine.sign("{}", "expunge-key+jws"), "previous": mine.public.name}
+    lies = {"x": mine.public.x, "statement": mine.sign("{}", "expunge-key+jws"), "previous": mine.public.thumbprint}
     lies["endorsed"] = lies["statement"]
     [*_, last] = [body for body in bodies if body["kind"] == KEY]
     last[field] = lies[field]
@@ -225,9 +225,9 @@ def test_a_change_of_the_key_that_is_stopped_is_finished_or_undone(vault, step, 
     owner = Ledger if step == "append" else files.system if step == "rename" else files
     ended_at(owner, step, vault.renew_key)
     opened = Vault.open(vault.places.vault)
-    names = [key.name for key in load_public(vault.places.public)]
+    names = [key.thumbprint for key in load_public_keys(vault.places.public)]
     assert names == opened.public_keys()
-    assert SigningKey.load(vault.places.key).public.name == names[0]
+    assert SigningKey.load(vault.places.key).public.thumbprint == names[0]
     assert not list(vault.places.vault.parent.glob("*.new"))
     assert opened.unlearn(["person-1"]).certificate
     assert opened.verify().ok
@@ -270,7 +270,7 @@ def test_a_program_signs_for_a_vault_from_its_training_on(tmp_path, held):
     assert not vault.places.key.exists()
     assert vault.places.public.read_bytes() == public.read_bytes()
     opened = Vault.open(tmp_path / "v.vault", sign_with=command)
-    checked(opened.unlearn(["person-1"]).certificate, load_public(public))
+    verify_statement(opened.unlearn(["person-1"]).certificate, load_public_keys(public))
     assert opened.verify().ok
     without = Vault.open(tmp_path / "v.vault").unlearn(["person-2"])
     assert without.certificate is None
@@ -307,7 +307,7 @@ def test_a_vault_can_be_handed_over_to_a_program(vault, held):
     name = opened.renew_key(public_key=public)
     assert opened.public_keys() == [name, *old]
     assert not vault.places.key.exists()
-    checked(opened.unlearn(["person-1"]).certificate, load_public(public))
+    verify_statement(opened.unlearn(["person-1"]).certificate, load_public_keys(public))
     assert opened.verify().ok
 
 
@@ -338,7 +338,7 @@ def test_a_training_that_is_refused_changes_no_key(vault, tmp_path, monkeypatch,
         made(vault.places.vault, table, replace=True, key=tmp_path / "own.pem")
     assert everything(vault.places.vault) == before
     made(vault.places.vault, random_table(people(), seed=1), replace=True, key=tmp_path / "own.pem")
-    assert vault.public_keys()[0] == SigningKey.load(tmp_path / "own.pem").public.name
+    assert vault.public_keys()[0] == SigningKey.load(tmp_path / "own.pem").public.thumbprint
     assert Vault.open(vault.places.vault).verify().ok
 
 
@@ -361,7 +361,7 @@ def test_what_the_caller_says_is_in_the_ledger_and_in_the_certificate_only_if_as
     receipt = vault.unlearn(["person-1"], reference=reference, actor=actor, in_certificate=told)
     logged = vault.requests[-1]
     assert (logged.reference, logged.actor) == (reference, actor)
-    payload = unchecked(receipt.certificate)
+    payload = unverified_payload(receipt.certificate)
     said = {name: text for name, text in (("reference", reference), ("actor", actor)) if text and told}
     assert {name: payload[name] for name in ("reference", "actor") if name in payload} == said
     assert vault.verify().ok

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from expunge.errors import UnknownId
+from expunge.tables import Schema, find_similar_ids, id_bytes
+from expunge.tables.ids import MAX_SIMILAR_IDS
 from expunge.vault import Erasure, Vault
-from expunge.vault.tables import Schema, id_bytes, similar_ids
-from expunge.vault.tables.similar import MOST
 
 from support.vaults import everything, made, random_table, small
 
@@ -76,9 +76,9 @@ def vault(tmp_path_factory):
 @pytest.mark.parametrize("asked", MISSES)
 def test_a_near_miss_is_told_and_nothing_is_erased(vault, asked):
     before = everything(vault.places.vault)
-    [holding] = vault.holds([asked])
+    [holding] = vault.find([asked])
     assert (holding.state, holding.similar) == ("unknown", True)
-    assert id_bytes(MISSES[asked])[0] in similar_ids(id_bytes(asked)[0], fold_case=False)
+    assert id_bytes(MISSES[asked])[0] in find_similar_ids(id_bytes(asked)[0], fold_case=False)
     for options in ({}, {"skip_unknown": True}):
         with pytest.raises(UnknownId, match="A similar id is here for 1 of them, at position 2: look at") as caught:
             vault.unlearn(["somebody else", asked], **options)
@@ -89,7 +89,7 @@ def test_a_near_miss_is_told_and_nothing_is_erased(vault, asked):
 
 @pytest.mark.parametrize("asked", STRANGERS)
 def test_nobody_is_called_similar_to_a_stranger(vault, asked):
-    assert [(one.state, one.similar) for one in vault.holds([asked])] == [("unknown", False)]
+    assert [(one.state, one.similar) for one in vault.find([asked])] == [("unknown", False)]
     with pytest.raises(UnknownId) as caught:
         vault.unlearn(asked)
     assert "similar" not in str(caught.value)
@@ -116,7 +116,7 @@ def test_outcomes_tell_what_is_similar_and_count_everybody(tmp_path):
         ("erased", False),
         ("erased", False),
     ]
-    assert not vault.holds(["7.0"])[0].similar  # whoever was erased is not here
+    assert not vault.find(["7.0"])[0].similar  # whoever was erased is not here
 
 
 def test_only_erasures_and_lookups_tell_of_similar_ids(vault):
@@ -130,7 +130,7 @@ def test_case_does_not_make_ids_similar_where_it_does_not_count(tmp_path):
     text = 'id = "who"\ntarget = "y"\nfold_case = true\n[columns.y]\nkind = "number"\n[columns.x0]\nkind = "number"\n'
     data = random_table(["Anna", "bob", "Cleo", "7"], columns=1)
     vault = Vault.create(tmp_path / "v.vault", data, schema=Schema.parse(text), model=small())
-    assert [(one.state, one.similar) for one in vault.holds(["ANNA", '"BOB"', "07", "dora"])] == [
+    assert [(one.state, one.similar) for one in vault.find(["ANNA", '"BOB"', "07", "dora"])] == [
         ("present", False),
         ("unknown", True),
         ("unknown", True),
@@ -144,8 +144,8 @@ def test_case_does_not_make_ids_similar_where_it_does_not_count(tmp_path):
 @example("a" * 10**5, True)
 def test_variants_are_few_and_ids_in_their_one_form(text, fold_case):
     [known] = id_bytes(text, fold_case=fold_case)
-    found = similar_ids(known, fold_case=fold_case)
-    assert len(found) <= MOST
+    found = find_similar_ids(known, fold_case=fold_case)
+    assert len(found) <= MAX_SIMILAR_IDS
     assert known not in found
     assert len(set(found)) == len(found)
     if found:
@@ -159,16 +159,16 @@ def test_variants_are_few_and_ids_in_their_one_form(text, fold_case):
 def test_a_number_is_found_however_it_is_written(number, form):
     wanted = str(number).encode()
     [asked] = id_bytes(form.format(number))
-    assert asked == wanted or wanted in similar_ids(asked, fold_case=False)
+    assert asked == wanted or wanted in find_similar_ids(asked, fold_case=False)
 
 
 @given(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20), st.sampled_from(["NFKC", "NFKD"]))
 def test_an_id_is_found_in_its_compatible_form(text, form):
     [wanted] = id_bytes(unicodedata.normalize("NFKC", text))
     [asked] = id_bytes(text)
-    assert asked == wanted or wanted in similar_ids(asked, fold_case=False)
+    assert asked == wanted or wanted in find_similar_ids(asked, fold_case=False)
 
 
 def test_only_the_first_thousand_unknown_ids_are_looked_at(vault):
-    found = vault.holds([*(f"stranger-{k}" for k in range(999)), "4713.0", "04713"])
+    found = vault.find([*(f"stranger-{k}" for k in range(999)), "4713.0", "04713"])
     assert [one.similar for one in found[-2:]] == [True, False]

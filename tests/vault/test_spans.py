@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from expunge.saving import files
 from expunge.vault.disk import spans as room
-from expunge.vault.disk.segments import Segment, segment_bytes
-from expunge.vault.disk.spans import spans
+from expunge.vault.disk.segments import SegmentFile, segment_bytes
+from expunge.vault.disk.spans import plan_spans
 
 from support.disks import Interrupted, used
 from support.sampling import examples
@@ -49,9 +49,9 @@ def test_the_pieces_are_the_same_as_to_assign_each_entry(count, chosen, kind, ne
     now, table = entries(count, kind, 0), entries(len(places), kind, 1)
     head, tail = b"head", b"tail"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "NEAR", near)
-        patch.setattr(room, "MOST", most)
-        pieces = list(spans(places, table, now, offset=len(head)))
+        patch.setattr(room, "MAX_GAP_BYTES", near)
+        patch.setattr(room, "MAX_SPAN_BYTES", most)
+        pieces = list(plan_spans(places, table, now, offset=len(head)))
     wanted = now.copy()
     for place, entry in zip(places.tolist(), table, strict=True):
         wanted[place] = entry
@@ -67,14 +67,14 @@ def test_the_pieces_are_the_same_as_to_assign_each_entry(count, chosen, kind, ne
 
 def test_of_one_entry_nothing_around_it_is_read_or_written():
     now = np.zeros((10, 24), dtype=np.uint8)
-    [(offset, data)] = spans(np.array([3]), np.ones((1, 24), dtype=np.uint8), now[:0], offset=8)
+    [(offset, data)] = plan_spans(np.array([3]), np.ones((1, 24), dtype=np.uint8), now[:0], offset=8)
     assert (offset, bytes(data)) == (8 + 3 * 24, b"\1" * 24)
 
 
 def test_a_tenth_of_many_entries_is_a_few_bounded_writes():
     places = np.random.default_rng(0).permutation(10**6)[: 10**5]
     now = np.zeros((10**6, 24), dtype=np.uint8)
-    sizes = [len(data) for _, data in spans(places, np.ones((10**5, 24), dtype=np.uint8), now)]
+    sizes = [len(data) for _, data in plan_spans(places, np.ones((10**5, 24), dtype=np.uint8), now)]
     assert len(sizes) == 6
     assert max(sizes) <= 2**22
 
@@ -94,14 +94,14 @@ def test_a_segment_overwrites_many_entries_in_one_write_and_the_others_stay(tmp_
     hashes, slots = rng.integers(0, 2**63, (500, 2)).astype(np.uint64), np.arange(500)
     path = tmp_path / "people.1"
     files.create(path, *segment_bytes(hashes, slots, seal))
-    segment = Segment(path, 500, seal)
-    before, place = segment.slots(), rng.permutation(500)[:200]
+    segment = SegmentFile(path, 500, seal)
+    before, place = segment.read_slots(), rng.permutation(500)[:200]
     with used(Counted()) as disk:
         segment.overwrite(place, -2 - np.arange(200))
     assert disk.writes == 1
     wanted = before.copy()
     wanted[place] = -2 - np.arange(200)
-    again = Segment(path, 500, seal)  # which checks every entry
-    assert np.array_equal(again.slots(), wanted)
-    assert np.array_equal(again.hashes(), segment.hashes())
+    again = SegmentFile(path, 500, seal)  # which checks every entry
+    assert np.array_equal(again.read_slots(), wanted)
+    assert np.array_equal(again.read_hashes(), segment.read_hashes())
     assert os.path.getsize(path) == 500 * 32

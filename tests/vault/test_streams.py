@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput, VaultBusy
+from expunge.tables.proposal import propose_schema
 from expunge.vault import Vault
-from expunge.vault.tables.proposal import propose
 
 from support.vaults import ANYTHING, duplicate, made, people, random_table, small
 
@@ -92,7 +92,7 @@ def test_predictions_of_a_stream_into_a_file_are_refused_if_the_vault_changes(va
 def test_a_table_that_can_be_read_again_is(vault, tmp_path):
     path, writer, asked = tmp_path / "probe.csv", Vault.open(vault.places.vault), []
     pyarrow.csv.write_csv(PROBE, path)
-    looks = vault._reader.current
+    looks = vault._reader.get_model
 
     def current():
         if len(asked) == 1:
@@ -100,7 +100,7 @@ def test_a_table_that_can_be_read_again_is(vault, tmp_path):
         asked.append(looks())
         return asked[-1]
 
-    vault._reader.current = current
+    vault._reader.get_model = current
     assert vault.predict_to(path, tmp_path / "p.csv").rows == ROWS
     assert len(asked) == 4
     np.testing.assert_array_equal(
@@ -125,14 +125,14 @@ def test_a_stream_that_is_read_once_does_for_every_request(tmp_path, source):
     ours, theirs = io.BytesIO(), io.BytesIO()
     assert vault.predict_to(source(PROBE), ours).rows == same.predict_to(PROBE, theirs).rows == ROWS
     assert ours.getvalue() == theirs.getvalue()
-    assert propose(source(data), target="y", id="who") == propose(data, target="y", id="who")
+    assert propose_schema(source(data), target="y", id="who") == propose_schema(data, target="y", id="who")
 
 
 def test_a_proposal_looks_at_a_stream_only_once():
     far = pa.array([2**62, 0], pa.int64()).cast(pa.timestamp("s"), safe=False)
     table = pa.table({"when": far, "y": [1.0, 2.0]})
     with pytest.raises(InvalidInput, match="column 'when' must hold dates"):
-        propose(table.to_reader(), target="y")
+        propose_schema(table.to_reader(), target="y")
 
 
 def test_a_generator_is_no_table(vault):

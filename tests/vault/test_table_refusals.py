@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 
 from expunge import CodedRegressor
 from expunge.encoding.bounds import Bounds
-from expunge.errors import CountedInput, InvalidFile, InvalidInput, InvalidSetting
-from expunge.vault.tables import reading as tables
-from expunge.vault.tables.blocks import checked
-from expunge.vault.tables.ids import id_bytes
-from expunge.vault.tables.kinds import Category, Number
-from expunge.vault.tables.predictions import written_predictions
-from expunge.vault.tables.proposal import propose
-from expunge.vault.tables.proposal.plain import plain_schema, plain_schema_of
-from expunge.vault.tables.reading import column_types, read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.errors import InvalidColumns, InvalidFile, InvalidInput, InvalidSetting
+from expunge.tables import reader as tables
+from expunge.tables.blocks import check_parts
+from expunge.tables.ids import id_bytes
+from expunge.tables.kinds import Category, Number
+from expunge.tables.predictions import write_predictions
+from expunge.tables.proposal import propose_schema
+from expunge.tables.proposal.draft import plain_schema, plain_schema_from_types
+from expunge.tables.reader import read_blocks, read_column_types
+from expunge.tables.schema import Schema
 
 from support.sampling import examples
 from support.tables import CANARY, FORMS, SCHEMA, arrow_file, csv, numbers, refused, whole, written
@@ -104,7 +104,7 @@ def test_an_arrow_file_whose_offsets_point_elsewhere_is_refused(tmp_path):
     content = path.read_bytes()
     assert content.count(offsets) == 1
     path.write_bytes(content.replace(offsets, np.array([0, 3, 10**9], dtype=np.int32).tobytes()))
-    refused(path, plain_schema_of(table.schema, "y", "w"), error=InvalidFile, match="is damaged", ids=True)
+    refused(path, plain_schema_from_types(table.schema, "y", "w"), error=InvalidFile, match="is damaged", ids=True)
 
 
 def test_a_source_that_is_no_table_is_refused(tmp_path):
@@ -187,7 +187,7 @@ def test_a_refusal_counts_the_whole_table_in_every_column(case, rows):
         if not expected:
             assert sum(len(block.X) for block in read_blocks(table, TWO, targets=True, ids=True)) == len(table)
             return
-        with pytest.raises(CountedInput) as caught:
+        with pytest.raises(InvalidColumns) as caught:
             list(read_blocks(table, TWO, targets=True, ids=True))
     refusal = caught.value
     assert (refusal.problem, refusal.counts, refusal.rows) == (problem, expected, len(table))
@@ -200,7 +200,7 @@ def test_a_refusal_counts_the_whole_table_in_every_column(case, rows):
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 10))
 def test_rows_outside_declared_bounds_are_counted_over_the_whole_table(cells, rows):
     table = pa.table({"x": [float(x) for x, _ in cells], "y": [float(y) for _, y in cells]})
-    schema, inside = plain_schema(table, "y"), Bounds.declared((2, 7), 1, name="bounds")
+    schema, inside = plain_schema(table, "y"), Bounds.from_pair((2, 7), 1, name="bounds")
 
     def admit(block):
         return inside.admit(block.X, clip=False, name="X", columns=["x"])
@@ -209,12 +209,12 @@ def test_rows_outside_declared_bounds_are_counted_over_the_whole_table(cells, ro
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "BLOCK_ROWS", rows)
         if not outside:
-            found = list(checked(read_blocks(table, schema, targets=True, ids=False), admit))
+            found = list(check_parts(read_blocks(table, schema, targets=True, ids=False), admit))
             assert np.concatenate(found).ravel().tolist() == [x for x, _ in cells]
             return
         match = rf"rows outside the declared bounds: {outside} in column 'x' \(of {len(cells)} rows?\);"
-        with pytest.raises(CountedInput, match=match):
-            list(checked(read_blocks(table, schema, targets=True, ids=False), admit))
+        with pytest.raises(InvalidColumns, match=match):
+            list(check_parts(read_blocks(table, schema, targets=True, ids=False), admit))
 
 
 def test_counts_of_a_table_larger_than_a_block_are_of_the_table():
@@ -224,14 +224,14 @@ def test_counts_of_a_table_larger_than_a_block_are_of_the_table():
         whole(table, plain_schema(table, "y"), ids=False)
     ids = pa.array(np.arange(n).astype(str), mask=np.arange(n) % 1000 == 7)
     with pytest.raises(InvalidInput, match=r"rows without an id: 200 in column 'i' \(of 200,000 rows\); give each"):
-        propose(table.append_column("i", ids), target="y", id="i")
+        propose_schema(table.append_column("i", ids), target="y", id="i")
 
 
 def test_blocks_before_a_refusal_are_given_and_none_after_it(monkeypatch):
     monkeypatch.setattr(tables, "BLOCK_ROWS", 2)
     table = pa.table({"x": [1.0, 1.0, None, 1.0, 1.0, 1.0, None], "y": [1.0] * 7})
     reading, seen = read_blocks(table, plain_schema(table, "y"), targets=True, ids=False), []
-    with pytest.raises(CountedInput, match=r"gaps: 2 in column 'x' \(of 7 rows\)"):
+    with pytest.raises(InvalidColumns, match=r"gaps: 2 in column 'x' \(of 7 rows\)"):
         seen.extend(reading)
     assert [len(block.X) for block in seen] == [2]
 
@@ -240,7 +240,7 @@ def test_another_error_while_counting_makes_the_counts_a_minimum(monkeypatch, tm
     monkeypatch.setattr(tables, "BLOCK_ROWS", 2)
     match = r"gaps: at least 2 in column 'x' \(of the first 4 rows\); leave"
     infinite = pa.table({"x": [1.0, None, None, 1.0, np.inf, 1.0], "y": [1.0] * 6})
-    with pytest.raises(CountedInput, match=match):
+    with pytest.raises(InvalidColumns, match=match):
         whole(infinite, plain_schema(infinite, "y"), ids=False)
 
     def parts():
@@ -249,7 +249,7 @@ def test_another_error_while_counting_makes_the_counts_a_minimum(monkeypatch, tm
 
     types = pa.schema([("x", pa.float64()), ("y", pa.float64())])
     stream = pa.RecordBatchReader.from_batches(types, parts())
-    refused(stream, plain_schema_of(types, "y"), match=match)
+    refused(stream, plain_schema_from_types(types, "y"), match=match)
 
 
 def test_a_refusal_names_up_to_ten_columns_and_says_how_many_more_there_are():
@@ -260,18 +260,18 @@ def test_a_refusal_names_up_to_ten_columns_and_says_how_many_more_there_are():
         (12, "2 other columns "),
     ):
         table = pa.table({**dict(list(columns.items())[:some]), "y": [1.0, 1.0]})
-        with pytest.raises(CountedInput, match=match):
+        with pytest.raises(InvalidColumns, match=match):
             whole(table, plain_schema(table, "y"), ids=False)
 
 
 def test_rows_outside_in_inputs_and_targets_are_one_refusal(rng):
     model = CodedRegressor(shards=2, rate=1, bounds=(0, 1), target_bounds=(0, 1), random_state=0)
-    with pytest.raises(CountedInput, match=r"bounds: 2 in column 1 of X, 3 in column 0 of y \(of 4 rows\);"):
+    with pytest.raises(InvalidColumns, match=r"bounds: 2 in column 1 of X, 3 in column 0 of y \(of 4 rows\);"):
         model.fit(np.array([[0, 0], [1, 2], [1, 2], [1, 1]]), np.array([0, 5, 5, 5]))
 
 
 def test_a_refusal_that_counts_survives_the_way_between_processes():
-    refusal = CountedInput("gaps", {"column 'x'": 2}, 5, "leave them out").at_least()
+    refusal = InvalidColumns("gaps", {"column 'x'": 2}, 5, "leave them out").as_minimum()
     again = pickle.loads(pickle.dumps(refusal))  # as from a worker of joblib
     assert (str(again), again.counts, again.complete) == (str(refusal), {"column 'x'": 2}, False)
 
@@ -329,8 +329,8 @@ def test_a_file_with_another_separator_gets_a_hint(tmp_path, name, content, mark
     for attempt in (
         lambda: whole(path, schema, ids=False),
         lambda: plain_schema(path, "y"),
-        lambda: propose(path, target="y"),
-        lambda: propose(path, target="y", id="x"),
+        lambda: propose_schema(path, target="y"),
+        lambda: propose_schema(path, target="y", id="x"),
     ):
         with pytest.raises(InvalidInput) as caught:
             attempt()
@@ -366,29 +366,29 @@ NASTY = "a\x1b[31m\x9b2J\u202e\nb"
 @pytest.mark.parametrize(
     "attempt",
     [
-        lambda d: column_types(d / f"{NASTY}.csv"),
-        lambda d: column_types(d / NASTY),
+        lambda d: read_column_types(d / f"{NASTY}.csv"),
+        lambda d: read_column_types(d / NASTY),
         lambda d: Schema.load(d / f"{NASTY}.toml"),
         lambda d: Schema.load(written(d / f"{NASTY}.toml", "target = 5")),
         lambda d: Schema.load(written(d / f"{NASTY}.toml", b"\xff")),
-        lambda d: column_types(written(d / f"{NASTY}.csv", "")),
-        lambda d: column_types(written(d / f"{NASTY}.parquet", "damaged")),
-        lambda d: column_types(written(d / f"{NASTY}.csv", "x,y\n1,2\n1\n")),
-        lambda d: column_types(written(d / f"{NASTY}.csv", "x,x\n1,2\n")),
+        lambda d: read_column_types(written(d / f"{NASTY}.csv", "")),
+        lambda d: read_column_types(written(d / f"{NASTY}.parquet", "damaged")),
+        lambda d: read_column_types(written(d / f"{NASTY}.csv", "x,y\n1,2\n1\n")),
+        lambda d: read_column_types(written(d / f"{NASTY}.csv", "x,x\n1,2\n")),
         lambda d: whole(csv(pa.table({"x": ["?"], "y": [1]}), d / f"{NASTY}.csv"), numbers(x=[1], y=[1])[1], ids=False),
-        lambda d: written_predictions(d / f"{NASTY}.txt", SCHEMA, None).__enter__(),
-        lambda d: written_predictions(written(d / f"{NASTY}.csv", "x"), SCHEMA, d / f"{NASTY}.csv").__enter__(),
+        lambda d: write_predictions(d / f"{NASTY}.txt", SCHEMA, None).__enter__(),
+        lambda d: write_predictions(written(d / f"{NASTY}.csv", "x"), SCHEMA, d / f"{NASTY}.csv").__enter__(),
         lambda d: plain_schema(pa.table({NASTY: ["a"], "y": [1]}), "y"),
         lambda d: plain_schema(pa.table({NASTY: [1], "x": ["a"], NASTY * 2: [1]}), NASTY, NASTY * 2),
         lambda d: plain_schema(pa.table({NASTY: [1]}), NASTY * 2),
-        lambda d: propose(pa.table({NASTY: ["a"], "x": [1]}), target=NASTY),
-        lambda d: propose(pa.table({NASTY: ["", "a"], "x": [1, 1]}), target="x", id=NASTY),
+        lambda d: propose_schema(pa.table({NASTY: ["a"], "x": [1]}), target=NASTY),
+        lambda d: propose_schema(pa.table({NASTY: ["", "a"], "x": [1, 1]}), target="x", id=NASTY),
         lambda d: whole(pa.table({NASTY: [None, 1.0], "y": [1, 2]}), numbers(**{NASTY: [1], "y": [1]})[1], ids=False),
         lambda d: whole(pa.table({NASTY: ["a"], "y": [1]}), numbers(**{NASTY: [1], "y": [1]})[1], ids=False),
         lambda d: whole(pa.table({"x": [{NASTY: 1}], "y": [1]}), numbers(x=[1], y=[1])[1], ids=False),
         lambda d: whole(pd.DataFrame({NASTY: [1, "a"], "y": [1, 2]}), numbers(x=[1], y=[1])[1], ids=False),
-        lambda d: SCHEMA.rebounded({NASTY: (0, 1)}),
-        lambda d: Schema("i", ("y",), ((NASTY, Number()), ("y", Number()))).rebounded({NASTY: (1, 0)}),
+        lambda d: SCHEMA.with_bounds({NASTY: (0, 1)}),
+        lambda d: Schema("i", ("y",), ((NASTY, Number()), ("y", Number()))).with_bounds({NASTY: (1, 0)}),
         lambda d: Schema("i", (NASTY,), ((NASTY, Category(("a",))),)),
         lambda d: Schema.parse('target = "y"\n[columns."\\u001b"]\nkind = "odd"'),
         lambda d: Schema.parse('target = "y"\n"\\u001b" = 1'),

@@ -19,14 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expunge import tables as door
 from expunge.errors import InvalidInput, InvalidSetting
-from expunge.vault import tables as door
-from expunge.vault.tables import reading as tables
-from expunge.vault.tables.ids import id_bytes
-from expunge.vault.tables.kinds import Category, Number
-from expunge.vault.tables.proposal.plain import plain_schema, plain_schema_of
-from expunge.vault.tables.reading import checked_batches, column_types, read_blocks
-from expunge.vault.tables.schema import Schema
+from expunge.tables import reader as tables
+from expunge.tables.ids import id_bytes
+from expunge.tables.kinds import Category, Number
+from expunge.tables.proposal.draft import plain_schema, plain_schema_from_types
+from expunge.tables.reader import read_batches, read_blocks, read_column_types
+from expunge.tables.schema import Schema
 
 from support.sampling import examples
 from support.tables import CANARY, FORMS, SCHEMA, arrow, numbers, parquet, whole
@@ -115,7 +115,7 @@ def test_the_first_rows_of_a_csv_file_do_not_decide_about_the_others(tmp_path):
     path = tmp_path / "t.csv"
     n = 200_000  # beyond the first block that pyarrow reads
     path.write_text("who,x,city,y\n" + "007,1,12,1\n" * n + "08,1.5,Ulm,2.5\n")
-    assert column_types(path).field("x").type == pa.int64()
+    assert read_column_types(path).field("x").type == pa.int64()
     schema = Schema.parse(
         'id="who"\ntarget="y"\n[columns.y]\nkind="number"\n[columns.x]\nkind="number"\n'
         '[columns.city]\nkind="category"\nvalues=["12", "Ulm"]'
@@ -177,7 +177,7 @@ def test_booleans_in_csv_may_be_words_or_digits(tmp_path):
 def test_the_labels_of_rows_that_pandas_writes_are_no_column(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]}, index=[5, 6, 9])
     frame.to_parquet(tmp_path / "t.parquet")
-    assert "__index_level_0__" in column_types(tmp_path / "t.parquet").names
+    assert "__index_level_0__" in read_column_types(tmp_path / "t.parquet").names
     schema = plain_schema(tmp_path / "t.parquet", "y")
     assert schema.inputs == ("x",)
     assert whole(tmp_path / "t.parquet", schema, ids=False)[0].ravel().tolist() == [1.0, 2.0, 3.0]
@@ -185,7 +185,7 @@ def test_the_labels_of_rows_that_pandas_writes_are_no_column(tmp_path):
 
 def test_a_look_at_its_types_does_not_use_a_stream_up(frame):
     reader = arrow(frame).to_reader()
-    assert column_types(reader).names == frame.columns.tolist()
+    assert read_column_types(reader).names == frame.columns.tolist()
     assert len(whole(reader)[0]) == len(frame)
 
 
@@ -235,7 +235,7 @@ def test_an_array_cannot_stand_for_dates_and_categories_nor_be_learned_from():
     with pytest.raises(InvalidInput, match="no column 'y'"):
         list(read_blocks(np.zeros((1, 1)), schema, targets=True, ids=False))
     with pytest.raises(InvalidInput, match="a path, or a frame"):
-        column_types(np.zeros((1, 1)))
+        read_column_types(np.zeros((1, 1)))
 
 
 # Ids
@@ -297,7 +297,7 @@ def test_an_array_of_numpy_that_holds_one_id_is_one_id():
 )
 def test_a_column_of_ids_that_are_none_is_named(tmp_path, cells):
     table = pa.table({"whose": cells, "x": [1, 2], "y": [1, 2]})
-    schema = plain_schema_of(table.schema, "y", "whose")
+    schema = plain_schema_from_types(table.schema, "y", "whose")
     with pytest.raises(InvalidInput, match="column 'whose'"):
         whole(table, schema)
 
@@ -312,14 +312,14 @@ def test_ids_are_asked_of_a_schema_that_names_no_column():
 def test_batches_hold_the_columns_asked_for_and_no_others(frame, tmp_path, form):
     table = arrow(frame)
     wanted = {"y": "float64", "age": "float64"}
-    (batch,) = checked_batches(FORMS[form](table, tmp_path), wanted, lambda batch: batch)
+    (batch,) = read_batches(FORMS[form](table, tmp_path), wanted, lambda batch: batch)
     assert batch.schema.names == ["y", "age"]
     assert batch.column("y").to_pylist() == table["y"].to_pylist()
 
 
 def test_batches_name_a_column_that_is_not_there():
     with pytest.raises(InvalidInput, match="no column 'z'"):
-        checked_batches(pa.table({"x": [1]}), {"z": "float64"}, len)
+        read_batches(pa.table({"x": [1]}), {"z": "float64"}, len)
 
 
 # The door

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from expunge.errors import InvalidCertificate, InvalidFile, InvalidSetting, SigningFailed
 from expunge.vault.certificates import timestamps
-from expunge.vault.certificates.der import with_sorted_certificates
-from expunge.vault.certificates.timestamps import ask, checked, load_roots
+from expunge.vault.certificates.timestamps import load_roots, request_timestamp, sort_certificates, verify_timestamp
 
 from support.authority import Authority, serving
 from support.sampling import examples
@@ -32,7 +31,7 @@ def authority(tmp_path_factory):
 @pytest.fixture(scope="module")
 def stamp(authority):
     with serving(authority.answer) as url:
-        return ask(url, DATA)
+        return request_timestamp(url, DATA)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def roots(authority):
 
 
 def test_a_stamp_says_when_and_openssl_agrees(authority, stamp, roots, tmp_path):
-    when = checked(stamp, DATA, roots)
+    when = verify_timestamp(stamp, DATA, roots)
     assert when.tzinfo is UTC
     assert abs(datetime.now(UTC) - when) < timedelta(hours=1)
     (tmp_path / "data").write_bytes(DATA)
@@ -54,11 +53,11 @@ def test_a_stamp_says_when_and_openssl_agrees(authority, stamp, roots, tmp_path)
 
 def test_a_stamp_of_something_else_or_below_another_root_is_refused(authority, stamp, roots, tmp_path):
     with pytest.raises(InvalidCertificate, match="of something else"):
-        checked(stamp, DATA + b"!", roots)
+        verify_timestamp(stamp, DATA + b"!", roots)
     other = load_roots(Authority(tmp_path / "other").roots)  # of the same names
     with pytest.raises(InvalidCertificate, match="below these roots"):
-        checked(stamp, DATA, other)
-    assert checked(stamp, DATA, [*other, *roots, *roots])
+        verify_timestamp(stamp, DATA, other)
+    assert verify_timestamp(stamp, DATA, [*other, *roots, *roots])
 
 
 def test_a_certificate_that_may_not_stamp_or_had_ended_is_refused(authority, stamp, roots, tmp_path):
@@ -68,13 +67,13 @@ def test_a_certificate_that_may_not_stamp_or_had_ended_is_refused(authority, sta
         made = (authority.made_leaf(usage).public_bytes(DER) for _ in range(1000))
         forged = stamp.replace(theirs, next(one for one in made if len(one) == len(theirs)))
         if usage == ExtendedKeyUsageOID.TIME_STAMPING:
-            assert checked(forged, DATA, roots)
+            assert verify_timestamp(forged, DATA, roots)
         else:
             with pytest.raises(InvalidCertificate, match="below these roots"):
-                checked(forged, DATA, roots)
+                verify_timestamp(forged, DATA, roots)
     late = Authority(tmp_path / "late", ended=True)
     with serving(late.answer) as url, pytest.raises(InvalidCertificate, match="below these roots"):
-        checked(ask(url, DATA), DATA, load_roots(late.roots))
+        verify_timestamp(request_timestamp(url, DATA), DATA, load_roots(late.roots))
 
 
 @examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -85,26 +84,26 @@ def test_a_stamp_that_was_changed_anywhere_says_the_same_or_is_refused(stamp, ro
     forged = stamp[:place] + bytes([stamp[place] ^ flip]) + stamp[place + 1 :]
     cut = data.draw(st.sampled_from([forged, stamp[:place], stamp[place:], stamp + forged[:place]]))
     try:
-        when = checked(cut, DATA, roots)
+        when = verify_timestamp(cut, DATA, roots)
     except InvalidCertificate:
         return
-    assert when == checked(stamp, DATA, roots)  # a byte that nothing signs, such as the text of the status
+    assert when == verify_timestamp(stamp, DATA, roots)  # a byte that nothing signs, such as the text of the status
 
 
 def test_certificates_are_read_in_whatever_order_they_come(authority, stamp, roots):
     between = load_pem_x509_certificate((authority.roots.parent / "chain.pem").read_bytes())
     pair = sorted([authority.leaf.public_bytes(DER), between.public_bytes(DER)])
-    right = with_sorted_certificates(stamp)
+    right = sort_certificates(stamp)
     assert b"".join(pair) in right
     wrong = right.replace(b"".join(pair), b"".join(pair[::-1]))
     assert stamp in (right, wrong)
-    assert with_sorted_certificates(wrong) == with_sorted_certificates(right) == right
-    assert checked(wrong, DATA, roots) == checked(right, DATA, roots)
+    assert sort_certificates(wrong) == sort_certificates(right) == right
+    assert verify_timestamp(wrong, DATA, roots) == verify_timestamp(right, DATA, roots)
 
 
 @given(data=st.binary(max_size=80) | st.lists(st.sampled_from(b"\x30\x02\xa0\x00\x80\x81\x01\x05\xff")).map(bytes))
 def test_sorting_leaves_everything_else_alone(data):
-    assert sorted(with_sorted_certificates(data)) == sorted(data)
+    assert sorted(sort_certificates(data)) == sorted(data)
 
 
 @pytest.mark.parametrize(
@@ -124,20 +123,20 @@ def test_sorting_leaves_everything_else_alone(data):
 )
 def test_an_authority_that_does_not_stamp_these_data_now_is_refused(authority, stamp, answer, message):
     with serving(lambda query: answer(stamp, authority, query)) as url, pytest.raises(SigningFailed, match=message):
-        ask(url, DATA)
+        request_timestamp(url, DATA)
 
 
 @pytest.mark.slow
 def test_an_authority_that_does_not_answer_is_one_kind_of_error_too():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(SigningFailed, match="no answer within 0.5 seconds"):
-            ask(f"http://127.0.0.1:{silent.getsockname()[1]}/", DATA, wait=0.5)
+            request_timestamp(f"http://127.0.0.1:{silent.getsockname()[1]}/", DATA, timeout=0.5)
         port = silent.getsockname()[1]
     late = pytest.raises(SigningFailed, match="no answer within 0.5 seconds")
     with serving(lambda _: (200, {}, dripping())) as url, late:
-        ask(url, DATA, wait=0.5)
+        request_timestamp(url, DATA, timeout=0.5)
     with pytest.raises(SigningFailed, match="could not be asked: Connection refused"):
-        ask(f"http://127.0.0.1:{port}/", DATA)
+        request_timestamp(f"http://127.0.0.1:{port}/", DATA)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_an_authority_that_does_not_answer_is_one_kind_of_error_too():
 )
 def test_only_http_and_https_are_asked(url):
     with pytest.raises(InvalidSetting, match="http://host/path"):
-        ask(url, DATA)
+        request_timestamp(url, DATA)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_what_is_no_root_is_refused(text, tmp_path):
 
 def test_a_stored_answer_is_read_up_to_a_size(tmp_path, stamp):
     (tmp_path / "head.tsr").write_bytes(stamp)
-    assert timestamps.read(tmp_path / "head.tsr") == stamp
-    (tmp_path / "head.tsr").write_bytes(bytes(timestamps.MOST_BYTES + 1))
+    assert timestamps.read_timestamp(tmp_path / "head.tsr") == stamp
+    (tmp_path / "head.tsr").write_bytes(bytes(timestamps.MAX_RESPONSE_BYTES + 1))
     with pytest.raises(InvalidFile):
-        timestamps.read(tmp_path / "head.tsr")
+        timestamps.read_timestamp(tmp_path / "head.tsr")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from expunge import CodedRegressor, RandomFourier
 from expunge.errors import InvalidSetting, NothingLearned
+from expunge.tables.reader import BLOCK_ROWS
 from expunge.vault import Schema, Vault
-from expunge.vault.tables.reading import BLOCK_ROWS
 
 from support.oracle import Oracle, Request
 from support.sampling import examples
@@ -106,7 +106,7 @@ def test_adding_often_merges_what_is_known_of_people_and_nothing_shows(tmp_path,
     for k in range(40):
         pair.add() if k % 3 else pair.unlearn()
     pair.compare()
-    assert len(pair.vault._writer.now.manifest.people) <= 16
+    assert len(pair.vault._writer.snapshot.manifest.people) <= 16
     assert pair.vault.verify().ok
 
 
@@ -145,7 +145,7 @@ def test_a_bound_that_moves_refits_everything_to_the_same_bits(tmp_path, rng):
         assert report.bounds_moved
         assert receipt.learners == report.learners == 2
         assert bits(vault) == bits(memory)
-    inputs = vault._writer.now.manifest.inputs
+    inputs = vault._writer.snapshot.manifest.inputs
     assert (inputs.low, inputs.high) == (tuple(memory.bounds_.low), tuple(memory.bounds_.high))
 
 
@@ -244,7 +244,7 @@ def test_declared_scales_of_a_schema_are_those_of_the_model(tmp_path):
     assert bits(Vault.open(tmp_path / "v.vault")) == bits(vault)
     with pytest.raises(InvalidSetting, match="the schema declares scales, and so does scales"):
         made(tmp_path / "u.vault", data, **given, model=small(scales="log"))
-    linear = schema.rebounded({"x0": None}).to_json().replace(',"scale":["linear",[-1.0,0.2,1.0]]', "")
+    linear = schema.with_bounds({"x0": None}).to_json().replace(',"scale":["linear",[-1.0,0.2,1.0]]', "")
     plain = Schema.from_json(linear.replace(',"scale":"log"', ""))
     logged = made(tmp_path / "w.vault", data, target=None, id=None, schema=plain, model=small(scales="log"))
     assert logged.status().scales == "2 log"

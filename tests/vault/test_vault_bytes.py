@@ -55,14 +55,14 @@ class Scene:
     @property
     def secrets(self):
         """The salt of the newest commitment, and the hash of every learner's weights."""
-        manifest = Folder(self.path).current()
+        manifest = Folder(self.path).read_current_manifest()
         hashes = [("salt", manifest.salt), *(("sum of weights", learner.weights) for learner in manifest.learners)]
         return {data: f"{name} {form}" for name, text in hashes for form, data in hash_forms(text)}
 
     @property
     def kept_sums(self):
         """The hashes of the weights that are there: a learner that no row touched keeps its own."""
-        manifest = Folder(self.path).current()
+        manifest = Folder(self.path).read_current_manifest()
         learners = () if manifest is None else manifest.learners
         return {data for learner in learners for _, data in hash_forms(learner.weights)}
 
@@ -127,7 +127,7 @@ def _scene(root, observed):
         ):
             scene.ask(request)
             scene.oracle = scene.oracle.after(request)
-        assert Folder(scene.path).current().drawn % SHARDS
+        assert Folder(scene.path).read_current_manifest().drawn % SHARDS
         return scene
 
 
@@ -168,9 +168,9 @@ def test_the_search_finds_every_trace_where_it_is(scene, observed):
     new = old.oracle.after(requests(observed)["unlearn the extremes"])
     wanted = gone(old.oracle, new)
     there = survivors(old.root, wanted | old.secrets)
-    rows, manifest = f"{NAME}/rows.1.0", f"{NAME}/{Folder(old.path).current().name}"
+    rows, manifest = f"{NAME}/rows.1.0", f"{NAME}/{Folder(old.path).read_current_manifest().name}"
     ensembles = [oracle.ensemble for oracle in (old.oracle, new)]
-    learners = enumerate(Folder(old.path).current().learners)
+    learners = enumerate(Folder(old.path).read_current_manifest().learners)
     touched = [part.name for j, part in learners if len({one.fingerprint(j) for one in ensembles}) == 2]
     assert touched
     expected = {
@@ -238,7 +238,7 @@ def test_files_that_go_are_overwritten_first(scene, observed, name):
     kept.mkdir()
     for path in mine.path.iterdir():
         os.link(path, kept / path.name)
-    manifest = Folder(mine.path).current().name
+    manifest = Folder(mine.path).read_current_manifest().name
     mine.ask(request)
     mine.check(mine.oracle, mine.oracle.after(request), more=old_secrets)
     assert not (kept / manifest).read_bytes()

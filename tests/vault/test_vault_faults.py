@@ -14,8 +14,8 @@ from expunge import CodedRegressor
 from expunge.errors import Unfinished
 from expunge.saving import files
 from expunge.vault import Vault
-from expunge.vault.disk.pointers import pointer, pointers_in
-from expunge.vault.requests import KINDS
+from expunge.vault.disk.folder import parse_pointers, pointer_line
+from expunge.vault.requests import REQUEST_TYPES
 from expunge.vault.requests import request as requests
 
 from support.disks import Crash, used
@@ -173,7 +173,7 @@ def test_what_is_acknowledged_is_synced(world, command):
 
 @pytest.mark.parametrize(("people", "long", "syncs"), [([4], 1000, 12), ([4, 8], 1000, 14), ([4, 8], 0, 22)])
 def test_an_erasure_takes_so_many_syncs_and_changes_no_name_in_the_folder(tmp_path, monkeypatch, people, long, syncs):
-    monkeypatch.setattr(requests, "LONG", long)
+    monkeypatch.setattr(requests, "MAX_INLINE_ENTRIES", long)
     root = tmp_path / "disk"
     root.mkdir()
     rows = random_table([k % 20 for k in range(40)], seed=0)
@@ -199,7 +199,7 @@ class Watched(Forgetful):
     def _requests(self) -> int:
         node = self.node((self.root / NAME).with_suffix(".ledger"))
         lines = bytes(node.durable).splitlines() if node else []
-        return sum(json.loads(line)["kind"] in KINDS for line in lines)
+        return sum(json.loads(line)["kind"] in REQUEST_TYPES for line in lines)
 
     def _expect(self, right: bool, what: str) -> None:
         self.wrong += [] if right else [what]
@@ -228,8 +228,8 @@ class Watched(Forgetful):
         if path.suffix == ".ledger":
             self._expect(same, "a record is overwritten")
         elif path.name == "current":
-            counts = max(pointers_in(bytes(node.durable), path))
-            self._expect(was != pointer(counts) or same, "the name of the manifest that counts is overwritten")
+            counts = max(parse_pointers(bytes(node.durable), path))
+            self._expect(was != pointer_line(counts) or same, "the name of the manifest that counts is overwritten")
             self._name()
         elif node in self.old and not self.committed:
             self._expect(same or not any(was), f"{path.name} is overwritten before the commit is synced")
@@ -318,7 +318,7 @@ def disk(tmp_path):
 
 
 def test_a_power_cut_takes_what_was_not_synced(disk):
-    with files.opened(disk.root / "old", os.O_WRONLY) as fd:
+    with files.open_file(disk.root / "old", os.O_WRONLY) as fd:
         files.write_all(fd, b"new", 0)
         assert (disk.root / "old").read_bytes() == b"new"
         assert disk.left() == {"old": b"old"}
@@ -349,14 +349,14 @@ def test_a_power_cut_takes_names_that_were_not_synced(disk):
 
 
 def test_a_name_may_last_without_its_content(disk):
-    with files.opened(disk.root / "new", os.O_WRONLY | os.O_CREAT) as fd:
+    with files.open_file(disk.root / "new", os.O_WRONLY | os.O_CREAT) as fd:
         files.write_all(fd, b"new", 0)
     files.sync_folder(disk.root)
     assert disk.left()["new"] == b""
 
 
 def test_by_chance_some_of_what_was_not_synced_is_there_in_any_order(disk):
-    with files.opened(disk.root / "old", os.O_WRONLY) as fd:
+    with files.open_file(disk.root / "old", os.O_WRONLY) as fd:
         for k, letter in enumerate((b"a", b"b")):
             files.write_all(fd, letter, k)
     found = {disk.left(seed)["old"] for seed in range(50)}
@@ -364,7 +364,7 @@ def test_by_chance_some_of_what_was_not_synced_is_there_in_any_order(disk):
 
 
 def test_what_a_failed_sync_lost_can_be_read_and_never_lasts(disk):
-    with files.opened(disk.root / "old", os.O_WRONLY) as fd:
+    with files.open_file(disk.root / "old", os.O_WRONLY) as fd:
         files.write_all(fd, b"n", 0)
         disk.arm(Fault("sync"))
         with pytest.raises(files.SyncFailed, match="could not be synced: Input/output error"):

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from expunge import CodedRegressor, RandomFourier
-from expunge.distributed import helping, tasks
+from expunge.distributed import tasks, workers
 from expunge.encoding import placement
 from expunge.errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, NothingLearned, UnknownId
 from expunge.vault import Vault
-from expunge.vault.certificates.jws import checked, load_public
+from expunge.vault.certificates.jws import load_public_keys, verify_statement
 from expunge.vault.disk import runs
 from expunge.vault.disk.folder import Folder
 from expunge.vault.ledger.ledger import Ledger
+from expunge.vault.requests import intake
 from expunge.vault.requests import request as requests
-from expunge.vault.requests import taking
 
 from support.disks import Crash, Ending, used
 from support.executors import Here
@@ -186,7 +186,9 @@ class VaultMachine(RuleBasedStateMachine):
         again = self.vault.unlearn([one])
         assert (again.request, again.seconds) == (self.oracle.erased[one], 0.0)
         if not self.lost_key:
-            assert checked(again.certificate, load_public(self.folder / "m.pub"))["request"] == again.request
+            assert (
+                verify_statement(again.certificate, load_public_keys(self.folder / "m.pub"))["request"] == again.request
+            )
         for ask in (self.vault.add, self.vault.rectify):
             with pytest.raises(ErasedId):
                 ask(_request("add", [one], [(0.0, 0.0, 0.0)]).table)
@@ -241,7 +243,7 @@ class VaultMachine(RuleBasedStateMachine):
             before = self.oracle
             self.accept(request, done=accepted in done)
             if then == "copy":
-                self.copy(self.oracle if Folder(self.path).current().request == accepted else before)
+                self.copy(self.oracle if Folder(self.path).read_current_manifest().request == accepted else before)
         elif then == "copy":
             self.copy(self.oracle)
         if then == "put back" and self.usable:
@@ -344,10 +346,10 @@ class VaultMachine(RuleBasedStateMachine):
         erased = {one: {-by} for one, by in self.oracle.erased.items()}
         for one, slots in slots_of(self.vault, ids).items():
             assert (set(slots) if one in erased else slots) == erased.get(one, rows.get(one, []))
-        now = self.vault._writer.now
+        now = self.vault._writer.snapshot
         assert now.state.drawn == self.oracle.slots_drawn
-        assert now.manifest.slots_sum == plain_slots_sum(self.oracle.slots, now.manifest.seal) == now.rows.sum
-        held = [(h.state, h.rows, h.request) for h in self.vault.holds(ids)]
+        assert now.manifest.slots_sum == plain_slots_sum(self.oracle.slots, now.manifest.seal) == now.rows.live_sum
+        held = [(h.state, h.rows, h.request) for h in self.vault.find(ids)]
         there = {one: ("present", len(slots), None) for one, slots in rows.items()}
         there |= {one: ("erased", 0, by) for one, by in self.oracle.erased.items()}
         assert held == [there.get(one, ("unknown", 0, None)) for one in ids]
@@ -376,13 +378,13 @@ class VaultMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True, scope="module")
 def _merged_often():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(taking, "MOST_SEGMENTS", 3)
-        patch.setattr(requests, "LONG", 4)  # some requests have their lists beside the ledger
+        patch.setattr(intake, "MAX_SEGMENTS", 3)
+        patch.setattr(requests, "MAX_INLINE_ENTRIES", 4)  # some requests have their lists beside the ledger
         patch.setattr(placement, "BLOCK", 8)  # many blocks, and tasks
-        patch.setattr(helping, "TASK_ROWS", 4)
+        patch.setattr(workers, "TASK_ROWS", 4)
         patch.setattr(tasks.secrets, "randbits", ATTEMPTS.getrandbits)  # files are wiped in the order of their names
-        patch.setattr(runs, "PART", 5)
-        patch.setattr(runs, "RUN", 3)
+        patch.setattr(runs, "PART_ENTRIES", 5)
+        patch.setattr(runs, "RUN_ENTRIES", 3)
         yield
 
 

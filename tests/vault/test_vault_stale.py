@@ -21,8 +21,8 @@ import pytest
 
 from expunge.errors import Unfinished, VaultBusy
 from expunge.saving import files
-from expunge.vault import Vault, predicting
-from expunge.vault.disk.pointers import pointers_in
+from expunge.vault import Vault, reader
+from expunge.vault.disk.folder import parse_pointers
 from expunge.vault.ledger.ledger import Ledger
 
 from support.disks import Interrupted, Unsynced, used
@@ -158,7 +158,7 @@ def test_whatever_a_reader_is_doing_a_request_that_comes_in_between_is_in_its_an
 
 @pytest.mark.parametrize("to", ["array", "file", "stream"])
 def test_a_request_that_is_carried_out_while_an_answer_is_computed_is_in_the_answer(scene, tmp_path, to, monkeypatch):
-    vault, other, computed = Vault.open(scene.path), Vault.open(scene.path), predicting._answers
+    vault, other, computed = Vault.open(scene.path), Vault.open(scene.path), reader._predict_blocks
 
     def slow(model, blocks):
         for answer in computed(model, blocks):
@@ -166,7 +166,7 @@ def test_a_request_that_is_carried_out_while_an_answer_is_computed_is_in_the_ans
                 asked(scene.accepted()).ask(other)
             yield answer
 
-    monkeypatch.setattr(predicting, "_answers", slow)
+    monkeypatch.setattr(reader, "_predict_blocks", slow)
     if to == "array":
         answer = vault.predict(PROBE)
     else:
@@ -215,7 +215,7 @@ def bereave(scene, operation="sync"):
     writer.join()
     assert writer.exitcode == -signal.SIGKILL
     assert scene.accepted() == before + 1
-    assert max(pointers_in((scene.path / "current").read_bytes(), scene.path)) == before + 1
+    assert max(parse_pointers((scene.path / "current").read_bytes(), scene.path)) == before + 1
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -385,20 +385,20 @@ def test_no_thread_answers_from_an_older_model_than_its_last_look_at_the_ledger_
 def test_a_thread_that_comes_late_with_an_old_model_does_not_pass_it_on_as_the_new_one(scene):
     vault, other = Vault.open(scene.path), Vault.open(scene.path)
     mine = vault._reader
-    old = mine.current()
-    seen_before = mine._seen
+    old = mine.get_model()
+    seen_before = mine._cached
     other.unlearn([0])
-    new = mine.current()
+    new = mine.get_model()
     assert new is not old
 
     class Late(tuple):
         """A stamp that, while it is compared, sees another thread put back what it had loaded before."""
 
         def __eq__(self, other):
-            mine._seen = seen_before
+            mine._cached = seen_before
             return tuple(self) == other
 
         __hash__ = tuple.__hash__
 
-    mine._seen = Late(mine._seen[0]), new
-    assert mine.current() is new
+    mine._cached = Late(mine._cached[0]), new
+    assert mine.get_model() is new

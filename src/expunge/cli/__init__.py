@@ -8,8 +8,8 @@ import signal
 import sys
 from types import FrameType
 
-_LOG = "interrupted; run expunge log to see what was carried out"
-REQUESTS = ("train", "unlearn", "rectify", "add", "readmit", "rebound", "clone")
+_INTERRUPTED_REQUEST = "interrupted; run expunge log to see what was carried out"
+REQUEST_COMMANDS = ("train", "unlearn", "rectify", "add", "readmit", "rebound", "clone")
 
 
 def entry() -> None:
@@ -29,15 +29,15 @@ def entry() -> None:
     except BaseException as error:
         if not (pressed or isinstance(error, KeyboardInterrupt)):
             raise
-        code = _interrupted(words)
+        code = _report_interrupt(words)
     sys.exit(code)
 
 
-def _interrupted(words: list[str]) -> int:
+def _report_interrupt(words: list[str]) -> int:
     """Say in one line that Ctrl-C was pressed; whether a request was accepted before is not known here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses it twice gets one line as well
     from .terminal import complain
 
-    text = _LOG if words[:1] and words[0] in REQUESTS else "interrupted"
+    text = _INTERRUPTED_REQUEST if words[:1] and words[0] in REQUEST_COMMANDS else "interrupted"
     complain("Interrupted", text, 130, as_json="--json" in words, prefix="")
     return 130

@@ -1,11 +1,14 @@
 """What commands share on the command line: the parser, options, and values that options take."""
 
 import argparse
+import logging
 import os
 import re
 import sys
+import warnings
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
@@ -13,11 +16,11 @@ from . import terminal
 
 if TYPE_CHECKING:
     from ..vault import Vault
-    from ..vault.requests.caller import Said
+    from ..vault.requests.request import CallerArgs
 
     Commands: TypeAlias = argparse._SubParsersAction["Parser"]
-Run: TypeAlias = Callable[[Namespace], int | None]
-Fill: TypeAlias = "Callable[[Parser], None]"
+RunCommand: TypeAlias = Callable[[Namespace], int | None]
+AddOptions: TypeAlias = "Callable[[Parser], None]"
 
 
 class UsageError(Exception):
@@ -42,7 +45,9 @@ class Parser(argparse.ArgumentParser):
     An option with a value may be given once, unless its action is "append".
     """
 
-    fill: "Fill | None" = None  # adds the options as soon as they are needed: most commands are not the one that is run
+    add_options: "AddOptions | None" = (
+        None  # adds the options as soon as they are needed: most commands are not the one that is run
+    )
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
@@ -63,7 +68,7 @@ class Parser(argparse.ArgumentParser):
 
     def complete(self) -> Self:
         """Add the options, unless that was done."""
-        fill, self.fill = self.fill, None
+        fill, self.add_options = self.add_options, None
         if fill is not None:
             fill(self)
         return self
@@ -71,12 +76,12 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.complete()
         self.given.clear()
-        known, rest = super().parse_known_args(self._joined(sys.argv[1:] if args is None else args), namespace)
+        known, rest = super().parse_known_args(self._join_values(sys.argv[1:] if args is None else args), namespace)
         if rest:  # said here, where the command is known
-            self.error(f"unrecognized arguments: {_named(rest)}")
+            self.error(f"unrecognized arguments: {_describe_unknown(rest)}")
         return known, rest
 
-    def _joined(self, words: Sequence[str]) -> list[str]:
+    def _join_values(self, words: Sequence[str]) -> list[str]:
         """Write ``--id -x`` as ``--id=-x``: an id, a column or a file may begin with a dash."""
         known, joined = self._option_string_actions, list[str]()
         for word in words:
@@ -89,14 +94,14 @@ class Parser(argparse.ArgumentParser):
         return joined
 
 
-def _named(words: Sequence[str]) -> str:
+def _describe_unknown(words: Sequence[str]) -> str:
     """The options among words that nobody knows, and how many others there are: any of those may be an id."""
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     others = len(words) - len(options)
-    return " and ".join([*options, *([terminal.counted(others, "word", "words")] if others else [])])
+    return " and ".join([*options, *([terminal.pluralize(others, "word", "words")] if others else [])])
 
 
-def command(commands: "Commands", run: Run, *options: Fill, name: str | None = None) -> None:
+def add_command(commands: "Commands", run: RunCommand, *options: AddOptions, name: str | None = None) -> None:
     """Add a command and what it takes; its help is the docstring of the function that runs it."""
 
     def fill(parser: Parser) -> None:
@@ -106,16 +111,16 @@ def command(commands: "Commands", run: Run, *options: Fill, name: str | None = N
     text = run.__doc__ or ""
     added = commands.add_parser(name or run.__name__, help=text.split("\n")[0], description=text)
     added.set_defaults(run=run)
-    added.fill = fill
+    added.add_options = fill
 
 
-def group(commands: "Commands", name: str, text: str, fill: "Callable[[Commands], None]") -> None:
+def add_command_group(commands: "Commands", name: str, text: str, fill: "Callable[[Commands], None]") -> None:
     """Add a command that has commands of its own."""
     added = commands.add_parser(name, help=text, description=text)
-    added.fill = lambda parser: fill(below(parser))
+    added.add_options = lambda parser: fill(add_subcommands(parser))
 
 
-def below(parser: Parser) -> "Commands":
+def add_subcommands(parser: Parser) -> "Commands":
     """Let a parser have commands; without one it shows its help and is a usage error."""
 
     def show_help(args: Namespace) -> int:
@@ -135,9 +140,9 @@ def add_data(parser: Parser) -> None:
     parser.add_argument("data", metavar="DATA", nargs="+", help=text)
 
 
-def add_hosts(added: Parser) -> None:
+def add_allow_host(parser: Parser) -> None:
     """Add the option for hosts that webhooks may reach at private addresses."""
-    added.add_argument(
+    parser.add_argument(
         "--allow-host",
         metavar="NAME",
         action="append",
@@ -152,7 +157,11 @@ def add_vault(parser: Parser) -> None:
         "--vault", metavar="FOLDER", type=Path, required=True, help="The vault, a folder whose name ends in .vault."
     )
     parser.add_argument(
-        "--wait", metavar="SECONDS", type=seconds, default=10.0, help="Time to wait for another writer (default: 10)."
+        "--wait",
+        metavar="SECONDS",
+        type=parse_seconds,
+        default=10.0,
+        help="Time to wait for another writer (default: 10).",
     )
     add_json(parser)
 
@@ -215,13 +224,13 @@ def add_receipts(parser: Parser) -> None:
     parser.add_argument("--receipts", metavar="DIR", type=Path, help=text)
 
 
-def add_attest(parser: Parser) -> None:
+def add_attest_unknown(parser: Parser) -> None:
     """Statements about ids that are not there."""
     text = "Leave out ids that are not in the vault, and write a signed statement that says so into --receipts."
     parser.add_argument("--attest-unknown", action="store_true", help=text)
 
 
-def signing(args: Namespace) -> dict[str, Any]:
+def signing_options(args: Namespace) -> dict[str, Any]:
     """Who signs: what an option names, or what a variable does."""
     key, command = getattr(args, "key", None), getattr(args, "sign_with", None)
     if key is None and command is None:
@@ -229,7 +238,7 @@ def signing(args: Namespace) -> dict[str, Any]:
     return {"key": key, "sign_with": command}
 
 
-def said(args: Namespace) -> "Said":
+def caller_options(args: Namespace) -> "CallerArgs":
     """Return what the caller says. A certificate is handed out: it names the user of this process only if asked to."""
     if args.in_certificate and not (args.reference or args.actor):
         raise UsageError("--in-certificate says what --reference and --actor say: give one of them")
@@ -272,24 +281,24 @@ def add_id_column(parser: Parser) -> None:
 # Values
 
 
-def whole(least: int, most: int = 2**63) -> Callable[[str], int]:
+def whole_number(minimum: int, maximum: int = 2**63) -> Callable[[str], int]:
     """Whole numbers from ``least`` to ``most``."""
 
     def value(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            number = least - 1
-        if number < least:
-            raise ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
-        if number > most:
-            raise ArgumentTypeError(f"must be at most {most:,}, got {text!r}")
+            number = minimum - 1
+        if number < minimum:
+            raise ArgumentTypeError(f"must be a whole number of at least {minimum}, got {text!r}")
+        if number > maximum:
+            raise ArgumentTypeError(f"must be at most {maximum:,}, got {text!r}")
         return number
 
     return value
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Read a time to wait."""
     try:
         number = float(text)
@@ -300,7 +309,7 @@ def seconds(text: str) -> float:
     return number
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Read a share from 0 to 1, as a number or in per cent; 5 would be 500 %, which nobody means."""
     try:
         number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -311,22 +320,22 @@ def share(text: str) -> float:
     return number
 
 
-def ids(args: Namespace) -> list[str]:
+def read_ids(args: Namespace) -> list[str]:
     """The ids of options and of a file, in the order given."""
     from ..errors import InvalidInput
 
     found = list(args.id)
     if args.ids_from is not None:
-        found += _lines(args.ids_from)
+        found += _read_id_lines(args.ids_from)
     if not found:
         raise InvalidInput("name at least one id, with --id or --ids-from")
     return found
 
 
-def _lines(path: Path) -> list[str]:
+def _read_id_lines(path: Path) -> list[str]:
     """The ids in a file or on standard input, one per line."""
     from ..errors import InvalidInput
-    from ..vault.tables import id_lines
+    from ..tables import parse_id_list
 
     if str(path) != "-":
         data = path.read_bytes()
@@ -335,14 +344,14 @@ def _lines(path: Path) -> list[str]:
     else:
         data = sys.stdin.buffer.read()
     try:
-        return id_lines(data.decode("utf-8-sig"))
+        return parse_id_list(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InvalidInput(f"{path}: not UTF-8 text; give one id per line, in UTF-8") from None
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
 
 
-def id_column(args: Namespace) -> str | None:
+def read_id_column(args: Namespace) -> str | None:
     """The column of the ids, by its new name or its old one."""
     if args.old_id is None:
         return args.id_column  # type: ignore[no-any-return]  # a Namespace has no types
@@ -353,12 +362,75 @@ def id_column(args: Namespace) -> str | None:
     return args.id_column  # type: ignore[no-any-return]  # a Namespace has no types
 
 
-def opened(args: Namespace) -> "Vault":
+def open_vault(args: Namespace) -> "Vault":
     """Open the vault, and show what it has to say."""
     from ..vault import Vault
 
     read_only = getattr(args, "read_only", False)
-    vault = Vault.open(args.vault, **signing(args), wait=args.wait, read_only=read_only)
+    vault = Vault.open(args.vault, **signing_options(args), wait=args.wait, read_only=read_only)
     for text in vault.notes:
         terminal.note(text)
     return vault
+
+
+# MERGED clusters: Options of commands that several processes or machines can share: a cluster of our own, or one that is joined.
+
+
+def add_cluster(parser: Parser) -> None:
+    """Who helps."""
+    parser.add_argument(
+        "--workers", metavar="NUMBER", type=whole_number(1, 10_000), help="Start so many processes that share the work."
+    )
+    parser.add_argument(
+        "--dask", metavar="ADDRESS", help="Share the work with a Dask cluster, such as tls://host:8786."
+    )
+    for name, what in (("ca", "certificate authority"), ("cert", "own certificate"), ("key", "key of --tls-cert")):
+        parser.add_argument(f"--tls-{name}", metavar="FILE", type=Path, help=f"The {what} (PEM), for --dask tls://.")
+    text = "Let --dask be a scheduler on another machine without TLS: anybody on the network can run code there."
+    parser.add_argument("--insecure", action="store_true", help=text)
+
+
+def check_cluster(args: Namespace) -> None:
+    """Refuse options that cannot work, before anything that takes time."""
+    if args.dask is None and (args.insecure or args.tls_ca or args.tls_cert or args.tls_key):
+        raise UsageError("--tls-ca, --tls-cert, --tls-key and --insecure go with --dask")
+    if args.workers is not None and args.dask is not None:
+        raise UsageError("--workers starts a cluster and --dask joins one: give one of them")
+    if args.dask is not None:
+        _import_engine().security_for(args.dask, **_tls_options(args))
+    elif args.workers is not None:
+        _import_engine()
+
+
+@contextmanager
+def open_cluster(args: Namespace) -> Iterator[Any]:
+    """Yield the cluster that options name, or None."""
+    check_cluster(args)
+    if args.workers is None and args.dask is None:
+        yield None
+        return
+    with _connect(args) as found:
+        yield found
+        if found.lost_count:
+            lost = terminal.pluralize(found.lost_count, "worker was", "workers were")
+            terminal.note(f"{lost} lost; others did their work again")
+
+
+def _connect(args: Namespace) -> Any:
+    if args.workers is not None:
+        return _import_engine().own_cluster(args.workers)
+    return _import_engine().joined_cluster(args.dask, **_tls_options(args))
+
+
+def _tls_options(args: Namespace) -> dict[str, Any]:
+    return {"ca": args.tls_ca, "cert": args.tls_cert, "key": args.tls_key, "insecure": args.insecure}
+
+
+def _import_engine() -> Any:
+    try:
+        from ..distributed import cluster
+    except ImportError as error:
+        raise UsageError(f"workers need {error.name}, which is not installed: pip install 'expunge[dask]'") from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # what it means is told in one line
+    warnings.filterwarnings("ignore", module="distributed")
+    return cluster

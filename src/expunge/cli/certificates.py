@@ -6,22 +6,88 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import proofs, terminal
+from . import terminal
 from .arguments import (
     Parser,
     UsageError,
     actor,
     add_actor,
+    add_command,
+    add_command_group,
     add_json,
     add_key,
     add_public_key,
     add_read_only,
     add_vault,
-    command,
-    group,
-    opened,
+    open_vault,
 )
-from .receipts import answering
+from .receipts import guard_answer
+
+# MERGED proofs: Personal receipts on the command line: what one proves, in plain words, and the page that checks them.
+
+
+if TYPE_CHECKING:
+    from ..vault.certificates.personal_receipts import PersonalReceipt
+
+_PROVEN_ACTIONS = {
+    "unlearn": "erased the rows of exactly this id",
+    "rectify": "replaced the rows of exactly this id",
+    "add": "added rows of exactly this id",
+    "readmit": "let exactly this id, which had been erased, come back",
+}
+_LIMITS_OF_PROOF = (
+    "This is the operator's signed word about this vault, and no more: "
+    "it cannot show that this is the vault that is in use, or that there is no copy of it."
+)
+COMPARE_THUMBPRINT = "anybody can make a key: compare the thumbprint above with one that you know from elsewhere"
+
+
+def add_file_or_receipt(parser: Parser) -> None:
+    """What is checked."""
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="A certificate.")
+    text = "A personal receipt, in place of a certificate; --id says whose it should be."
+    parser.add_argument("--receipt", metavar="FILE", type=Path, help=text)
+    parser.add_argument("--id", metavar="ID", help="The id that the receipt should be for.")
+
+
+def add_checking_keys(parser: Parser) -> None:
+    """The keys that it is checked with."""
+    text = "The public key (PEM); default: the one beside the certificate's folder."
+    parser.add_argument("--public-key", metavar="FILE", type=Path, help=text)
+    text = "The only key that counts, by its thumbprint (RFC 7638), which you know from elsewhere."
+    parser.add_argument("--thumbprint", metavar="KID", help=text)
+
+
+def page(args: Namespace) -> None:
+    """Print the page that checks receipts in a browser, in HTML, to be saved as a file."""
+    from ..vault.certificates.personal_receipts import offline_checker_page as html
+
+    if args.json:
+        terminal.say_json({"html": html()})
+    else:
+        terminal.say(html(), end="")
+
+
+def refuse_receipt(file: Path) -> None:
+    """Refuse a receipt that is taken for a certificate, with the way to check it."""
+    from ..errors import ExpungeError, InvalidCertificate
+    from ..vault.certificates import personal_receipts
+
+    try:
+        personal_receipts.read_receipt(file)
+    except (ExpungeError, OSError):  # it is none; what it is tells whoever reads it as a certificate
+        return
+    raise InvalidCertificate(f"this is a receipt: check it with --receipt {file} --id ID")
+
+
+def describe_proof(receipt: "PersonalReceipt", kind: str) -> str:
+    """What a receipt that was checked proves."""
+    if kind in _PROVEN_ACTIONS:
+        return f"the receipt is for this id: request {receipt.request} to vault {receipt.vault} {_PROVEN_ACTIONS[kind]}\n{_LIMITS_OF_PROOF}"
+    none = "had no row of exactly this id, and no mark that one was erased"
+    said = f"as of its request {receipt.request} vault {receipt.vault} {none}"
+    return f"the receipt is for this id, which is not known here: nothing was erased; {said}\n{_LIMITS_OF_PROOF}"
+
 
 if TYPE_CHECKING:
     from .arguments import Commands
@@ -29,79 +95,83 @@ if TYPE_CHECKING:
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    command(commands, key, _add_new, _add_actor, add_public_key, add_key, add_read_only, add_vault)
-    command(commands, head, _add_head, add_key, add_vault)
-    group(commands, "certificate", "Show and check certificates, offline.", _register_below)
+    add_command(commands, key, _add_new, _add_actor, add_public_key, add_key, add_read_only, add_vault)
+    add_command(commands, head, _add_head, add_key, add_vault)
+    add_command_group(commands, "certificate", "Show and check certificates, offline.", _register_certificate_commands)
 
 
-def _register_below(commands: "Commands") -> None:
-    command(commands, show, _add_file, add_json)
-    command(commands, check, proofs.add_what, proofs.add_with, add_json)
-    command(commands, proofs.page, add_json)
+def _register_certificate_commands(commands: "Commands") -> None:
+    add_command(commands, show, _add_file, add_json)
+    add_command(commands, check, add_file_or_receipt, add_checking_keys, add_json)
+    add_command(commands, page, add_json)
 
 
-def _add_new(added: Parser) -> None:
+def _add_new(parser: Parser) -> None:
     text = "Let another key sign from now on: a new pair, or the one that --key or --sign-with names."
-    added.add_argument("--new", action="store_true", help=text)
+    parser.add_argument("--new", action="store_true", help=text)
 
 
 def _add_actor(added: Parser) -> None:
     add_actor(added, "Who asks for the new key, for the ledger")
 
 
-def _add_head(added: Parser) -> None:
-    added.add_argument("--out", metavar="FILE", type=Path, help="A new file for the head; default: standard output.")
+def _add_head(parser: Parser) -> None:
+    parser.add_argument("--out", metavar="FILE", type=Path, help="A new file for the head; default: standard output.")
     text = "Let this RFC 3161 authority stamp the head; its answer goes into FILE.tsr."
-    added.add_argument("--timestamp", metavar="URL", help=text)
+    parser.add_argument("--timestamp", metavar="URL", help=text)
 
 
-def _add_file(added: Parser) -> None:
-    added.add_argument("file", metavar="FILE", type=Path, help="A certificate, a head or a report.")
+def _add_file(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="A certificate, a head or a report.")
 
 
 def key(args: Namespace) -> None:
     """Show the thumbprints of a vault's public keys, the newest first; or let another key sign from now on."""
     if args.new and args.read_only:
         raise UsageError("--new makes a key, and --read-only changes nothing: give one of them")
-    vault = opened(args)
+    vault = open_vault(args)
     if args.new:
         vault.renew_key(public_key=args.public_key, actor=actor(args))
     elif args.public_key is not None:
         raise UsageError("--public-key names the public half of a new key: it goes with --new")
-    with answering("another key signs from now on") if args.new else nullcontext():
+    with guard_answer("another key signs from now on") if args.new else nullcontext():
         names, file = vault.public_keys(), vault.places.public
         if args.json:
             terminal.say_json({"keys": names, "file": file, "changes": vault.key_changes()})
         else:
             lines = [("signs now", names[0]), *(("signed before", name) for name in names[1:]), ("public keys", file)]
-            terminal.say(terminal.table([(what, str(value)) for what, value in lines]))
+            terminal.say(terminal.format_table([(what, str(value)) for what, value in lines]))
 
 
 def head(args: Namespace) -> None:
     """Print where the ledger ends, signed: published, it shows a ledger that was cut or rewritten later."""
     if args.timestamp is not None and args.out is None:
         raise UsageError("--timestamp needs --out FILE: the answer goes into FILE.tsr")
-    from ..vault.certificates import anchors
+    from ..vault.certificates import statements
 
     if args.timestamp is not None:
         from ..vault.certificates import timestamps  # before anything is done: the extra may not be there
     if args.out is not None:
-        anchors.check_new(args.out)
-    signed = opened(args).head()
-    stamp = None if args.timestamp is None else timestamps.ask(args.timestamp, anchors.stamped_bytes(signed))
-    written = [] if args.out is None else anchors.write_head(args.out, signed, stamp)
+        statements.check_head_path(args.out)
+    signed = open_vault(args).head()
+    stamp = (
+        None
+        if args.timestamp is None
+        else timestamps.request_timestamp(args.timestamp, statements.stamped_bytes(signed))
+    )
+    written = [] if args.out is None else statements.write_head(args.out, signed, stamp)
     if args.json:
         terminal.say_json({"head": signed, "files": written})
     else:
-        terminal.say(signed if not written else f"the head is in {terminal.escaped(' and '.join(map(str, written)))}")
+        terminal.say(signed if not written else f"the head is in {terminal.escape(' and '.join(map(str, written)))}")
 
 
 def show(args: Namespace) -> None:
     """Show what a certificate, head or report says, without checking who signed it."""
     from ..vault.certificates import jws
 
-    proofs.check_no_receipt(args.file)
-    _say_payload(jws.unchecked(jws.read(args.file)), args)
+    refuse_receipt(args.file)
+    _print_payload(jws.unverified_payload(jws.read_statement(args.file)), args)
     if not args.json:
         terminal.say("not checked: expunge certificate check tells whether the signature fits")
 
@@ -111,44 +181,47 @@ def check(args: Namespace) -> None:
     if (args.file is None) == (args.receipt is None):
         raise UsageError("name one file: a certificate, or a receipt with --receipt")
     if args.file is not None:
-        proofs.check_no_receipt(args.file)
+        refuse_receipt(args.file)
     if (args.id is None) != (args.receipt is None):
         raise UsageError("--receipt and --id go together: the id is not in the receipt")
-    from ..vault.certificates import jws, personal
+    from ..vault.certificates import jws, personal_receipts
 
-    public: Path = args.public_key or jws.public_key_beside(args.file or args.receipt)
-    keys = jws.load_public(public)
+    public: Path = args.public_key or jws.find_public_key_file(args.file or args.receipt)
+    keys = jws.load_public_keys(public)
     if args.thumbprint is not None:
-        keys = jws.pinned(keys, args.thumbprint)
-    receipt = None if args.receipt is None else personal.read(args.receipt)
-    text = receipt.certificate if receipt else jws.read(args.file)
+        keys = jws.select_pinned_key(keys, args.thumbprint)
+    receipt = None if args.receipt is None else personal_receipts.read_receipt(args.receipt)
+    text = receipt.certificate if receipt else jws.read_statement(args.file)
     payload = (
-        personal.checked_receipt(receipt, args.id, keys)
+        personal_receipts.verify_receipt(receipt, args.id, keys)
         if receipt
-        else jws.checked(text, keys, types=[jws.type_of(text)])
+        else jws.verify_statement(text, keys, types=[jws.statement_type(text)])
     )
-    _say_payload(payload, args)
+    _print_payload(payload, args)
     if args.json:
         return
-    terminal.say(f"the signature fits {terminal.escaped(public.name)}")
+    terminal.say(f"the signature fits {terminal.escape(public.name)}")
     if receipt is not None:
-        terminal.say(f"it was made with the key {jws.header(text)['kid']}")
-        terminal.say(proofs.proven(receipt, payload["kind"]))
+        terminal.say(f"it was made with the key {jws.unverified_header(text)['kid']}")
+        terminal.say(describe_proof(receipt, payload["kind"]))
         if args.thumbprint is None:
-            terminal.say(proofs.WHOSE_KEY)
+            terminal.say(COMPARE_THUMBPRINT)
 
 
-def _say_payload(payload: Mapping[str, Any], args: Namespace) -> None:
+def _print_payload(payload: Mapping[str, Any], args: Namespace) -> None:
     if args.json:
         return terminal.say_json(payload)
     lines = []
     for name, value in payload.items():
         first, *rest = value if isinstance(value, list) and value else [value]
-        lines += [(name.replace("_", " "), _plain(name, first)), *(("", _plain(name, one)) for one in rest)]
-    return terminal.say(terminal.table(lines))
+        lines += [
+            (name.replace("_", " "), _format_field(name, first)),
+            *(("", _format_field(name, one)) for one in rest),
+        ]
+    return terminal.say(terminal.format_table(lines))
 
 
-def _plain(name: str, value: object) -> str:
+def _format_field(name: str, value: object) -> str:
     """A field of a certificate in plain words; anybody may have written it."""
     if name == "iat" and isinstance(value, int | float):
         from datetime import UTC, datetime

@@ -7,128 +7,145 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import Parser, UsageError, actor, add_actor, add_ids, add_vault, command, group, ids, opened
+from .arguments import (
+    Parser,
+    UsageError,
+    actor,
+    add_actor,
+    add_command,
+    add_command_group,
+    add_ids,
+    add_vault,
+    open_vault,
+    read_ids,
+)
 from .receipts import similar_hint
 
 if TYPE_CHECKING:
-    from ..server.matters import Added, Author, Matter, Matters
+    from ..server.matters import Author, Matter, MatterAddition, Matters
     from .arguments import Commands
 
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    group(commands, "matter", "Matters: legal holds, whose people are not erased.", _register)
+    add_command_group(
+        commands, "matter", "Matters: legal holds, whose people are not erased.", _register_matter_commands
+    )
 
 
-def _register(commands: "Commands") -> None:
-    command(commands, open_, _add_name, _add_reason, _add_review, add_ids, _add_actor, add_vault, name="open")
-    command(commands, add, _add_name, add_ids, _add_actor, add_vault)
-    command(commands, review, _add_name, _add_review, _add_actor, add_vault)
-    command(commands, list_, _add_released, add_vault, name="list")
-    command(commands, show, _add_name, add_vault)
-    command(commands, find, add_ids, add_vault)
-    command(commands, release, _add_name, _add_reason, _add_confirm, add_ids, _add_actor, add_vault)
+def _register_matter_commands(commands: "Commands") -> None:
+    add_command(commands, open_matter, _add_name, _add_reason, _add_review, add_ids, _add_actor, add_vault, name="open")
+    add_command(commands, add, _add_name, add_ids, _add_actor, add_vault)
+    add_command(commands, review, _add_name, _add_review, _add_actor, add_vault)
+    add_command(commands, list_matters, _add_released, add_vault, name="list")
+    add_command(commands, show, _add_name, add_vault)
+    add_command(commands, find, add_ids, add_vault)
+    add_command(commands, release, _add_name, _add_reason, _add_confirm, add_ids, _add_actor, add_vault)
 
 
-def _add_name(added: Parser) -> None:
-    added.add_argument("name", metavar="NAME", help="The matter's name, or its id.")
+def _add_name(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help="The matter's name, or its id.")
 
 
-def _add_reason(added: Parser) -> None:
+def _add_reason(parser: Parser) -> None:
     text = "Why; it is kept for good: write no name or id of a person."
-    added.add_argument("--reason", metavar="TEXT", required=True, help=text)
+    parser.add_argument("--reason", metavar="TEXT", required=True, help=text)
 
 
-def _add_review(added: Parser) -> None:
+def _add_review(parser: Parser) -> None:
     text = "When somebody has to look at it again, like 2027-01-31 (UTC); without it nobody has to."
-    added.add_argument("--review", metavar="DATE", type=_day, help=text)
+    parser.add_argument("--review", metavar="DATE", type=_parse_day, help=text)
 
 
-def _add_actor(added: Parser) -> None:
-    add_actor(added, "Who does it, for the matter's log")
+def _add_actor(parser: Parser) -> None:
+    add_actor(parser, "Who does it, for the matter's log")
 
 
-def _add_released(added: Parser) -> None:
-    added.add_argument("--released", action="store_true", help="Those that were released, not those in force.")
+def _add_released(parser: Parser) -> None:
+    parser.add_argument("--released", action="store_true", help="Those that were released, not those in force.")
 
 
-def _add_confirm(added: Parser) -> None:
+def _add_confirm(parser: Parser) -> None:
     text = "The matter's name, typed again; without it nothing is released, and what would happen is told."
-    added.add_argument("--confirm", metavar="NAME", help=text)
+    parser.add_argument("--confirm", metavar="NAME", help=text)
 
 
-def open_(args: Namespace) -> None:
+def open_matter(args: Namespace) -> None:
     """Open a matter: its people are not erased until it is released."""
-    wanted = ids(args) if args.id or args.ids_from else []
-    with _matters(args) as matters:
-        _show_added(args, matters.open(args.name, args.reason, args.review, _author(args), wanted), wanted)
+    wanted = read_ids(args) if args.id or args.ids_from else []
+    with _open_matters(args) as matters:
+        _print_added(args, matters.open(args.name, args.reason, args.review, _author(args), wanted), wanted)
 
 
 def add(args: Namespace) -> None:
     """Put more people on a matter."""
-    wanted = ids(args)
-    with _matters(args) as matters:
-        _show_added(args, matters.add_people(matters.find(args.name).id, wanted, _author(args)), wanted)
+    wanted = read_ids(args)
+    with _open_matters(args) as matters:
+        _print_added(args, matters.add_people(matters.find(args.name).id, wanted, _author(args)), wanted)
 
 
 def review(args: Namespace) -> None:
     """Set the date on which somebody has to look at a matter again, or remove it."""
-    with _matters(args) as matters:
+    with _open_matters(args) as matters:
         matter = matters.set_review(matters.find(args.name).id, args.review, _author(args))
     if args.json:
-        terminal.say_json(_view(matter))
+        terminal.say_json(_view_matter(matter))
     else:
         terminal.say(f"review: {'-' if matter.review is None else f'{matter.review:%Y-%m-%d}'}")
 
 
-def list_(args: Namespace) -> None:
+def list_matters(args: Namespace) -> None:
     """List the matters in force, or those that were released."""
-    with _matters(args) as matters:
-        found = matters.all(released=args.released)
+    with _open_matters(args) as matters:
+        found = matters.list_all(released=args.released)
     if args.json:
-        terminal.say_json([_view(matter) for matter in found])
+        terminal.say_json([_view_matter(matter) for matter in found])
         return
     heads = ("name", "reason", "opened", "by", "people", "requests", "review", "released")
-    terminal.say(terminal.table([heads, *(_cells(matter) for matter in found)]))
+    terminal.say(terminal.format_table([heads, *(_format_cells(matter) for matter in found)]))
 
 
 def show(args: Namespace) -> None:
     """Show a matter, the requests that wait on it, and who did what to it."""
-    from ..server.clocks import as_text
+    from ..server.clocks import format_time
     from ..server.views import matter_entry_view
 
-    with _matters(args) as matters:
+    with _open_matters(args) as matters:
         matter = matters.find(args.name)
-        waiting, log = matters.waiting(matter.id), matters.log(matter.id)
+        waiting, log = matters.waiting_jobs(matter.id), matters.log(matter.id)
     if args.json:
-        terminal.say_json(_view(matter) | {"waiting": waiting, "log": [matter_entry_view(entry) for entry in log]})
+        terminal.say_json(
+            _view_matter(matter) | {"waiting": waiting, "log": [matter_entry_view(entry) for entry in log]}
+        )
         return
     names = ("name", "reason", "opened", "by", "people", "requests", "review", "released")
-    terminal.say(terminal.table(list(zip(names, _cells(matter), strict=True))))
+    terminal.say(terminal.format_table(list(zip(names, _format_cells(matter), strict=True))))
     for job in waiting:
         terminal.say(f"waits: {job}")
-    lines = [(as_text(entry.time), entry.what, entry.actor or "-", f"{entry.people:,}", entry.reason) for entry in log]
-    terminal.say(terminal.table([("time", "what", "by", "people", "reason"), *lines]))
+    lines = [
+        (format_time(entry.time), entry.what, entry.actor or "-", f"{entry.people:,}", entry.reason) for entry in log
+    ]
+    terminal.say(terminal.format_table([("time", "what", "by", "people", "reason"), *lines]))
 
 
 def find(args: Namespace) -> None:
     """Say which matters people are on."""
-    wanted = ids(args)
-    with _matters(args) as matters:
-        found = matters.look_up(wanted)
+    wanted = read_ids(args)
+    with _open_matters(args) as matters:
+        found = matters.find_by_people(wanted)
     if args.json:
-        terminal.say_json([[_view(matter) for matter in some] for some in found])
+        terminal.say_json([[_view_matter(matter) for matter in some] for some in found])
         return
     lines = [(id_, ", ".join(matter.name for matter in some) or "-") for id_, some in zip(wanted, found, strict=True)]
-    terminal.say(terminal.table([("id", "matters"), *lines]))
+    terminal.say(terminal.format_table([("id", "matters"), *lines]))
 
 
 def release(args: Namespace) -> None:
     """Release a matter, or only some people from it: requests that waited for it run after their window."""
-    wanted = ids(args) if args.id or args.ids_from else []
-    with _matters(args) as matters:
+    wanted = read_ids(args) if args.id or args.ids_from else []
+    with _open_matters(args) as matters:
         matter = matters.find(args.name)
-        plan = matters.plan_release(matter.id, wanted)
+        plan = matters.preview_release(matter.id, wanted)
         if args.confirm is None:
             raise UsageError(f"{plan.text}; to release the matter, type its name: --confirm NAME")
         matter = matters.release(matter.id, args.confirm, args.reason, _author(args), wanted)
@@ -136,17 +153,17 @@ def release(args: Namespace) -> None:
     if args.json:
         from ..server.views import release_view
 
-        terminal.say_json(_view(matter) | {"plan": release_view(plan)})
+        terminal.say_json(_view_matter(matter) | {"plan": release_view(plan)})
     else:
         terminal.say(f"released: {plan.text}")
 
 
 @contextmanager
-def _matters(args: Namespace) -> "Iterator[Matters]":
+def _open_matters(args: Namespace) -> "Iterator[Matters]":
     from ..server.database import Database, queue_path
     from ..server.matters import Matters
 
-    vault = opened(args)
+    vault = open_vault(args)
     database = Database(queue_path(vault.places.vault))
     try:
         yield Matters(vault, database)
@@ -160,36 +177,40 @@ def _author(args: Namespace) -> "Author":
     return Author(actor(args))
 
 
-def _show_added(args: Namespace, added: "Added", wanted: list[str]) -> None:
+def _print_added(args: Namespace, added: "MatterAddition", wanted: list[str]) -> None:
     if args.json:
         counts = {"added": added.people, "present": added.present, "erased": added.erased, "unknown": added.unknown}
-        terminal.say_json(_view(added.matter) | counts | {"similar": added.similar})
+        terminal.say_json(_view_matter(added.matter) | counts | {"similar": added.similar})
         return
-    terminal.say(f"on hold: {terminal.counted(added.matter.people, 'person', 'people')}, {added.people:,} of them new")
+    terminal.say(
+        f"on hold: {terminal.pluralize(added.matter.people, 'person', 'people')}, {added.people:,} of them new"
+    )
     if added.erased:
-        terminal.note(f"{terminal.counted(added.erased, 'of these people was', 'of these people were')} erased before")
+        terminal.note(
+            f"{terminal.pluralize(added.erased, 'of these people was', 'of these people were')} erased before"
+        )
     if added.unknown:
-        told = terminal.counted(added.unknown, "of these people is", "of these people are")
+        told = terminal.pluralize(added.unknown, "of these people is", "of these people are")
         terminal.note(f"{told} not known here: check the ids")
         for hint in similar_hint(added.similar):
             terminal.note(hint)
 
 
-def _view(matter: "Matter") -> dict[str, Any]:
+def _view_matter(matter: "Matter") -> dict[str, Any]:
     from ..server.clocks import utc_now
     from ..server.views import matter_view
 
     return matter_view(matter, utc_now())
 
 
-def _cells(matter: "Matter") -> tuple[str, ...]:
+def _format_cells(matter: "Matter") -> tuple[str, ...]:
     days = [None if day is None else f"{day:%Y-%m-%d}" for day in (matter.opened, matter.review, matter.released)]
     opened_, review_, released = (day or "-" for day in days)
     counts = (f"{matter.people:,}", f"{matter.requests:,}")
     return matter.name, matter.reason, opened_, matter.actor or "-", *counts, review_, released
 
 
-def _day(text: str) -> datetime:
+def _parse_day(text: str) -> datetime:
     try:
         return datetime.combine(date.fromisoformat(text), time(), UTC)
     except ValueError:

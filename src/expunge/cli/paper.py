@@ -9,52 +9,52 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import terminal
-from .arguments import Parser, UsageError, command, group, whole
-from .terminal import counted
+from .arguments import Parser, UsageError, add_command, add_command_group, whole_number
+from .terminal import pluralize
 
 if TYPE_CHECKING:
-    from ..paper.runs import Job
+    from ..paper.runs import ExperimentRun
     from .arguments import Commands
 
 
 def register(commands: "Commands") -> None:
     """Add the commands of this room."""
-    group(commands, "paper", "Reproduce the paper Coded Machine Unlearning.", _register_below)
+    add_command_group(commands, "paper", "Reproduce the paper Coded Machine Unlearning.", _register_paper_commands)
 
 
-def _register_below(commands: "Commands") -> None:
-    command(commands, list_, name="list")
-    command(commands, run, _add_run)
-    command(commands, check, _add_claims, _add_results)
-    command(commands, report, _add_results)
+def _register_paper_commands(commands: "Commands") -> None:
+    add_command(commands, list_experiments, name="list")
+    add_command(commands, run, _add_run)
+    add_command(commands, check, _add_claims, _add_results)
+    add_command(commands, report, _add_results)
 
 
-def _add_claims(added: Parser) -> None:
-    added.add_argument("names", metavar="CLAIM", nargs="*", help="Claims; all by default.")
+def _add_claims(parser: Parser) -> None:
+    parser.add_argument("names", metavar="CLAIM", nargs="*", help="Claims; all by default.")
 
 
-def _add_run(added: Parser) -> None:
-    added.add_argument("names", metavar="EXPERIMENT", nargs="*", help="Experiments; all of the mode's by default.")
-    added.add_argument(
+def _add_run(parser: Parser) -> None:
+    parser.add_argument("names", metavar="EXPERIMENT", nargs="*", help="Experiments; all of the mode's by default.")
+    parser.add_argument(
         "--out",
         metavar="FOLDER",
         type=Path,
         help="Folder for results (default: paper-results; with --quick, paper-results-quick).",
     )
-    added.add_argument("--runs", metavar="NUMBER", type=whole(1), help="Runs of each experiment.")
-    added.add_argument("--quick", action="store_true", help="One run of each on a part of the rows.")
-    added.add_argument("--full", action="store_true", help="The large-scale experiment too, at its full size.")
-    added.add_argument(
+    parser.add_argument("--runs", metavar="NUMBER", type=whole_number(1), help="Runs of each experiment.")
+    parser.add_argument("--quick", action="store_true", help="One run of each on a part of the rows.")
+    parser.add_argument("--full", action="store_true", help="The large-scale experiment too, at its full size.")
+    parser.add_argument(
         "--processes",
         metavar="NUMBER",
-        type=whole(1),
+        type=whole_number(1),
         default=os.cpu_count() or 1,
         help="Runs at once (default: one per processor).",
     )
 
 
-def _add_results(added: Parser) -> None:
-    added.add_argument(
+def _add_results(parser: Parser) -> None:
+    parser.add_argument(
         "--out",
         metavar="FOLDER",
         type=Path,
@@ -62,7 +62,7 @@ def _add_results(added: Parser) -> None:
     )
 
 
-def list_(args: Namespace) -> None:
+def list_experiments(args: Namespace) -> None:
     """Show the experiments."""
     from ..paper.experiments import EXPERIMENTS, TradeOff
 
@@ -70,7 +70,7 @@ def list_(args: Namespace) -> None:
     for name, experiment in EXPERIMENTS.items():
         only = " (--full)" if isinstance(experiment, TradeOff) and experiment.full_only else ""
         lines.append((name, experiment.title, type(experiment).__name__, f"{experiment.runs}{only}"))
-    terminal.say(terminal.table(lines))
+    terminal.say(terminal.format_table(lines))
 
 
 def run(args: Namespace) -> None:
@@ -79,12 +79,12 @@ def run(args: Namespace) -> None:
 
     if args.quick and args.full:
         raise UsageError("choose one of --quick and --full")
-    settings = runs.Scope("quick" if args.quick else "full" if args.full else "default", args.runs)
+    settings = runs.RunScope("quick" if args.quick else "full" if args.full else "default", args.runs)
     out = args.out or settings.folder
-    todo = runs.jobs(runs.known(args.names) or settings.names(), settings, out)
-    line, done = terminal.Line(), sum(job.done for job in todo)
+    todo = runs.plan_runs(runs.check_experiment_names(args.names) or settings.default_names(), settings, out)
+    line, done = terminal.ProgressLine(), sum(job.done for job in todo)
     try:
-        for job in runs.execute(todo, processes=args.processes):
+        for job in runs.run_pending(todo, processes=args.processes):
             done += 1
             line.show(f"{done} of {len(todo)} runs, the last was {job.name} {job.number}")
     finally:  # what is finished can be looked at, also after Ctrl-C
@@ -92,15 +92,15 @@ def run(args: Namespace) -> None:
         _collect(todo, out)
 
 
-def _collect(todo: "list[Job]", out: Path) -> None:
+def _collect(todo: "list[ExperimentRun]", out: Path) -> None:
     """Write tables and figures of what is finished, and name them."""
     from ..paper import figures, runs
     from ..paper.experiments import EXPERIMENTS
 
-    for name, table in runs.collect(todo, out).items():
-        drawn = figures.draw(name, EXPERIMENTS[name], table, out)
-        files = terminal.escaped(", ".join(map(str, (out / f"{name}.csv", *drawn))))
-        terminal.say(f"{name}: {counted(len(table), 'measurement', 'measurements')}, {files}")
+    for name, table in runs.write_tables(todo, out).items():
+        drawn = figures.draw_figure(name, EXPERIMENTS[name], table, out)
+        files = terminal.escape(", ".join(map(str, (out / f"{name}.csv", *drawn))))
+        terminal.say(f"{name}: {pluralize(len(table), 'measurement', 'measurements')}, {files}")
     if not all(job.done for job in todo):
         terminal.say("not all runs are done: the same command goes on where this one stopped")
 
@@ -111,12 +111,12 @@ def check(args: Namespace) -> None:
 
     from ..paper import claims, runs
 
-    names = claims.known(args.names) or list(claims.CLAIMS)
-    out, tables = runs.results(args.out)
-    terminal.say(f"results: {terminal.escaped(str(out))}")
-    if runs.quick(tables):
-        terminal.say(f"{runs.NO_VERDICT}\n")
-    verdicts = claims.check(tables, names)
+    names = claims.check_claim_names(args.names) or list(claims.CLAIMS)
+    out, tables = runs.find_results(args.out)
+    terminal.say(f"results: {terminal.escape(str(out))}")
+    if runs.is_quick(tables):
+        terminal.say(f"{runs.QUICK_WARNING}\n")
+    verdicts = claims.judge_claims(tables, names)
     for name, verdict in verdicts.items():
         terminal.say(f"{'holds        ' if verdict.holds else 'does not hold'}  [{name}]")
         terminal.say(f"               {claims.CLAIMS[name].sentence}")
@@ -130,9 +130,9 @@ def check(args: Namespace) -> None:
 def report(args: Namespace) -> None:
     """Write one HTML page with all figures, claims and settings."""
     from ..paper import claims, runs
-    from ..paper.report import page
+    from ..paper.report import render_page
 
-    out, tables = runs.results(args.out)
+    out, tables = runs.find_results(args.out)
     path = out / "report.html"
-    path.write_text(page(tables, claims.check(tables), out), encoding="utf-8")
-    terminal.say(terminal.escaped(str(path)))
+    path.write_text(render_page(tables, claims.judge_claims(tables), out), encoding="utf-8")
+    terminal.say(terminal.escape(str(path)))

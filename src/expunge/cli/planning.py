@@ -1,64 +1,84 @@
 """``expunge plan``, and the small plan that ``expunge train`` makes if nothing is said about the model."""
 
+import math
 import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import terminal
-from .arguments import Parser, UsageError, add_data, add_id_column, add_json, add_targets, command, id_column, whole
+from .arguments import (
+    Parser,
+    UsageError,
+    add_command,
+    add_data,
+    add_id_column,
+    add_json,
+    add_targets,
+    read_id_column,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..planning.document import Document
+    from ..planning.plan_file import PlanFile
     from ..planning.planner import Plan
-    from ..vault.tables import Schema
+    from ..tables import Schema
     from .arguments import Commands
 
-_SMALL = {"max_features": 600, "forget_ms": 5.0, "references": False, "quick": True}  # a plan that nobody asked for
+_SMALL_PLAN_OPTIONS = {
+    "max_features": 600,
+    "forget_ms": 5.0,
+    "references": False,
+    "quick": True,
+}  # a plan that nobody asked for
 
 
 def register(commands: "Commands") -> None:
     """Add the command of this room."""
-    command(commands, plan, add_data, add_targets, add_id_column, _add_planning, add_json)
+    add_command(commands, plan, add_data, add_targets, add_id_column, _add_plan_options, add_json)
 
 
-def _add_planning(added: Parser) -> None:
-    added.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
-    added.add_argument("--on", metavar="FILE", help="Look at the rows of this table instead, which are nobody's.")
-    added.add_argument(
-        "--forget-ms", metavar="MS", type=_milliseconds, help="The time that forgetting one row may take."
+def _add_plan_options(parser: Parser) -> None:
+    parser.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
+    parser.add_argument("--on", metavar="FILE", help="Look at the rows of this table instead, which are nobody's.")
+    parser.add_argument(
+        "--forget-ms", metavar="MS", type=_parse_milliseconds, help="The time that forgetting one row may take."
     )
-    added.add_argument(
-        "--max-features", metavar="D", type=whole(1), default=2000, help="The most cosines to try (default: 2000)."
+    parser.add_argument(
+        "--max-features",
+        metavar="D",
+        type=whole_number(1),
+        default=2000,
+        help="The most cosines to try (default: 2000).",
     )
-    added.add_argument("--seed", metavar="NUMBER", type=whole(0), default=0, help="The seed (default: 0).")
-    added.add_argument("--out", metavar="FILE", type=Path, help="Write the plan here, for expunge train --plan.")
-    added.add_argument("--html", metavar="FILE", type=Path, help="Write a page with a picture and all candidates.")
+    parser.add_argument("--seed", metavar="NUMBER", type=whole_number(0), default=0, help="The seed (default: 0).")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="Write the plan here, for expunge train --plan.")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="Write a page with a picture and all candidates.")
 
 
 def plan(args: Namespace) -> None:
     """Choose a model for a table: try settings on a sample, and say what each costs."""
-    from ..planning.sample import MOST_ROWS
+    from ..planning.sample import MAX_SAMPLE_ROWS
 
-    _check_places(args)
+    _check_output_files(args)
     if args.html is not None:
         import_module("matplotlib")  # after all the planning is too late to miss it
-    schema = _schema(args)
-    made = _made(
+    schema = _read_schema(args)
+    made = _make_plan(
         args.on or args.data,
         schema,
-        rows=MOST_ROWS,
+        rows=MAX_SAMPLE_ROWS,
         quiet=args.json,
         forget_ms=args.forget_ms,
         max_features=args.max_features,
         random_state=args.seed,
     )
-    document = _document(made, schema)
+    document = _build_document(made, schema)
     if args.out is not None:
         args.out.write_text(document.to_toml(), encoding="utf-8")
     if args.html is not None:
@@ -71,10 +91,10 @@ def plan(args: Namespace) -> None:
     else:
         terminal.say(str(made))
         if args.out is not None:
-            terminal.say(f"plan: {terminal.escaped(str(args.out))}")
+            terminal.say(f"plan: {terminal.escape(str(args.out))}")
 
 
-def _check_places(args: Namespace) -> None:
+def _check_output_files(args: Namespace) -> None:
     """Refuse files that could not be written, or are read, or are one: after all the planning is too late."""
     for name, path in (("--out", args.out), ("--html", args.html)):
         if path is None:
@@ -85,40 +105,42 @@ def _check_places(args: Namespace) -> None:
             raise UsageError(f"{name}: {path} is a folder")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise UsageError(f"{name}: {path} cannot be written")
-        if path.exists() and _is_read(path, args):
+        if path.exists() and _is_input(path, args):
             raise UsageError(f"{name} would overwrite a file that is read, {path}")
     if args.out is not None and args.html is not None and args.out.resolve() == args.html.resolve():
         raise UsageError(f"--out and --html are the same file, {args.out}")
 
 
-def _is_read(path: Path, args: Namespace) -> bool:
+def _is_input(path: Path, args: Namespace) -> bool:
     """Whether a file that is there is one of the tables, or the schema."""
-    from ..vault import tables
+    from .. import tables
 
     schema = args.schema is not None and args.schema.exists() and path.samefile(args.schema)
     return schema or any(tables.overwrites(path, table) for table in (args.data, args.on) if table is not None)
 
 
-def small_plan(args: Namespace) -> "Document | None":
+def make_small_plan(args: Namespace) -> "PlanFile | None":
     """A small plan for a table to train on, and what it chose, in a note; None if the table is too small for one."""
-    from ..planning.sample import QUICK_ROWS, TooFewRows
+    from ..planning.sample import MAX_QUICK_ROWS, TooFewRows
 
-    schema = _schema(args)
+    schema = _read_schema(args)
     try:
-        made = _made(args.data, schema, rows=QUICK_ROWS, quiet=args.json, random_state=args.seed or 0, **_SMALL)
+        made = _make_plan(
+            args.data, schema, rows=MAX_QUICK_ROWS, quiet=args.json, random_state=args.seed or 0, **_SMALL_PLAN_OPTIONS
+        )
     except TooFewRows as error:
         terminal.note(f"{error}; training one linear learner")
         return None
-    document = _document(made, schema)
+    document = _build_document(made, schema)
     choice, log = made.choice, ", target on a log scale" if "log" in made.choice.target_scales else ""
     terminal.note(f"planned: {choice.code}, {choice.in_words}, alpha={choice.alpha:g}{log}: {document.score}")
     return document
 
 
-def read_plan(args: Namespace) -> "tuple[Document, bool]":
+def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
     """Read a plan file, which must be for the table to train on; and whether its score is of such a model."""
     from ..errors import InvalidSetting
-    from ..planning.document import Document, named
+    from ..planning.plan_file import PlanFile, quote_names
 
     path: Path = args.plan
     try:
@@ -126,66 +148,70 @@ def read_plan(args: Namespace) -> "tuple[Document, bool]":
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidSetting(f"{path} cannot be read as a plan: {reason}") from None
-    document = Document.parse(text, name=str(path))
-    schema = _schema(args)
-    bounds = _bounds(schema)
-    document.check(schema.inputs, schema.targets, _all_declared(schema), bounds)
-    if new := document.unbounded(bounds):
-        terminal.note(f"the plan was made without the bounds of {named(new)}: its score is not promised")
+    document = PlanFile.parse(text, name=str(path))
+    schema = _read_schema(args)
+    bounds = _declared_bounds(schema)
+    document.check(schema.inputs, schema.targets, _all_declared_scales(schema), bounds)
+    if new := document.newly_bounded(bounds):
+        terminal.note(f"the plan was made without the bounds of {quote_names(new)}: its score is not promised")
     return document, not new
 
 
-def _document(made: "Plan", schema: "Schema") -> "Document":
-    from ..planning.document import Document
+def _build_document(made: "Plan", schema: "Schema") -> "PlanFile":
+    from ..planning.plan_file import PlanFile
 
-    inputs = _declared(schema)
+    inputs = _declared_scales(schema)
     scales = inputs is None or None in inputs  # the plan chose some
-    about: dict[str, Any] = {"targets": schema.targets, "declared": _all_declared(schema), "bounds": _bounds(schema)}
-    return Document.of(made, schema.inputs, scales=scales, **about)
+    about: dict[str, Any] = {
+        "targets": schema.targets,
+        "declared": _all_declared_scales(schema),
+        "bounds": _declared_bounds(schema),
+    }
+    return PlanFile.from_plan(made, schema.inputs, scales=scales, **about)
 
 
-def _bounds(schema: "Schema") -> list[Any]:
+def _declared_bounds(schema: "Schema") -> list[Any]:
     """Low and high of the inputs and then of the targets, None where they are observed."""
     ends = (zip(*pair, strict=True) for pair in (schema.bounds(), schema.target_bounds()))
     return [None if low != low else (float(low), float(high)) for some in ends for low, high in some]  # NaN
 
 
-def _declared(schema: "Schema") -> list[Any] | None:
+def _declared_scales(schema: "Schema") -> list[Any] | None:
     """The scales that the schema declares, None for inputs that it leaves to the plan; None if it leaves all.
 
     A schema that says "log" or knots of any column has thought of all of them: what it does not mention is linear.
     """
-    said = schema.said_scales()
+    said = schema.declared_scales()
     if any(scale not in (None, "linear") for scale in said):
         return schema.scales()
     return said if "linear" in said else None
 
 
-def _all_declared(schema: "Schema") -> list[Any] | None:
+def _all_declared_scales(schema: "Schema") -> list[Any] | None:
     """The same of inputs and then targets."""
-    declared = [*(_declared(schema) or [None] * len(schema.inputs)), *schema.target_scales()]
+    declared = [*(_declared_scales(schema) or [None] * len(schema.inputs)), *schema.target_scales()]
     return None if declared.count(None) == len(declared) else declared
 
 
-def _schema(args: Namespace) -> "Schema":
-    from ..vault.founding import wanted_schema
+def _read_schema(args: Namespace) -> "Schema":
+    from ..vault.creation import resolve_schema
 
-    return wanted_schema(args.data, args.schema, args.target, id_column(args), getattr(args, "fold_case", False))
+    return resolve_schema(args.data, args.schema, args.target, read_id_column(args), getattr(args, "fold_case", False))
 
 
-def _made(source: str | list[str], schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":
+def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":
     from ..planning.planner import plan as make
-    from ..vault.tables.sampled import sampled_rows
+    from ..tables.reader import sample_rows
 
-    with _progress(quiet=quiet) as told:
-        seen = sampled_rows(source, schema, rows)
+    with _show_progress(quiet=quiet) as told:
+        seen = sample_rows(source, schema, rows)
         return make(
             seen.X,
             seen.y,
             seen.people.view("i8"),
             bounds=schema.bounds(),
             target_bounds=schema.target_bounds(),
-            scales=_declared(schema),
+            scales=_declared_scales(schema),
             target_scales=schema.target_scales(),
             clip=True,  # training says which rows are outside, and this may be another table
             rows=seen.total,
@@ -195,16 +221,16 @@ def _made(source: str | list[str], schema: "Schema", *, rows: int, quiet: bool, 
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> "Iterator[Callable[[float], None]]":
+def _show_progress(*, quiet: bool) -> "Iterator[Callable[[float], None]]":
     """Yield what a plan calls with how far it is; a person sees it."""
-    line = terminal.Line(quiet=quiet)
+    line = terminal.ProgressLine(quiet=quiet)
     try:
         yield lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}")
     finally:
         line.clear()
 
 
-def _milliseconds(text: str) -> float:
+def _parse_milliseconds(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -212,3 +238,141 @@ def _milliseconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise ArgumentTypeError(f"must be a number of milliseconds above 0, got {text!r}")
     return number
+
+
+# MERGED models: Models on the command line: the options that shape one, and the settings that they come to.
+
+
+if TYPE_CHECKING:
+    from ..encoding.features import FeatureMap
+    from ..learning.settings import Settings
+
+_MODEL_OPTIONS = ("shards", "rate", "features", "alpha")  # with none of these given the model is planned
+_FOURIER_SYNTAX = "kernel=NAME, scale=NUMBER, linear and order=NUMBER"
+
+
+class FeaturesOption(NamedTuple):
+    """A feature map as it is named on the command line."""
+
+    name: str
+    size: int
+    options: dict[str, Any]
+
+    def build_map(self) -> "FeatureMap | None":
+        """The feature map; None is identity."""
+        from ..encoding.features import PowersMap
+        from ..encoding.fourier import RandomFourierMap
+
+        if self.name == "fourier":
+            return RandomFourierMap(self.size, **self.options)
+        return PowersMap(self.size) if self.name == "powers" else None
+
+
+def add_model(parser: Parser) -> None:
+    """The options that shape a model."""
+    parser.add_argument(
+        "--shards", metavar="S", type=whole_number(1), help="Lanes, s: the rows of a coded stripe (default: 5)."
+    )
+    parser.add_argument(
+        "--rate",
+        metavar="TAU",
+        type=float,
+        help="Rows per coded row, tau; there are shards / rate learners (default: 5).",
+    )
+    parser.add_argument(
+        "--features",
+        metavar="MAP",
+        type=parse_features,
+        help=f"fourier:D, powers:D or identity (default: identity). After fourier:D, with commas: {_FOURIER_SYNTAX}.",
+    )
+    parser.add_argument("--alpha", metavar="ALPHA", type=float, help="The ridge penalty (default: 1e-3).")
+    parser.add_argument(
+        "--plan", metavar="FILE", type=Path, help="A plan that expunge plan has made; the options above win over it."
+    )
+    parser.add_argument(
+        "--outside",
+        choices=("clamp", "extrapolate"),
+        help="What is predicted for rows outside the bounds: as for the nearest point inside (clamp), or what the "
+        "formula gives there (default: what the plan says, else clamp).",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="NUMBER",
+        type=whole_number(0),
+        help="The seed of the code, the features and the slots; default: 0 with a plan, else drawn.",
+    )
+
+
+def choose_settings(args: Namespace) -> "tuple[Settings, str]":
+    """The settings of the model, and what its plan promised.
+
+    They are what the options say, with what a plan says (``--plan``) or `CodedRegressor`'s defaults beside it; if there
+    is no such option, a small plan is made.
+    """
+    from dataclasses import replace
+
+    from ..learning.settings import Settings
+    # IMPORT GONE
+
+    given = {name: getattr(args, name) for name in _MODEL_OPTIONS if getattr(args, name) is not None}
+    if "features" in given:
+        given["features"] = given["features"].build_map()
+    document, same = read_plan(args) if args.plan is not None else (None if given else make_small_plan(args), True)
+    chosen = Settings(shards=1, rate=1) if document is None and not given else Settings()
+    if document is not None:
+        chosen = document.settings
+    seed = {} if args.seed is None else {"random_state": args.seed}
+    outside = {} if args.outside is None else {"outside": args.outside}
+    made = replace(chosen, **given, **seed, **outside, clip=args.clip)
+    return made, "" if document is None or not same else document.describe_score(made)
+
+
+def parse_features(text: str) -> FeaturesOption:
+    """Read ``identity``, ``powers:3`` or ``fourier:300,kernel=laplacian,scale=2,linear,order=3``."""
+    first, *rest = text.split(",")
+    name, _, size = first.partition(":")
+    if first == "identity" and not rest:
+        return FeaturesOption("identity", 0, {})
+    if name not in ("fourier", "powers") or not (size.isdecimal() and size.isascii() and int(size)):
+        raise ArgumentTypeError(f"must be fourier:D, powers:D or identity, D at least 1, got {text!r}")
+    if rest and name == "powers":
+        raise ArgumentTypeError(f"powers:D has no options, got {text!r}")
+    options = dict[str, Any]()
+    for part in rest:
+        key, value = _parse_option(part)
+        if key in options:
+            raise ArgumentTypeError(f"{key} is given twice: give it once")
+        options[key] = value
+    return FeaturesOption(name, int(size), options)
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    """Read an option of ``fourier``."""
+    key, equals, value = text.partition("=")
+    if key == "linear" and not equals:
+        return key, True
+    if key == "kernel" and value:
+        return key, value
+    if key == "scale":
+        return key, _parse_scale(value)
+    if key == "order" and equals:
+        return key, _parse_order(value)
+    raise ArgumentTypeError(f"after fourier:D there may be {_FOURIER_SYNTAX}, got {text!r}")
+
+
+def _parse_scale(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        advice = "one per input, or a matrix, comes from a plan or from Python"
+        raise ArgumentTypeError(f"scale must be a number above 0, got {text!r}; {advice}")
+    return number
+
+
+def _parse_order(text: str) -> int:
+    try:
+        return whole_number(1)(text)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"order {error}") from None

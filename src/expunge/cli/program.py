@@ -6,9 +6,34 @@ interpreter has nothing left to flush at its end, which would end the process wi
 
 from collections.abc import Callable
 
-from . import REQUESTS, terminal
-from .arguments import UsageError
-from .parser import parser
+from ..versions import version_line
+from . import REQUEST_COMMANDS, certificates, matters, paper, planning, queries, receipts, requests, service, terminal
+from .arguments import Parser, UsageError, add_subcommands
+
+# MERGED parser: The parser of the whole command line; every room of commands adds its own.
+
+
+def build_parser() -> Parser:
+    """All commands and options."""
+    made = Parser(prog="expunge", description="Regression models that can forget.")
+    made.add_argument("--version", action="version", version=version_line(), help="Print the version.")
+    commands = add_subcommands(made)
+    for register in (
+        requests.register,
+        planning.register,
+        queries.register,
+        receipts.register,
+        certificates.register,
+        requests.register_backup,
+        service.register,
+        service.register_webhooks,
+        matters.register,
+        service.register_aliases,
+        paper.register,
+    ):
+        register(commands)
+    return made
+
 
 _EXTRAS = {"rfc3161_client": "timestamp", "matplotlib": "plan"}  # what is not of the vault's own
 
@@ -17,7 +42,7 @@ def run(words: list[str], interrupted: Callable[[], bool] = lambda: False) -> in
     """Run a command; returns its exit code, after everything that it said has left the process."""
     terminal.prepare()
     try:
-        code = _carried_out(words)
+        code = _run_command(words)
         terminal.flush()
         return code
     except BrokenPipeError:  # whoever read the answer has seen enough; a request says AnswerLost instead
@@ -25,23 +50,23 @@ def run(words: list[str], interrupted: Callable[[], bool] = lambda: False) -> in
     except Exception as error:
         if interrupted():  # a library made another error of Ctrl-C, as NumPy does while it is imported
             raise KeyboardInterrupt from error
-        kind, text, code = _explained(error, words)
+        kind, text, code = _explain_error(error, words)
         terminal.complain(kind, text, code, as_json="--json" in words)
         return code
     finally:
         terminal.release()
 
 
-def _carried_out(words: list[str]) -> int:
+def _run_command(words: list[str]) -> int:
     try:
-        args = parser().parse_args(words)
+        args = build_parser().parse_args(words)
     except SystemExit:  # argparse ends so after --help and --version; what is wrong it raises as UsageError
         return 0
     code: int | None = args.run(args)
     return code or 0
 
 
-def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
+def _explain_error(error: Exception, words: list[str]) -> tuple[str, str, int]:
     """What an error is called, what to say about it, and its exit code; one that nobody foresaw is raised again."""
     kind = type(error).__name__
     if isinstance(error, UsageError):
@@ -52,7 +77,7 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
         return error.public_name(), str(error), error.exit_code
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
-        return kind, (f"{error.filename}: {reason}" if error.filename else reason) + _more(error, words), 1
+        return kind, (f"{error.filename}: {reason}" if error.filename else reason) + _suggest_remedy(error, words), 1
     if kind in ("OperationalError", "DatabaseError") and type(error).__module__ == "sqlite3":
         return kind, f"the file of the service's queue cannot be used: {error}", 1
     if isinstance(error, MemoryError):
@@ -65,10 +90,10 @@ def _explained(error: Exception, words: list[str]) -> tuple[str, str, int]:
     raise error
 
 
-def _more(error: OSError, words: list[str]) -> str:
+def _suggest_remedy(error: OSError, words: list[str]) -> str:
     """What else to say about something that the system refused: what became of the request, or the way out."""
     command, locked = "".join(words[:1]), str(error.filename).endswith(".ledger")
-    if command in REQUESTS and not {"-h", "--help"} & {*words}:
+    if command in REQUEST_COMMANDS and not {"-h", "--help"} & {*words}:
         return "; nothing was changed"
     if (
         command in ("find", "verify", "evaluate")

@@ -60,10 +60,10 @@ def release() -> None:
             try:
                 stream.flush()
             except (OSError, ValueError):
-                _throw_away(stream)
+                _discard(stream)
 
 
-def _throw_away(stream: TextIO) -> None:
+def _discard(stream: TextIO) -> None:
     """Let a stream write to the null device: its buffer is flushed once more at the interpreter's end."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
@@ -73,7 +73,7 @@ def _throw_away(stream: TextIO) -> None:
 
 def note(text: str) -> None:
     """Print a note on standard error, one line."""
-    _whisper(f"note: {escaped(text)}\n")
+    _write_stderr(f"note: {escape(text)}\n")
 
 
 def complain(kind: str, text: str, code: int, *, as_json: bool, prefix: str = "error: ") -> None:
@@ -81,41 +81,41 @@ def complain(kind: str, text: str, code: int, *, as_json: bool, prefix: str = "e
     if as_json:
         import json
 
-        _whisper(json.dumps({"error": {"type": kind, "message": text, "exit_code": code}}) + "\n")
+        _write_stderr(json.dumps({"error": {"type": kind, "message": text, "exit_code": code}}) + "\n")
     else:
-        _whisper(f"{prefix}{escaped(text)}\n")
+        _write_stderr(f"{prefix}{escape(text)}\n")
 
 
-def _whisper(text: str) -> None:
+def _write_stderr(text: str) -> None:
     """Write to standard error; that it cannot be written changes nothing."""
     if sys.stderr is not None:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
         except (OSError, ValueError):
-            _throw_away(sys.stderr)
+            _discard(sys.stderr)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     r"""Show characters that do not print, control characters and terminal escapes among them, as ``\x1b``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def counted(count: int, one: str, many: str) -> str:
+def pluralize(count: int, singular: str, plural: str) -> str:
     """Return ``1 row`` or ``2 rows``."""
-    return f"{count:,} {one if count == 1 else many}"
+    return f"{count:,} {singular if count == 1 else plural}"
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
+def format_table(rows: Sequence[Sequence[str]]) -> str:
     """Lay out rows of cells in columns."""
-    shown = [[escaped(cell) for cell in row] for row in rows]
+    shown = [[escape(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in shown)
 
 
-class Line:
+class ProgressLine:
     """A line on standard error that is written over again and again, if a person is looking."""
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -127,21 +127,21 @@ class Line:
         if self._on and time.monotonic() >= self._next:
             import shutil
 
-            text = escaped(text)[: shutil.get_terminal_size().columns - 1]
-            _whisper("\r" + text.ljust(self._length))
+            text = escape(text)[: shutil.get_terminal_size().columns - 1]
+            _write_stderr("\r" + text.ljust(self._length))
             self._next, self._length = time.monotonic() + 0.1, len(text)
 
     def clear(self) -> None:
         """Leave an empty line."""
         if self._length:
-            _whisper("\r" + " " * self._length + "\r")
+            _write_stderr("\r" + " " * self._length + "\r")
             self._next, self._length = 0.0, 0
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+def show_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
     """Yield what a request calls with the rows that it has done more; a person sees them counted."""
-    line, done = Line(quiet=quiet), dict[str, int]()
+    line, done = ProgressLine(quiet=quiet), dict[str, int]()
 
     def told(what: str, rows: int, of: int | None) -> None:
         stage = what.partition(" (")[0]  # what follows in brackets may change: how many workers were lost

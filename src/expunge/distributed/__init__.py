@@ -8,11 +8,11 @@ loaded when they are used.
 
 from typing import TYPE_CHECKING
 
-from ..doors import door
+from ..lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from .engine import Cluster, joined_cluster, own_cluster, workers_of
+    from .cluster import Cluster, joined_cluster, own_cluster, workers_of
 
 __all__ = ["Cluster", "joined_cluster", "own_cluster", "workers_of"]
 
-__getattr__, __dir__ = door(__name__, dict.fromkeys(__all__, "engine"))
+__getattr__, __dir__ = lazy_attributes(__name__, dict.fromkeys(__all__, "cluster"))

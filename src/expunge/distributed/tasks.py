@@ -19,44 +19,43 @@ from typing import Any
 
 import numpy as np
 
+from .. import tables
 from ..encoding.encoder import Encoder
-from ..encoding.placement import Dealt
+from ..encoding.placement import Placement
 from ..errors import ClusterFailed, ExpungeError
 from ..exact.moments import Moments
 from ..learning.blueprint import Blueprint
-from ..learning.summing import added, moments_of
+from ..learning.rules import add_moments, sum_moments
 from ..saving import files
 from ..saving.archive import Archive
-from ..saving.blueprints import load_blueprint
-from ..saving.own import VaultFolder
+from ..saving.format import load_blueprint
+from ..saving.ownership import VaultFolder
 from ..stores.bits import Bits
 from ..stores.change import Change
-from ..vault import tables
+from ..tables import Piece, Schema
 from ..vault.certificates.commitments import Commitments
-from ..vault.checking import Owned, owned_in, wrong_in_rows
 from ..vault.disk.folder import Folder
-from ..vault.disk.manifest import File, Owners, RowSegment
-from ..vault.disk.rowfile import Layout, RowFile
-from ..vault.disk.runs import Gathering, WrittenRun, merged
+from ..vault.disk.manifest import ImmutableFile, PeopleSegment, RowSegment
+from ..vault.disk.rowfile import RowFile, RowLayout
+from ..vault.disk.runs import RunCollector, RunFile, merge_range
 from ..vault.disk.segments import segment_bytes
-from ..vault.disk.snapshot import load_people
-from ..vault.requests.intake import Intake, Taken
-from ..vault.tables import Piece, Schema
+from ..vault.disk.snapshot import OwnershipCount, count_owned_rows, find_row_damage, load_people
+from ..vault.requests.intake import Intake, IntakeSummary
 from ..versions import versions
 
 
 @dataclass(frozen=True)
-class Sight:
+class VaultFingerprint:
     """What a worker must see and be, or its answer would be about another vault, or in other bits."""
 
     folder: str
-    state: str  # the SHA-256 of the manifest that counts; none before the first training
+    manifest_digest: str  # the SHA-256 of the manifest that counts; none before the first training
     versions: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, folder: Folder) -> "Sight":
+    def from_folder(cls, folder: Folder) -> "VaultFingerprint":
         """What the process that asks sees."""
-        return cls(str(folder.path), _state(folder), tuple(versions().items()))
+        return cls(str(folder.path), _digest_manifest(folder), tuple(versions().items()))
 
     @property
     def path(self) -> VaultFolder:
@@ -65,121 +64,135 @@ class Sight:
 
     def check(self) -> None:
         """Refuse a worker with other versions, and a folder of that name that is another, or a copy."""
-        if different := [f"{name} {there[name]} instead of {it}" for name, it in self.versions if there[name] != it]:
+        if different := [
+            f"{name} {WORKER_VERSIONS[name]} instead of {it}"
+            for name, it in self.versions
+            if WORKER_VERSIONS[name] != it
+        ]:
             raise ClusterFailed(f"a worker has other versions than who asked: {', '.join(different)}; install the same")
-        if _state(Folder(self.path)) != self.state:
+        if _digest_manifest(Folder(self.path)) != self.manifest_digest:
             raise ClusterFailed(
                 f"{self.folder} is another vault, or another state of it, for a worker than for who asked: it must "
                 "lie on a file system that all workers share"
             )
 
 
-there = versions()  # of this process
+WORKER_VERSIONS = versions()  # of this process
 
 
-def _state(folder: Folder) -> str:
+def _digest_manifest(folder: Folder) -> str:
     """A hash of the manifest that counts."""
-    manifest = folder.current() if folder.path.is_dir() else None
+    manifest = folder.read_current_manifest() if folder.path.is_dir() else None
     return "" if manifest is None else hashlib.sha256(manifest.to_bytes()).hexdigest()
 
 
 @dataclass(frozen=True)
-class Errand:
+class TaskRequest:
     """The request that tasks write files for."""
 
-    sight: Sight
+    fingerprint: VaultFingerprint
     number: int
     token: str
 
     @property
     def path(self) -> VaultFolder:
         """The folder of the vault."""
-        return self.sight.path
+        return self.fingerprint.path
 
     @property
     def token_file(self) -> Path:
         """The file that has the token, as long as the request is prepared."""
         return self.path / f"training.{self.number}"
 
-    def check(self) -> None:
+    def check_token(self) -> None:
         """Refuse to go on for a request that is not being prepared any more."""
         with suppress(FileNotFoundError):
-            if files.read(self.token_file, most=100) == self.token.encode():
+            if files.read(self.token_file, max_bytes=100) == self.token.encode():
                 return
         raise ClusterFailed(f"{self.path} is not, or no longer, the folder of the vault that asked")
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[str]:
         """Yield a name for a new file that nobody else has; what fails, or is not wanted any more, is wiped."""
-        self.sight.check()
-        self.check()
+        self.fingerprint.check()
+        self.check_token()
         mine = f"{name}.{self.number}.{secrets.randbits(62)}"
         try:
             yield mine
-            self.check()
+            self.check_token()
         except BaseException:
             with suppress(OSError, ExpungeError):
-                for one in files.names(self.path):
+                for one in files.list_names(self.path):
                     if one == mine or one.startswith(f"{mine}."):
                         files.wipe(self.path / one)
             raise
 
 
 @dataclass(frozen=True)
-class Order:
+class IntakeOrder:
     """How a table is taken in."""
 
-    schema: File
-    blueprint: File
-    people: tuple[Owners, ...]  # before these rows
-    first: int  # the number of the first row
-    commits: bool  # whether there are to be receipts
+    schema: ImmutableFile
+    blueprint: ImmutableFile
+    people: tuple[PeopleSegment, ...]  # before these rows
+    first_row: int  # the number of the first row
+    with_commitments: bool  # whether there are to be receipts
     clip: bool
 
 
 @dataclass(frozen=True)
-class TakenPieces:
+class StoredPieces:
     """Pieces of a table that were taken in: names and counts of files, and what there is to tell."""
 
-    taken: Taken
+    summary: IntakeSummary
     segment: RowSegment
     runs: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedPieces:
     """Pieces of a table that cannot be taken: what is wrong with each, or None."""
 
     errors: tuple[ExpungeError | None, ...]
 
 
-def take_pieces(errand: Errand, order: Order, pieces: Sequence[Piece]) -> TakenPieces | Refused:
+def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piece]) -> StoredPieces | RefusedPieces:
     """Write the rows of neighbouring pieces of a table, and whose they are, into files of their own, synced."""
-    roomy_memory()
-    folder = Folder(errand.path)
-    identity = folder.identity()
-    schema, blueprint = _charter(folder, order.schema, order.blueprint)
+    keep_freed_memory()
+    folder = Folder(request.path)
+    identity = folder.read_identity()
+    schema, blueprint = _read_definition(folder, order.schema, order.blueprint)
     people = load_people(folder, order.people, identity.seal)
-    commitments = Commitments(identity.key, identity.vault, errand.number) if order.commits else None
-    with errand.attempt("rows") as rows, errand.attempt("owners") as owners:
-        gathering, first = Gathering(errand.path, owners, errand.check), order.first + pieces[0].before
+    commitments = Commitments(identity.key, identity.vault, request.number) if order.with_commitments else None
+    with request.attempt("rows") as rows, request.attempt("owners") as owners:
+        gathering, first = RunCollector(request.path, owners, request.check_token), order.first_row + pieces[0].before
         intake = Intake(
-            identity, schema, blueprint, people, first, gathering, commitments, order.clip, check=errand.check
+            identity,
+            schema,
+            blueprint,
+            people,
+            first,
+            gathering,
+            commitments,
+            order.clip,
+            check_process=request.check_token,
         )
-        errors = tuple(_refusal(intake, errand.path / rows, piece, schema) for piece in pieces)
+        errors = tuple(_store_piece(intake, request.path / rows, piece, schema) for piece in pieces)
         if any(error is not None for error in errors):
-            files.wipe(errand.path / rows)
-            return Refused(errors)
+            files.wipe(request.path / rows)
+            return RefusedPieces(errors)
         gathering.flush()
-        files.sync_folder(errand.path)
+        files.sync_folder(request.path)
         runs = tuple((run.path.name, run.count) for run in gathering.runs)
-        return TakenPieces(intake.taken, RowSegment(rows, intake.taken.rows), runs)
+        return StoredPieces(intake.summary, RowSegment(rows, intake.summary.rows), runs)
 
 
-def _refusal(intake: Intake, path: Path, piece: Piece, schema: Schema) -> ExpungeError | None:
+def _store_piece(intake: Intake, path: Path, piece: Piece, schema: Schema) -> ExpungeError | None:
     """Take a piece in, or say what is wrong with it: then the others are read as well, to count."""
     try:
-        for _ in intake.take(path, tables.read_piece(piece, schema, targets=True, ids=True), own=True):
+        for _ in intake.write_rows(
+            path, tables.read_piece(piece, schema, targets=True, ids=True), wipe_on_failure=True
+        ):
             pass
     except ClusterFailed:
         raise
@@ -189,94 +202,101 @@ def _refusal(intake: Intake, path: Path, piece: Piece, schema: Schema) -> Expung
 
 
 @dataclass(frozen=True)
-class Merging:
+class MergeOrder:
     """What is merged into new segments of people."""
 
     runs: tuple[tuple[str, int], ...]
-    dealt: Dealt
-    before: tuple[Owners, ...]
-    kept: tuple[Owners, ...]
+    dealt: Placement
+    before: tuple[PeopleSegment, ...]
+    kept: tuple[PeopleSegment, ...]
     only_erased: bool
     parts: int
 
 
-def merge_part(errand: Errand, merging: Merging, part: int) -> tuple[Owners, int, int, int]:
+def merge_part(request: TaskRequest, order: MergeOrder, part: int) -> tuple[PeopleSegment, int, int, int]:
     """Write the segment of one range of hashes, synced; and how many people come, were known, and are erased."""
-    roomy_memory()
-    folder = Folder(errand.path)
-    seal = folder.identity().seal
-    runs = [WrittenRun(errand.path / name, count) for name, count in merging.runs]
-    before, kept = (load_people(folder, owners, seal) for owners in (merging.before, merging.kept))
-    with errand.attempt("people") as name:
-        found = merged(runs, merging.dealt, before, kept, part, merging.parts, only_erased=merging.only_erased)
-        files.create_if(errand.check, errand.path / name, *segment_bytes(found.hashes, found.slots, seal))
-        files.sync_folder(errand.path)
-    return Owners(name, len(found.slots), part, merging.parts), found.people, found.known, found.erased
+    keep_freed_memory()
+    folder = Folder(request.path)
+    seal = folder.read_identity().seal
+    runs = [RunFile(request.path / name, count) for name, count in order.runs]
+    before, kept = (load_people(folder, owners, seal) for owners in (order.before, order.kept))
+    with request.attempt("people") as name:
+        found = merge_range(runs, order.dealt, before, kept, part, order.parts, only_erased=order.only_erased)
+        files.create_if(request.check_token, request.path / name, *segment_bytes(found.hashes, found.slots, seal))
+        files.sync_folder(request.path)
+    return PeopleSegment(name, len(found.slots), part, order.parts), found.people, found.known, found.erased
 
 
 def sum_stripes(
-    sight: Sight, layout: Layout, encoder: Encoder, stripes: tuple[int, int], live: bytes, change: Change | None
+    fingerprint: VaultFingerprint,
+    layout: RowLayout,
+    encoder: Encoder,
+    stripes: tuple[int, int],
+    live: bytes,
+    change: Change | None,
 ) -> list[tuple[Any, int, int]]:
     """The moments of every learner over stripes whose slots in use are ``live``, eight to a byte."""
-    roomy_memory()
-    sight.check()
+    keep_freed_memory()
+    fingerprint.check()
     bits, first = Bits.zeros(layout.slots), stripes[0] * encoder.code.shards // 8
     bits.packed[first : first + len(live)] = np.frombuffer(live, dtype=np.uint8)
-    return as_plain(moments_of(encoder, RowFile(_guarded(layout), bits), range(*stripes), change))
+    return pack_moments(sum_moments(encoder, RowFile(_unpack_layout(layout), bits), range(*stripes), change))
 
 
-def look_at_rows(sight: Sight, layout: Layout, numbers: tuple[int, int]) -> str | None:
+def find_damaged_rows(fingerprint: VaultFingerprint, layout: RowLayout, numbers: tuple[int, int]) -> str | None:
     """What is wrong with rows of these numbers."""
-    roomy_memory()
-    sight.check()
-    return wrong_in_rows(RowFile.open(_guarded(layout)), range(*numbers))
+    keep_freed_memory()
+    fingerprint.check()
+    return find_row_damage(RowFile.open(_unpack_layout(layout)), range(*numbers))
 
 
-def count_owners(sight: Sight, owners: tuple[Owners, ...], part: int, parts: int, seal: bytes) -> Owned:
+def count_owned(
+    fingerprint: VaultFingerprint, owners: tuple[PeopleSegment, ...], part: int, parts: int, seal: bytes
+) -> OwnershipCount:
     """Count the entries of one range of hashes."""
-    roomy_memory()
-    sight.check()
-    return owned_in(load_people(Folder(sight.path), owners, seal), part, parts, seal)
+    keep_freed_memory()
+    fingerprint.check()
+    return count_owned_rows(load_people(Folder(fingerprint.path), owners, seal), part, parts, seal)
 
 
-def plain(layout: Layout) -> Layout:
+def pack_layout(layout: RowLayout) -> RowLayout:
     """A layout to be sent: its folder is a plain path."""
     return replace(layout, folder=Path(str(layout.folder)), dealt=replace(layout.dealt))
 
 
-def _guarded(layout: Layout) -> Layout:
+def _unpack_layout(layout: RowLayout) -> RowLayout:
     """A layout that was sent: what lies in its folder is checked."""
     return replace(layout, folder=VaultFolder(layout.folder))
 
 
-def add_sums(parts: Sequence[list[tuple[Any, int, int]]]) -> list[tuple[Any, int, int]]:
+def add_packed_moments(parts: Sequence[list[tuple[Any, int, int]]]) -> list[tuple[Any, int, int]]:
     """The moments of the stripes of all parts."""
-    return as_plain(added([from_plain(part) for part in parts]))
+    return pack_moments(add_moments([unpack_moments(part) for part in parts]))
 
 
-def as_plain(moments: Sequence[Moments]) -> list[tuple[Any, int, int]]:
+def pack_moments(moments: Sequence[Moments]) -> list[tuple[Any, int, int]]:
     """Moments as arrays and counts, to be sent."""
     return [(one.limbs, one.rows, one.coded_rows) for one in moments]
 
 
-def from_plain(parts: Sequence[tuple[Any, int, int]]) -> list[Moments]:
+def unpack_moments(parts: Sequence[tuple[Any, int, int]]) -> list[Moments]:
     """The inverse of `as_plain`."""
     return [Moments(*part) for part in parts]
 
 
-def sees(errand: Errand) -> bool:
+def can_use_folder(request: TaskRequest) -> bool:
     """Whether a worker sees the folder of the vault, and may write to it."""
     try:
-        with errand.attempt("owners") as name:
-            files.create(errand.path / name)
-            files.wipe(errand.path / name)
+        with request.attempt("owners") as name:
+            files.create(request.path / name)
+            files.wipe(request.path / name)
     except (OSError, ExpungeError):
         return False
     return True
 
 
 @cache
-def roomy_memory() -> None:
+def keep_freed_memory() -> None:
     """Let the C library keep freed memory, which Dask's nanny tells it not to: our blocks would be three times slower.
 
     M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's mallopt; elsewhere there is nothing to undo.
@@ -287,7 +307,7 @@ def roomy_memory() -> None:
         mallopt(-1, 128 * 2**20)
 
 
-def _charter(folder: Folder, schema: File, blueprint: File) -> tuple[Schema, Blueprint]:
+def _read_definition(folder: Folder, schema: ImmutableFile, blueprint: ImmutableFile) -> tuple[Schema, Blueprint]:
     """Read and check the schema and the blueprint of a request."""
     with Archive(BytesIO(folder.read(blueprint)), name=blueprint.name) as archive:
         return Schema.from_json(folder.read(schema).decode()), load_blueprint(archive)

@@ -7,7 +7,7 @@ outside is moved to the nearest point inside (`clamped`) or, if so asked, extrap
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CountedInput, InvalidSetting
-from ..exact.arrays import Floats
+from ..errors import InvalidColumns, InvalidInput, InvalidSetting
+from ..exact.arrays import Floats, unsigned_zeros
 from ..exact.native import kernels
 
 BoundsLike: TypeAlias = Any  # None, "unit" or a pair (low, high)
 
-_AT_ONCE = 2**13  # rows that are looked at at once: what is computed of them then stays small
+_ROWS_PER_BLOCK = 2**13  # rows that are looked at at once: what is computed of them then stays small
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Bounds:
     unit: bool = False
 
     @classmethod
-    def declared(cls, pair: Any, columns: int, *, name: str) -> "Bounds":
+    def from_pair(cls, pair: Any, columns: int, *, name: str) -> "Bounds":
         """A pair (low, high): two scalars or one of each per column, NaN or None in both to observe it."""
         try:
             low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), (columns,)) + 0.0 for side in pair)
@@ -85,7 +85,7 @@ class Bounds:
             return scaled
         return scaled * (self.high - self.low) + self.low
 
-    def clamped(self, values: Floats) -> Floats:
+    def clamp(self, values: Floats) -> Floats:
         """The nearest values inside; columns that are to be observed stay as they are."""
         inside = np.fmax(values, self.low)  # np.clip would make an observed column NaN
         return np.fmin(inside, self.high, out=inside)
@@ -93,9 +93,9 @@ class Bounds:
     def outside_rows(self, values: Floats) -> NDArray[np.bool_]:
         """Which rows have a value outside, (n,)."""
         outside = np.empty(len(values), dtype=np.bool_)
-        for start in range(0, len(values), _AT_ONCE):
-            some = values[start : start + _AT_ONCE]
-            outside[start : start + _AT_ONCE] = ((some < self.low) | (some > self.high)).any(axis=1)
+        for start in range(0, len(values), _ROWS_PER_BLOCK):
+            some = values[start : start + _ROWS_PER_BLOCK]
+            outside[start : start + _ROWS_PER_BLOCK] = ((some < self.low) | (some > self.high)).any(axis=1)
         return outside
 
     def admit(self, values: Floats, *, clip: bool, name: str, columns: Sequence[str] | None = None) -> Floats:
@@ -110,12 +110,12 @@ class Bounds:
             return values
         outside = sum(
             ((some < self.low) | (some > self.high)).sum(axis=0)
-            for some in (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
+            for some in (values[start : start + _ROWS_PER_BLOCK] for start in range(0, len(values), _ROWS_PER_BLOCK))
         )
         if not np.any(outside):
             return values
         if clip and not self.unit:
-            return self.clamped(values)
+            return self.clamp(values)
         counts: Counter[str] = Counter()  # two columns may have one name
         for j in np.flatnonzero(outside).tolist():
             counts[f"column {f'{j} of {name}' if columns is None else repr(columns[j])}"] += int(outside[j])
@@ -124,7 +124,7 @@ class Bounds:
             if self.unit
             else ("declared", "widen the bounds (in a vault: expunge rebound), or clip the values (clip=True, --clip)")
         )
-        raise CountedInput(f"rows outside the {kind} bounds", counts, len(values), way_out)
+        raise InvalidColumns(f"rows outside the {kind} bounds", counts, len(values), way_out)
 
 
 def parse_bounds(spec: BoundsLike, columns: int, *, name: str) -> Bounds:
@@ -133,4 +133,105 @@ def parse_bounds(spec: BoundsLike, columns: int, *, name: str) -> Bounds:
         if spec != "unit":
             raise InvalidSetting(f"{name} must be None, 'unit' or a pair (low, high), got {spec!r}")
         return Bounds(np.full(columns, -1.0), np.full(columns, 1.0), unit=True)
-    return Bounds.declared((None, None) if spec is None else spec, columns, name=name)
+    return Bounds.from_pair((None, None) if spec is None else spec, columns, name=name)
+
+
+# MERGED extents: Extents: the bounds in force, and whether a row that comes or goes moves one.
+# MERGED extents:
+# MERGED extents: An observed bound is the least or the largest value of the rows there are. How many rows lie on it is counted, so that
+# MERGED extents: most changes are known to leave it where it is without a look at the other rows.
+
+
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """The bounds in force, and how many rows lie on each: only the last one to leave moves an observed bound."""
+
+    bounds: Bounds
+    at_low: NDArray[np.int64]  # (d,), one more where declared: as if a row lay there that never leaves
+    at_high: NDArray[np.int64]  # (d,)
+
+    @classmethod
+    def empty(cls, declared: Bounds) -> "Extent":
+        """The extent of no rows: zero where it is observed."""
+        observed = np.isnan(declared.low)
+        low, high = np.where(observed, 0.0, declared.low), np.where(observed, 0.0, declared.high)
+        rows = (~observed).astype(np.int64)
+        return cls(Bounds(low, high, declared.unit), rows, rows)
+
+    def widen(self, values: Floats) -> "Extent":
+        """The extent with more rows; in declared columns they lie inside."""
+        if not len(values):
+            return self
+        values = np.asfortranarray(values)  # what follows goes down the columns: many times faster where they lie whole
+        least, largest, first = values.min(axis=0), values.max(axis=0), self.at_low == 0
+        low = unsigned_zeros(np.where(first, least, np.minimum(self.bounds.low, least)))
+        high = unsigned_zeros(np.where(first, largest, np.maximum(self.bounds.high, largest)))
+        with np.errstate(over="ignore"):
+            if wide := np.flatnonzero(~np.isfinite(high - low)).tolist():
+                raise InvalidInput(f"the values of columns {wide} are too far apart for float64; rescale them")
+        at_low, at_high = _count_at_bounds(values, low, high)
+        at_low += np.where(low == self.bounds.low, self.at_low, 0)
+        at_high += np.where(high == self.bounds.high, self.at_high, 0)
+        return Extent(Bounds(low, high, self.bounds.unit), at_low, at_high)
+
+    def merge(self, parts: "Iterable[Extent]") -> "Extent":
+        """The extent of no rows, which this is, with all rows that the parts are of."""
+        extent = self
+        for part in parts:
+            if (part.at_low > 0).all():
+                both = extent.widen(np.array([part.bounds.low, part.bounds.high]))
+                at_low = [np.where(one.bounds.low == both.bounds.low, one.at_low, 0) for one in (extent, part)]
+                at_high = [np.where(one.bounds.high == both.bounds.high, one.at_high, 0) for one in (extent, part)]
+                extent = Extent(both.bounds, sum(at_low) - self.at_low, sum(at_high) - self.at_high)
+        return extent
+
+    def replace_rows(self, old: Floats, new: Floats) -> "Extent | None":
+        """The extent with rows ``old`` gone and ``new`` there, or None if a bound may have moved: measure again."""
+        low, high = self.bounds.low, self.bounds.high
+        if len(new) and ((new < low) | (new > high)).any():
+            return None
+        (old_low, old_high), (new_low, new_high) = _count_at_bounds(old, low, high), _count_at_bounds(new, low, high)
+        at_low, at_high = self.at_low - old_low + new_low, self.at_high - old_high + new_high
+        if not (at_low.all() and at_high.all()):
+            return None
+        return Extent(self.bounds, at_low, at_high)
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """The extents of inputs and targets."""
+
+    inputs: Extent
+    targets: Extent
+
+    @classmethod
+    def measure(cls, inputs: Bounds, targets: Bounds, blocks: Iterable[tuple[Floats, Floats]] = ()) -> "Extents":
+        """The extents of rows, with what was declared; they come in blocks (X, y)."""
+        extents = cls(Extent.empty(inputs), Extent.empty(targets))
+        for X, y in blocks:
+            extents = extents.widen(X, y)
+        return extents
+
+    def widen(self, X: Floats, y: Floats) -> "Extents":
+        """The extents with more rows."""
+        return Extents(self.inputs.widen(X), self.targets.widen(y))
+
+    def merge(self, parts: "Sequence[Extents]") -> "Extents":
+        """The extents of no rows, which these are, with all rows that the parts are of."""
+        inputs = self.inputs.merge(part.inputs for part in parts)
+        return Extents(inputs, self.targets.merge(part.targets for part in parts))
+
+    def has_same_bounds(self, other: "Extents") -> bool:
+        """Whether the bounds in force are the same."""
+        sides = ((self.inputs.bounds, other.inputs.bounds), (self.targets.bounds, other.targets.bounds))
+        return all(np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high) for a, b in sides)
+
+    def replace_rows(self, old: tuple[Floats, Floats], new: tuple[Floats, Floats]) -> "Extents | None":
+        """The extents after a change of rows (X, y), or None if a bound moved."""
+        inputs, targets = self.inputs.replace_rows(old[0], new[0]), self.targets.replace_rows(old[1], new[1])
+        return Extents(inputs, targets) if inputs and targets else None
+
+
+def _count_at_bounds(values: Floats, low: Floats, high: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many rows lie on each bound."""
+    return (values == low).sum(axis=0), (values == high).sum(axis=0)

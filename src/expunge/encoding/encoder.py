@@ -56,27 +56,29 @@ class Encoder:
     def integers(self, X: Floats, y: Floats) -> Floats:
         """Rows as integers in floats, (n, d) and (n, t) -> (n, width). No entry exceeds 2^F."""
         if self.native is not None:
-            one_each: Floats = self.coded(X, y, np.arange(len(X)), np.ones((1, len(X))), len(X))[0]
+            one_each: Floats = self.encode(X, y, np.arange(len(X)), np.ones((1, len(X))), len(X))[0]
             return one_each
         Z = np.empty((len(X), self.width))
         for block in cut(len(X), self.width):
             self._fill(Z[block], X[block], y[block])
         return Z
 
-    def coded(self, X: Floats, y: Floats, owner: NDArray[np.int64], weights: Floats, count: int) -> Floats:
+    def encode(self, X: Floats, y: Floats, owner: NDArray[np.int64], weights: Floats, count: int) -> Floats:
         """Sum rows as integers into ``count`` coded rows, in one pass; only if there is a `native` one.
 
         Row k is added to coded row ``owner[k]`` of each set with ``weights[set, k]``: (n, d), (n, t), (n,), (sets, n)
         -> (sets, count, width).
         """
-        arrays = (np.ascontiguousarray(array) for array in (self._scaled(X), self.scaled_targets(y), owner, weights))
+        arrays = (
+            np.ascontiguousarray(array) for array in (self._scale_inputs(X), self.scale_targets(y), owner, weights)
+        )
         coded: Floats = self.native.coded(*arrays, count, self.intercept)
         return coded
 
     @property
     def native(self) -> Any:
         """What computes integers and coded rows natively; None if nothing can."""
-        return None if self.features.is_own else self.features.native(2.0**self.bits)
+        return None if self.features.is_custom else self.features.native(2.0**self.bits)
 
     def column(self, learner: int) -> Any:
         """What trains a learner natively, and learns it anew when one row changes; None if nothing can."""
@@ -87,9 +89,9 @@ class Encoder:
         """Whether there is no more to scaling than bounds: a `column` then takes rows in their own units."""
         return self.scales.plain and self.target_scales.plain
 
-    def as_column_takes(self, X: Floats, y: Floats) -> tuple[Floats, Floats]:
+    def column_inputs(self, X: Floats, y: Floats) -> tuple[Floats, Floats]:
         """Rows as a `column` takes them: in their own units, or scaled if they are not `plain`."""
-        rows = (X, y) if self.plain else (self._scaled(X), self.scaled_targets(y))
+        rows = (X, y) if self.plain else (self._scale_inputs(X), self.scale_targets(y))
         return np.ascontiguousarray(rows[0]), np.ascontiguousarray(rows[1])
 
     @cached_property
@@ -101,60 +103,60 @@ class Encoder:
 
     def features_of(self, X: Floats, unit: float = 1.0) -> Floats:
         """The features of a few rows in their own units, times ``unit``: (b, d) -> (b, D)."""
-        scaled = self._scaled(X)
-        if self.features.is_own:
+        scaled = self._scale_inputs(X)
+        if self.features.is_custom:
             scaled = scaled.view()
             scaled.flags.writeable = False  # with unit bounds they are the rows themselves
         return self.features.map_block(scaled, unit)
 
     def nearest(self, X: Floats) -> Floats:
         """The rows that are predicted for these: with outside="clamp", the nearest ones inside the bounds."""
-        return self.inputs.clamped(X) if self.outside == "clamp" else X
+        return self.inputs.clamp(X) if self.outside == "clamp" else X
 
-    def scaled_nearest(self, X: Floats) -> Floats:
+    def scale_nearest(self, X: Floats) -> Floats:
         """The scaled columns of the rows that are predicted for these: (b, d) -> (b, d')."""
         native = kernels()
         if native is None or self.inputs.unit or not self.scales.plain:
-            return np.ascontiguousarray(self._scaled(self.nearest(X)))
+            return np.ascontiguousarray(self._scale_inputs(self.nearest(X)))
         X = np.ascontiguousarray(X)
         scaled: Floats = native.scaled(X, self.inputs.low, self.inputs.high, self.outside == "clamp")
         return scaled
 
-    def unscaled(self, predicted: Floats) -> Floats:
+    def unscale(self, predicted: Floats) -> Floats:
         """Predictions in the targets' own units; with outside="clamp" inside the bounds of the targets."""
-        predicted = self.target_scales.undone(self.targets)(predicted)
+        predicted = self.target_scales.unscaler(self.targets)(predicted)
         if (native := kernels()) is not None and not self.targets.unit:
             limits = self.targets if self.outside == "clamp" else self._no_limits
             predicted = np.array(predicted, order="C")  # it is overwritten, and a caller may have cut it from others
             native.unscale(predicted, self.targets.low, self.targets.high, limits.low, limits.high)
             return predicted
         predicted = self.targets.unscale(predicted)
-        return self.targets.clamped(predicted) if self.outside == "clamp" else predicted
+        return self.targets.clamp(predicted) if self.outside == "clamp" else predicted
 
     @cached_property
     def _no_limits(self) -> Bounds:
         return Bounds(np.full(self.n_targets, np.nan), np.full(self.n_targets, np.nan))
 
     @cached_property
-    def _scaled(self) -> Callable[[Floats], Floats]:
-        return self.scales.within(self.inputs)
+    def _scale_inputs(self) -> Callable[[Floats], Floats]:
+        return self.scales.scaler(self.inputs)
 
     @cached_property
-    def scaled_targets(self) -> Callable[[Floats], Floats]:
+    def scale_targets(self) -> Callable[[Floats], Floats]:
         """The map of targets in their own units to what is learned: (b, t) -> (b, t)."""
-        return self.target_scales.within(self.targets)
+        return self.target_scales.scaler(self.targets)
 
     def _fill(self, Z: Floats, X: Floats, y: Floats) -> None:
         p, unit = self.n_weights, 2.0**self.bits
         phi = self.features_of(X, unit)
-        if self.features.is_own:
-            self._check_own(phi, len(X), unit)
+        if self.features.is_custom:
+            self._check_custom_features(phi, len(X), unit)
         np.rint(phi, out=Z[:, : p - self.intercept])
         if self.intercept:
             Z[:, p - 1] = unit
-        np.rint(self.scaled_targets(y) * unit, out=Z[:, p:])
+        np.rint(self.scale_targets(y) * unit, out=Z[:, p:])
 
-    def _check_own(self, phi: Floats, rows: int, unit: float) -> None:
+    def _check_custom_features(self, phi: Floats, rows: int, unit: float) -> None:
         """Refuse features of a user's map for which the sums of a learner would not be exact."""
         name, shape = self.features.map_name, (rows, self.features.n_out)
         if np.shape(phi) != shape:

@@ -35,11 +35,11 @@ class FeatureMap(ABC):
     n_features_in_: int  # d, from `drawn` or `restore`
 
     map_name: ClassVar[str]  # in digests and files
-    is_own: ClassVar[bool]  # whether it is the user's: code that no file can bring
+    is_custom: ClassVar[bool]  # whether it is the user's: code that no file can bring
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.map_name, cls.is_own = name or cls.__name__, name is None  # a subclass of one of ours is not ours
+        cls.map_name, cls.is_custom = name or cls.__name__, name is None  # a subclass of one of ours is not ours
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class FeatureMap(ABC):
         self.n_features_in_ = n_inputs
         return self
 
-    def drawn(self, n_inputs: int, rng: np.random.Generator) -> Self:
+    def draw_copy(self, n_inputs: int, rng: np.random.Generator) -> Self:
         """A new map with these parameters, drawn; the generator given is used if the map has no seed of its own."""
         fresh = self.copy()
         fresh.check()
@@ -124,17 +124,19 @@ class FeatureMap(ABC):
 
     def __repr__(self) -> str:
         defaults = _defaults(type(self))
-        changed = [f"{n}={_shown(v)}" for n, v in FeatureMap.get_params(self).items() if repr(v) != repr(defaults[n])]
+        changed = [
+            f"{n}={_format_value(v)}" for n, v in FeatureMap.get_params(self).items() if repr(v) != repr(defaults[n])
+        ]
         return f"{self.map_name}({', '.join(changed)})"
 
 
 @cache
-def _linear(inputs: int, unit: float) -> Any:
+def _native_identity(inputs: int, unit: float) -> Any:
     """Features that are the inputs, natively."""
     return native_map(np.empty((inputs + 1, 0)), np.empty(8), True, unit)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A parameter on one line; of many numbers the first."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -164,7 +166,7 @@ class IdentityMap(FeatureMap, name="Identity"):
         return scaled * unit
 
     def native(self, unit: float) -> Any:
-        return None if kernels() is None else _linear(self.n_features_in_, unit)
+        return None if kernels() is None else _native_identity(self.n_features_in_, unit)
 
 
 class PowersMap(FeatureMap, name="Powers"):

@@ -10,14 +10,14 @@ from ..errors import InvalidSetting
 from ..exact.arrays import Floats
 from ..exact.native import kernels, native_map
 from .features import FeatureMap
-from .frequencies import Mixture, ScaleLike, check_frequencies
+from .frequencies import FrequencyMixture, ScaleLike, check_frequencies
 from .randomness import Seed
 from .values import flag, whole_number
 
 # Inputs are put on a grid of 2^-32: with 22 bits predictions on real data move by 2e-5, with 32 by less than 1e-6.
 INPUT_BITS = 32
 
-_AT_ONCE = 2**13  # cosines that are computed at once
+_COSINES_PER_BLOCK = 2**13  # cosines that are computed at once
 
 # sin(pi/2 v) = v * P(v^2) on [-1, 1], minimax by Remez' algorithm: within 9e-17, and within 2.5e-15 in float64.
 _SINE = (
@@ -124,7 +124,7 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         turns = inputs @ self._turns
         far = np.abs(grid).max(axis=1, initial=0.0) > 2.0**INPUT_BITS
         if far.any():
-            turns[far] = _summed(inputs[far], self._turns)
+            turns[far] = _multiply_in_order(inputs[far], self._turns)
         if not self.linear:
             return cosines(turns, unit)
         features = np.empty((len(scaled), self.n_out))
@@ -173,12 +173,12 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         check_frequencies(self.kernel, self.scale, self.order)
 
     def draw(self, n_inputs: int, rng: np.random.Generator) -> None:
-        theta = self._frequencies(n_inputs).turns(self.n_features, rng)
+        theta = self._frequencies(n_inputs).draw(self.n_features, rng)
         b = rng.uniform(-0.5, 0.5, self.n_features)
-        self._keep(*_rounded(theta, b))
+        self._keep(*_round_to_grid(theta, b))
 
-    def _frequencies(self, n_inputs: int) -> Mixture:
-        return Mixture.of(self.kernel, self.scale, self.order, n_inputs)
+    def _frequencies(self, n_inputs: int) -> FrequencyMixture:
+        return FrequencyMixture.parse(self.kernel, self.scale, self.order, n_inputs)
 
     def _keep(self, theta: NDArray[np.int64], b: NDArray[np.int64], k: NDArray[np.int64]) -> None:
         self.projection_, self.phases_, self.exponents_ = theta, b, k
@@ -186,7 +186,7 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         self._turns = np.ldexp(np.vstack([theta, b]).astype(np.float64), -k)  # (d + 1, D)
 
 
-def _rounded(theta: Floats, b: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _round_to_grid(theta: Floats, b: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Round a projection (in turns) to the finest grid on which every phase is exact; the exponents k with it."""
     k = 53 - np.frexp(np.abs(theta).sum(axis=0) + 0.5)[1]
     while True:
@@ -203,7 +203,7 @@ def _is_exact(theta: Floats, b: Floats) -> NDArray[np.bool_]:
     return bounded
 
 
-def _summed(inputs: Floats, turns: Floats) -> Floats:
+def _multiply_in_order(inputs: Floats, turns: Floats) -> Floats:
     """The product of two matrices, each entry summed in order."""
     total: Floats = inputs[:, :1] * turns[0]
     for column, row in zip(inputs.T[1:], turns[1:], strict=True):
@@ -222,9 +222,9 @@ def cosines(turns: Floats, unit: float = 1.0) -> Floats:
         return turns
     *rest, last = _coefficients(unit)
     flat = turns.reshape(-1)  # a view
-    room = np.empty((2, min(flat.size, _AT_ONCE)))
-    for start in range(0, flat.size, _AT_ONCE):
-        t = flat[start : start + _AT_ONCE]
+    room = np.empty((2, min(flat.size, _COSINES_PER_BLOCK)))
+    for start in range(0, flat.size, _COSINES_PER_BLOCK):
+        t = flat[start : start + _COSINES_PER_BLOCK]
         square, value = room[:, : t.size]
         t -= np.rint(t, out=square)  # exact, in [-1/2, 1/2]
         np.abs(t, out=t)

@@ -32,8 +32,8 @@ _FREEDOM: Mapping[str, int | None] = {
     "matern52": 5,
 }
 
-_LARGEST = 1e9  # of a scale: beyond it phases have no bits left
-_LEAST_CHI = 2.0**-100  # less is drawn once in 10^15 draws, and would be beyond what phases can hold
+_MAX_SCALE = 1e9  # of a scale: beyond it phases have no bits left
+_MIN_CHI_SQUARE = 2.0**-100  # less is drawn once in 10^15 draws, and would be beyond what phases can hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,9 @@ class Frequencies:
     n_inputs: int
 
     @classmethod
-    def of(cls, kernel: Kernel, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
+    def parse(cls, kernel: Kernel, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
         """Read parameters that `check_frequencies` lets pass, of one kernel."""
-        read = _read(scale)
+        read = _parse_scale(scale)
         if isinstance(read, np.ndarray) and read.shape not in ((n_inputs,), (n_inputs, n_inputs)):
             raise InvalidSetting(
                 f"scale must be None, a number, one number per input or a matrix, of {n_inputs} scaled inputs here, "
@@ -65,28 +65,28 @@ class Frequencies:
         relevant: NDArray[np.bool_] = np.abs(rows).max(axis=1) > 0.0
         return relevant
 
-    def looks_at(self, count: int) -> NDArray[np.intp]:
+    def inputs_per_feature(self, count: int) -> NDArray[np.intp]:
         """How many inputs each feature looks at, (D,)."""
         most = int(np.count_nonzero(self.relevant))
         if self.order is None:
             return np.full(count, most)
         return np.minimum(1 + np.arange(count) % min(self.order, count), most)  # an order may be any integer
 
-    def turns(self, count: int, rng: np.random.Generator) -> Floats:
+    def draw(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw frequencies in turns, (d, D): a feature is cos(2 pi x . turns + b)."""
         shape, freedom = (self.n_inputs, count), _FREEDOM[self.kernel]
         base = rng.standard_cauchy(shape) if self.kernel == "laplacian" else rng.standard_normal(shape)
         if freedom is not None:
-            base /= np.sqrt(np.maximum(rng.chisquare(freedom, count), _LEAST_CHI) / freedom)
-        turns = self._scaled(base)
+            base /= np.sqrt(np.maximum(rng.chisquare(freedom, count), _MIN_CHI_SQUARE) / freedom)
+        turns = self._apply_scale(base)
         if self.order is not None:
-            turns *= self._looks(count, rng)
+            turns *= self._draw_inputs(count, rng)
         return turns
 
-    def _scaled(self, base: Floats) -> Floats:
+    def _apply_scale(self, base: Floats) -> Floats:
         """Multiply by the scale, over 2 pi."""
         if self.scale is None:
-            d = self.n_inputs if self.order is None else self.looks_at(base.shape[1])
+            d = self.n_inputs if self.order is None else self.inputs_per_feature(base.shape[1])
             return base * (1 / np.sqrt(2 * d) / (2 * np.pi))
         scale = self.scale / (2 * np.pi)
         if np.ndim(scale) == 2:
@@ -95,7 +95,7 @@ class Frequencies:
             return base * (scale if self.order is None else np.sqrt(scale * scale.max()))[:, None]
         return base * scale
 
-    def _looks(self, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    def _draw_inputs(self, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Draw which inputs each feature looks at, one after the other, by their relevance: (d, D).
 
         Whose exponential time over its relevance comes first is drawn first (Efraimidis and Spirakis 2006).
@@ -105,36 +105,37 @@ class Frequencies:
             chance = self.scale
         with np.errstate(divide="ignore"):
             times = rng.standard_exponential((self.n_inputs, count)) / chance[:, None]  # never, without relevance
-        chosen: NDArray[np.bool_] = times.argsort(axis=0).argsort(axis=0) < self.looks_at(count)
+        chosen: NDArray[np.bool_] = times.argsort(axis=0).argsort(axis=0) < self.inputs_per_feature(count)
         return chosen
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class FrequencyMixture:
     """The frequencies of several kernels in turn, or of one: feature j has those of part j % k of k."""
 
     parts: tuple[Frequencies, ...]
 
     @classmethod
-    def of(cls, kernel: str, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
+    def parse(cls, kernel: str, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
         """Read parameters that `check_frequencies` lets pass."""
-        return cls(tuple(Frequencies.of(name, one, order, n_inputs) for name, one in _parts(kernel, scale)))
+        return cls(tuple(Frequencies.parse(name, one, order, n_inputs) for name, one in _pair_kernels(kernel, scale)))
 
-    def turns(self, count: int, rng: np.random.Generator) -> Floats:
+    def draw(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw frequencies in turns, (d, D): a feature is cos(2 pi x . turns + b)."""
         turns = np.empty((self.parts[0].n_inputs, count))
-        for part, mine in self._shared_out(turns):
-            mine[:] = part.turns(mine.shape[1], rng)
+        for part, mine in self._columns_by_part(turns):
+            mine[:] = part.draw(mine.shape[1], rng)
         return turns
 
     def could_draw(self, turns: NDArray[Any]) -> bool:
         """Whether frequencies, (d, D), look only at inputs that scale and order let them look at."""
         return not any(
-            mine[~part.relevant].any() or (np.count_nonzero(mine, axis=0) > part.looks_at(mine.shape[1])).any()
-            for part, mine in self._shared_out(turns)
+            mine[~part.relevant].any()
+            or (np.count_nonzero(mine, axis=0) > part.inputs_per_feature(mine.shape[1])).any()
+            for part, mine in self._columns_by_part(turns)
         )
 
-    def _shared_out(self, turns: NDArray[T]) -> Iterator[tuple[Frequencies, NDArray[T]]]:
+    def _columns_by_part(self, turns: NDArray[T]) -> Iterator[tuple[Frequencies, NDArray[T]]]:
         """Each part and the columns that are its own, a view."""
         yield from ((part, turns[:, k :: len(self.parts)]) for k, part in enumerate(self.parts))
 
@@ -145,13 +146,13 @@ def check_frequencies(kernel: object, scale: ScaleLike, order: object) -> None:
         raise InvalidSetting(
             f"kernel must be one of {', '.join(map(repr, _FREEDOM))}, or some of them with + in between, got {kernel!r}"
         )
-    for _, one in _parts(kernel, scale):
-        _read(one)
+    for _, one in _pair_kernels(kernel, scale):
+        _parse_scale(one)
     if order is not None:
         whole_number("order", order)
 
 
-def _parts(kernel: str, scale: ScaleLike) -> list[tuple[Kernel, ScaleLike]]:
+def _pair_kernels(kernel: str, scale: ScaleLike) -> list[tuple[Kernel, ScaleLike]]:
     """Each of the kernels with its scale: a number is that of all, of an array or list each has an entry."""
     names = cast("list[Kernel]", kernel.split("+"))
     if len(names) == 1 or not isinstance(scale, list | tuple | np.ndarray):
@@ -161,12 +162,12 @@ def _parts(kernel: str, scale: ScaleLike) -> list[tuple[Kernel, ScaleLike]]:
     raise InvalidSetting(f"scale must be None, a number, or an array with an entry for each of {len(names)} kernels")
 
 
-def _read(scale: ScaleLike) -> float | Floats | None:
+def _parse_scale(scale: ScaleLike) -> float | Floats | None:
     """A scale as None, a float or an array."""
     if scale is None:
         return None
     if not isinstance(scale, list | tuple | np.ndarray):
-        if not 0 < as_float(scale) < _LARGEST:
+        if not 0 < as_float(scale) < _MAX_SCALE:
             raise InvalidSetting(f"scale must be None, a number between 0 and 1e9 or an array of such, got {scale!r}")
         return as_float(scale)
     try:
@@ -175,14 +176,14 @@ def _read(scale: ScaleLike) -> float | Floats | None:
         array = np.array(None)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2):
         raise InvalidSetting(
-            f"scale must be None, a number, an array of one number per input or a square matrix, got {_shown(array)}"
+            f"scale must be None, a number, an array of one number per input or a square matrix, got {_describe_array(array)}"
         )
     array = array.astype(np.float64)
-    if not (np.abs(array) < _LARGEST).all() or not array.any() or (array.ndim == 1 and (array < 0.0).any()):
+    if not (np.abs(array) < _MAX_SCALE).all() or not array.any() or (array.ndim == 1 and (array < 0.0).any()):
         allowed = "of 0 or more, less than 1e9" if array.ndim == 1 else "between -1e9 and 1e9"
         raise InvalidSetting(f"scale must have numbers {allowed}, and not all 0")
     return array
 
 
-def _shown(array: NDArray[Any]) -> str:
+def _describe_array(array: NDArray[Any]) -> str:
     return f"an array of shape {array.shape}, dtype {array.dtype}"

@@ -3,7 +3,7 @@
 from collections import Counter
 
 
-def kernels_in_words(kernel: str) -> str:
+def describe_kernels(kernel: str) -> str:
     """Kernels for people: "gaussian kernel", "2 gaussian kernels", "gaussian and laplacian kernels"."""
     counts = Counter(kernel.split("+"))
     alike = max(counts.values()) > 1

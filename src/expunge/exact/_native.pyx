@@ -622,7 +622,7 @@ cdef int _check(bint fits) except -1:
 
 
 def shuffled(const uint64_t[::1] rounds, uint64_t kind, tweak, size, x, bint backward):
-    """Keyed permutations of numbers, each below its size: see `encoding/shuffle.py`."""
+    """Keyed permutations of numbers, each below its size: see `encoding/randomness.py`."""
     cdef const uint64_t[::1] tweaks = np.ascontiguousarray(tweak), sizes = np.ascontiguousarray(size)
     out = np.array(x, dtype=np.uint64)
     cdef uint64_t[::1] numbers = out

@@ -17,7 +17,7 @@ Part: TypeAlias = tuple[int, int]  # (k, n): the k-th of n shares of the work
 WHOLE: Part = (0, 1)
 
 # Numbers that a step works on at once: 1 MiB. More leave the cache; with fewer, threads wait for each other.
-AT_ONCE = 2**17
+NUMBERS_PER_BLOCK = 2**17
 
 _FEW = 64  # comparisons that are faster than to sort
 _WIDE = 16  # flags per number, in a table of them that is faster than to sort
@@ -28,7 +28,7 @@ def cut(rows: int, width: int, part: Part = WHOLE) -> Iterator[slice]:
     """Cut rows of ``width`` numbers into pieces that stay in cache; ``part`` = (k, n): only the k-th of n shares."""
     k, n = part
     first, last = rows * k // n, rows * (k + 1) // n
-    step = max(1, AT_ONCE // max(1, width))
+    step = max(1, NUMBERS_PER_BLOCK // max(1, width))
     for start in range(first, last, step):
         yield slice(start, min(start + step, last))
 
@@ -38,7 +38,7 @@ def unsigned_zeros(values: Floats) -> Floats:
     return values + 0.0
 
 
-def distinct(values: NDArray[_Numbers]) -> NDArray[_Numbers]:
+def unique(values: NDArray[_Numbers]) -> NDArray[_Numbers]:
     """The values in order, each once."""
     if len(values) < 2:
         return values
@@ -48,7 +48,7 @@ def distinct(values: NDArray[_Numbers]) -> NDArray[_Numbers]:
     return values[first]
 
 
-def among(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+def isin(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of the values are among others."""
     if values.size * others.size <= _FEW:  # most requests are about one person
         few: NDArray[np.bool_] = (values[:, None] == others).any(axis=1)

@@ -25,7 +25,7 @@ def scipy_linalg() -> Any:
 
 
 @cache
-def _published(module: str, name: str, kinds: str) -> Any:
+def _load_routine(module: str, name: str, kinds: str) -> Any:
     """A routine of SciPy's whose arguments are, one letter each, references to (c)har, (i)nt and (d)ouble."""
     from importlib import import_module
 
@@ -43,7 +43,7 @@ def _published(module: str, name: str, kinds: str) -> Any:
 
 
 @cache
-def _wrapped(module: str, name: str) -> Any:
+def _load_wrapper(module: str, name: str) -> Any:
     """SciPy's own wrapper of a routine."""
     return getattr(getattr(scipy_linalg(), module), name)
 
@@ -54,31 +54,31 @@ def add_gram(total: Floats, rows: Floats, sign: float) -> None:
     m, w = rows.shape
     n, k = _int(w), _int(m)
     # Fortran sees both transposed: rows as (w, m), and the lower triangle of total.
-    dsyrk = _published("cython_blas", "dsyrk", "cciiddiddi")
+    dsyrk = _load_routine("cython_blas", "dsyrk", "cciiddiddi")
     dsyrk(b"L", b"N", n, k, _double(sign), rows.ctypes.data, n, _double(1.0), total.ctypes.data, n)
 
 
 def add_outer(packed: Floats, x: Floats, sign: float) -> None:
     """Add sign * x x' to a packed triangle, in place: (w (w + 1) / 2,), (w,)."""
-    _wrapped("blas", "dspr")(len(x), sign, x, packed, lower=1, overwrite_ap=1)
+    _load_wrapper("blas", "dspr")(len(x), sign, x, packed, lower=1, overwrite_ap=1)
 
 
 def add_outer_pair(packed: Floats, x: Floats, y: Floats, sign: float) -> None:
     """Add sign * (x y' + y x') to a packed triangle, in place: (w (w + 1) / 2,), (w,), (w,)."""
-    _wrapped("blas", "dspr2")(len(x), sign, x, y, packed, lower=1, overwrite_ap=1)
+    _load_wrapper("blas", "dspr2")(len(x), sign, x, y, packed, lower=1, overwrite_ap=1)
 
 
 def pack(square: Floats, packed: Floats) -> None:
     """Copy the upper triangle of a matrix, (w, w) in C order, row by row to (w (w + 1) / 2,)."""
     _check(square, packed)
-    n, dtrttp = _int(len(square)), _published("cython_lapack", "dtrttp", "cididi")
+    n, dtrttp = _int(len(square)), _load_routine("cython_lapack", "dtrttp", "cididi")
     dtrttp(b"L", n, square.ctypes.data, n, packed.ctypes.data, _int(0))
 
 
 def unpack(packed: Floats, square: Floats) -> None:
     """Copy a packed triangle back into a matrix; what is below the diagonal stays."""
     _check(square, packed)
-    n, dtpttr = _int(len(square)), _published("cython_lapack", "dtpttr", "ciddii")
+    n, dtpttr = _int(len(square)), _load_routine("cython_lapack", "dtpttr", "ciddii")
     dtpttr(b"L", n, packed.ctypes.data, square.ctypes.data, n, _int(0))
 
 
@@ -86,13 +86,13 @@ def factorise(lower: Floats) -> tuple[Floats, int]:
     """The Cholesky factor of a symmetric matrix, in place of its lower triangle, (w, w) in Fortran order; 0 if it is
     positive definite, else the number of the pivot that is not.
     """
-    factor, failed = _wrapped("lapack", "dpotrf")(lower, lower=1, clean=0, overwrite_a=1)
+    factor, failed = _load_wrapper("lapack", "dpotrf")(lower, lower=1, clean=0, overwrite_a=1)
     return factor, failed
 
 
 def solve_transposed(factor: Floats, right: Floats) -> Floats:
     """Solve L' W = right with a lower triangle L, in place of ``right``: (w, w), (w, t) in Fortran order -> (w, t)."""
-    solution: Floats = _wrapped("lapack", "dtrtrs")(factor, right, lower=1, trans=1, overwrite_b=1)[0]
+    solution: Floats = _load_wrapper("lapack", "dtrtrs")(factor, right, lower=1, trans=1, overwrite_b=1)[0]
     return solution
 
 

@@ -2,17 +2,218 @@
 
 import hashlib
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CapacityExceeded
 from .arrays import Floats, cut
-from .blas import unpack
-from .limbs import INT_ROWS, Limbs, limb_scales, limb_type
-from .native import kernels
-from .tally import Tally
+from .blas import add_gram, add_outer, add_outer_pair, pack, unpack
+from .limbs import FLOAT_ROWS, INT_ROWS, Limbs, limb_scales, limb_type, slices
+from .native import kernels, product_kernels
+from .threads import stop_if_cancelled
+
+# MERGED approximate: Moments in floats: for trials, which choose settings and are thrown away. A third of the work, and not exact.
+
+
+@dataclass(frozen=True, eq=False)
+class FloatMoments:
+    """About the sum of q'q over coded rows q; `ridge_weights` takes it in the place of `Moments`."""
+
+    total: Floats  # (w, w), the upper triangle
+
+    @classmethod
+    def from_coded_rows(cls, width: int, blocks: Iterable[Floats]) -> "FloatMoments":
+        """Sum the products of coded rows, (m, w) integers in floats."""
+        total = np.zeros((width, width))
+        for rows in blocks:
+            add_gram(total, np.ascontiguousarray(rows), 1.0)
+        return cls(total)
+
+    def __add__(self, other: "FloatMoments") -> "FloatMoments":
+        return FloatMoments(self.total + other.total)
+
+    def matrix(self, bits: int) -> Floats:
+        """The lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order; what is above it means nothing."""
+        return (self.total * 2.0 ** (-2 * bits)).T
+
+
+# MERGED tally: Tally: the sum of q'q over coded rows that come and go, in blocks, without a rounding.
+
+
+_FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
+_BUFFER_ROWS = 192  # rows per product, at least: fewer waste memory traffic
+_STRIPES_PER_CALL = 48 * _BUFFER_ROWS  # stripes that are encoded and multiplied in one call: Ctrl-C waits for no more
+
+
+class TallyMemory:
+    """Memory for one tally after another, all of one width: to touch fresh memory takes longer than many a product."""
+
+    def __init__(self) -> None:
+        self._sums: Floats | None = None
+        self._rows: Floats | None = None
+        self._square: Floats | None = None
+
+    def sums(self, width: int) -> Floats:
+        """Three triangles of zeros: packed, (3, P), which will be limbs; or where BLAS multiplies the upper ones of
+        squares, (3, w, w), and those of the tally before are gone.
+        """
+        if product_kernels() is not None:
+            return np.zeros((3, width * (width + 1) // 2))
+        if self._sums is None or self._sums.shape[1] != width or (native := kernels()) is None:
+            self._sums = np.zeros((3, width, width))
+        else:
+            native.clear(self._sums)
+        return self._sums
+
+    def rows(self, width: int) -> Floats:
+        """Memory for a block of coded rows and what is made of it: see `Column.add` of the extension."""
+        if self._rows is None:
+            native, m = product_kernels(), 2 * _BUFFER_ROWS
+            self._rows = np.empty((4, m, width)) if native is None else native.room(m, width)
+        return self._rows
+
+    def square(self, width: int) -> Floats:
+        """A matrix for whoever solves, (w, w); if sums are in squares, they are gone then."""
+        if self._square is None:
+            self._square = np.empty((width, width)) if self._sums is None else self._sums[0]
+        return self._square
+
+    def wipe(self) -> None:
+        """Overwrite the rows that came last."""
+        if self._rows is not None:
+            self._rows.fill(0.0)
+
+
+class Tally:
+    """Coded rows that come and go, in blocks: their q'q is summed as they come, but for the last few."""
+
+    def __init__(self, width: int, memory: TallyMemory | None = None) -> None:
+        self.rows = self.coded_rows = 0  # that came, less those that went
+        self.seen = 0  # coded rows that came or went
+        self._width = width
+        self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; small blocks make a slow dsyrk
+        self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet: see `Room.sums`
+        self._summed_rows = 0
+        self._folded_limbs: NDArray[np.int64] | None = None
+        self._memory = TallyMemory() if memory is None else memory
+        self._slice_buffer: Floats | None = None  # for slices: fresh memory for each block would cost more than they do
+
+    def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
+        """Take coded rows, (m, w) integers in floats, none beyond 2^36, in which there are ``rows`` rows."""
+        stop_if_cancelled()
+        self.rows += sign * rows
+        self.coded_rows += sign * len(coded)
+        self.seen += len(coded)
+        if len(coded):
+            self._waiting[sign].append(coded)
+        if sum(map(len, self._waiting[sign])) >= _BUFFER_ROWS:
+            self._flush(sign)
+
+    def add_stripes(self, column: Any, table: tuple[Any, ...], shards: int, stripes: range) -> None:
+        """Take a learner's coded rows of stripes of a table (X, y, live), which a native column encodes."""
+        step = min(FLOAT_ROWS, _STRIPES_PER_CALL)
+        for first in range(stripes.start, stripes.stop, step):
+            stop_if_cancelled()
+            last = min(first + step, stripes.stop)
+            if self._summed_rows + last - first > FLOAT_ROWS:
+                self._fold()
+            coded, rows = column.add(*table, shards, first, last, self._accumulator(), self._memory.rows(self._width))
+            self.rows, self.coded_rows, self.seen = self.rows + rows, self.coded_rows + coded, self.seen + coded
+            self._summed_rows += coded
+
+    def add_to(self, limbs: Limbs) -> None:
+        """Add the products of all rows so far to limbs, in place."""
+        if (
+            self.seen <= _FEW_ROWS and self._sums is None and self._folded_limbs is None
+        ):  # a deletion: spare the matrices
+            floats = limbs if limbs.dtype == np.float64 else np.zeros(limbs.shape)
+            for sign, waiting in self._waiting.items():
+                for coded in waiting:
+                    _update(floats, coded, float(sign))
+            if floats is not limbs:
+                limbs += floats.astype(limbs.dtype)
+            return
+        limbs += self.limbs(limbs.dtype)
+
+    def limbs(self, kind: "np.dtype[Any] | type[np.generic]", *, last: bool = False) -> Limbs:
+        """Return the products of all rows so far as limbs of this type, which must hold them.
+
+        After the ``last`` call no row may come: what is returned can be the tally's own memory.
+        """
+        for sign in self._waiting:
+            self._flush(sign)
+        limbs: Limbs = self._pack_sums(last=last).astype(kind, copy=False)
+        if self._folded_limbs is not None:
+            limbs += self._folded_limbs
+        return limbs
+
+    def _flush(self, sign: int) -> None:
+        waiting, self._waiting[sign] = self._waiting[sign], []
+        if not waiting:
+            return
+        coded = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+        for start in range(0, len(coded), 2 * _BUFFER_ROWS):  # more rows would leave the cache
+            self._multiply(coded[start : start + 2 * _BUFFER_ROWS], float(sign))
+
+    def _multiply(self, q: Floats, sign: float) -> None:
+        if self._sums is not None and self._summed_rows + len(q) > FLOAT_ROWS:
+            self._fold()
+        self._summed_rows += len(q)
+        if (native := product_kernels()) is not None:
+            native.multiply(np.ascontiguousarray(q), sign, self._accumulator(), self._memory.rows(self._width))
+            return
+        for piece, total in zip(self._pieces(np.ascontiguousarray(q)), self._accumulator(), strict=True):
+            add_gram(total, piece, sign)
+
+    def _accumulator(self) -> Floats:
+        if self._sums is None:
+            self._sums = self._memory.sums(self._width)
+        return self._sums
+
+    def _pieces(self, q: Floats) -> Sequence[Floats]:
+        """The slices h, h + l and l: what is multiplied by itself."""
+        if (native := kernels()) is None:
+            high, low = slices(q)
+            return high, high + low, low
+        if self._slice_buffer is None or self._slice_buffer.shape[1] < len(q):
+            self._slice_buffer = np.empty((3, len(q), self._width))
+        native.slices(q, self._slice_buffer)
+        return [piece[: len(q)] for piece in self._slice_buffer]
+
+    def _fold(self) -> None:
+        """Take the sums in floats over into integers, before they could be rounded."""
+        limbs = self._pack_sums(last=True).astype(np.int64)
+        self._folded_limbs = limbs if self._folded_limbs is None else self._folded_limbs + limbs
+        self._sums, self._summed_rows = None, 0
+
+    def _pack_sums(self, *, last: bool) -> Floats:
+        """The sums in floats as limbs: H'H, H'L + L'H, L'L; the ``last`` time in their place, if they are packed."""
+        if self._sums is not None and (native := product_kernels()) is not None:
+            limbs = self._sums if last else self._sums.copy()
+            native.middle(limbs)
+            return limbs
+        if self._sums is not None and (native := kernels()) is not None:
+            packed: Floats = native.packed(self._sums)
+            return packed
+        limbs = np.zeros((3, self._width * (self._width + 1) // 2))
+        if self._sums is not None:
+            for total, limb in zip(self._sums, limbs, strict=True):
+                pack(total, limb)
+            limbs[1] -= limbs[0]
+            limbs[1] -= limbs[2]
+        return limbs
+
+
+def _update(limbs: Floats, coded: Floats, sign: float) -> None:
+    """Add or subtract the products of a few coded rows, in place."""
+    for high, low in zip(*slices(coded), strict=True):
+        add_outer(limbs[0], high, sign)
+        add_outer_pair(limbs[1], high, low, sign)
+        add_outer(limbs[2], low, sign)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +225,13 @@ class Moments:
     coded_rows: int
 
     @classmethod
-    def of(cls, first: Tally, *others: Tally, last: bool = False) -> "Moments":
+    def from_tallies(cls, first: Tally, *others: Tally, last: bool = False) -> "Moments":
         """The moments of coded rows that came; the ``last`` time that a tally is asked, its memory becomes theirs."""
         limbs = first.limbs(limb_type(sum(tally.seen for tally in (first, *others))), last=last)
         for tally in others:
             tally.add_to(limbs)
         rows, coded_rows = _counts(first, *others)
-        return cls(limbs, rows, held(coded_rows))
+        return cls(limbs, rows, check_capacity(coded_rows))
 
     @property
     def integers(self) -> NDArray[np.int64]:
@@ -74,18 +275,18 @@ class Moments:
         unpack(packed, full)
         return full.T
 
-    def after(self, *changes: Tally) -> "Moments":
+    def apply(self, *changes: Tally) -> "Moments":
         """The moments with coded rows added and subtracted; what is subtracted is in them, or is added as well."""
         # No partial sum has more products in it than rows that there were and rows that come or go.
         limbs = self.limbs.astype(limb_type(self.coded_rows + sum(change.seen for change in changes)))  # a copy
         for change in changes:
             change.add_to(limbs)
         rows, coded_rows = _counts(*changes)
-        return Moments(limbs, self.rows + rows, held(self.coded_rows + coded_rows))
+        return Moments(limbs, self.rows + rows, check_capacity(self.coded_rows + coded_rows))
 
     def plus(self, other: "Moments") -> "Moments":
         """The moments of the coded rows of both."""
-        coded_rows = held(self.coded_rows + other.coded_rows)
+        coded_rows = check_capacity(self.coded_rows + other.coded_rows)
         kind = limb_type(coded_rows)
         limbs = self.limbs.astype(kind) + other.limbs.astype(kind, copy=False)
         return Moments(limbs, self.rows + other.rows, coded_rows)
@@ -96,17 +297,17 @@ class Moments:
         limbs = self.limbs.astype(kind) - other.limbs.astype(kind, copy=False)
         return Moments(limbs, self.rows - other.rows, self.coded_rows - other.coded_rows)
 
-    def exchanged(self, before: Floats, after: Floats, rows: int) -> "Moments":
+    def exchange_row(self, before: Floats, after: Floats, rows: int) -> "Moments":
         """The moments with one coded row in the place of another, (1, w) or none each, and so many rows more."""
         native = kernels()
         if native is None:
             tally = Tally(self.width)
             tally.add(before, 0, sign=-1)
             tally.add(after, rows)
-            return self.after(tally)
+            return self.apply(tally)
         kind = limb_type(self.coded_rows + len(before) + len(after))
         limbs = native.exchanged(self.limbs, before, after, kind)
-        return Moments(limbs, self.rows + rows, held(self.coded_rows + len(after) - len(before)))
+        return Moments(limbs, self.rows + rows, check_capacity(self.coded_rows + len(after) - len(before)))
 
 
 def _counts(*tallies: Tally) -> tuple[int, int]:
@@ -114,7 +315,7 @@ def _counts(*tallies: Tally) -> tuple[int, int]:
     return sum(tally.rows for tally in tallies), sum(tally.coded_rows for tally in tallies)
 
 
-def held(coded_rows: int) -> int:
+def check_capacity(coded_rows: int) -> int:
     """So many coded rows, or an error if no limbs hold them exactly."""
     if coded_rows > INT_ROWS:
         raise CapacityExceeded(

@@ -14,7 +14,7 @@ from typing import Any
 _SWITCH = "EXPUNGE_NATIVE"
 
 
-def about() -> str:
+def kernel_status() -> str:
     """Say whether the kernels are used, and if not, why; nothing is loaded for it."""
     if os.environ.get(_SWITCH) == "0":
         return f"not used, because {_SWITCH}=0"
@@ -24,7 +24,7 @@ def about() -> str:
 @cache
 def kernels() -> ModuleType | None:
     """The extension, or None."""
-    if about() != "used":
+    if kernel_status() != "used":
         return None
     try:
         from . import _native  # not at import: it loads SciPy's BLAS, which what only reads files does without
@@ -34,7 +34,7 @@ def kernels() -> ModuleType | None:
     return _native
 
 
-def multiplying() -> ModuleType | None:
+def product_kernels() -> ModuleType | None:
     """The extension, if it multiplies coded rows itself; None where BLAS does."""
     native = kernels()
     return native if native is not None and native.multiplies() else None

@@ -11,9 +11,9 @@ import numpy as np
 from .arrays import Floats
 from .blas import factorise, solve_transposed
 from .limbs import limb_scales, limb_type
-from .moments import Moments, held
+from .moments import Moments, check_capacity
 from .native import kernels
-from .threads import alone
+from .threads import run_on_one_thread
 
 _LARGE = 2.0**500  # no sum of squares of ours comes near
 
@@ -23,7 +23,7 @@ _LARGE = 2.0**500  # no sum of squares of ours comes near
 OneRow: TypeAlias = tuple[Any, ...]
 
 
-class Summed(Protocol):
+class MomentMatrix(Protocol):
     """What `Moments` and `FloatMoments` have in common."""
 
     def matrix(self, bits: int) -> Floats:
@@ -31,7 +31,7 @@ class Summed(Protocol):
 
 
 def ridge_weights(
-    moments: Summed, *, bits: int, targets: int, alpha: float, intercept: bool, room: Floats | None = None
+    moments: MomentMatrix, *, bits: int, targets: int, alpha: float, intercept: bool, scratch: Floats | None = None
 ) -> Floats:
     """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
 
@@ -43,7 +43,7 @@ def ridge_weights(
     def solve() -> Floats:
         if (native := kernels()) is not None and isinstance(moments, Moments):
             scales, w = limb_scales(bits), moments.width
-            W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE, room)
+            W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE, scratch)
             return _singular() if W is None else W
         M = moments.matrix(bits)  # (w, w) in Fortran order: the lower triangle of [[A, B], [B', C]]
         w = len(M)
@@ -69,14 +69,16 @@ def ridge_weights(
         M.T.reshape(-1)[:: w + 1][: p - intercept] += alpha
         return _minimum_norm(np.tril(M[:p, :p]) + np.tril(M[:p, :p], -1).T, M[p:, :p].T, intercept=intercept)
 
-    return alone(solve)
+    return run_on_one_thread(solve)
 
 
-def relearned(moments: Moments, column: Any, row: OneRow, *, bits: int, alpha: float) -> tuple[Moments, Floats | None]:
+def relearn_row(
+    moments: Moments, column: Any, row: OneRow, *, bits: int, alpha: float
+) -> tuple[Moments, Floats | None]:
     """Moments and weights after one row changed, from a native column; no weights if the system is singular."""
     old = moments.limbs.astype(limb_type(moments.coded_rows + 2), copy=False)
-    limbs, W, before, after = alone(column.relearned, *row, old, bits, alpha, _LARGE)
-    coded_rows = held(moments.coded_rows - (before > 0) + (after > 0))
+    limbs, W, before, after = run_on_one_thread(column.relearned, *row, old, bits, alpha, _LARGE)
+    coded_rows = check_capacity(moments.coded_rows - (before > 0) + (after > 0))
     return Moments(limbs, moments.rows - before + after, coded_rows), W
 
 

@@ -6,19 +6,18 @@ The key of the slots, the code, the feature map and the rules are drawn or set o
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..encoding.bounds import Bounds, parse_bounds
+from ..encoding.bounds import Bounds, Extents, parse_bounds
 from ..encoding.codes import Code
 from ..encoding.encoder import Encoder, Outside
-from ..encoding.extents import Extents
 from ..encoding.features import FeatureMap, IdentityMap
 from ..encoding.randomness import Key, as_generator, draw_key
 from ..encoding.scales import Scales
 from ..encoding.values import as_float
-from ..errors import CountedInput, InvalidSetting
+from ..errors import InvalidColumns, InvalidSetting
 from ..exact.arrays import Floats
 from ..stores.change import Change
 from ..stores.store import Store
-from .rules import RidgeRule, Rule, RuleOf
+from .rules import RidgeRule, Rule, RuleFactory
 from .settings import Aggregate, Keep, Settings
 
 
@@ -61,7 +60,7 @@ class Blueprint:
         return self.inputs.observed or self.targets.observed
 
     @property
-    def print_key(self) -> bytes:
+    def fingerprint_key(self) -> bytes:
         """The key of the rows' fingerprints."""
         return self.key.astype("<u8").tobytes()
 
@@ -78,18 +77,18 @@ class Blueprint:
         clip = self.clip if clip is None else clip
         try:
             X = self.inputs.admit(X, clip=clip, name="X", columns=inputs)
-        except CountedInput as refusal:
+        except InvalidColumns as refusal:
             try:
                 self.targets.admit(y, clip=clip, name="y", columns=targets)
-            except CountedInput as more:
-                raise refusal.beside(more) from None
+            except InvalidColumns as more:
+                raise refusal.add_columns(more) from None
             raise
         return X, self.targets.admit(y, clip=clip, name="y", columns=targets)
 
-    def measured(self, store: Store | None = None, change: Change | None = None) -> Extents:
+    def measure(self, store: Store | None = None, change: Change | None = None) -> Extents:
         """The extents of the rows that a store keeps, as they are or as they will be after a change."""
         look = self.observed and store is not None  # declared bounds do not depend on rows
-        return Extents.of(self.inputs, self.targets, store.as_rows().sweep(change) if look and store else ())
+        return Extents.measure(self.inputs, self.targets, store.as_rows().sweep(change) if look and store else ())
 
     def encoder(self, extents: Extents) -> Encoder:
         """What turns rows into integers, with the bounds in force."""
@@ -105,27 +104,27 @@ class Blueprint:
         )
 
 
-def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleOf | None = None) -> Blueprint:
+def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleFactory | None = None) -> Blueprint:
     """Check settings for tables of so many inputs and targets, and draw what is drawn once.
 
     ``rule`` brings the rule of a learner that is not "ridge".
     """
     settings.check()
     rng = as_generator(settings.random_state)
-    code = settings.drawn_code(rng)
+    code = settings.draw_code(rng)
     key = draw_key(rng)
     features = IdentityMap() if settings.features is None else settings.features
-    made = _rule(settings, key, rule)
+    made = _make_rule(settings, key, rule)
     made.check(code)
-    scales = Scales.of(settings.scales, inputs)
+    scales = Scales.parse(settings.scales, inputs)
     return Blueprint(
         key=key,
         code=code,
-        features=features.drawn(scales.n_out, rng),
+        features=features.draw_copy(scales.n_out, rng),
         scales=scales,
         inputs=parse_bounds(settings.bounds, inputs, name="bounds"),
         targets=parse_bounds(settings.target_bounds, targets, name="target_bounds"),
-        target_scales=Scales.of_targets(settings.target_scales, targets),
+        target_scales=Scales.parse_targets(settings.target_scales, targets),
         intercept=bool(settings.fit_intercept) and made.wants_ones(code),
         clip=bool(settings.clip),
         outside=settings.outside,
@@ -135,7 +134,7 @@ def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleO
     )
 
 
-def _rule(settings: Settings, key: Key, rule: RuleOf | None) -> Rule:
+def _make_rule(settings: Settings, key: Key, rule: RuleFactory | None) -> Rule:
     if isinstance(settings.learner, str):
         return RidgeRule(as_float(settings.alpha))
     if rule is None:

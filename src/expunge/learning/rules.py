@@ -1,7 +1,8 @@
 """Rules: how a weak learner learns from its coded rows, and learns anew when some of them change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -9,17 +10,94 @@ import numpy as np
 from ..encoding.codes import Code
 from ..encoding.encoder import Encoder
 from ..encoding.randomness import Key
-from ..exact.arrays import Floats
-from ..exact.moments import Moments
-from ..exact.ridge import OneRow, relearned, ridge_weights
-from ..exact.tally import Room, Tally
-from ..exact.threads import spread, workers
+from ..exact.arrays import NUMBERS_PER_BLOCK, WHOLE, Floats, Part
+from ..exact.moments import Moments, Tally, TallyMemory
+from ..exact.ridge import OneRow, relearn_row, ridge_weights
+from ..exact.threads import one_blas_thread, spread, worker_count
 from ..stores.change import Change
 from ..stores.store import Store
 from .settings import Aggregate
-from .summing import summed_stripes, tally_of
 
-SPREAD_ROWS = 512  # rows for which another thread is worth its start
+# MERGED summing: Summing: the moments of every learner, from rows that are read once, block by block.
+# MERGED summing:
+# MERGED summing: The moments of disjoint stripes add up to those of all, exactly and in any order: whoever has rows can sum a range of
+# MERGED summing: stripes, in a thread, in another process or on another machine.
+
+
+def sum_moments(
+    encoder: Encoder, store: Store, stripes: range, change: Change | None = None, learners: Sequence[int] | None = None
+) -> list[Moments]:
+    """The moments of learners (None: of all) over some stripes, as they are or will be after a change in order."""
+    wanted = range(encoder.code.learners) if learners is None else learners
+    tallies = {j: Tally(encoder.width) for j in wanted}
+    for block in cut_stripes(stripes, stripes_per_block(encoder, store)):
+        rows = store.read_stripes(encoder.code.shards, block, change)
+        for j, tally in tallies.items():
+            add_shard(tally, encoder, rows, j)
+    return [Moments.from_tallies(tally, last=True) for tally in tallies.values()]
+
+
+def cut_stripes(stripes: range, at_once: int) -> Iterator[range]:
+    """Cut stripes where whole multiples of ``at_once`` are."""
+    cuts = range(stripes.start // at_once * at_once, stripes.stop, at_once)
+    return (range(max(stripes.start, first), min(first + at_once, stripes.stop)) for first in cuts)
+
+
+def sum_in_parallel(encoder: Encoder, store: Store, stripes: range, change: Change | None = None) -> list[Moments]:
+    """The moments of every learner over some stripes, by others or by threads of this process."""
+    change = None if change is None else change.sort_slots()
+    if (known := store.sum_remotely(encoder, stripes, change)) is not None:
+        return known
+    blocks = list(cut_stripes(stripes, stripes_per_block(encoder, store)))
+
+    def part(k: int, n: int) -> list[Moments]:
+        mine = blocks[len(blocks) * k // n : len(blocks) * (k + 1) // n]
+        return sum_moments(encoder, store, range(mine[0].start, mine[-1].stop), change)
+
+    with one_blas_thread():
+        return add_moments(spread(part, len(blocks)))
+
+
+def stripes_per_block(encoder: Encoder, store: Store) -> int:
+    """Stripes whose rows are read together."""
+    return store.stripes_per_block(encoder) or max(1, NUMBERS_PER_BLOCK // encoder.code.shards)
+
+
+def add_moments(parts: Iterable[list[Moments]]) -> list[Moments]:
+    """Add the moments of disjoint stripes, learner by learner."""
+    return reduce(lambda total, more: [a.plus(b) for a, b in zip(total, more, strict=True)], parts)
+
+
+def add_shard(
+    tally: Tally, encoder: Encoder, store: Store, learner: int, change: Change | None = None, part: Part = WHOLE
+) -> None:
+    """Add the coded rows of a learner to a tally, or a share of them."""
+    column, table = encoder.column(learner), store.table(encoder)
+    if change is None and column is not None and table is not None:
+        (k, n), shards = part, encoder.code.shards
+        stripes = store.live.size // shards
+        tally.add_stripes(column, table, shards, range(stripes * k // n, stripes * (k + 1) // n))
+        return
+    for block in store.shard(encoder, learner, change, part=part):
+        tally.add(block.rows, block.members)
+
+
+def tally_shard(
+    encoder: Encoder,
+    store: Store,
+    learner: int,
+    change: Change | None,
+    *,
+    part: Part = WHOLE,
+    memory: TallyMemory | None = None,
+) -> Tally:
+    """The coded rows of a learner, summed, or a share of them."""
+    tally = Tally(encoder.width, memory)
+    add_shard(tally, encoder, store, learner, change, part)
+    return tally
+
+
+ROWS_PER_THREAD = 512  # rows for which another thread is worth its start
 
 
 class Rule(Protocol):
@@ -31,7 +109,7 @@ class Rule(Protocol):
     def wants_ones(self, code: Code) -> bool:
         """Whether an intercept is a column of ones that the model encodes; if not, a learner has its own."""
 
-    def learned(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
+    def learn_all(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
         """State and model of each learner, from all coded rows, as they are or as they will be after a change."""
 
     def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, Any]:
@@ -40,10 +118,10 @@ class Rule(Protocol):
     def model(self, state: Any, encoder: Encoder) -> Any:
         """What predicts, or None if there is no row left to learn from."""
 
-    def aggregated(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
+    def combine(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
         """What `predictor` takes, kept for as long as the models are: one model instead of many, where that is one."""
 
-    def predictor(self, aggregated: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+    def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
         """A function from features to aggregated predictions: (b, D) -> (b, t)."""
 
     def fingerprint(self, state: Any, encoder: Encoder, store: Store, learner: int) -> bytes:
@@ -65,19 +143,19 @@ class RidgeRule:
     def wants_ones(self, code: Code) -> bool:
         return True
 
-    def learned(
+    def learn_all(
         self, encoder: Encoder, store: Store, change: Change | None = None
     ) -> list[tuple[Moments, Floats | None]]:
-        if store.at_once(encoder) is not None:
-            states = summed_stripes(encoder, store, range(store.live.size // encoder.code.shards), change)
+        if store.stripes_per_block(encoder) is not None:
+            states = sum_in_parallel(encoder, store, range(store.live.size // encoder.code.shards), change)
             return [(state, self.model(state, encoder)) for state in states]
-        r, n = encoder.code.learners, workers(store.live.size // SPREAD_ROWS)
+        r, n = encoder.code.learners, worker_count(store.live.size // ROWS_PER_THREAD)
         shared_out = 0 if n > r else r - r % n  # whole learners for each thread; the rows of the others are shared out
 
         def some(k: int, n: int) -> list[tuple[Moments, Floats | None]]:
-            room = Room()
-            tallies = (tally_of(encoder, store, j, change, room=room) for j in range(k, shared_out, n))
-            states = (Moments.of(tally, last=True) for tally in tallies)
+            room = TallyMemory()
+            tallies = (tally_shard(encoder, store, j, change, memory=room) for j in range(k, shared_out, n))
+            states = (Moments.from_tallies(tally, last=True) for tally in tallies)
             learned = [(state, self.model(state, encoder, room.square(encoder.width))) for state in states]
             room.wipe()
             return learned
@@ -91,47 +169,49 @@ class RidgeRule:
         """The state of one learner, its rows shared out to threads."""
 
         def part(k: int, n: int) -> Tally:
-            return tally_of(encoder, store, learner, change, part=(k, n))
+            return tally_shard(encoder, store, learner, change, part=(k, n))
 
-        return Moments.of(*spread(part, _share(encoder, learner, store.live.size) // SPREAD_ROWS), last=True)
+        return Moments.from_tallies(
+            *spread(part, _feeding_rows(encoder, learner, store.live.size) // ROWS_PER_THREAD), last=True
+        )
 
     def relearn(
         self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change
     ) -> tuple[Moments, Floats | None]:
-        if len(change.slots) == 1 and (one := _one_row(encoder, store, learner, change)) is not None:
-            moments, W = relearned(state, *one, bits=encoder.bits, alpha=self.alpha)
+        if len(change.slots) == 1 and (one := _native_row_change(encoder, store, learner, change)) is not None:
+            moments, W = relearn_row(state, *one, bits=encoder.bits, alpha=self.alpha)
             return moments, self.model(moments, encoder) if W is None or not moments.rows else W
-        moments = self._after(state, encoder, store, learner, change)
+        moments = self._apply(state, encoder, store, learner, change)
         return moments, self.model(moments, encoder)
 
-    def _after(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
+    def _apply(self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change) -> Moments:
         if len(change.slots) == 1:
-            ((before, after),) = store.touched(encoder, learner, change)
-            return state.exchanged(before.rows, after.rows, after.members - before.members)
+            ((before, after),) = store.touched_blocks(encoder, learner, change)
+            return state.exchange_row(before.rows, after.rows, after.members - before.members)
         if touches_most(encoder, store, change, state.coded_rows):
             return self.learn(encoder, store, learner, change)
 
         def part(k: int, n: int) -> Tally:
             tally = Tally(encoder.width)
-            for before, after in store.touched(encoder, learner, change, part=(k, n)):
+            for before, after in store.touched_blocks(encoder, learner, change, part=(k, n)):
                 tally.add(before.rows, before.members, sign=-1)
                 tally.add(after.rows, after.members)
             return tally
 
-        return state.after(*spread(part, _share(encoder, learner, change.slots.size) // SPREAD_ROWS))
+        return state.apply(*spread(part, _feeding_rows(encoder, learner, change.slots.size) // ROWS_PER_THREAD))
 
-    def model(self, state: Moments, encoder: Encoder, room: Floats | None = None) -> Floats | None:
+    def model(self, state: Moments, encoder: Encoder, scratch: Floats | None = None) -> Floats | None:
         if not state.rows:
             return None
         bits, targets, intercept = encoder.bits, encoder.n_targets, encoder.intercept
-        return ridge_weights(state, bits=bits, targets=targets, alpha=self.alpha, intercept=intercept, room=room)
+        return ridge_weights(state, bits=bits, targets=targets, alpha=self.alpha, intercept=intercept, scratch=scratch)
 
-    def aggregated(self, models: list[Floats], aggregate: Aggregate) -> list[Floats]:
+    def combine(self, models: list[Floats], aggregate: Aggregate) -> list[Floats]:
         # The mean of linear models is the linear model of mean weights (Algorithm 1, line 16).
         return [mean_weights(models)] if aggregate == "mean" else models
 
-    def predictor(self, aggregated: list[Floats], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
-        parts = [(W[:-1], W[-1]) if intercept else (W, 0.0) for W in aggregated]
+    def predictor(self, models: list[Floats], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+        parts = [(W[:-1], W[-1]) if intercept else (W, 0.0) for W in models]
         if len(parts) == 1:
             return lambda phi: phi @ parts[0][0] + parts[0][1]
         return lambda phi: np.median([phi @ coef + constant for coef, constant in parts], axis=0)
@@ -143,7 +223,7 @@ class RidgeRule:
         return {"learner": "ridge", "alpha": float(self.alpha).hex()}
 
 
-RuleOf: TypeAlias = Callable[[Key], Rule]  # brings the rule of a learner that is not ours; the key seeds it
+RuleFactory: TypeAlias = Callable[[Key], Rule]  # brings the rule of a learner that is not ours; the key seeds it
 
 
 def touches_most(encoder: Encoder, store: Store, change: Change, coded_rows: int | None = None) -> bool:
@@ -156,19 +236,19 @@ def touches_most(encoder: Encoder, store: Store, change: Change, coded_rows: int
     return 2 * int(np.count_nonzero(np.diff(stripes, prepend=-1))) > coded_rows
 
 
-def _one_row(encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, OneRow] | None:
+def _native_row_change(encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, OneRow] | None:
     """What computes natively what becomes of a learner, and what it takes; None if nothing can."""
     if (column := encoder.column(learner)) is None:
         return None
     slot = int(change.slots[0])
-    stripe = store.stripe(encoder, learner, slot)
+    stripe = store.read_stripe(encoder, learner, slot)
     if stripe is None:
         return None
-    new = (None, None) if change.X is None or change.y is None else encoder.as_column_takes(change.X, change.y)
+    new = (None, None) if change.X is None or change.y is None else encoder.column_inputs(change.X, change.y)
     return column, (*stripe, slot % len(encoder.code.G), *new)
 
 
-def _share(encoder: Encoder, learner: int, rows: int) -> int:
+def _feeding_rows(encoder: Encoder, learner: int, rows: int) -> int:
     """About how many of these rows feed a learner."""
     return rows * len(encoder.code.lanes_of(learner)) // encoder.code.shards
 

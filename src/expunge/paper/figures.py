@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from .experiments import Experiment, Influence, TradeOff
-from .runs import summary
+from .runs import summarise
 
 # Okabe and Ito's colours: told apart by everybody, and in grey by the markers.
 COLOURS = {1: "#000000", 2: "#0072B2", 5: "#D55E00", 10: "#009E73", 20: "#CC79A7"}
@@ -32,15 +32,15 @@ STYLE: Any = {
 }
 
 
-def draw(name: str, experiment: Experiment, table: pd.DataFrame, out: Path) -> list[Path]:
+def draw_figure(name: str, experiment: Experiment, table: pd.DataFrame, out: Path) -> list[Path]:
     """Draw one experiment's figure into ``out`` and return the files."""
     with mpl.rc_context(STYLE):
         if isinstance(experiment, TradeOff):
-            figure = trade_off(experiment, summary(table))
+            figure = draw_trade_off(experiment, summarise(table))
         elif isinstance(experiment, Influence):
-            figure = influence(experiment, summary(table))
+            figure = draw_influence(experiment, summarise(table))
         else:
-            figure = warm_start(summary(table))
+            figure = draw_warm_start(summarise(table))
         runs = table["run"].nunique()
         part = table["share"].min() if "share" in table else 1.0
         rows = f", {100 * part:g} % of the rows" if part < 1 else ""
@@ -51,7 +51,7 @@ def draw(name: str, experiment: Experiment, table: pd.DataFrame, out: Path) -> l
     return files
 
 
-def trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
+def draw_trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
     """Test error against cost, the paper's and ours; against the number of shards; training error against cost."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     cost, shards, learning = figure.subplots(1, 3)
@@ -78,13 +78,13 @@ def trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
     single = 1e3 * projected[projected["shards"] == 1]["refit_seconds"].median()
     top = cost.secondary_xaxis("top", functions=(lambda x: x / single, lambda x: x * single))
     top.set_xlabel("relative to one learner's refit", fontsize=7.5)
-    _label(
+    _label_axes(
         cost,
         "time to unlearn a row (ms)\nfilled: refit, hollow: ours, star: our one learner",
         "test MSE",
     )
-    _label(shards, "shards, s", "test MSE")
-    _label(learning, "mean time to train a weak learner (ms)", "training MSE")
+    _label_axes(shards, "shards, s", "test MSE")
+    _label_axes(learning, "mean time to train a weak learner (ms)", "training MSE")
     if points["extrapolated"].any():
         cost.set_xlabel(cost.get_xlabel() + "\ncross: extrapolated from a part of the rows")
     figure.legend(*shards.get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -109,13 +109,13 @@ def _line_style(experiment: TradeOff, intercept: bool, alpha: float, rate: int) 
     }
 
 
-def _label(ax: Axes, x: str, y: str) -> None:
+def _label_axes(ax: Axes, x: str, y: str) -> None:
     ax.set(xlabel=x, ylabel=y, xscale="log", yscale="log")
-    _tick(ax.xaxis)
-    _tick(ax.yaxis)
+    _format_ticks(ax.xaxis)
+    _format_ticks(ax.yaxis)
 
 
-def _tick(axis: Axis) -> None:
+def _format_ticks(axis: Axis) -> None:
     """Plain numbers on a log axis, also between the powers of ten where there are few of those."""
 
     def between(value: float, _: object) -> str:
@@ -127,7 +127,7 @@ def _tick(axis: Axis) -> None:
     axis.set_minor_formatter(FuncFormatter(between))
 
 
-def influence(experiment: Influence, points: pd.DataFrame) -> Figure:
+def draw_influence(experiment: Influence, points: pd.DataFrame) -> Figure:
     """Test error against the share of rows left; beside it, how the features are distributed where that is known."""
     density = DENSITIES.get(experiment.data)
     figure = Figure(figsize=(5.2 if density is None else 7.2, 3.8), layout="constrained")
@@ -138,7 +138,7 @@ def influence(experiment: Influence, points: pd.DataFrame) -> Figure:
         ax.fill_between(100 * line["left"], line["test_mse_q25"], line["test_mse_q75"], color=colour, alpha=0.15, lw=0)
     ax.invert_xaxis()
     ax.set(xlabel="training rows left (%)", ylabel="test MSE of one learner", yscale="log")
-    _tick(ax.yaxis)
+    _format_ticks(ax.yaxis)
     ax.legend(loc="upper left")
     if density is not None:
         side[0].plot(*density, color="black", lw=1)
@@ -146,7 +146,7 @@ def influence(experiment: Influence, points: pd.DataFrame) -> Figure:
     return figure
 
 
-def warm_start(points: pd.DataFrame) -> Figure:
+def draw_warm_start(points: pd.DataFrame) -> Figure:
     """Distance to the retrained weights and iterations, by tolerance."""
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -164,25 +164,25 @@ def warm_start(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def _lognormal(variance: float) -> tuple[Any, Any]:
+def _lognormal_density(variance: float) -> tuple[Any, Any]:
     x = np.linspace(0.05, 15, 300)
     return x, np.exp(-((np.log(x) - 1) ** 2) / (2 * variance)) / (x * np.sqrt(2 * np.pi * variance))
 
 
-def _chi_square() -> tuple[Any, Any]:
+def _chi_square_density() -> tuple[Any, Any]:
     x = np.linspace(0.05, 8, 300)
     return x, np.exp(-x / 2) / np.sqrt(2 * np.pi * x)
 
 
-def _gaussian() -> tuple[Any, Any]:
+def _gaussian_density() -> tuple[Any, Any]:
     x = np.linspace(-4, 4, 300)
     return x, np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
 
 
 DENSITIES = {
-    "lognormal-0.1": _lognormal(0.1),
-    "lognormal-0.5": _lognormal(0.5),
-    "lognormal-0.7": _lognormal(0.7),
-    "chi-square": _chi_square(),
-    "gaussian": _gaussian(),
+    "lognormal-0.1": _lognormal_density(0.1),
+    "lognormal-0.5": _lognormal_density(0.5),
+    "lognormal-0.7": _lognormal_density(0.7),
+    "chi-square": _chi_square_density(),
+    "gaussian": _gaussian_density(),
 }

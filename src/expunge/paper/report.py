@@ -9,9 +9,9 @@ import pandas as pd
 from .. import __version__
 from .claims import CLAIMS, Judgement
 from .experiments import EXPERIMENTS
-from .runs import NO_VERDICT, quick
+from .runs import QUICK_WARNING, is_quick
 
-PAGE = """<!doctype html>
+PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Coded Machine Unlearning, reproduced</title><style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
 table {{ border-collapse: collapse }} td, th {{ padding: .4rem .7rem; border-bottom: 1px solid #ddd; text-align: left;
@@ -26,24 +26,24 @@ code {{ color: #555; font-size: .8em; overflow-wrap: anywhere }}
 """
 
 
-def page(tables: dict[str, pd.DataFrame], verdicts: dict[str, Judgement], out: Path) -> str:
+def render_page(tables: dict[str, pd.DataFrame], verdicts: dict[str, Judgement], out: Path) -> str:
     """The page, with the figures that are in ``out``."""
     claims = "".join(
         f"<tr><td>{html.escape(CLAIMS[name].sentence)}</td><td class={'yes' if v.holds else 'no'}>"
         f"{'holds' if v.holds else 'does not hold'}</td><td>{html.escape(v.numbers)}</td></tr>"
         for name, v in verdicts.items()
     )
-    return PAGE.format(
-        warning=f"\n<p class=no><strong>{NO_VERDICT}</strong></p>" if quick(tables) else "",
+    return PAGE_TEMPLATE.format(
+        warning=f"\n<p class=no><strong>{QUICK_WARNING}</strong></p>" if is_quick(tables) else "",
         version=__version__,
         held=sum(v.holds for v in verdicts.values()),
         judged=len(verdicts),
         claims=claims,
-        experiments="".join(_experiment(name, table, out) for name, table in tables.items()),
+        experiments="".join(_render_experiment(name, table, out) for name, table in tables.items()),
     )
 
 
-def _experiment(name: str, table: pd.DataFrame, out: Path) -> str:
+def _render_experiment(name: str, table: pd.DataFrame, out: Path) -> str:
     experiment, figure = EXPERIMENTS[name], out / f"{name}.png"
     image = ""
     if figure.exists():

@@ -3,8 +3,8 @@
 Everything is chosen on coarse grids, by validation, without a look at the clock. The model's mathematics is elsewhere.
 """
 
-from ..doors import door
+from ..lazy_imports import lazy_attributes
 
-_HOMES = {"Candidate": "candidates", "Plan": "planner", "Reference": "references", "plan": "planner"}
+_HOMES = {"Candidate": "candidates", "Plan": "planner", "Reference": "finals", "plan": "planner"}
 
-__getattr__, __dir__ = door(__name__, _HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

@@ -1,7 +1,8 @@
 """`plan`: looks at a sample of rows, tries settings, and says which model to train and what each choice costs."""
 
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,21 +22,68 @@ from ..exact.arrays import Floats
 from ..exact.threads import one_blas_thread
 from ..regressor import CodedRegressor
 from ..stores.ids import as_ids
-from .advice import advice
-from .candidates import Candidate, Size, Tried, chosen
-from .columns import completed, split_scales
-from .doubt import doubted
-from .finals import Finals
-from .ground import Ground, refuse_outside
-from .knowledge import bits, line_bits
-from .references import Reference, compared
-from .sample import MOST_ROWS, QUICK_ROWS, draw_sample
-from .search import search
-from .straight import straight
-from .targets import best_scaled, split_target_scales
+from .candidates import CODINGS, Candidate, TableSize, TriedCandidate, choose_candidate
+from .column_scales import choose_target_scales, complete_scales, count_knot_bits, split_scales, split_target_scales
+from .finals import (
+    FORGET_STEPS_MS,
+    LINE_ALPHAS,
+    OUTSIDE_CHOICES,
+    Finals,
+    Reference,
+    measure_line_advantage,
+    try_line,
+    try_references,
+)
+from .plan_file import SCORE_DIGITS
+from .report import write_advice
+from .sample import MAX_QUICK_ROWS, MAX_SAMPLE_ROWS, Validation, draw_sample, refuse_out_of_bounds
+from .search import SHAPE_KINDS, search_shapes
+from .shapes import EIGHTHS, MAX_BLENDED_SHAPES, MAX_MIXED_INPUTS, MAX_MIXING, MAX_SCALE_POWER
+from .trial import ALPHAS
 
-_LARGEST = 1e150  # squares of larger numbers are none
-_SEARCH, _FINALS = 0.5, 0.4  # about their parts of the time
+# MERGED knowledge: What a plan knows: how many bits its choice can carry about the people whose rows it saw.
+# MERGED knowledge:
+# MERGED knowledge: A plan picks one of N settings; whoever reads it learns at most log2 N bits about all of them together. Knots have a
+# MERGED knowledge: code instead, in which what is unusual has long words: whoever reads them learns at most the length of theirs. The score
+# MERGED knowledge: in a plan file is rounded, and counts like a setting.
+
+
+_SCALE_CHOICES = 2 * MAX_SCALE_POWER + 2  # what the scale of an input can be
+_MAGNITUDES = 660  # orders of magnitude of a float, and 0
+_MIXING_CHOICES = 2 * MAX_MIXING * EIGHTHS - 1  # and an entry of a mixing matrix
+_SCORE_BITS = 2 * math.log2(10**SCORE_DIGITS * _MAGNITUDES)  # the error and its spread; R2 follows from the error
+_LINE_BITS = 1.0  # whether it is a linear model
+
+
+def count_bits(columns: int, knots: Sequence[Sequence[float]], targets: int) -> float:
+    """The logarithm of the number of settings that a plan could have picked.
+
+    ``columns`` are the scaled ones, each with a relevance in each of the shapes that are blended, and some of them
+    mixed, in one of these at most; ``knots`` are those that the plan gave to each input, none if the scales are not its
+    own; ``targets`` are those whose scale is, one of two.
+    """
+    settings = (
+        (len(SHAPE_KINDS) + 1) ** MAX_BLENDED_SHAPES
+        * len(ALPHAS)
+        * (len(FORGET_STEPS_MS) + 1)
+        * len(CODINGS)
+        * MAX_BLENDED_SHAPES
+    )
+    relevance = MAX_BLENDED_SHAPES * columns * math.log2(_SCALE_CHOICES)
+    mixed = min(MAX_MIXED_INPUTS, columns)
+    mixing = math.log2(math.comb(columns, mixed)) + mixed**2 * math.log2(_MIXING_CHOICES)
+    return (
+        _SCORE_BITS + _LINE_BITS + targets + math.log2(settings) + relevance + mixing + sum(map(count_knot_bits, knots))
+    )
+
+
+def count_line_bits() -> float:
+    """The same for a plan that picked a linear model."""
+    return _SCORE_BITS + _LINE_BITS + math.log2(len(LINE_ALPHAS) * len(OUTSIDE_CHOICES))
+
+
+_MAX_VALUE = 1e150  # squares of larger numbers are none
+_SEARCH_SHARE, _FINALS_SHARE = 0.5, 0.4  # about their parts of the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,38 +115,38 @@ class Plan:
     rows: int
     sampled: int
     forget_ms: float | None
-    _doubt: float | None
-    _eligible: list[Tried]
+    _line_advantage: float | None
+    _eligible: list[TriedCandidate]
     _people: NDArray[np.intp]
     _base: dict[str, Any]
 
     def within(self, forget_ms: float | None) -> CodedRegressor:
         """The model to train if a row must be forgotten within so many milliseconds, without planning again."""
-        limit = _limit(forget_ms)
-        return _model(chosen(self._eligible, self._people, limit), self._base)
+        limit = _check_limit(forget_ms)
+        return _build_model(choose_candidate(self._eligible, self._people, limit), self._base)
 
     @property
     def advice(self) -> str:
         """What was chosen, why, and what was given up, in words."""
-        return advice(self.choice, self.table, self.references, self.forget_ms, self._doubt)
+        return write_advice(self.choice, self.table, self.references, self.forget_ms, self._line_advantage)
 
     def __str__(self) -> str:
-        from .text import as_text
+        from .report import render_text
 
-        return as_text(self)
+        return render_text(self)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write an HTML page: the advice, the picture, every candidate, and what the plan may know."""
         from .report import write_report
 
-        with _writing(path):
+        with _explain_write_errors(path):
             write_report(self, path)
 
     def figure(self, path: str | os.PathLike[str]) -> None:
         """Draw error against time to forget, all candidates and the references; needs matplotlib."""
-        from .figure import write_figure
+        from .report import write_figure
 
-        with _writing(path):
+        with _explain_write_errors(path):
             write_figure(self, path)
 
 
@@ -167,42 +215,46 @@ def plan(
     True
     >>> model = result.best.fit(X, np.sin(9 * X[:, 0]))
     """
-    X, y, owners = _checked(X, y, ids)
-    limit, told = _limit(forget_ms), progress or (lambda share: None)
-    most, seed = whole_number("max_features", max_features), _seed(random_state)
-    refuse_outside(X, y, bounds, target_bounds, clip=flag("clip", clip))
-    sample = draw_sample(X, y, owners, as_generator(seed), most=QUICK_ROWS if flag("quick", quick) else MOST_ROWS)
+    X, y, owners = _check_rows(X, y, ids)
+    limit, told = _check_limit(forget_ms), progress or (lambda share: None)
+    most, seed = whole_number("max_features", max_features), _check_seed(random_state)
+    refuse_out_of_bounds(X, y, bounds, target_bounds, clip=flag("clip", clip))
+    sample = draw_sample(
+        X, y, owners, as_generator(seed), max_rows=MAX_QUICK_ROWS if flag("quick", quick) else MAX_SAMPLE_ROWS
+    )
     said, left = split_scales(scales, X.shape[1], unit=isinstance(bounds, str))
     said_targets, left_targets = split_target_scales(target_scales, y.shape[1], unit=isinstance(target_bounds, str))
     declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
     base = {**declared, "clip": clip, "random_state": seed}
-    ground_of = partial(Ground.of, sample, **declared, scales=completed(said, left, sample.X))
+    ground_of = partial(Validation.from_sample, sample, **declared, scales=complete_scales(said, left, sample.X))
     count = len(X) if rows is None else whole_number("rows", rows)
     with one_blas_thread():  # the threads work on parts of the rows: BLAS's own would wait for each other
-        ground = best_scaled(said_targets, left_targets, sample.y, ground_of, seed)
-        size = Size(count, X.shape[1], ground.columns, ground.targets)
-        found = search(ground, seed, lambda share: told(_SEARCH * share), quick=quick)
-        tried = Finals(ground, size, seed, most, codes=not quick).run(
-            found, limit, lambda share: told(_SEARCH + _FINALS * share)
+        ground = choose_target_scales(said_targets, left_targets, sample.y, ground_of, seed)
+        size = TableSize(count, X.shape[1], ground.columns, ground.targets)
+        found = search_shapes(ground, seed, lambda share: told(_SEARCH_SHARE * share), quick=quick)
+        tried = Finals(ground, size, seed, most, with_codes=not quick).run(
+            found, limit, lambda share: told(_SEARCH_SHARE + _FINALS_SHARE * share)
         )
-        line = straight(sample, declared | {"scales": said, "target_scales": said_targets}, size.rows, seed)
-        doubt = doubted(ground, sample, line, tried, limit, seed)
-    others = compared(sample, ground.variance, seed) if flag("references", references) else []
+        line = try_line(sample, declared | {"scales": said, "target_scales": said_targets}, size.rows, seed)
+        doubt = measure_line_advantage(ground, sample, line, tried, limit, seed)
+    others = try_references(sample, ground.variance, seed) if flag("references", references) else []
     told(1.0)
     eligible = [line] if doubt is not None and doubt >= 0 else [*tried, line]
     tried.append(line)
-    choice = chosen(eligible, ground.people, limit)
-    table = [one.shown(ground.people) for one in tried]
+    choice = choose_candidate(eligible, ground.people, limit)
+    table = [one.to_candidate(ground.people) for one in tried]
     return Plan(
-        best=_model(choice, base),
+        best=_build_model(choice, base),
         table=table,
         references=others,
         choice=table[tried.index(choice)],
-        bits=line_bits() if choice is line else bits(ground.columns, _knots(ground, left), len(left_targets)),
+        bits=count_line_bits()
+        if choice is line
+        else count_bits(ground.columns, _planned_knots(ground, left), len(left_targets)),
         rows=size.rows,
         sampled=len(sample.X),
         forget_ms=limit,
-        _doubt=doubt,
+        _line_advantage=doubt,
         _eligible=eligible,
         _people=ground.people,
         _base=base,
@@ -210,7 +262,7 @@ def plan(
 
 
 @contextmanager
-def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
+def _explain_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Say why a file cannot be written."""
     folder = Path(path).parent
     if not folder.is_dir():
@@ -221,7 +273,7 @@ def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise InvalidSetting(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
 
 
-def _checked(X: Any, y: Any, ids: Any) -> tuple[Floats, Floats, NDArray[np.generic] | None]:
+def _check_rows(X: Any, y: Any, ids: Any) -> tuple[Floats, Floats, NDArray[np.generic] | None]:
     """The rows as arrays, (n, d) and (n, t), and whose they are, (n,), if somebody says."""
     try:
         X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
@@ -230,18 +282,18 @@ def _checked(X: Any, y: Any, ids: Any) -> tuple[Floats, Floats, NDArray[np.gener
         said = str(error).partition("\n")[0]
         shows = any(part in said for part in ("could not convert", "array=", "must be a string or a real number"))
         raise InvalidInput("X and y must be tables of numbers" if shows else said) from None  # no cell is shown
-    if max(np.abs(X).max(), np.abs(y).max()) > _LARGEST:
-        raise InvalidInput(f"X and y must not have numbers beyond {_LARGEST:g}; rescale the column")
+    if max(np.abs(X).max(), np.abs(y).max()) > _MAX_VALUE:
+        raise InvalidInput(f"X and y must not have numbers beyond {_MAX_VALUE:g}; rescale the column")
     return X, y.reshape(len(y), -1), None if ids is None else as_ids(ids, rows=len(X))
 
 
-def _seed(random_state: object) -> int:
+def _check_seed(random_state: object) -> int:
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
         raise InvalidSetting(f"random_state must be a whole number >= 0, so that plans repeat, got {random_state!r}")
     return int(random_state)
 
 
-def _limit(forget_ms: float | None) -> float | None:
+def _check_limit(forget_ms: float | None) -> float | None:
     if forget_ms is None:
         return None
     if not 0 < as_float(forget_ms) < np.inf:
@@ -249,12 +301,12 @@ def _limit(forget_ms: float | None) -> float | None:
     return as_float(forget_ms)
 
 
-def _knots(ground: Ground, left: list[int]) -> list[list[float]]:
+def _planned_knots(validation: Validation, undecided: list[int]) -> list[list[float]]:
     """The knots that were proposed for each input that was left to the plan."""
-    every = ground.folds[0].encoder.scales.given
-    return [[knot for scale in every[j] if not isinstance(scale, str) for knot in scale] for j in left]
+    every = validation.folds[0].encoder.scales.by_input
+    return [[knot for scale in every[j] if not isinstance(scale, str) for knot in scale] for j in undecided]
 
 
-def _model(one: Tried, base: dict[str, Any]) -> CodedRegressor:
+def _build_model(candidate: TriedCandidate, base: dict[str, Any]) -> CodedRegressor:
     names = ("shards", "rate", "features", "alpha", "scales", "target_scales", "outside")
-    return CodedRegressor(**{name: getattr(one.settings, name) for name in names}, **base)
+    return CodedRegressor(**{name: getattr(candidate.settings, name) for name in names}, **base)

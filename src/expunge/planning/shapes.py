@@ -15,13 +15,15 @@ from ..encoding.frequencies import Kernel
 from ..exact.arrays import Floats
 from ..transformers import RandomFourier
 
-LEVELS = 7  # powers of two of relevance that slopes can give, from 1 down; below that, none
-LARGEST = 26  # scales are powers of two between 2^-26 and 2^26, or 0: mixed ones are still numbers that features take
-LEAST = -12  # an input whose scale is at most this power of two has none
-MIXED = 12  # as many inputs are mixed at most
+RELEVANCE_LEVELS = 7  # powers of two of relevance that slopes can give, from 1 down; below that, none
+MAX_SCALE_POWER = (
+    26  # scales are powers of two between 2^-26 and 2^26, or 0: mixed ones are still numbers that features take
+)
+MIN_SCALE_POWER = -12  # an input whose scale is at most this power of two has none
+MAX_MIXED_INPUTS = 12  # as many inputs are mixed at most
 EIGHTHS = 8  # entries of a mixing matrix are such parts of one,
-FARTHEST = 4  # and less than this from those of the identity
-BLENDED = 3  # as many shapes are blended at most
+MAX_MIXING = 4  # and less than this from those of the identity
+MAX_BLENDED_SHAPES = 3  # as many shapes are blended at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +42,11 @@ class Shape:
         return self.kernel, self.order, self.mixing is not None
 
     @classmethod
-    def first(cls, kernel: Kernel, order: int | None, columns: int) -> "Shape":
+    def initial(cls, kernel: Kernel, order: int | None, columns: int) -> "Shape":
         """The shape to begin with: all inputs are equally relevant, and the cosines turn slowly."""
-        return cls(kernel, order, 1.0, np.ones(columns)).normalised(1.0)
+        return cls(kernel, order, 1.0, np.ones(columns)).normalise(1.0)
 
-    def normalised(self, turns: float) -> "Shape":
+    def normalise(self, turns: float) -> "Shape":
         """The same with a reach such that a feature turns as much whatever the relevance is."""
         return replace(self, reach=2.0 ** round(math.log2(turns / self.spread)))
 
@@ -58,28 +60,28 @@ class Shape:
             return 2 * float(r.sum())  # the distances of the inputs add up
         return math.sqrt(2 * float((r * r).sum()))
 
-    def stretched(self, factor: float) -> "Shape":
+    def stretch(self, factor: float) -> "Shape":
         """The same with higher frequencies."""
         return replace(self, reach=self.reach * factor)
 
-    def stressed(self, column: int, factor: float) -> "Shape":
+    def scale_input(self, column: int, factor: float) -> "Shape":
         """The same with one input more, or less, relevant; the others stay as they are."""
         relevance = self.relevance.copy()
         relevance[column] *= factor
         return replace(self, relevance=relevance)
 
-    def weighed(self, slopes: Floats) -> "Shape":
+    def weigh_inputs(self, slopes: Floats) -> "Shape":
         """The same with another relevance: slopes over the largest, as powers of two; it turns as much as before."""
         exponents = np.rint(np.log2(np.maximum(slopes, 1e-300) / max(slopes.max(), 1e-300)))
-        relevance = np.where(exponents > -LEVELS, np.exp2(exponents), 0.0)
-        return replace(self, relevance=relevance).normalised(self.reach * self.spread)
+        relevance = np.where(exponents > -RELEVANCE_LEVELS, np.exp2(exponents), 0.0)
+        return replace(self, relevance=relevance).normalise(self.reach * self.spread)
 
-    def moved(self, powers: Floats, mixing: Floats | None = None) -> "Shape":
+    def with_scales(self, powers: Floats, mixing: Floats | None = None) -> "Shape":
         """The same with these scales, given as powers of two that are rounded, and mixed by this matrix, rounded."""
         whole = np.rint(powers)
-        relevance = np.where(whole <= min(LEAST, whole.max() - 1), 0.0, np.exp2(whole))
+        relevance = np.where(whole <= min(MIN_SCALE_POWER, whole.max() - 1), 0.0, np.exp2(whole))
         if mixing is not None:
-            one, farthest = np.eye(len(whole)), FARTHEST - 1 / EIGHTHS
+            one, farthest = np.eye(len(whole)), MAX_MIXING - 1 / EIGHTHS
             mixing = one + np.clip(np.rint((mixing - one) * EIGHTHS) / EIGHTHS, -farthest, farthest)
         return replace(self, reach=1.0, relevance=relevance, mixing=mixing)
 
@@ -87,7 +89,7 @@ class Shape:
     def scale(self) -> Floats:
         """The scale of each input, a power of two or 0, (d',)."""
         scale = self.reach * self.relevance
-        return np.where(scale > 0, np.clip(scale, 2.0**-LARGEST, 2.0**LARGEST), 0.0)
+        return np.where(scale > 0, np.clip(scale, 2.0**-MAX_SCALE_POWER, 2.0**MAX_SCALE_POWER), 0.0)
 
     @property
     def metric(self) -> Floats:
@@ -107,9 +109,9 @@ class Blend:
 
     shapes: tuple[Shape, ...]
 
-    def stretched(self, factor: float) -> "Blend":
+    def stretch(self, factor: float) -> "Blend":
         """The same with higher frequencies."""
-        return Blend(tuple(shape.stretched(factor) for shape in self.shapes))
+        return Blend(tuple(shape.stretch(factor) for shape in self.shapes))
 
     def features(self, cosines: int, seed: int) -> RandomFourier:
         """Features of these shapes, and the inputs themselves."""
@@ -120,11 +122,11 @@ class Blend:
         return RandomFourier(cosines, kernel=kernel, scale=np.stack(metrics), linear=True, random_state=seed)
 
 
-def blends(shapes: Sequence[Shape]) -> list[Blend]:
+def blend_shapes(shapes: Sequence[Shape]) -> list[Blend]:
     """Blends of the first two and the first three shapes, the best first, that are of different kinds."""
     kinds = dict[object, Shape]()
     for shape in shapes:
         if shape.order is None:
             kinds.setdefault(shape.kind, shape)
     different = tuple(kinds.values())
-    return [Blend(different[:count]) for count in range(2, min(BLENDED, len(different)) + 1)]
+    return [Blend(different[:count]) for count in range(2, min(MAX_BLENDED_SHAPES, len(different)) + 1)]

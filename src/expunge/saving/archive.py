@@ -6,13 +6,16 @@ shape and type that it must have, before memory is set aside for it. A file on d
 interrupted keeps the old one.
 """
 
+import io
 import json
 import math
 import os
+import re
 import struct
 import zipfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,8 +23,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidFile, InvalidSetting
-from .drafts import drafted
-from .npy import BadArray, array_parts, read_header
+from .drafts import open_draft
+
+# MERGED npy: Plain ``.npy`` arrays: headers that are checked before anything is read, and the parts to be written.
+
+
+_NPY_MAGIC = np.lib.format.magic(1, 0)
+
+# What NumPy writes, to the letter: it would read other words for the same, too. And it reads them by Python's parser,
+# which fails in one thread while another parses (CPython 3.11): a sound file would be called damaged.
+_NPY_HEADER = re.compile(
+    rb"\{'descr': '(?P<kind>[<|][bfiuU](?:0|[1-9]\d{0,7}))', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>|(?:LENGTH),|(?:LENGTH)(?:, (?:LENGTH))+)\), \} *\n".replace(b"LENGTH", rb"0|[1-9]\d{0,18}")
+)
+
+
+class BadArray(ValueError):
+    """Bytes that are not the array that they must be; its text goes on after a name: "x.npy is damaged"."""
+
+
+def read_npy_header(stream: Any, dtype: str, *shape: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Read a header that must say this type and shape, and return both; the stream is then at the first byte of data.
+
+    Parameters
+    ----------
+    stream : binary file
+        At the first byte of the array.
+    dtype : str
+        NumPy's letters and size, such as "<f8"; "<U" is text of any width.
+    *shape : int or None
+        None is any length.
+
+    Raises
+    ------
+    BadArray
+        If the header is damaged, or says another type or shape. Nothing is ever unpickled.
+    """
+    magic, length = stream.read(len(_NPY_MAGIC)), stream.read(2)
+    said = _NPY_HEADER.fullmatch(stream.read(int.from_bytes(length, "little")))
+    if magic != _NPY_MAGIC or said is None:
+        raise BadArray("is damaged, or not a plain array")
+    kind = said["kind"].decode()
+    have = tuple(int(length) for length in said["shape"].split(b",") if length)
+    fits = len(have) == len(shape) and all(want in (None, got) for want, got in zip(shape, have, strict=True))
+    typed = kind == dtype or (dtype == "<U" and kind.startswith("<U"))
+    if not fits or not typed:
+        raise BadArray("has the wrong shape or type")
+    return have, np.dtype(kind)
+
+
+def parse_array(data: bytes, dtype: str, *shape: int | None) -> NDArray[Any]:
+    """The array that these bytes are, a read-only view of them; it must be of this type and shape, or `BadArray`."""
+    stream = io.BytesIO(data)
+    have, kind = read_npy_header(stream, dtype, *shape)
+    if len(data) != stream.tell() + math.prod(have) * kind.itemsize:
+        raise BadArray("is cut short or too long")
+    return np.frombuffer(data, kind, offset=stream.tell()).reshape(have)
+
+
+def array_parts(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+    """Header and data of a plain ``.npy`` file, in an order of bytes that any machine will read."""
+    portable = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return _npy_header(portable.dtype.str, portable.shape), portable.reshape(-1).view(np.uint8).data
+
+
+def array_file_size(dtype: str, *shape: int) -> int:
+    """The length of a plain ``.npy`` file of an array of this type and shape."""
+    return len(_npy_header(dtype, shape)) + math.prod(shape) * np.dtype(dtype).itemsize
+
+
+@lru_cache(maxsize=64)
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
 
 FORMAT = "expunge model"
 VERSION = 5
@@ -32,7 +108,7 @@ _HEADER_BYTES = 2**24  # more than any model.json has
 _DAMAGE = (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, struct.error)
 
 
-def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def dump_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an archive into an open file."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1)
     if len(text) > _HEADER_BYTES:  # it could not be read again
@@ -48,11 +124,11 @@ def dump(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArra
                     member.write(part)
 
 
-def write(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an archive in place of whatever was at ``path``, in one step and synced."""
-    with drafted(Path(path)) as new:
+    with open_draft(Path(path)) as new:
         with os.fdopen(os.dup(new.fd), "wb") as file:
-            dump(file, header, arrays)
+            dump_archive(file, header, arrays)
         new.commit()
 
 
@@ -102,7 +178,7 @@ class Archive:
         """The array of this name, type (one of NumPy's letters and sizes) and shape; None is any length."""
         try:
             with self._member(f"{name}.npy") as member:
-                have, kind = read_header(member, dtype, *shape)
+                have, kind = read_npy_header(member, dtype, *shape)
                 size = math.prod(have) * kind.itemsize
                 if size > self._size:
                     raise BadArray("is cut short")
@@ -117,7 +193,7 @@ class Archive:
             raise self._invalid(f"lacks {name!r}, or it is damaged") from error
         return np.frombuffer(data, dtype=kind).reshape(have)
 
-    def refuse(self, reason: str) -> InvalidFile:
+    def inconsistency(self, reason: str) -> InvalidFile:
         """An error that names the file."""
         return self._invalid(f"is inconsistent: {reason}")
 
@@ -141,5 +217,5 @@ class Archive:
         assert isinstance(member, zipfile.ZipExtFile)
         return member
 
-    def _invalid(self, what: str) -> InvalidFile:
-        return InvalidFile(f"{self._name} {what}")
+    def _invalid(self, problem: str) -> InvalidFile:
+        return InvalidFile(f"{self._name} {problem}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ..errors import InvalidFile
-from .own import Guarded, Inside, KeyElsewhere
+from .ownership import ContainedPath, ExternalKeyPath, GuardedPath
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Data: TypeAlias = bytes | memoryview
 
 _ZEROS = memoryview(bytes(2**20))  # written at once
-_SYNCED_TOGETHER = 16  # files that are open at once
-_FOR_GROUP, _FOLDER_FOR_GROUP = 0o640, 0o2750  # 2: what is made in it later is the same group's
+_MAX_OPEN_FILES = 16  # files that are open at once
+_GROUP_FILE_MODE, _GROUP_FOLDER_MODE = 0o640, 0o2750  # 2: what is made in it later is the same group's
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # if there are
 
 
@@ -64,7 +64,7 @@ class System:
             os.posix_fallocate(fd, start, stop - start)
 
     def sync(self, fd: int) -> None:
-        if sys.platform == "darwin" and _reached_the_drive(fd):  # fsync leaves data in the drive's own cache there
+        if sys.platform == "darwin" and _sync_to_drive(fd):  # fsync leaves data in the drive's own cache there
             return
         os.fsync(fd)
 
@@ -99,20 +99,20 @@ class System:
 
 system = System()
 
-_syncing: "tuple[int, ThreadPoolExecutor] | None" = None  # the process that has threads for syncs, and these
+_sync_pool: "tuple[int, ThreadPoolExecutor] | None" = None  # the process that has threads for syncs, and these
 
 
-class _Held(threading.local):
+class _OpenFolders(threading.local):
     """The folders that this thread keeps open, by their paths."""
 
     def __init__(self) -> None:
         self.folders: dict[str, int] = {}
 
 
-_held = _Held()
+_open_folders = _OpenFolders()
 
 
-def _reached_the_drive(fd: int) -> bool:
+def _sync_to_drive(fd: int) -> bool:
     """Flush a file down to the medium, as Apple's F_FULLFSYNC does; False where the file system has no such call."""
     import fcntl
 
@@ -126,17 +126,17 @@ def _reached_the_drive(fd: int) -> bool:
 
 
 @contextmanager
-def opened(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Iterator[int]:
+def open_file(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Iterator[int]:
     """Open a plain file for a while. A new one is its owner's alone, unless it is shared: then the umask decides."""
-    fd = _opened(path, flags, 0o666 if shared else 0o600)
+    fd = _open(path, flags, 0o666 if shared else 0o600)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise InvalidFile(f"{path} is not a plain file")
-        if isinstance(path, Guarded):
+        if isinstance(path, GuardedPath):
             path.check(found)
-            if flags & os.O_CREAT and path.for_group and stat.S_IMODE(found.st_mode) != _FOR_GROUP:
-                system.chmod(fd, _FOR_GROUP)
+            if flags & os.O_CREAT and path.for_group and stat.S_IMODE(found.st_mode) != _GROUP_FILE_MODE:
+                system.chmod(fd, _GROUP_FILE_MODE)
         yield fd
     finally:
         _close(fd)
@@ -150,11 +150,11 @@ def _close(fd: int) -> None:
         pass
 
 
-def _opened(path: Path, flags: int, mode: int) -> int:
+def _open(path: Path, flags: int, mode: int) -> int:
     """Open a file, in the folder that was checked if it is guarded."""
     try:
-        if isinstance(path, Inside):
-            if (held := _held.folders.get(path.within)) is not None:
+        if isinstance(path, ContainedPath):
+            if (held := _open_folders.folders.get(path.folder_path)) is not None:
                 return system.open(path, flags, mode, held)
             folder = _open_folder(path.parent)
             try:
@@ -162,13 +162,13 @@ def _opened(path: Path, flags: int, mode: int) -> int:
                 return system.open(path, flags, mode, folder)
             finally:
                 _close(folder)
-        return system.open(path.resolve() if isinstance(path, KeyElsewhere) else path, flags, mode)
+        return system.open(path.resolve() if isinstance(path, ExternalKeyPath) else path, flags, mode)
     except OSError as error:
         error.filename = str(path)
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
-        if isinstance(path, Guarded) and isinstance(error, PermissionError):
-            path.look()
+        if isinstance(path, GuardedPath) and isinstance(error, PermissionError):
+            path.check_existing()
         if error.errno == errno.EROFS:  # to those who cannot write it is all the same why
             raise PermissionError(error.errno, error.strerror, error.filename) from error
         raise
@@ -184,12 +184,12 @@ def _open_folder(path: Path) -> int:
 
 
 @contextmanager
-def folder_opened(path: Guarded) -> Iterator[int]:
+def open_folder(path: GuardedPath) -> Iterator[int]:
     """Open a folder of a vault for a while."""
     try:
         fd = _open_folder(path)
     except PermissionError:
-        path.look()  # says whose it is, and what mends that
+        path.check_existing()  # says whose it is, and what mends that
         raise
     try:
         path.check(os.fstat(fd))
@@ -199,24 +199,24 @@ def folder_opened(path: Guarded) -> Iterator[int]:
 
 
 @contextmanager
-def holding(path: Guarded) -> Iterator[bool]:
+def keep_folder_open(path: GuardedPath) -> Iterator[bool]:
     """Keep a folder of a vault open for a while: this thread opens files in it without another look at the folder.
 
     Yields whether it is. If it cannot be opened, or is not ours, then whoever opens a file in it says so.
     """
-    before = _held.folders.get(str(path))
+    before = _open_folders.folders.get(str(path))
     with ExitStack() as opened_now:
         with suppress(OSError, InvalidFile):
-            _held.folders[str(path)] = opened_now.enter_context(folder_opened(path))
+            _open_folders.folders[str(path)] = opened_now.enter_context(open_folder(path))
         try:
-            yield str(path) in _held.folders
+            yield str(path) in _open_folders.folders
         finally:
-            _held.folders.pop(str(path), None)
+            _open_folders.folders.pop(str(path), None)
             if before is not None:
-                _held.folders[str(path)] = before
+                _open_folders.folders[str(path)] = before
 
 
-def make_folder(path: Guarded, *, for_group: bool, synced: bool = True) -> None:
+def make_folder(path: GuardedPath, *, for_group: bool, synced: bool = True) -> None:
     """Make a folder for its owner alone, or for its group to read as well; one that is there must be ours.
 
     Without ``synced`` its name may not last: for derived data.
@@ -226,37 +226,39 @@ def make_folder(path: Guarded, *, for_group: bool, synced: bool = True) -> None:
         if not path.is_dir():
             system.mkdir(path)
             made = True
-    with folder_opened(path) as fd:
+    with open_folder(path) as fd:
         if made and for_group:
-            system.chmod(fd, _FOLDER_FOR_GROUP)
+            system.chmod(fd, _GROUP_FOLDER_MODE)
     if made and synced:
         sync_folder(path.parent)
 
 
-def names(path: Guarded) -> list[str]:
+def list_names(path: GuardedPath) -> list[str]:
     """The names in a folder of a vault."""
-    if str(path) in _held.folders:
+    if str(path) in _open_folders.folders:
         return system.names(path)
-    with folder_opened(path):
+    with open_folder(path):
         return system.names(path)
 
 
-def size_of(fd: int) -> int:
+def file_size(fd: int) -> int:
     """The length of an open file."""
     return os.fstat(fd).st_size
 
 
-def read(path: Path, *, offset: int = 0, most: int | None = None, stop: int | None = None) -> bytes:
+def read(path: Path, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None) -> bytes:
     """A file's bytes from ``offset`` on, up to ``stop``; more than ``most`` of them are refused."""
-    with opened(path) as fd:
-        return read_from(fd, path, offset=offset, most=most, stop=stop)
+    with open_file(path) as fd:
+        return read_open_file(fd, path, offset=offset, max_bytes=max_bytes, stop=stop)
 
 
-def read_from(fd: int, path: Path, *, offset: int = 0, most: int | None = None, stop: int | None = None) -> bytes:
+def read_open_file(
+    fd: int, path: Path, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None
+) -> bytes:
     """The same of a file that is open."""
-    left = (size_of(fd) if stop is None else min(stop, size_of(fd))) - offset
-    if most is not None and left > most:
-        raise InvalidFile(f"{path} has {left:,} bytes where at most {most:,} are expected")
+    left = (file_size(fd) if stop is None else min(stop, file_size(fd))) - offset
+    if max_bytes is not None and left > max_bytes:
+        raise InvalidFile(f"{path} has {left:,} bytes where at most {max_bytes:,} are expected")
     parts = []
     while left > 0 and (part := system.read(fd, left, offset)):
         parts.append(part)
@@ -274,11 +276,11 @@ def check_size(path: Path, size: int) -> None:
         raise InvalidFile(f"{path} is cut short: {found:,} bytes where {size:,} are expected")
 
 
-def mapped(path: Path, size: int) -> memoryview:
+def map_file(path: Path, size: int) -> memoryview:
     """The first ``size`` bytes of a file, which must have them, as memory that cannot be written to."""
-    with opened(path) as fd:
-        if size_of(fd) < size:
-            raise InvalidFile(f"{path} is cut short: {size_of(fd):,} bytes where {size:,} are expected")
+    with open_file(path) as fd:
+        if file_size(fd) < size:
+            raise InvalidFile(f"{path} is cut short: {file_size(fd):,} bytes where {size:,} are expected")
         return memoryview(system.map(fd, size)) if size else memoryview(b"")
 
 
@@ -333,17 +335,17 @@ def sync_several(fds: Sequence[int]) -> None:
 
 def _start_syncs(fds: Sequence[int]) -> "list[Future[None]]":
     """Have threads sync files; none if no thread can be started, or Python is about to end."""
-    global _syncing
+    global _sync_pool
     try:
-        if _syncing is None or _syncing[0] != os.getpid():  # a child has none of its parent's threads
+        if _sync_pool is None or _sync_pool[0] != os.getpid():  # a child has none of its parent's threads
             from concurrent.futures import ThreadPoolExecutor  # commands that only read do without it
 
-            _syncing = os.getpid(), ThreadPoolExecutor(_SYNCED_TOGETHER, "expunge-sync")
-        return [_syncing[1].submit(sync, fd) for fd in fds]
+            _sync_pool = os.getpid(), ThreadPoolExecutor(_MAX_OPEN_FILES, "expunge-sync")
+        return [_sync_pool[1].submit(sync, fd) for fd in fds]
     except RuntimeError:
-        if _syncing is not None:
-            _syncing[1].shutdown(cancel_futures=True)  # what is running ends first
-            _syncing = None
+        if _sync_pool is not None:
+            _sync_pool[1].shutdown(cancel_futures=True)  # what is running ends first
+            _sync_pool = None
         return []
 
 
@@ -361,7 +363,7 @@ def sync_folder(path: Path) -> None:
 
 def create(path: Path, *parts: Data) -> None:
     """Write a new file, synced unless it is empty; its name lasts from the next `sync_folder` on."""
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+    with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         if parts:
             write_parts(fd, parts)
             sync(fd)
@@ -369,14 +371,14 @@ def create(path: Path, *parts: Data) -> None:
 
 def create_if(check: Callable[[], None], path: Path, *parts: Data) -> None:
     """Write a new file, synced. If ``check`` then refuses, it holds zeros, even if it has lost its name meanwhile."""
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd, zeroed_if_it_fails(fd):
+    with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd, zero_on_error(fd):
         write_parts(fd, parts)
         sync(fd)
         check()
 
 
 @contextmanager
-def zeroed_if_it_fails(fd: int) -> Iterator[None]:
+def zero_on_error(fd: int) -> Iterator[None]:
     """Leave zeros in an open file if what is written to it is not wanted after all."""
     try:
         yield
@@ -407,7 +409,7 @@ class SyncBatch:
     def fill(self, path: Path, *parts: Data) -> None:
         """Write into a file that is there and empty."""
         fd = self._add(path, os.O_WRONLY)
-        if size_of(fd):
+        if file_size(fd):
             raise InvalidFile(f"{path} is not empty: open the vault anew")
         write_parts(fd, parts)
 
@@ -421,13 +423,13 @@ class SyncBatch:
         If a power cut undoes the last step, the zeros are there.
         """
         fd = self._add(path, os.O_WRONLY)
-        _zero(fd, 0, size_of(fd))
+        _zero(fd, 0, file_size(fd))
         self._cleared.append(fd)
 
     def _add(self, path: Path, flags: int) -> int:
-        if len(self._fds) == _SYNCED_TOGETHER:
+        if len(self._fds) == _MAX_OPEN_FILES:
             self._sync()
-        fd = self._open.enter_context(opened(path, flags))
+        fd = self._open.enter_context(open_file(path, flags))
         self._fds.append(fd)
         return fd
 
@@ -442,14 +444,14 @@ class SyncBatch:
 
 def put(path: Path, *parts: Data) -> None:
     """Write a file in one step, for good: it is there whole, or as it was."""
-    new = draft_of(path)
+    new = draft_path(path)
     wipe_draft(new)
-    with replacing(path, new) as replacement:
+    with replace_file(path, new) as replacement:
         write_parts(replacement.fd, parts)
         replacement.commit()
 
 
-def draft_of(path: Path) -> Path:
+def draft_path(path: Path) -> Path:
     """Where a file is written before it takes its place."""
     return path.with_name(f"{path.name}.new")
 
@@ -478,23 +480,23 @@ class Replacement:
     """A file that is being written beside the one whose place it is to take."""
 
     fd: int
-    _wanted: bool = False
+    _committed: bool = False
 
     def commit(self) -> None:
         """Sync it; it takes its place at the end of `replacing`."""
         sync(self.fd)
-        self._wanted = True
+        self._committed = True
 
 
 @contextmanager
-def replacing(path: Path, beside: Path, *, shared: bool = False) -> Iterator[Replacement]:
+def replace_file(path: Path, beside: Path, *, shared: bool = False) -> Iterator[Replacement]:
     """Write a new file that takes another's place in one step, for good; unless it is committed, it is wiped."""
     mine = placed = False  # a file that was there before is somebody else's
     try:
-        with opened(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, shared=shared) as fd:
+        with open_file(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, shared=shared) as fd:
             mine, new = True, Replacement(fd)
             yield new
-        if new._wanted:
+        if new._committed:
             system.rename(beside, path)
             placed = True
     finally:
@@ -515,7 +517,7 @@ def _discard(path: Path) -> None:
 
 def overwrite(path: Path, pieces: Iterable[tuple[int, Data]]) -> None:
     """Write pieces into a file, each at its offset, and sync."""
-    with opened(path, os.O_WRONLY) as fd:
+    with open_file(path, os.O_WRONLY) as fd:
         for offset, data in pieces:
             write_all(fd, data, offset)
         sync(fd)
@@ -523,8 +525,8 @@ def overwrite(path: Path, pieces: Iterable[tuple[int, Data]]) -> None:
 
 def resize(path: Path, size: int) -> None:
     """Cut a file or lengthen it by zeros, and sync. What is cut off is overwritten first."""
-    with opened(path, os.O_WRONLY) as fd:
-        if size < (had := size_of(fd)):
+    with open_file(path, os.O_WRONLY) as fd:
+        if size < (had := file_size(fd)):
             _zero(fd, size, had)
             sync(fd)
         system.truncate(fd, size)
@@ -537,8 +539,8 @@ def lengthen(path: Path, start: int, size: int) -> None:
     A hole in a file that is mapped needs room when it is read, on some file systems (tmpfs): where there is none left
     the system would end the process.
     """
-    with opened(path, os.O_WRONLY) as fd:
-        if size_of(fd) < size:
+    with open_file(path, os.O_WRONLY) as fd:
+        if file_size(fd) < size:
             system.truncate(fd, size)
         if start < size:
             try:
@@ -552,7 +554,7 @@ def lengthen(path: Path, start: int, size: int) -> None:
 def wipe(path: Path) -> None:
     """Overwrite a file with zeros, sync, and remove it; no file is fine. `sync_folder` makes that last."""
     with suppress(FileNotFoundError):
-        with opened(path, os.O_WRONLY) as fd:
+        with open_file(path, os.O_WRONLY) as fd:
             zero_all(fd)
         system.unlink(path)
 
@@ -563,14 +565,14 @@ def is_empty(path: Path) -> bool:
         found = os.lstat(path)
     except FileNotFoundError:
         return False
-    if isinstance(path, Guarded):
+    if isinstance(path, GuardedPath):
         path.check(found)
     return stat.S_ISREG(found.st_mode) and not found.st_size
 
 
 def zero_all(fd: int) -> None:
     """Overwrite an open file with zeros, and sync."""
-    if size := size_of(fd):
+    if size := file_size(fd):
         _zero(fd, 0, size)
         sync(fd)
 

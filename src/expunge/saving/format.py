@@ -4,54 +4,246 @@ What is saved is what was drawn, what is kept of the rows, and the moments; the 
 moves to another machine keeps its digest. A file is input from outside: all that a state relies on is checked here.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..encoding.bounds import Bounds, BoundsLike, Extents, parse_bounds
+from ..encoding.codes import Code
 from ..encoding.encoder import Encoder
-from ..encoding.extents import Extents
-from ..encoding.placement import free_slots, room
+from ..encoding.features import FeatureMap, IdentityMap, PowersMap
+from ..encoding.fourier import RandomFourierMap
+from ..encoding.placement import free_slots, slots_needed
+from ..encoding.randomness import Key
+from ..encoding.scales import Scales
+from ..encoding.values import plain_value
 from ..errors import InvalidInput, InvalidSetting
 from ..exact.limbs import CODED_BITS, INT_ROWS
 from ..exact.moments import Moments
 from ..learning.blueprint import Blueprint
 from ..learning.ensemble import Ensemble
-from ..learning.rules import RidgeRule
-from ..learning.state import State
-from ..stores.coded import PRINT_BYTES, Coded
+from ..learning.rules import RidgeRule, Rule, RuleFactory
+from ..learning.settings import Settings
+from ..learning.state import ModelState
 from ..stores.ids import IdIndex
-from ..stores.rows import Rows
-from ..stores.store import Store
+from ..stores.store import FINGERPRINT_BYTES, CodedStore, Rows, Store
 from .archive import Archive
-from .blueprints import blueprint_parts, sides
+
+# MERGED blueprints: Blueprints: what a model is before it has seen a row, to an archive and back.
+
+
+PLAIN_MAPS: Mapping[str, type[FeatureMap]] = {
+    kind.map_name: kind for kind in (IdentityMap, PowersMap, RandomFourierMap)
+}
+
+
+def blueprint_parts(
+    blueprint: Blueprint, *, custom_features: bool = False
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A header and arrays from which `load_blueprint` makes it again.
+
+    ``own_features`` says that whoever loads it can bring a feature map that is the user's; else it is refused.
+    """
+    features, rule = blueprint.features, blueprint.rule
+    if features.is_custom and not custom_features:
+        raise InvalidSetting(
+            f"features must be those of this package, got {features.map_name}: code never comes from a file, and "
+            "nobody would bring it again"
+        )
+    drawn = {name: np.asarray(array, dtype=np.int64) for name, array in features.arrays().items()}
+    header = {
+        "features": features.describe() | {"own": features.is_custom, "drawn": {n: a.shape for n, a in drawn.items()}},
+        "scales": blueprint.scales.spec(),
+        "target_scales": blueprint.target_scales.spec(),
+        "intercept": blueprint.intercept,
+        "clip": blueprint.clip,
+        "outside": blueprint.outside,
+        "keep": blueprint.keep,
+        "aggregate": blueprint.aggregate,
+        "ridge": isinstance(rule, RidgeRule),
+        "alpha": rule.alpha if isinstance(rule, RidgeRule) else 0.0,
+        "rule": rule.describe(),
+    }
+    arrays: dict[str, NDArray[Any]] = {"key": blueprint.key, "G": blueprint.code.G}
+    arrays |= {f"features.{name}": array for name, array in drawn.items()}
+    if not features.is_custom:  # whoever brings a map of his own brings its parameters
+        arrays |= {f"parameters.{name}": array for name, array in features.array_params().items()}
+    for side, bounds in bounds_by_side(blueprint):
+        header[f"{side}.unit"] = bounds.unit
+        arrays[f"{side}.declared"] = np.stack([bounds.low, bounds.high])  # (2, d), NaN where observed
+    return header, arrays
+
+
+def load_blueprint(
+    archive: Archive,
+    *,
+    rule: RuleFactory | None = None,
+    features: FeatureMap | None = None,
+    maps: Mapping[str, type[FeatureMap]] = PLAIN_MAPS,
+) -> Blueprint:
+    """Read a blueprint. Code never comes from a file, so the caller brings what is not ours.
+
+    ``rule`` brings the rule of a model that was saved with an estimator as learner, ``features`` the feature map of a
+    model that was saved with one of the user's, and ``maps`` are the classes to use for ours.
+    """
+    key = archive.array("key", "<u8", 2).astype(np.uint64)
+    brought = _load_custom_rule(archive, rule, key)
+    _check_custom_features(archive, features)
+    try:
+        code = Code(archive.array("G", "<i8", None, None))
+        made = brought or _load_ridge_rule(archive)
+        made.check(code)
+        inputs = _load_declared_bounds(archive, "inputs")
+        scales = _load_scales(archive, "scales", partial(Scales.parse, inputs=len(inputs.low)))
+        targets = _load_declared_bounds(archive, "targets")
+        return Blueprint(
+            key=key,
+            code=code,
+            features=_load_features(archive, scales.n_out, features, maps),
+            scales=scales,
+            inputs=inputs,
+            targets=targets,
+            target_scales=_load_scales(
+                archive, "target_scales", partial(Scales.parse_targets, targets=len(targets.low))
+            ),
+            intercept=archive.get("intercept", bool),
+            clip=archive.get("clip", bool),
+            outside=archive.choice("outside", ("clamp", "extrapolate")),
+            keep=archive.choice("keep", ("rows", "coded")),
+            rule=made,
+            aggregate=archive.choice("aggregate", ("mean", "median")),
+        )
+    except InvalidSetting as error:  # from a code, bounds, a feature map or the whole: the file asks for what cannot be
+        raise archive.inconsistency(str(error)) from error
+
+
+def bounds_by_side(bounded: Blueprint | Encoder) -> list[tuple[str, Bounds]]:
+    """The bounds of both sides of a table, by name."""
+    return [("inputs", bounded.inputs), ("targets", bounded.targets)]
+
+
+def _load_custom_rule(archive: Archive, rule: RuleFactory | None, key: Key) -> Rule | None:
+    """The caller has to bring the estimator that a model was saved with, and no other."""
+    if archive.get("ridge", bool):
+        if rule is not None:
+            raise InvalidSetting("the model was saved with learner='ridge': load it without a learner")
+        return None
+    if rule is None:
+        raise InvalidSetting(
+            "the model was saved with an estimator as learner, and code never comes from a file: "
+            "pass the same estimator, load(path, learner=...)"
+        )
+    made = rule(key)
+    if made.describe() != archive.get("rule", dict):
+        raise InvalidSetting("the model was saved with another learner, or other parameters: pass the same one")
+    return made
+
+
+def _load_ridge_rule(archive: Archive) -> RidgeRule:
+    alpha = archive.get("alpha", float)
+    if not 0 <= alpha < np.inf:
+        raise archive.inconsistency("alpha is negative or not finite")
+    return RidgeRule(alpha)
+
+
+def _load_declared_bounds(archive: Archive, side: str) -> Bounds:
+    pair = archive.array(f"{side}.declared", "<f8", 2, None)
+    if not pair.size:
+        raise archive.inconsistency(f"there are no {side}")
+    spec = "unit" if archive.get(f"{side}.unit", bool) else pair
+    return parse_bounds(spec, pair.shape[1], name=f"the bounds of the {side}")
+
+
+def _load_scales(archive: Archive, name: str, read: Callable[[Any], Scales]) -> Scales:
+    said = archive.header.get(name)
+    scales = read(said)
+    if scales.spec() != said:  # one way to write them: equal models have equal files
+        raise archive.inconsistency("the scales are not as a model writes them")
+    return scales
+
+
+def _check_custom_features(archive: Archive, features: FeatureMap | None) -> None:
+    """The caller has to bring a feature map that is not ours, and no other."""
+    said = archive.get("features", dict)
+    if not said.get("own"):
+        if features is not None:
+            raise InvalidSetting("the model was saved with features of this package: load it without features")
+        return
+    if features is None:
+        raise InvalidSetting(
+            "the model was saved with a feature map of your own, and code never comes from a file: "
+            "pass the same map, load(path, features=...)"
+        )
+    described = features.describe()
+    if any(described[name] != said.get(name) for name in ("name", "params")):
+        raise InvalidSetting(f"the model was saved with other features than {features!r}: pass the same map")
+
+
+def _load_features(
+    archive: Archive, inputs: int, custom: FeatureMap | None, maps: Mapping[str, type[FeatureMap]]
+) -> FeatureMap:
+    said = archive.get("features", dict)
+    params, drawn, kind = said.get("params"), said.get("drawn"), maps.get(str(said.get("name")))
+    if not isinstance(params, dict) or not isinstance(drawn, dict):
+        raise archive.inconsistency("unknown features")
+    if custom is not None:
+        features = custom.copy()
+    elif kind is not None and set(params) <= set(kind().get_params()):
+        features = kind(**{name: _load_parameter(archive, name, value) for name, value in params.items()})
+    else:
+        raise archive.inconsistency("unknown features")
+    arrays = {
+        name: archive.array(f"features.{name}", "<i8", *_parse_shape(archive, said)) for name, said in drawn.items()
+    }
+    restored = features.restore(inputs, arrays)
+    if custom is None and restored.describe()["params"] != params:
+        raise archive.inconsistency("the parameters of the features are damaged or incomplete")
+    return restored
+
+
+def _load_parameter(archive: Archive, name: str, value: Any) -> Any:
+    """A parameter from the header, or the array that it stands for."""
+    if not isinstance(value, dict):
+        return value
+    return archive.array(f"parameters.{name}", "<f8", *_parse_shape(archive, value.get("shape")))
+
+
+def _parse_shape(archive: Archive, shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, list) or not all(type(n) is int for n in shape):
+        raise archive.inconsistency("an array of the features has no valid shape")
+    return tuple(shape)
+
 
 Parts: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]  # a header and arrays
 
 
-def state_parts(state: State) -> Parts:
+def state_parts(state: ModelState) -> Parts:
     """A header and arrays from which `load_state` makes the state again."""
-    header, arrays = blueprint_parts(state.blueprint, own_features=True)
+    header, arrays = blueprint_parts(state.blueprint, custom_features=True)
     arrays |= state.ensemble.store.arrays()
-    for side, bounds in sides(state.ensemble.encoder):
+    for side, bounds in bounds_by_side(state.ensemble.encoder):
         arrays[f"{side}.in_force"] = np.stack([bounds.low, bounds.high])  # (2, d)
     if isinstance(state.blueprint.rule, RidgeRule):
         arrays["moments"] = np.stack([moments.integers for moments in state.ensemble.states])  # (r, 3, P)
     return header | {"drawn": state.drawn}, arrays
 
 
-def load_state(archive: Archive, blueprint: Blueprint) -> State:
+def load_state(archive: Archive, blueprint: Blueprint) -> ModelState:
     """Read the state of a model whose blueprint `load_blueprint` has read."""
     try:
         drawn, shards = archive.get("drawn", int), blueprint.code.shards
-        store = _store(archive, blueprint, room(drawn, shards))
+        store = _load_store(archive, blueprint, slots_needed(drawn, shards))
         if store.live[free_slots(blueprint.key, drawn, shards)].any():
-            raise archive.refuse("there are rows in slots that were never given out")
-        extents = _extents(archive, blueprint, store)
-        ensemble = _ensemble(archive, blueprint.encoder(extents), store, blueprint)
-        return State(blueprint, ensemble, extents, drawn, int(np.count_nonzero(store.live)))
+            raise archive.inconsistency("there are rows in slots that were never given out")
+        extents = _load_extents(archive, blueprint, store)
+        ensemble = _load_ensemble(archive, blueprint.encoder(extents), store, blueprint)
+        return ModelState(blueprint, ensemble, extents, drawn, int(np.count_nonzero(store.live)))
     except (InvalidInput, InvalidSetting) as error:  # from the rows: no model of this blueprint would have taken them
-        raise archive.refuse(str(error)) from error
+        raise archive.inconsistency(str(error)) from error
 
 
 def index_parts(index: IdIndex) -> Parts:
@@ -65,47 +257,47 @@ def load_index(archive: Archive, live: NDArray[np.bool_]) -> IdIndex:
     slots = archive.array("slots", "<i8", None)
     ids = archive.array("ids", archive.choice("id_kind", ("<i8", "<U")), len(slots))
     if not np.array_equal(np.sort(slots), np.flatnonzero(live)):
-        raise archive.refuse("ids and rows do not match")
+        raise archive.inconsistency("ids and rows do not match")
     return IdIndex(ids, slots)
 
 
-def _store(archive: Archive, blueprint: Blueprint, slots: int) -> Store:
+def _load_store(archive: Archive, blueprint: Blueprint, slots: int) -> Store:
     live = archive.array("live", "|b1", slots)
     if blueprint.keep == "rows":
-        return _rows(archive, blueprint, live)
-    stripes, width = slots // blueprint.code.shards, blueprint.encoder(blueprint.measured()).width
+        return _load_rows(archive, blueprint, live)
+    stripes, width = slots // blueprint.code.shards, blueprint.encoder(blueprint.measure()).width
     q = archive.array("q", "<i8", blueprint.code.learners, stripes, width)
     if ((q > 2**CODED_BITS) | (q < -(2**CODED_BITS))).any():
-        raise archive.refuse("coded rows exceed the exact range")
-    prints = archive.array("prints", "|u1", slots, PRINT_BYTES)
+        raise archive.inconsistency("coded rows exceed the exact range")
+    prints = archive.array("prints", "|u1", slots, FINGERPRINT_BYTES)
     if prints[~live].any():
-        raise archive.refuse("there are fingerprints where there is no row")
-    return Coded(q, prints, live, blueprint.print_key)
+        raise archive.inconsistency("there are fingerprints where there is no row")
+    return CodedStore(q, prints, live, blueprint.fingerprint_key)
 
 
-def _rows(archive: Archive, blueprint: Blueprint, live: NDArray[np.bool_]) -> Rows:
+def _load_rows(archive: Archive, blueprint: Blueprint, live: NDArray[np.bool_]) -> Rows:
     X = archive.array("X", "<f8", len(live), len(blueprint.inputs.low))
     y = archive.array("y", "<f8", len(live), len(blueprint.targets.low))
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
-        raise archive.refuse("rows are not finite")
+        raise archive.inconsistency("rows are not finite")
     if X[~live].any() or y[~live].any():
-        raise archive.refuse("there are values where there is no row")
+        raise archive.inconsistency("there are values where there is no row")
     for values, bounds in ((X, blueprint.inputs), (y, blueprint.targets)):
         if live.any() and ((values[live] < bounds.low) | (values[live] > bounds.high)).any():
-            raise archive.refuse("rows are outside the bounds")
+            raise archive.inconsistency("rows are outside the bounds")
     return Rows(X, y, live)
 
 
-def _extents(archive: Archive, blueprint: Blueprint, store: Store) -> Extents:
-    extents = blueprint.measured(store)
-    for side, bounds in sides(blueprint.encoder(extents)):
+def _load_extents(archive: Archive, blueprint: Blueprint, store: Store) -> Extents:
+    extents = blueprint.measure(store)
+    for side, bounds in bounds_by_side(blueprint.encoder(extents)):
         in_force = archive.array(f"{side}.in_force", "<f8", 2, len(bounds.low))
         if not np.array_equal(in_force, [bounds.low, bounds.high]):
-            raise archive.refuse(f"the bounds of the {side} are not those declared or those of the rows")
+            raise archive.inconsistency(f"the bounds of the {side} are not those declared or those of the rows")
     return extents
 
 
-def _ensemble(archive: Archive, encoder: Encoder, store: Store, blueprint: Blueprint) -> Ensemble:
+def _load_ensemble(archive: Archive, encoder: Encoder, store: Store, blueprint: Blueprint) -> Ensemble:
     rule, aggregate, code = blueprint.rule, blueprint.aggregate, encoder.code
     if not isinstance(rule, RidgeRule):
         return Ensemble.learn(encoder, store, rule, aggregate)
@@ -118,6 +310,56 @@ def _ensemble(archive: Archive, encoder: Encoder, store: Store, blueprint: Bluep
         coded_rows = int(np.count_nonzero(feeding.any(axis=1)))
         most = 2**CODED_BITS * min(coded_rows, INT_ROWS)
         if ((limbs[j] > most) | (limbs[j] < -most)).any():
-            raise archive.refuse("moments exceed the exact range")
+            raise archive.inconsistency("moments exceed the exact range")
         states.append(Moments(limbs[j].copy(), int(np.count_nonzero(feeding)), coded_rows))
-    return Ensemble.of(encoder, store, rule, aggregate, states)
+    return Ensemble.from_states(encoder, store, rule, aggregate, states)
+
+
+# MERGED parameters: Parameters: what was asked of a model, to a file's header and back.
+
+
+_PLAIN_SETTINGS = ("shards", "rate", "density", "balanced", "alpha", "fit_intercept", "random_state")
+
+
+def settings_parts(settings: Settings) -> dict[str, Any]:
+    """The settings that a blueprint does not tell, for a header."""
+    plain = {name: getattr(settings, name) for name in _PLAIN_SETTINGS}
+    if not isinstance(settings.random_state, int | np.integer):
+        plain["random_state"] = None  # a generator: what it drew is in the blueprint
+    return {
+        "parameters": {name: plain_value(name, value) for name, value in plain.items()},
+        "own_code": settings.code is not None,
+    }
+
+
+def load_settings(archive: Archive, blueprint: Blueprint, learner: Any = "ridge") -> Settings:
+    """The settings of a saved model; ``learner`` is the one that the caller brought."""
+    plain = archive.get("parameters", dict)
+    if set(plain) != set(_PLAIN_SETTINGS) or not all(
+        value is None or isinstance(value, Real) for value in plain.values()
+    ):
+        raise archive.inconsistency("unknown parameters")
+    return Settings(
+        **plain,
+        code=blueprint.code if archive.get("own_code", bool) else None,
+        features=None if isinstance(blueprint.features, IdentityMap) else blueprint.features.copy(),
+        learner=learner,
+        aggregate=blueprint.aggregate,
+        bounds=_bounds_spec(blueprint.inputs),
+        target_bounds=_bounds_spec(blueprint.targets),
+        scales=blueprint.scales.spec(),
+        target_scales=blueprint.target_scales.spec(),
+        clip=blueprint.clip,
+        outside=blueprint.outside,
+        keep=blueprint.keep,
+    )
+
+
+def _bounds_spec(bounds: Bounds) -> BoundsLike:
+    """The parameter that these bounds came from. An observed column is None: NaN would not equal itself."""
+    if bounds.unit:
+        return "unit"
+    if np.isnan(bounds.low).all():
+        return None
+    low, high = ([None if np.isnan(v) else v for v in side.tolist()] for side in (bounds.low, bounds.high))
+    return low, high

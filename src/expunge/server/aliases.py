@@ -17,25 +17,25 @@ from pathlib import Path
 
 from ..errors import ExpungeError, InvalidFile, InvalidInput
 from ..vault import Vault
-from ..vault.sealing import Sealed
+from ..vault.sealed_ids import SealedId
 from .database import Database, queue_path
 
-_LONGEST = 320  # characters of an address
-_PIECE = 10_000  # people who are looked up at once
-_ERASING = ("unlearn", "restore")  # kinds of requests after which people may be erased who were not before
+_MAX_EMAIL_CHARS = 320  # characters of an address
+_BATCH_SIZE = 10_000  # people who are looked up at once
+_ERASING_KINDS = ("unlearn", "restore")  # kinds of requests after which people may be erased who were not before
 
 
-def normalised(email: str) -> str | None:
+def normalise_email(email: str) -> str | None:
     """An address in the form in which two are compared: no blanks around it, one case; None if it is none."""
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).casefold())
     name, at, domain = text.rpartition("@")
-    if not (name and at and domain) or len(text) > _LONGEST or not text.isprintable() or " " in text:
+    if not (name and at and domain) or len(text) > _MAX_EMAIL_CHARS or not text.isprintable() or " " in text:
         return None
     return text
 
 
 @dataclass(frozen=True)
-class Added:
+class AliasesAdded:
     """What became of addresses that were added."""
 
     moved: int  # led to another id before
@@ -48,82 +48,84 @@ class Aliases:
     def __init__(self, vault: Vault, database: Database) -> None:
         self._vault, self._database = vault, database
         self._key = vault.derive("aliases")
-        self._sweeping = threading.Lock()
-        self._swept: int | None = None  # the vault's newest request that the table was compared with
+        self._sweep_lock = threading.Lock()
+        self._swept_request: int | None = None  # the vault's newest request that the table was compared with
 
-    def add(self, pairs: Sequence[tuple[str, str]]) -> Added:
+    def add(self, pairs: Sequence[tuple[str, str]]) -> AliasesAdded:
         """Let addresses lead to ids; one that is no address is an error, and nothing is changed."""
-        emails = [normalised(email) for email, _ in pairs]
+        emails = [normalise_email(email) for email, _ in pairs]
         if None in emails:
             raise InvalidInput(f"pair {emails.index(None) + 1} has no e-mail address: it needs a name, @ and a domain")
         ids = [id_ for _, id_ in pairs]
-        marks, people = self._marks(filter(None, emails)), self._vault.seal(ids)
+        marks, people = self._hash_emails(filter(None, emails)), self._vault.seal(ids)
         moved = erased = 0
-        newest, holdings = self._vault.newest, self._vault.holds(ids)  # whoever holds the vault's lock may write here
-        with self._database.writing() as database:
+        newest, holdings = self._vault.newest, self._vault.find(ids)  # whoever holds the vault's lock may write here
+        with self._database.transaction() as database:
             for mark, person, holding in zip(marks, people, holdings, strict=True):
                 if holding.state == "erased":
                     erased += 1
                     continue
-                before = database.one("SELECT hash FROM aliases WHERE alias = ?", mark)
+                before = database.fetch_one("SELECT hash FROM aliases WHERE alias = ?", mark)
                 moved += before is not None and before["hash"] != person.hash
                 database.execute("INSERT OR REPLACE INTO aliases VALUES (?, ?, ?)", mark, person.hash, person.text)
         if self._vault.newest != newest:  # somebody may have been erased before their alias was written
-            self._swept = None
+            self._swept_request = None
             self.sweep()
-        return Added(moved, erased)
+        return AliasesAdded(moved, erased)
 
-    def find(self, email: str) -> Sealed | None:
+    def find(self, email: str) -> SealedId | None:
         """Return the sealed id that an address leads to."""
         self.sweep()
-        text = normalised(email)
+        text = normalise_email(email)
         if text is None:
             return None
-        row = self._database.one("SELECT * FROM aliases WHERE alias = ?", *self._marks([text]))
-        return None if row is None else Sealed(row["hash"], row["sealed"])
+        row = self._database.fetch_one("SELECT * FROM aliases WHERE alias = ?", *self._hash_emails([text]))
+        return None if row is None else SealedId(row["hash"], row["sealed"])
 
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether there is one."""
-        return self._database.one("SELECT 1 FROM aliases") is not None
+        return self._database.fetch_one("SELECT 1 FROM aliases") is not None
 
     def count(self) -> int:
         """How many there are."""
-        return len(self._database.all("SELECT 1 FROM aliases"))
+        return len(self._database.fetch_all("SELECT 1 FROM aliases"))
 
-    def forget(self, people: Iterable[Sealed], request: int | None = None) -> int:
+    def forget(self, people: Iterable[SealedId], request: int | None = None) -> int:
         """Remove all aliases of people, and return how many there were; ``request`` is the one that erased them."""
-        with self._database.writing() as database:
+        with self._database.transaction() as database:
             removed = sum(database.execute("DELETE FROM aliases WHERE hash = ?", person.hash) for person in people)
-        if request is not None and self._swept == request - 1:
-            self._swept = request  # nobody else was erased since the table was last compared
+        if request is not None and self._swept_request == request - 1:
+            self._swept_request = request  # nobody else was erased since the table was last compared
         return removed
 
     def sweep(self) -> int:
         """Remove the aliases of people whom the vault has erased, in whatever way; return how many there were."""
-        with self._sweeping:
+        with self._sweep_lock:
             newest = self._vault.newest
-            if newest == self._swept:
+            if newest == self._swept_request:
                 return 0
             removed = 0
-            if self._swept is None or any(one.kind in _ERASING for one in self._vault.requests[self._swept : newest]):
-                removed = sum(self.forget(people) for people in self._erased())
-            self._swept = newest
+            if self._swept_request is None or any(
+                one.kind in _ERASING_KINDS for one in self._vault.requests[self._swept_request : newest]
+            ):
+                removed = sum(self.forget(people) for people in self._find_erased())
+            self._swept_request = newest
         return removed
 
-    def _erased(self) -> Iterator[list[Sealed]]:
+    def _find_erased(self) -> Iterator[list[SealedId]]:
         """Look everybody up who has an alias; yield those who are erased, some at a time."""
         question = "SELECT DISTINCT hash, sealed FROM aliases WHERE hash > ? ORDER BY hash LIMIT ?"
         last = b""
-        while rows := self._database.all(question, last, _PIECE):
-            people = [Sealed(row["hash"], row["sealed"]) for row in rows]
-            last, ids = people[-1].hash, dict[Sealed, str]()
+        while rows := self._database.fetch_all(question, last, _BATCH_SIZE):
+            people = [SealedId(row["hash"], row["sealed"]) for row in rows]
+            last, ids = people[-1].hash, dict[SealedId, str]()
             for person in people:
                 with suppress(InvalidFile):  # one that was damaged leads nowhere, and keeps no other
                     (ids[person],) = self._vault.unseal([person])
-            holdings = self._vault.holds(list(ids.values())) if ids else []
+            holdings = self._vault.find(list(ids.values())) if ids else []
             yield [person for person, holding in zip(ids, holdings, strict=True) if holding.state == "erased"]
 
-    def _marks(self, emails: Iterable[str]) -> list[bytes]:
+    def _hash_emails(self, emails: Iterable[str]) -> list[bytes]:
         return [hmac.digest(self._key, email.encode(), "sha256") for email in emails]
 
 
@@ -139,12 +141,14 @@ def forget_erased(vault: Path, hashes: Sequence[bytes], *, wipe: bool) -> str:
     """
     try:
         with closing(Database(queue_path(vault))) as database:
-            if database.one("SELECT 1 FROM aliases") is None:
+            if database.fetch_one("SELECT 1 FROM aliases") is None:
                 return ""
             database.execute(f"PRAGMA busy_timeout={_PATIENCE}")
-            found = [one for one in hashes if database.one("SELECT 1 FROM aliases WHERE hash = ?", one) is not None]
+            found = [
+                one for one in hashes if database.fetch_one("SELECT 1 FROM aliases WHERE hash = ?", one) is not None
+            ]
             if found:
-                with database.writing():
+                with database.transaction():
                     for one in found:
                         database.execute("DELETE FROM aliases WHERE hash = ?", one)
                 if wipe:

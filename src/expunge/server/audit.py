@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..vault import Vault
-from .clocks import Clock, as_text, as_time, due, utc_now
+from .clocks import Clock, due_date, format_time, parse_time, utc_now
 from .database import Database
 
 COMMAND_LINE = "command line"  # the actor of what somebody with access to the files did
@@ -58,67 +58,69 @@ class AuditTrail:
 
     def record(self, action: str, *, actor: str, subject: str = "", **details: Any) -> None:
         """Write an event down; within a transaction it is part of that. A detail ``reference`` is the entry's own."""
-        with self._database.writing() as database:
+        with self._database.transaction() as database:
             database.execute(
                 "INSERT INTO audit (time, action, actor, subject, details) VALUES (?, ?, ?, ?, ?)",
-                as_text(self._clock()), action, actor, subject, json.dumps(details),
+                format_time(self._clock()), action, actor, subject, json.dumps(details),
             )  # fmt: skip
 
     def entries(self) -> Iterator[AuditEntry]:
         """Yield the recorded events, the oldest first."""
-        for row in self._rows("SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT 1000"):
+        for row in self._iterate_rows("SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT 1000"):
             details = json.loads(row["details"])
             reference = details.pop("reference", "")
             yield AuditEntry(row["time"], row["action"], row["actor"], row["subject"], reference, details)
 
     def received_jobs(self) -> Iterator[AuditEntry]:
         """Yield when each job came, the oldest first."""
-        return (_job_entry(row, "received") for row in self._rows(_JOBS))
+        return (_job_entry(row, "received") for row in self._iterate_rows(_RECEIVED_JOBS))
 
     def ended_jobs(self) -> Iterator[AuditEntry]:
         """Yield how each job ended, in the order of their ends; somebody cancelled the others, which is an event."""
         ended, number = "", 0
-        while rows := self._database.all(_ENDED, ended, number):
+        while rows := self._database.fetch_all(_ENDED_JOBS, ended, number):
             yield from (_job_entry(row, "ended") for row in rows)
             ended, number = rows[-1]["ended"], rows[-1]["number"]
 
     def matters(self) -> Iterator[AuditEntry]:
         """Yield what was done to matters, the oldest first."""
-        for row in self._rows(_MATTERS):
+        for row in self._iterate_rows(_MATTER_LOG):
             details = {"people": row["people"], "reason": row["reason"], "token": row["token"]}
             yield AuditEntry(row["time"], f"matter.{row['what']}", row["actor"], row["name"], details=details)
 
     def verifications(self) -> list[AuditEntry]:
         """Return how each verification ended, the oldest first."""
-        rows = self._database.all("SELECT * FROM verifications WHERE ended IS NOT NULL")
-        return sorted(map(_verification_entry, rows), key=_time)
+        rows = self._database.fetch_all("SELECT * FROM verifications WHERE ended IS NOT NULL")
+        return sorted(map(_verification_entry, rows), key=_sort_key)
 
-    def _rows(self, question: str) -> Iterator[sqlite3.Row]:
+    def _iterate_rows(self, question: str) -> Iterator[sqlite3.Row]:
         """Yield the rows of a question a thousand at a time, so that nobody else waits for all of them."""
         number = 0
-        while rows := self._database.all(question, number):
+        while rows := self._database.fetch_all(question, number):
             yield from rows
             number = rows[-1]["number"]
 
 
-_JOBS = "SELECT * FROM requests WHERE number > ? ORDER BY number LIMIT 1000"
-_ENDED = (
+_RECEIVED_JOBS = "SELECT * FROM requests WHERE number > ? ORDER BY number LIMIT 1000"
+_ENDED_JOBS = (
     "SELECT * FROM requests WHERE ended IS NOT NULL AND state != 'cancelled' AND (ended, number) > (?, ?)"
     " ORDER BY ended, number LIMIT 1000"
 )
-_MATTERS = (
+_MATTER_LOG = (
     "SELECT log.*, matters.name FROM matter_log AS log JOIN matters ON matters.id = log.matter"
     " WHERE log.number > ? ORDER BY log.number LIMIT 1000"
 )
-_OUTCOME = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request", "held")
+_OUTCOME_NAMES = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request", "held")
 
 
 def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:
     details = {name: row[name] for name in ("kind", "protocol", "regulation")}
-    details["due"] = as_text(due(as_time(row["since"]), row["regulation"]))  # as it was before anybody extended it
+    details["due"] = format_time(
+        due_date(parse_time(row["since"]), row["regulation"])
+    )  # as it was before anybody extended it
     if when == "ended":
         outcome = json.loads(row["outcome"])
-        details = {"reason": row["reason"]} | {name: outcome[name] for name in _OUTCOME if name in outcome}
+        details = {"reason": row["reason"]} | {name: outcome[name] for name in _OUTCOME_NAMES if name in outcome}
     action = f"job.{'received' if when == 'received' else row['state']}"
     return AuditEntry(row[when], action, row["actor"], row["id"], row["reference"], details)
 
@@ -131,16 +133,16 @@ def _verification_entry(row: sqlite3.Row) -> AuditEntry:
 
 def read_trail(vault: Vault, database: Database | None) -> Iterator[AuditEntry]:
     """Yield everything that happened, the oldest first; without a database what the ledger knows."""
-    sources: list[Iterable[AuditEntry]] = [_keys(vault), _requests(vault)]
+    sources: list[Iterable[AuditEntry]] = [_key_entries(vault), _ledger_entries(vault)]
     if database is not None:  # of one second, a job comes before the request that carries it out, and ends after it
         trail = AuditTrail(database)
         sources.insert(0, trail.received_jobs())
         sources += [trail.ended_jobs(), trail.entries(), trail.matters(), trail.verifications()]
-    for entry in heapq.merge(*sources, key=_time):
+    for entry in heapq.merge(*sources, key=_sort_key):
         yield replace(entry, time=entry.time.replace("+00:00", "Z"))
 
 
-def _requests(vault: Vault) -> Iterator[AuditEntry]:
+def _ledger_entries(vault: Vault) -> Iterator[AuditEntry]:
     for request in vault.requests:
         details: dict[str, Any] = {"rows": request.rows, "people": request.people, "state": request.state}
         if jobs := [caller.job for caller in request.callers if caller.job]:
@@ -153,12 +155,12 @@ def _requests(vault: Vault) -> Iterator[AuditEntry]:
         )
 
 
-def _keys(vault: Vault) -> Iterator[AuditEntry]:
+def _key_entries(vault: Vault) -> Iterator[AuditEntry]:
     for change in vault.key_log():
         yield AuditEntry(change.time, "key.introduced", change.actor, change.key, details={"endorsed": change.endorsed})
 
 
-def _time(entry: AuditEntry) -> str:
+def _sort_key(entry: AuditEntry) -> str:
     return entry.time[:19]  # seconds: a fraction and the zone are written in several ways
 
 
@@ -167,7 +169,7 @@ def _time(entry: AuditEntry) -> str:
 COLUMNS = tuple(column.name for column in fields(AuditEntry))
 
 
-def write_json(entries: Iterable[AuditEntry]) -> Iterator[str]:
+def format_json(entries: Iterable[AuditEntry]) -> Iterator[str]:
     """Yield a JSON array, an entry per line."""
     lead = "[\n"
     for entry in entries:
@@ -176,15 +178,15 @@ def write_json(entries: Iterable[AuditEntry]) -> Iterator[str]:
     yield "[]\n" if lead == "[\n" else "\n]\n"
 
 
-def write_csv(entries: Iterable[AuditEntry]) -> Iterator[str]:
+def format_csv(entries: Iterable[AuditEntry]) -> Iterator[str]:
     """Yield a CSV table; details are one JSON object per row."""
-    yield _line(COLUMNS)
+    yield _format_csv_line(COLUMNS)
     for entry in entries:
         cells = asdict(entry) | {"details": json.dumps(entry.details)}
-        yield _line(_guard_formula(cells[name]) for name in COLUMNS)
+        yield _format_csv_line(_guard_formula(cells[name]) for name in COLUMNS)
 
 
-def _line(cells: Iterable[str]) -> str:
+def _format_csv_line(cells: Iterable[str]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()

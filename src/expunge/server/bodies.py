@@ -3,23 +3,204 @@
 A file is streamed to one without a name, in the folder of the queue: however the process ends, nothing of it stays.
 """
 
+import gc
 import hashlib
+import json
+import math
 import mmap
 import re
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import IO, Any
 
+import numpy as np
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from ..errors import InvalidInput
+from ..exact.arrays import Floats
 from ..saving.files import zero_all
-from ..vault.tables import Body
-from . import large_json
+from ..tables import Upload
 from .problems import Problem
 from .service import Service
+
+# MERGED large_json: Large JSON, read and written in steps: `json` keeps all other threads waiting from its first byte to its last.
+# MERGED large_json:
+# MERGED large_json: The garbage collector does the same: while a large body becomes millions of lists it looks at all of them again and
+# MERGED large_json: again, a tenth of a second each time. `without_collector` keeps it off meanwhile.
+# MERGED large_json:
+# MERGED large_json: The values are those of `json.loads` and `json.dumps`. Long containers are walked in Python, between whose steps other
+# MERGED large_json: threads have their turn, and what is in them is read by the scanner of `json` itself.
+
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_MAX_STEP_CHARS = 1 << 16  # characters of a container that are read in one step
+_SINGLE_MEMBERS = 1000  # members of a list that are read one by one where several could not be read at once
+_MAX_WALKED_DEPTH = 8  # containers within each other that are walked; deeper ones are read in one step
+_NUMBERS_PER_STEP = 4096  # written in one step
+
+PairsHook = Callable[[list[tuple[str, Any]]], Any]
+
+_collector_lock = threading.Lock()
+_large_bodies, _off_since = 0, 0.0  # bodies that are being worked on, and since when there was always one
+_MAX_COLLECTOR_PAUSE = 10.0  # seconds after which garbage is collected once, though there still is one
+
+
+@contextmanager
+def without_collector(size: int) -> Iterator[None]:
+    """Keep the garbage collector off while a body of this many bytes is worked on, if that is large."""
+    global _large_bodies, _off_since
+    if size <= _MAX_STEP_CHARS or not (_large_bodies or gc.isenabled()):  # or somebody else switched it off, for good
+        yield
+        return
+    with _collector_lock:
+        if not _large_bodies:
+            gc.disable()
+            _off_since = time.monotonic()
+        _large_bodies += 1
+    try:
+        yield
+    finally:
+        with _collector_lock:
+            _large_bodies -= 1
+            if not _large_bodies:
+                gc.enable()
+            elif time.monotonic() - _off_since > _MAX_COLLECTOR_PAUSE:
+                gc.collect(1)
+                _off_since = time.monotonic()
+
+
+def load_json(text: str, *, parse_constant: Callable[[str], Any], object_pairs_hook: PairsHook) -> Any:
+    """Return what `json.loads` returns, or raise ValueError."""
+    decoder = json.JSONDecoder(parse_constant=parse_constant, object_pairs_hook=object_pairs_hook)
+    if len(text) <= _MAX_STEP_CHARS:
+        return decoder.decode(text)
+    value, end = _JsonReader(text, decoder, object_pairs_hook).read(_skip_blanks(text, 0), 0)
+    if _skip_blanks(text, end) != len(text):
+        raise ValueError("more than one value")
+    return value
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    """Return where the blanks end that begin here."""
+    found = _BLANKS.match(text, at)
+    return at if found is None else found.end()
+
+
+class _JsonReader:
+    """A long text of JSON that is being read."""
+
+    def __init__(self, text: str, decoder: json.JSONDecoder, hook: PairsHook) -> None:
+        self._text, self._hook = text, hook
+        self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]
+
+    def read(self, at: int, depth: int) -> tuple[Any, int]:
+        """Read the value that begins here; return it and where it ends."""
+        start = self._text[at : at + 1]
+        if depth < _MAX_WALKED_DEPTH and start == "[" and not self._is_small(at, "[", "]"):
+            return self._read_list(at, depth)
+        if depth < _MAX_WALKED_DEPTH and start == "{" and not self._is_small(at, "{", "}"):
+            return self._read_object(at, depth)
+        try:
+            return self._scan(self._text, at)
+        except StopIteration:
+            raise ValueError("a value is missing") from None
+
+    def _is_small(self, at: int, opening: str, closing: str) -> bool:
+        """Return whether a container ends soon, and has no other of its kind in it."""
+        end = self._text.find(closing, at + 1, at + _MAX_STEP_CHARS)
+        return end >= 0 and self._text.find(opening, at + 1, end) < 0
+
+    def _read_list(self, at: int, depth: int) -> tuple[list[Any], int]:
+        found, alone = list[Any](), 0
+        for start in self._members(at, "]"):
+            if not alone and (several := self._read_several(start)) is not None:
+                values, self._end = several
+                found += values
+            else:
+                alone = (alone or _SINGLE_MEMBERS) - 1
+                value, self._end = self.read(start, depth + 1)
+                found.append(value)
+        return found, self._end
+
+    def _read_several(self, at: int) -> tuple[list[Any], int] | None:
+        """Read the members of a list that end soon, in one step; None if that is not possible.
+
+        The text is cut where a member may end. If what lies before the cut is a list of its own once it has brackets,
+        it consists of whole members; else the cut was within one.
+        """
+        closing = {"[": "]", "{": "}"}.get(self._text[at : at + 1])
+        if closing is None:
+            end = self._text.rfind(",", at, at + _MAX_STEP_CHARS)
+        else:
+            end = self._text.rfind(closing, at, at + _MAX_STEP_CHARS) + 1
+        if end <= at:
+            return None
+        members = f"[{self._text[at:end]}]"
+        try:
+            values, stop = self._scan(members, 0)
+        except (ValueError, StopIteration):
+            return None
+        return (values, end) if stop == len(members) else None
+
+    def _read_object(self, at: int, depth: int) -> tuple[Any, int]:
+        found = list[tuple[str, Any]]()
+        for start in self._members(at, "}"):
+            if self._text[start : start + 1] != '"':
+                raise ValueError("a name is missing")
+            name, end = self._scan(self._text, start)
+            end = _skip_blanks(self._text, end)
+            if self._text[end : end + 1] != ":":
+                raise ValueError("a colon is missing")
+            value, self._end = self.read(_skip_blanks(self._text, end + 1), depth + 1)
+            found.append((name, value))
+        return self._hook(found), self._end
+
+    def _members(self, at: int, closing: str) -> Iterator[int]:
+        """Yield where each member of a container begins; who reads it leaves in ``_end`` where it ends."""
+        text = self._text
+        at = _skip_blanks(text, at + 1)
+        if text[at : at + 1] == closing:
+            self._end = at + 1
+            return
+        while True:
+            yield at
+            at = _skip_blanks(text, self._end)
+            mark = text[at : at + 1]
+            if mark == closing:
+                self._end = at + 1
+                return
+            if mark != ",":
+                raise ValueError("a comma is missing")
+            at = _skip_blanks(text, at + 1)
+
+
+def format_numbers(values: Floats) -> bytes:
+    """Return an array of one or two dimensions as JSON; a number that is beyond floats is null."""
+    if values.ndim > 1:
+        return b"[" + b",".join(format_numbers(row) for row in values) + b"]"
+    parts = (values[start : start + _NUMBERS_PER_STEP] for start in range(0, len(values), _NUMBERS_PER_STEP))
+    return b"[" + b",".join(map(_format_part, parts)) + b"]"
+
+
+def _format_part(values: Floats) -> bytes:
+    found: list[Any] = values.tolist()
+    if not np.isfinite(values).all():
+        found = [value if math.isfinite(value) else None for value in found]
+    return json.dumps(found, separators=(",", ":"))[1:-1].encode()
+
+
+def read_array(rows: list[Any]) -> Floats:
+    """Return rows of numbers as an array of floats; raise TypeError, ValueError or OverflowError if they are none."""
+    if len(rows) <= _NUMBERS_PER_STEP:
+        return np.array(rows, dtype=np.float64)
+    return np.concatenate(
+        [np.array(rows[k : k + _NUMBERS_PER_STEP], dtype=np.float64) for k in range(0, len(rows), _NUMBERS_PER_STEP)]
+    )
+
 
 SUFFIXES = {
     "text/csv": ".csv",
@@ -29,8 +210,8 @@ SUFFIXES = {
     "application/vnd.apache.arrow.file": ".arrow",
     "application/vnd.apache.arrow.stream": ".arrow",
 }
-_FEW = 10_000  # lists and objects of a body that has no rows
-_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_MAX_CONTAINERS = 10_000  # lists and objects of a body that has no rows
+_STRING_PATTERN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def media_type(request: Request) -> str:
@@ -39,12 +220,15 @@ def media_type(request: Request) -> str:
 
 
 @asynccontextmanager
-async def uploaded(request: Request, service: Service) -> AsyncIterator[tuple[Body, bytes]]:
+async def read_upload(request: Request, service: Service) -> AsyncIterator[tuple[Upload, bytes]]:
     """Read a table that a vault can learn; yield it with a hash of the body."""
-    kind, most = media_type(request), service.options.most_rows
+    kind, most = media_type(request), service.options.max_rows
     if kind in ("application/json", ""):
         raw = await request.body()
-        yield await run_in_threadpool(lambda: records(parsed(raw, most_rows=most), most)), hashlib.sha256(raw).digest()
+        yield (
+            await run_in_threadpool(lambda: read_records(parse_json(raw, max_rows=most), most)),
+            hashlib.sha256(raw).digest(),
+        )
         return
     if kind not in SUFFIXES:
         raise Problem(415, "wrong-type", f"rows come as application/json or one of {', '.join(SUFFIXES)}")
@@ -54,50 +238,50 @@ async def uploaded(request: Request, service: Service) -> AsyncIterator[tuple[Bo
             async for piece in request.stream():
                 seen.update(piece)
                 file.write(piece)
-            yield Body(_mapped(file), most, SUFFIXES[kind]), seen.digest()
+            yield Upload(_map_file(file), most, SUFFIXES[kind]), seen.digest()
         finally:
             await run_in_threadpool(zero_all, file.fileno())
 
 
-def _mapped(file: IO[bytes]) -> bytes | mmap.mmap:
+def _map_file(file: IO[bytes]) -> bytes | mmap.mmap:
     """Return the bytes of a file as memory that is read when it is needed."""
     file.flush()
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
 
 
-def parsed(body: bytes, *, most_rows: int = 0) -> Any:
+def parse_json(body: bytes, *, max_rows: int = 0) -> Any:
     """Read JSON; refused are numbers that JSON has not (NaN), names given twice, deep nesting, and too many rows."""
-    most = most_rows + _FEW
-    if _containers(body) > most and _containers(_TEXT.sub(b"", body)) > most:
-        few = f"at most {most_rows:,} rows" if most_rows else f"at most {most:,} lists and objects"
+    most = max_rows + _MAX_CONTAINERS
+    if _count_containers(body) > most and _count_containers(_STRING_PATTERN.sub(b"", body)) > most:
+        few = f"at most {max_rows:,} rows" if max_rows else f"at most {most:,} lists and objects"
         raise InvalidInput(f"a body has {few}")
     try:
-        return large_json.loads(body.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_unique)
+        return load_json(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError):
         raise Problem(400, "invalid-json", "the body is no JSON, not in UTF-8, or gives a name twice") from None
 
 
-def _containers(body: bytes) -> int:
+def _count_containers(body: bytes) -> int:
     """Return how many lists and objects JSON without text has: each takes far more memory than it has bytes."""
     return body.count(b"[") + body.count(b"{")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is given twice")
     return found
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-def records(found: Any, most_rows: int) -> Body:
+def read_records(document: Any, max_rows: int) -> Upload:
     """Return the table of JSON records: a list of objects, or {"rows": [...]}, or {"columns": {name: [...]}}."""
-    if isinstance(found, dict) and isinstance(found.get("columns"), dict):
-        return Body(found["columns"], most_rows)
-    rows = found.get("rows") if isinstance(found, dict) else found
+    if isinstance(document, dict) and isinstance(document.get("columns"), dict):
+        return Upload(document["columns"], max_rows)
+    rows = document.get("rows") if isinstance(document, dict) else document
     if not isinstance(rows, list) or not rows:
         raise InvalidInput('rows must be a list of objects, like {"rows": [{"id": 7, "age": 31}]}')
-    return Body(rows, most_rows)
+    return Upload(rows, max_rows)

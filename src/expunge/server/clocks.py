@@ -29,7 +29,7 @@ _LAWS: dict[Regulation, Law] = {
 }
 
 
-_STEP = timedelta(seconds=2)  # by which a clock may be corrected without a word
+_MAX_CORRECTION = timedelta(seconds=2)  # by which a clock may be corrected without a word
 
 
 @dataclass
@@ -41,7 +41,7 @@ class ClockCheck:
     def step_back(self, now: datetime) -> timedelta | None:
         """Return by how much the clock is behind a time that it showed before, or None; each step is told once."""
         before, self.newest = self.newest, now
-        return before - now if before is not None and now + _STEP < before else None
+        return before - now if before is not None and now + _MAX_CORRECTION < before else None
 
 
 def utc_now() -> datetime:
@@ -49,39 +49,39 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def as_text(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """A time as it is stored and sent: RFC 3339, UTC, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def as_time(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """The inverse of `as_text`; a time without a zone is UTC."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def due(received: datetime, regulation: Regulation, *, extended: bool = False) -> datetime:
+def due_date(received: datetime, regulation: Regulation, *, extended: bool = False) -> datetime:
     """When a request is due: the law counts whole months to the same day, or to the last of a shorter month."""
     law = _LAWS[regulation]
     months, days = law.months, law.days
     if extended:
         months, days = months + law.more_months, days + law.more_days
-    return months_later(received, months) + timedelta(days=days)
+    return add_months(received, months) + timedelta(days=days)
 
 
-def months_later(moment: datetime, months: int) -> datetime:
+def add_months(moment: datetime, months: int) -> datetime:
     """The same day so many months later, or the last day of that month."""
     year, month = divmod(moment.month - 1 + months, 12)
     year, month = moment.year + year, month + 1
     return moment.replace(year=year, month=month, day=min(moment.day, calendar.monthrange(year, month)[1]))
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Read 90s, 15m, 24h or 7d."""
     number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not (number.isascii() and number.isdecimal()) or len(number) > 6:
+    if unit not in _SECONDS_PER_UNIT or not (number.isascii() and number.isdecimal()) or len(number) > 6:
         raise InvalidSetting(f"a time must be written like 90s, 15m, 24h or 7d, got {text!r}")
-    return timedelta(seconds=int(number) * _UNITS[unit])
+    return timedelta(seconds=int(number) * _SECONDS_PER_UNIT[unit])

@@ -14,19 +14,21 @@ import re
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..errors import InvalidFile
 from ..saving import files
-from ..saving.own import Inside, PrivateBeside
-from ..vault.disk.folder import queue_beside
+from ..saving.ownership import ContainedPath, PrivateSiblingPath
+from ..vault.disk.folder import queue_folder
 
-VERSION = 4
+SCHEMA_VERSION = 4
 
-_TABLES = """
+_SCHEMA = """
 CREATE TABLE requests (
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -230,26 +232,31 @@ CREATE INDEX verifications_announced ON verifications (announced) WHERE announce
 
 
 _FILE = "queue.sqlite"
-_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm", f"{_FILE}-journal")  # all that SQLite opens
+_SQLITE_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm", f"{_FILE}-journal")  # all that SQLite opens
 
 
-_PEOPLE = ("people", "marks", "holds", "aliases")  # tables that are rebuilt whenever something was deleted from them
+_PEOPLE_TABLES = (
+    "people",
+    "marks",
+    "holds",
+    "aliases",
+)  # tables that are rebuilt whenever something was deleted from them
 # Other tables keep months of rows and are never rebuilt: `secure_delete` overwrites what is deleted from them, but
 # SQLite may keep a copy of a row in the unused part of a page. No such copy has a person's data. `answered` and `seen`
 # hold keyed hashes of whole requests, which nobody can test without the vault's key (and whoever has that can test ids
 # against the tombstones in the vault). `deliveries` holds messages that name nobody, and addresses that `requests` and
 # `hooks` keep as well. `agents` holds companies, public keys, and hashes of random tokens.
-_REMOVES = re.compile(rf"(?:DELETE FROM|INSERT OR REPLACE INTO) ({'|'.join(_PEOPLE)})\b")
+_DELETE_PATTERN = re.compile(rf"(?:DELETE FROM|INSERT OR REPLACE INTO) ({'|'.join(_PEOPLE_TABLES)})\b")
 
 
-def queue_path(vault: Path) -> PrivateBeside:
+def queue_path(vault: Path) -> PrivateSiblingPath:
     """Return the folder of a vault's service: beside the ledger."""
-    return queue_beside(vault)
+    return queue_folder(vault)
 
 
-def make_queue_folder(path: Path) -> PrivateBeside:
+def make_queue_folder(path: Path) -> PrivateSiblingPath:
     """Make the folder of a service unless it is there; refuse one that is not ours, or that others can enter."""
-    folder = PrivateBeside(path)
+    folder = PrivateSiblingPath(path)
     files.make_folder(folder, for_group=False)
     return folder
 
@@ -268,23 +275,23 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.folder = make_queue_folder(path)
         self.path = self.folder / _FILE
-        for name in _FILES:
+        for name in _SQLITE_FILES:
             _check_file(self.folder / name)
         fresh = not self.path.exists()
         if fresh:
             files.create(self.path)
             files.sync_folder(self.folder)
-        self._identity = self._found()
-        self._lock, self._reading = threading.RLock(), threading.Lock()
-        self._depth, self._writer = 0, 0  # transactions within each other, and the thread whose they are
-        self._stale = {*_PEOPLE}  # may hold copies of what was deleted, by an earlier process as well
+        self._identity = self._find_identity()
+        self._lock, self._reader_lock = threading.RLock(), threading.Lock()
+        self._depth, self._writer_thread = 0, 0  # transactions within each other, and the thread whose they are
+        self._stale = {*_PEOPLE_TABLES}  # may hold copies of what was deleted, by an earlier process as well
         try:
             self._connection = self._connect()
             for name, value in (("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "ON")):
                 self._connection.execute(f"PRAGMA {name}={value}")
             self._connection.execute("PRAGMA foreign_keys=ON")
             self._connection.execute("PRAGMA temp_store=MEMORY")  # a rebuilt file is not copied to others
-            self._take_up(fresh)
+            self._prepare_schema(fresh)
             (self._version,) = self._connection.execute("PRAGMA data_version").fetchone()  # changes if others write
             self._reader = self._connect()
             self._reader.execute("PRAGMA query_only=ON")
@@ -296,33 +303,33 @@ class Database:
         made.row_factory = sqlite3.Row
         return made
 
-    def _found(self) -> tuple[tuple[int, int] | None, ...]:
+    def _find_identity(self) -> tuple[tuple[int, int] | None, ...]:
         return _inode(self.folder), _inode(self.path)
 
-    def check(self) -> None:
+    def check_identity(self) -> None:
         """Refuse to go on with a file that somebody removed or replaced: what is written to it would be lost."""
-        if self._identity != self._found():
+        if self._identity != self._find_identity():
             raise sqlite3.OperationalError("the queue's file was removed, or another put in its place")
 
-    def _take_up(self, fresh: bool) -> None:
+    def _prepare_schema(self, fresh: bool) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version == VERSION:
+        if version == SCHEMA_VERSION:
             return
-        if version or not (fresh or self._empty()):
+        if version or not (fresh or self._is_empty()):
             raise InvalidFile(
-                f"{self.path} has version {version}; this release reads version {VERSION} only: use the release that "
+                f"{self.path} has version {version}; this release reads version {SCHEMA_VERSION} only: use the release that "
                 "wrote it"
             )
-        with self.writing():
-            for statement in _statements(_TABLES):
+        with self.transaction():
+            for statement in _split_statements(_SCHEMA):
                 self._connection.execute(statement)
-            self._connection.execute(f"PRAGMA user_version={VERSION}")
+            self._connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
-    def _empty(self) -> bool:
+    def _is_empty(self) -> bool:
         return not self._connection.execute("SELECT 1 FROM sqlite_master").fetchone()
 
     @contextmanager
-    def writing(self, *, wait: bool = True) -> Iterator["Database"]:
+    def transaction(self, *, wait: bool = True) -> Iterator["Database"]:
         """All or nothing, and on the disk when it ends. Within another transaction it is a part of that.
 
         Without ``wait`` it is an error (`sqlite3.OperationalError`) if somebody else writes.
@@ -331,7 +338,7 @@ class Database:
             raise sqlite3.OperationalError("the database is being written to")
         try:
             if self._depth == 0:
-                self.check()
+                self.check_identity()
                 self._begin(wait)
             self._depth += 1
             try:
@@ -339,12 +346,12 @@ class Database:
             except BaseException:
                 self._depth -= 1
                 if self._depth == 0:
-                    self._writer = 0
+                    self._writer_thread = 0
                     self._connection.execute("ROLLBACK")
                 raise
             self._depth -= 1
             if self._depth == 0:
-                self._writer = 0
+                self._writer_thread = 0
                 try:
                     self._connection.execute("COMMIT")
                 except sqlite3.Error:  # a full disk leaves the transaction open
@@ -365,13 +372,13 @@ class Database:
                 self._connection.execute("BEGIN IMMEDIATE")
             finally:
                 self._connection.execute(f"PRAGMA busy_timeout={patience}")
-        self._writer = threading.get_ident()
+        self._writer_thread = threading.get_ident()
 
     def execute(self, statement: str, *values: Any) -> int:
         """Run a statement; return how many rows it changed."""
         with self._lock:
             count = self._connection.execute(statement, values).rowcount
-            if count and (match := _REMOVES.match(statement)) is not None:
+            if count and (match := _DELETE_PATTERN.match(statement)) is not None:
                 self._stale.add(match.group(1))
             return count
 
@@ -380,26 +387,26 @@ class Database:
         with self._lock:
             self._connection.executemany(statement, rows)
 
-    def all(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+    def fetch_all(self, statement: str, *values: Any) -> list[sqlite3.Row]:
         """The rows that a question finds."""
-        with self._looking() as connection:
+        with self._read_connection() as connection:
             return connection.execute(statement, values).fetchall()
 
-    def one(self, statement: str, *values: Any) -> sqlite3.Row | None:
+    def fetch_one(self, statement: str, *values: Any) -> sqlite3.Row | None:
         """Return the first row that a question finds, or None."""
-        with self._looking() as connection:
+        with self._read_connection() as connection:
             cursor = connection.execute(statement, values)
             row: sqlite3.Row | None = cursor.fetchone()
             cursor.close()  # who has read to its end keeps nobody from cutting the log
             return row
 
     @contextmanager
-    def _looking(self) -> Iterator[sqlite3.Connection]:
+    def _read_connection(self) -> Iterator[sqlite3.Connection]:
         """A connection to look with: in a transaction its own, else one for which nobody who writes is waited for."""
-        if self._writer == threading.get_ident():
+        if self._writer_thread == threading.get_ident():
             yield self._connection
         else:
-            with self._reading:
+            with self._reader_lock:
                 yield self._reader
 
     def wipe(self) -> bool:
@@ -414,28 +421,28 @@ class Database:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
             if version != self._version:  # somebody else wrote, and may have deleted people
                 self._version = version
-                self._stale |= {*_PEOPLE}
-            with self.writing():
+                self._stale |= {*_PEOPLE_TABLES}
+            with self.transaction():
                 for table in sorted(self._stale):
                     self._connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM {table} ORDER BY rowid")  # noqa: S608
                     self._connection.execute(f"DELETE FROM {table}")  # noqa: S608
                     self._connection.execute(f"INSERT INTO {table} SELECT * FROM kept ORDER BY rowid")  # noqa: S608
                     self._connection.execute("DROP TABLE kept")
             self._stale.clear()
-            return self._cut_log()
+            return self._truncate_log()
 
-    def _cut_log(self) -> bool:
+    def _truncate_log(self) -> bool:
         busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock, self._reading:
+        with self._lock, self._reader_lock:
             self._reader.close()
             self._connection.close()
 
 
-def _statements(text: str) -> Iterator[str]:
+def _split_statements(text: str) -> Iterator[str]:
     """Yield the statements of a script; a trigger has semicolons of its own."""
     statement = ""
     for line in text.splitlines(keepends=True):
@@ -445,7 +452,7 @@ def _statements(text: str) -> Iterator[str]:
             statement = ""
 
 
-def _check_file(path: Inside) -> None:
+def _check_file(path: ContainedPath) -> None:
     """Refuse a file of the database that is not ours, a link, or a second name of another file.
 
     Nobody else can enter the folder; but it may have been open to others before somebody closed it.
@@ -457,3 +464,123 @@ def _check_file(path: Inside) -> None:
     path.check(found)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         raise InvalidFile(f"{path} is not a plain file, or a second name of another: remove it")
+
+
+# MERGED combining: Group commit: what threads ask for while others are at work is carried out together, for the price of one.
+# MERGED combining:
+# MERGED combining: Whoever finds nobody at work becomes the leader: it carries out its own item with all that wait, and hands out results.
+# MERGED combining: Nobody waits for company that does not come: a leader lingers only if more callers were around when the last group
+# MERGED combining: ended, and only for a fraction of the time that the last group took. Without that, eight callers who take turns would
+# MERGED combining: end up as groups of one and seven.
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(eq=False)
+class _Ticket(Generic[T, R]):
+    """An item, and what became of it."""
+
+    item: T
+    done: bool = False
+    result: R | None = None
+    error: BaseException | None = None
+
+
+class GroupCommit(Generic[T, R]):
+    """Carries out items of several threads in groups.
+
+    Parameters
+    ----------
+    carry_out : callable
+        Gets a group's items and returns their results, in the same order. An error is every caller's.
+    within : callable
+        Makes the context in which a group is put together and carried out: a lock or a transaction. Items that come
+        while it is being entered still belong to the group; results are handed out once it has been left.
+    linger : float
+        The most time to wait for callers who are expected back, as a fraction of the time that the last group took.
+    """
+
+    def __init__(
+        self,
+        carry_out: Callable[[Sequence[T]], Sequence[R]],
+        within: Callable[[], AbstractContextManager[object]],
+        *,
+        linger: float = 0.0,
+    ) -> None:
+        self._carry_out, self._within, self._linger = carry_out, within, linger
+        self._condition = threading.Condition()
+        self._waiting = list[_Ticket[T, R]]()
+        self._leading = False
+        self._coming = 0  # callers who are about to submit something
+        self._expected_callers, self._linger_until = (
+            0,
+            0.0,
+        )  # how many callers may be back, and until when to wait for them
+
+    def submit(self, item: T) -> R:
+        """Carry out an item, together with others if there are any, and return its result."""
+        ticket = _Ticket[T, R](item)
+        with self._condition:
+            self._waiting.append(ticket)
+            self._condition.notify_all()  # a leader that lingers counts
+            while self._leading and not ticket.done:
+                self._condition.wait()
+            if not ticket.done:
+                self._leading = True
+        if not ticket.done:
+            self._lead()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result  # type: ignore[return-value] # R may be None
+
+    @contextmanager
+    def announce(self) -> Iterator[None]:
+        """Prepare an item that is submitted right afterwards; a leader that lingers waits for it."""
+        with self._condition:
+            self._coming += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._coming -= 1
+                self._condition.notify_all()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many items wait to be carried out."""
+        return len(self._waiting)
+
+    def _lead(self) -> None:
+        """Carry out everything that waits; one's own item is among it."""
+        group, results, failure = list[_Ticket[T, R]](), list[R](), None
+        started = time.monotonic()
+        try:
+            with self._within():
+                group = self._gather()
+                started = time.monotonic()
+                results = list(self._carry_out([ticket.item for ticket in group]))
+        except BaseException as error:  # the leader's thread raises it as well
+            failure = error
+        with self._condition:
+            if not group:  # the context could not be entered: whoever waits meets the same error
+                group, self._waiting = self._waiting, []
+            for k, ticket in enumerate(group):
+                ticket.done, ticket.error = True, failure
+                ticket.result = None if failure is not None else results[k]
+            self._leading = False
+            now = time.monotonic()
+            self._expected_callers = len(group) + len(self._waiting)
+            self._linger_until = now + self._linger * (now - started)
+            self._condition.notify_all()
+
+    def _gather(self) -> list[_Ticket[T, R]]:
+        """Take all that waits, after a moment for callers who were here just now."""
+        with self._condition:
+            while len(self._waiting) < self._expected_callers or self._coming:
+                if (left := self._linger_until - time.monotonic()) <= 0:
+                    break
+                self._condition.wait(left)
+            group, self._waiting = self._waiting, []
+        return group

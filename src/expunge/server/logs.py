@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, get_args
 
-from .clocks import as_text, utc_now
+from .clocks import format_time, utc_now
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -30,25 +30,25 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 _REQUEST_ID = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[0-7][0-9A-HJKMNP-TV-Z]{25}"
 )
-_MOST_FRAMES = 60
-_MOST_CAUSES = 5
-_SELDOM = 60.0  # seconds between two lines of an event that anybody can cause
+_MAX_FRAMES = 60
+_MAX_CAUSES = 5
+_SELDOM_SECONDS = 60.0  # seconds between two lines of an event that anybody can cause
 
 _lock = threading.Lock()
-_process = dict[str, Any]()  # facts in every line of this process
+_process_facts = dict[str, Any]()  # facts in every line of this process
 _threshold = LEVELS.index("info")
 _seldom = dict[str, tuple[float, int]]()  # when an event was last written, how often it happened since
 
 
 @dataclass
-class RequestFacts:
+class RequestTags:
     """What every line of one HTTP request says."""
 
     request_id: str
     token: str = ""
 
 
-_request: ContextVar[RequestFacts | None] = ContextVar("request", default=None)
+_request: ContextVar[RequestTags | None] = ContextVar("request", default=None)
 
 
 def set_level(level: Level) -> None:
@@ -58,7 +58,7 @@ def set_level(level: Level) -> None:
 
 
 @contextmanager
-def leaving_out(level: Level) -> Iterator[None]:
+def minimum_level(level: Level) -> Iterator[None]:
     """Leave out lines below this level meanwhile."""
     before = LEVELS[_threshold]
     set_level(level)
@@ -70,17 +70,17 @@ def leaving_out(level: Level) -> Iterator[None]:
 
 def tag_process(**facts: Any) -> None:
     """Add facts to every line of this process."""
-    _process.update(facts)
+    _process_facts.update(facts)
 
 
 # Requests
 
 
 @contextmanager
-def request_scope(given: str | None) -> Iterator[RequestFacts]:
+def request_scope(sent_id: str | None) -> Iterator[RequestTags]:
     """Tag the lines of a request with its id: the one that its caller sent, if it has a known form, or a new one."""
-    known = given is not None and _REQUEST_ID.fullmatch(given) is not None
-    facts = RequestFacts(given if known and given is not None else str(uuid.uuid4()))
+    known = sent_id is not None and _REQUEST_ID.fullmatch(sent_id) is not None
+    facts = RequestTags(sent_id if known and sent_id is not None else str(uuid.uuid4()))
     before = _request.set(facts)
     try:
         yield facts
@@ -103,7 +103,7 @@ def log(event: str, /, *, level: Level = "info", **facts: Any) -> None:
         return
     scope = _request.get()
     about = {} if scope is None else {"request_id": scope.request_id} | ({"token": scope.token} if scope.token else {})
-    head = {"time": as_text(utc_now()), "level": level, "event": event, **_process, **about}
+    head = {"time": format_time(utc_now()), "level": level, "event": event, **_process_facts, **about}
     line = json.dumps(head | facts, default=str)
     with _lock:
         sys.stderr.write(line + "\n")
@@ -114,15 +114,15 @@ def log_error(event: str, error: BaseException, /, *, level: Level = "error", **
     """Write a line about an exception: its class and frames, and those of the exceptions that led to it."""
     chain, seen = list[BaseException](), set[int]()
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    while cause is not None and id(cause) not in seen and len(chain) < _MOST_CAUSES:
+    while cause is not None and id(cause) not in seen and len(chain) < _MAX_CAUSES:
         seen.add(id(cause))
         chain.append(cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     if isinstance(error, OSError) and error.errno is not None:
         facts["errno"] = error.errno
-    found: dict[str, Any] = {"error": type(error).__name__, "frames": frames_of(error.__traceback__)}
+    found: dict[str, Any] = {"error": type(error).__name__, "frames": format_frames(error.__traceback__)}
     if chain:
-        found["causes"] = [{"error": type(one).__name__, "frames": frames_of(one.__traceback__)} for one in chain]
+        found["causes"] = [{"error": type(one).__name__, "frames": format_frames(one.__traceback__)} for one in chain]
     log(event, level=level, **facts, **found)
 
 
@@ -130,27 +130,27 @@ def log_seldom(event: str, kind: str = "", /, *, level: Level = "warning", **fac
     """Write a line at most once a minute for each kind of an event; ``times`` counts those since the last line."""
     now, key = time.monotonic(), f"{event} {kind}"
     with _lock:
-        last, times = _seldom.get(key, (-_SELDOM, 0))
-        due = now - last >= _SELDOM
+        last, times = _seldom.get(key, (-_SELDOM_SECONDS, 0))
+        due = now - last >= _SELDOM_SECONDS
         _seldom[key] = (now, 0) if due else (last, times + 1)
     if due:
         log(event, level=level, times=times + 1, **facts)
 
 
-def frames_of(traceback: TracebackType | None) -> list[str]:
+def format_frames(traceback: TracebackType | None) -> list[str]:
     """File, line and function of every frame, the outermost first; of very many those in the middle are left out."""
     found = list[str]()
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        found.append(f"{_short(code.co_filename)}:{traceback.tb_lineno} {code.co_name}")
+        found.append(f"{_shorten_path(code.co_filename)}:{traceback.tb_lineno} {code.co_name}")
         traceback = traceback.tb_next
-    if len(found) > _MOST_FRAMES:
-        half = _MOST_FRAMES // 2
+    if len(found) > _MAX_FRAMES:
+        half = _MAX_FRAMES // 2
         found[half:-half] = [f"... {len(found) - 2 * half} more"]
     return found
 
 
-def _short(filename: str) -> str:
+def _shorten_path(filename: str) -> str:
     """A file's path from its package on: where it is installed does not matter."""
     parts = Path(filename).parts
     for folder in ("site-packages", "src"):
@@ -162,12 +162,12 @@ def _short(filename: str) -> str:
 # Other people's loggers
 
 
-class _Forwarding(logging.Handler):
+class _LogForwarder(logging.Handler):
     """Writes what libraries log as our own lines: who said it and where, never their text, which may hold values."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level: Level = "error" if record.levelno >= logging.ERROR else "warning"
-        where = f"{_short(record.pathname)}:{record.lineno} {record.funcName}"
+        where = f"{_shorten_path(record.pathname)}:{record.lineno} {record.funcName}"
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             log_error("library", error, level=level, logger=record.name, where=where)
@@ -175,10 +175,10 @@ class _Forwarding(logging.Handler):
             log_seldom("library", where, level=level, logger=record.name, where=where)
 
 
-def capture_everything() -> None:
+def capture_logging() -> None:
     """Have warnings and errors of libraries, and exceptions that nobody caught, written as lines like ours."""
     root = logging.getLogger()
-    root.handlers = [_Forwarding(logging.WARNING)]
+    root.handlers = [_LogForwarder(logging.WARNING)]
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate, logger.disabled = [], True, False

@@ -23,17 +23,17 @@ from typing import Any, Literal, TypeAlias
 
 from ..errors import InvalidInput, OnHold, ReleaseRefused, UnknownId
 from ..vault import Vault
-from ..vault.sealing import Sealed
-from .clocks import Clock, as_text, as_time, utc_now
+from ..vault.sealed_ids import SealedId
+from .clocks import Clock, format_time, parse_time, utc_now
 from .database import Database, queue_path
 
-What: TypeAlias = Literal[
+MatterAction: TypeAlias = Literal[
     "opened", "people_added", "review_changed", "review_due",
     "release_requested", "release_withdrawn", "people_released", "released",
 ]  # fmt: skip
 
-_LONGEST = 200  # characters of a name or a reason
-_BATCH = 500  # hashes in one query
+_MAX_TEXT_CHARS = 200  # characters of a name or a reason
+_HASHES_PER_QUERY = 500  # hashes in one query
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Author:
 
 
 @dataclass(frozen=True)
-class Policy:
+class ReleasePolicy:
     """How the service treats releases; the command line reads what the service was last started with."""
 
     window: timedelta = timedelta(0)
@@ -65,7 +65,7 @@ class Matter:
     released: datetime | None
     people: int  # whom it holds; once it is released, whom it held at the end
     requests: int  # that wait on it
-    release: "Entry | None"  # that one token asked for and another has to confirm
+    release: "MatterLogEntry | None"  # that one token asked for and another has to confirm
 
     def review_due(self, now: datetime) -> bool:
         """Whether somebody has to look at it."""
@@ -73,13 +73,13 @@ class Matter:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MatterLogEntry:
     """What somebody did to a matter, which stays in its log."""
 
     number: int
     matter: str
     time: datetime
-    what: What
+    what: MatterAction
     actor: str
     token: str
     people: int
@@ -87,7 +87,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Added:
+class MatterAddition:
     """People who were put on a matter, and what the vault has of them."""
 
     matter: Matter
@@ -99,7 +99,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleasePreview:
     """What a release will do."""
 
     matter: Matter
@@ -115,23 +115,25 @@ class Release:
     def text(self) -> str:
         """What will happen, in one sentence."""
         if not self.erased:
-            return f"{_count(self.people, 'person', 'people')} will be released, and nobody will be erased"
-        when = f"in {_length(self.window)}" if self.window else "at once"
-        rows = _count(self.rows, "row", "rows")
-        return f"{_count(self.erased, 'person', 'people')} ({rows}) will be erased {when}"
+            return f"{_format_count(self.people, 'person', 'people')} will be released, and nobody will be erased"
+        when = f"in {_format_duration(self.window)}" if self.window else "at once"
+        rows = _format_count(self.rows, "row", "rows")
+        return f"{_format_count(self.erased, 'person', 'people')} ({rows}) will be erased {when}"
 
 
 class Matters:
     """The matters of a vault, in the database of its service, for the service and the command line alike."""
 
-    def __init__(self, vault: Vault, database: Database, clock: Clock = utc_now, policy: Policy | None = None) -> None:
+    def __init__(
+        self, vault: Vault, database: Database, clock: Clock = utc_now, policy: ReleasePolicy | None = None
+    ) -> None:
         self._vault, self._database, self._clock = vault, database, clock
-        self.policy = self._saved_policy() if policy is None else policy
-        self.changed: Callable[[], None] = lambda: None  # called when people were put on hold or released
+        self.policy = self._load_policy() if policy is None else policy
+        self.on_change: Callable[[], None] = lambda: None  # called when people were put on hold or released
 
     # Which there are
 
-    def all(self, *, released: bool = False) -> list[Matter]:
+    def list_all(self, *, released: bool = False) -> list[Matter]:
         """Return the matters in force, or those that were released, in the order in which they were opened."""
         return self._select(f"released IS {'NOT ' if released else ''}NULL")
 
@@ -143,47 +145,48 @@ class Matters:
 
     def find(self, name: str) -> Matter:
         """Return the matter with this name or id."""
-        for found in self._select("name = ? OR id = ?", _line(name, "name"), name):
+        for found in self._select("name = ? OR id = ?", _check_line(name, "name"), name):
             return found
         raise UnknownId("there is no matter of this name; expunge matter list tells which there are")
 
-    def log(self, id_: str) -> list[Entry]:
+    def log(self, id_: str) -> list[MatterLogEntry]:
         """Return what was done to a matter, the oldest first."""
         return [
-            _entry(row) for row in self._database.all("SELECT * FROM matter_log WHERE matter = ? ORDER BY number", id_)
+            _read_log_entry(row)
+            for row in self._database.fetch_all("SELECT * FROM matter_log WHERE matter = ? ORDER BY number", id_)
         ]
 
-    def look_up(self, ids: Sequence[str | int]) -> list[list[Matter]]:
+    def find_by_people(self, ids: Sequence[str | int]) -> list[list[Matter]]:
         """Return the matters that each of these people is on."""
-        hashes = self._hashes(ids)
-        known = {matter.id: matter for matter in self.all()}
+        hashes = self._hash_ids(ids)
+        known = {matter.id: matter for matter in self.list_all()}
         found = {hash_: list[Matter]() for hash_ in hashes}
         for hold in _find_holds(self._database, list(found)):
             found[hold["hash"]].append(known[hold["matter"]])
         return [found[hash_] for hash_ in hashes]
 
-    def held(self, hashes: Iterable[bytes]) -> set[bytes]:
+    def filter_held(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Return those of these people who are on hold."""
         return {hold["hash"] for hold in _find_holds(self._database, list(hashes))}
 
-    def holding(self, job: str) -> list[Matter]:
+    def find_for_job(self, job: str) -> list[Matter]:
         """Return the matters that a request waits for."""
         of_job = "SELECT h.matter FROM holds h JOIN people p ON p.hash = h.hash WHERE p.request = ?"
         return self._select(f"id IN ({of_job})", job)
 
-    def reasons(self) -> dict[str, str]:
+    def hold_reasons(self) -> dict[str, str]:
         """Return, by the id of each request that matters keep waiting, what `describe_hold` says of it."""
         names = dict[str, list[str]]()
-        for row in self._database.all(
+        for row in self._database.fetch_all(
             "SELECT DISTINCT p.request, m.rowid, m.name FROM holds h JOIN people p ON p.hash = h.hash"
             " JOIN matters m ON m.id = h.matter ORDER BY m.rowid"
         ):
             names.setdefault(row["request"], []).append(row["name"])
-        return {job: _describe_names(found) for job, found in names.items()}
+        return {job: _describe_matter_names(found) for job, found in names.items()}
 
-    def waiting(self, id_: str) -> list[str]:
+    def waiting_jobs(self, id_: str) -> list[str]:
         """Return the ids of the requests that wait on a matter, the oldest first."""
-        rows = self._database.all(
+        rows = self._database.fetch_all(
             "SELECT id FROM requests WHERE id IN (SELECT p.request FROM people p JOIN holds h ON h.hash = p.hash"
             " WHERE h.matter = ?) ORDER BY number",
             id_,
@@ -192,8 +195,8 @@ class Matters:
 
     def totals(self) -> dict[str, int]:
         """Count the matters in force, those to be reviewed, releases to be confirmed, and people on hold."""
-        found, now = self.all(), self._clock()
-        row = self._database.one("SELECT COUNT(DISTINCT hash) AS n FROM holds")
+        found, now = self.list_all(), self._clock()
+        row = self._database.fetch_one("SELECT COUNT(DISTINCT hash) AS n FROM holds")
         return {
             "open": len(found),
             "review_due": sum(matter.review_due(now) for matter in found),
@@ -208,74 +211,74 @@ class Matters:
         )
         columns = f"m.*, ({people}) AS people, ({requests}) AS requests"
         question = f"SELECT {columns} FROM matters m WHERE {test} ORDER BY m.rowid"  # noqa: S608
-        return [self._matter(row) for row in self._database.all(question, *values)]
+        return [self._read_matter(row) for row in self._database.fetch_all(question, *values)]
 
-    def _matter(self, row: sqlite3.Row) -> Matter:
-        released = None if row["released"] is None else as_time(row["released"])
+    def _read_matter(self, row: sqlite3.Row) -> Matter:
+        released = None if row["released"] is None else parse_time(row["released"])
         asked = None
         if row["asked"] is not None:
-            asked = self._database.one("SELECT * FROM matter_log WHERE number = ?", row["asked"])
+            asked = self._database.fetch_one("SELECT * FROM matter_log WHERE number = ?", row["asked"])
         return Matter(
             row["id"],
             row["name"],
             row["reason"],
-            as_time(row["opened"]),
+            parse_time(row["opened"]),
             row["actor"],
-            None if row["review"] is None else as_time(row["review"]),
+            None if row["review"] is None else parse_time(row["review"]),
             released,
             row["people"] if released is None else row["held"],
             row["requests"],
-            None if asked is None else _entry(asked),
+            None if asked is None else _read_log_entry(asked),
         )
 
     # Putting people on hold
 
     def open(
         self, name: str, reason: str, review: datetime | None, author: Author, ids: Sequence[str | int] = ()
-    ) -> Added:
+    ) -> MatterAddition:
         """Open a matter, for these people and for others who are added later.
 
         Opening it twice with the same name, reason and date, as a caller does that got no answer, adds to it.
         """
-        name, reason = _line(name, "name"), _line(reason, "reason")
-        hashes = self._hashes(ids) if ids else []
-        review = self._future(review)
-        with self._database.writing() as database:
+        name, reason = _check_line(name, "name"), _check_line(reason, "reason")
+        hashes = self._hash_ids(ids) if ids else []
+        review = self._check_review(review)
+        with self._database.transaction() as database:
             known = next(iter(self._select("name = ?", name)), None)
             if known is None:
-                known = self._insert(name, reason, review, author)
+                known = self._insert_matter(name, reason, review, author)
             elif (known.released, known.reason, known.review, known.actor) != (None, reason, review, author.name):
                 raise InvalidInput("there is a matter of this name already, or there was one: choose another name")
             people = self._insert_people(database, known, hashes, author)
-        return self._added(known.id, ids, people)
+        return self._report_addition(known.id, ids, people)
 
-    def add_people(self, id_: str, ids: Sequence[str | int], author: Author) -> Added:
+    def add_people(self, id_: str, ids: Sequence[str | int], author: Author) -> MatterAddition:
         """Put more people on a matter. A release that waits for a second token is withdrawn: it did not know them."""
-        hashes = self._hashes(ids)
-        with self._database.writing() as database:
-            matter = self._in_force(id_)
+        hashes = self._hash_ids(ids)
+        with self._database.transaction() as database:
+            matter = self._get_open(id_)
             people = self._insert_people(database, matter, hashes, author)
             if people and matter.release is not None:
-                self._withdraw(matter, author)
-        return self._added(id_, ids, people)
+                self._withdraw_request(matter, author)
+        return self._report_addition(id_, ids, people)
 
     def set_review(self, id_: str, review: datetime | None, author: Author) -> Matter:
         """Say when somebody has to look at a matter again; None: nobody has to."""
-        review = self._future(review)
-        with self._database.writing() as database:
-            self._in_force(id_)
-            text = None if review is None else as_text(review)
+        review = self._check_review(review)
+        with self._database.transaction() as database:
+            self._get_open(id_)
+            text = None if review is None else format_time(review)
             database.execute("UPDATE matters SET review = ?, reminded = 0 WHERE id = ?", text, id_)
-            self._write(id_, "review_changed", author, reason=text or "")
+            self._append_log(id_, "review_changed", author, reason=text or "")
         return self.get(id_)
 
-    def _insert(self, name: str, reason: str, review: datetime | None, author: Author) -> Matter:
-        id_, date = str(uuid.uuid4()), None if review is None else as_text(review)
+    def _insert_matter(self, name: str, reason: str, review: datetime | None, author: Author) -> Matter:
+        id_, date = str(uuid.uuid4()), None if review is None else format_time(review)
         self._database.execute(
             "INSERT INTO matters (id, name, reason, opened, actor, review) VALUES (?, ?, ?, ?, ?, ?)",
-            id_, name, reason, as_text(self._clock()), author.name, date,
+            id_, name, reason, format_time(self._clock()), author.name, date,
         )  # fmt: skip
-        self._write(id_, "opened", author, reason=reason)
+        self._append_log(id_, "opened", author, reason=reason)
         return self.get(id_)
 
     def _insert_people(self, database: Database, matter: Matter, hashes: Sequence[bytes], author: Author) -> int:
@@ -284,27 +287,27 @@ class Matters:
             for hash_ in dict.fromkeys(hashes)
         )
         if added:
-            self._write(matter.id, "people_added", author, added)
+            self._append_log(matter.id, "people_added", author, added)
         return added
 
-    def _added(self, id_: str, ids: Sequence[str | int], people: int) -> Added:
+    def _report_addition(self, id_: str, ids: Sequence[str | int], people: int) -> MatterAddition:
         """Look people up once they are on hold.
 
         That takes the vault's lock, so an erasure that did not see the hold is over when this returns; each that comes
         later sees it.
         """
-        self.changed()
-        found = self._vault.holds(list(ids)) if ids else []
+        self.on_change()
+        found = self._vault.find(list(ids)) if ids else []
         states, similar = Counter(holding.state for holding in found), sum(holding.similar for holding in found)
-        return Added(self.get(id_), people, states["present"], states["erased"], states["unknown"], similar)
+        return MatterAddition(self.get(id_), people, states["present"], states["erased"], states["unknown"], similar)
 
     # Releasing
 
-    def plan_release(self, id_: str, ids: Sequence[str | int] = ()) -> Release:
+    def preview_release(self, id_: str, ids: Sequence[str | int] = ()) -> ReleasePreview:
         """Say what the release of a matter will do, or that of these people alone."""
-        matter = self._in_force(id_)
-        leaving = self._leaving(matter, self._hashes(ids) if ids else None)
-        rows = self._database.all(
+        matter = self._get_open(id_)
+        leaving = self._select_leaving(matter, self._hash_ids(ids) if ids else None)
+        rows = self._database.fetch_all(
             "SELECT p.request, h.matter, h.hash FROM people p JOIN holds h ON h.hash = p.hash WHERE p.request IN"
             " (SELECT q.request FROM people q JOIN holds g ON g.hash = q.hash WHERE g.matter = ?)",
             id_,
@@ -313,13 +316,13 @@ class Matters:
         for row in rows:
             holds.setdefault(row["request"], set()).add((row["matter"], row["hash"]))
         freed = [job for job, those in holds.items() if those <= ends]
-        sealed = dict[bytes, Sealed]()
+        sealed = dict[bytes, SealedId]()
         for job in freed:
-            for row in self._database.all("SELECT hash, sealed FROM people WHERE request = ?", job):
-                sealed[row["hash"]] = Sealed(row["hash"], row["sealed"])
-        found = self._vault.holds(self._vault.unseal(list(sealed.values()))) if sealed else []
+            for row in self._database.fetch_all("SELECT hash, sealed FROM people WHERE request = ?", job):
+                sealed[row["hash"]] = SealedId(row["hash"], row["sealed"])
+        found = self._vault.find(self._vault.unseal(list(sealed.values()))) if sealed else []
         present = [holding for holding in found if holding.state == "present"]
-        return Release(
+        return ReleasePreview(
             matter,
             len(leaving),
             len({hold["hash"] for hold in _find_holds(self._database, leaving) if hold["matter"] != id_}),
@@ -335,52 +338,52 @@ class Matters:
 
         Whoever releases types the matter's name and says why.
         """
-        reason, hashes = _line(reason, "reason"), self._hashes(ids) if ids else None
-        with self._database.writing() as database:
-            matter = self._in_force(id_)
+        reason, hashes = _check_line(reason, "reason"), self._hash_ids(ids) if ids else None
+        with self._database.transaction() as database:
+            matter = self._get_open(id_)
             _check_name(matter, name)
-            leaving = self._leaving(matter, hashes)
+            leaving = self._select_leaving(matter, hashes)
             if not self.policy.two_person:
-                self._end(matter, leaving, author, reason)
+                self._release_people(matter, leaving, author, reason)
             elif not author.token:
                 raise ReleaseRefused("a release needs two tokens here: release the matter over HTTP or on its page")
             elif matter.release is not None:
                 raise ReleaseRefused("a release was asked for already: another token confirms or withdraws it")
             else:
-                number = self._write(id_, "release_requested", author, len(leaving), reason)
+                number = self._append_log(id_, "release_requested", author, len(leaving), reason)
                 database.execute("UPDATE matters SET asked = ? WHERE id = ?", number, id_)
                 for hash_ in leaving:
                     database.execute("UPDATE holds SET leaving = 1 WHERE matter = ? AND hash = ?", id_, hash_)
-        self.changed()
+        self.on_change()
         return self.get(id_)
 
-    def confirm_release(self, id_: str, name: str, author: Author, valid: Callable[[str], bool]) -> Matter:
+    def confirm_release(self, id_: str, name: str, author: Author, is_valid: Callable[[str], bool]) -> Matter:
         """Carry out the release that another token asked for, if that token is still ``valid``."""
-        with self._database.writing():
-            matter = self._in_force(id_)
+        with self._database.transaction():
+            matter = self._get_open(id_)
             if matter.release is None:
                 raise ReleaseRefused("nobody asked for a release of this matter, or it was withdrawn")
             _check_name(matter, name)
             if not author.token or author.token == matter.release.token:
                 raise ReleaseRefused("another token has to confirm a release than the one that asked for it")
-            if not valid(matter.release.token):
+            if not is_valid(matter.release.token):
                 raise ReleaseRefused("the token that asked for this release was revoked or has expired: withdraw it")
-            self._end(matter, self._leaving(matter, None), author, matter.release.reason)
-        self.changed()
+            self._release_people(matter, self._select_leaving(matter, None), author, matter.release.reason)
+        self.on_change()
         return self.get(id_)
 
     def withdraw_release(self, id_: str, author: Author) -> Matter:
         """Forget a release that waits for its second token."""
-        with self._database.writing():
-            matter = self._in_force(id_)
+        with self._database.transaction():
+            matter = self._get_open(id_)
             if matter.release is None:
                 raise ReleaseRefused("nobody asked for a release of this matter, or it was withdrawn")
-            self._withdraw(matter, author)
+            self._withdraw_request(matter, author)
         return self.get(id_)
 
-    def _leaving(self, matter: Matter, hashes: Sequence[bytes] | None) -> list[bytes]:
+    def _select_leaving(self, matter: Matter, hashes: Sequence[bytes] | None) -> list[bytes]:
         """Return the people whom a release is about: those named, those of a release that waits, or everybody."""
-        rows = self._database.all("SELECT hash, leaving FROM holds WHERE matter = ?", matter.id)
+        rows = self._database.fetch_all("SELECT hash, leaving FROM holds WHERE matter = ?", matter.id)
         on_it = [row["hash"] for row in rows]
         if hashes is None:
             return on_it if matter.release is None else [row["hash"] for row in rows if row["leaving"]]
@@ -389,7 +392,7 @@ class Matters:
             raise UnknownId(f"{missing:,} of these {len(wanted):,} people are not on this matter; nothing was changed")
         return list(wanted)
 
-    def _end(self, matter: Matter, leaving: Sequence[bytes], author: Author, reason: str) -> None:
+    def _release_people(self, matter: Matter, leaving: Sequence[bytes], author: Author, reason: str) -> None:
         """Take people off a matter, which is released with the last of them."""
         whole = len(leaving) == matter.people
         for hash_ in leaving:
@@ -399,42 +402,42 @@ class Matters:
         if whole:
             self._database.execute(
                 "UPDATE matters SET released = ?, held = ? WHERE id = ?",
-                as_text(self._clock()), matter.people, matter.id,
+                format_time(self._clock()), matter.people, matter.id,
             )  # fmt: skip
-        self._write(matter.id, "released" if whole else "people_released", author, len(leaving), reason)
+        self._append_log(matter.id, "released" if whole else "people_released", author, len(leaving), reason)
 
-    def _withdraw(self, matter: Matter, author: Author) -> None:
+    def _withdraw_request(self, matter: Matter, author: Author) -> None:
         self._database.execute("UPDATE matters SET asked = NULL WHERE id = ?", matter.id)
         self._database.execute("UPDATE holds SET leaving = 0 WHERE matter = ?", matter.id)
-        self._write(matter.id, "release_withdrawn", author)
+        self._append_log(matter.id, "release_withdrawn", author)
 
     # The log
 
-    def remind(self) -> None:
+    def record_due_reviews(self) -> None:
         """Write down that a matter's review is due, once."""
         question = "SELECT id FROM matters WHERE released IS NULL AND reminded = 0 AND review <= ?"
-        if self._database.one(question, as_text(self._clock())) is None:
+        if self._database.fetch_one(question, format_time(self._clock())) is None:
             return
-        with self._database.writing() as database:
-            for row in database.all(question, as_text(self._clock())):
+        with self._database.transaction() as database:
+            for row in database.fetch_all(question, format_time(self._clock())):
                 database.execute("UPDATE matters SET reminded = 1 WHERE id = ?", row["id"])
-                self._write(row["id"], "review_due", Author())
+                self._append_log(row["id"], "review_due", Author())
 
-    def announce(self, send: Callable[[Entry, Matter], None]) -> None:
+    def announce(self, send: Callable[[MatterLogEntry, Matter], None]) -> None:
         """Send what is in the log and was not sent yet, also what the command line wrote."""
-        if self._database.one("SELECT 1 FROM matter_log WHERE sent = 0") is None:
+        if self._database.fetch_one("SELECT 1 FROM matter_log WHERE sent = 0") is None:
             return
-        with self._database.writing() as database:
-            for row in database.all("SELECT * FROM matter_log WHERE sent = 0 ORDER BY number"):
+        with self._database.transaction() as database:
+            for row in database.fetch_all("SELECT * FROM matter_log WHERE sent = 0 ORDER BY number"):
                 database.execute("UPDATE matter_log SET sent = 1 WHERE number = ?", row["number"])
-                send(_entry(row), self.get(row["matter"]))
+                send(_read_log_entry(row), self.get(row["matter"]))
 
-    def _write(self, id_: str, what: What, author: Author, people: int = 0, reason: str = "") -> int:
+    def _append_log(self, id_: str, action: MatterAction, author: Author, people: int = 0, reason: str = "") -> int:
         self._database.execute(
             "INSERT INTO matter_log (matter, time, what, actor, token, people, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            id_, as_text(self._clock()), what, author.name, author.token, people, reason,
+            id_, format_time(self._clock()), action, author.name, author.token, people, reason,
         )  # fmt: skip
-        row = self._database.one("SELECT MAX(number) AS number FROM matter_log")
+        row = self._database.fetch_one("SELECT MAX(number) AS number FROM matter_log")
         assert row is not None
         return int(row["number"])
 
@@ -448,26 +451,26 @@ class Matters:
     def save_policy(self) -> None:
         """Keep how this service treats releases, for the command line."""
         text = json.dumps({"window": self.policy.window.total_seconds(), "two_person": self.policy.two_person})
-        with self._database.writing() as database:
+        with self._database.transaction() as database:
             database.execute("INSERT OR REPLACE INTO settings VALUES ('releases', ?)", text)
 
-    def _saved_policy(self) -> Policy:
-        row = self._database.one("SELECT value FROM settings WHERE name = 'releases'")
+    def _load_policy(self) -> ReleasePolicy:
+        row = self._database.fetch_one("SELECT value FROM settings WHERE name = 'releases'")
         if row is None:
-            return Policy()
+            return ReleasePolicy()
         saved = json.loads(row["value"])
-        return Policy(timedelta(seconds=saved["window"]), saved["two_person"])
+        return ReleasePolicy(timedelta(seconds=saved["window"]), saved["two_person"])
 
-    def _in_force(self, id_: str) -> Matter:
+    def _get_open(self, id_: str) -> Matter:
         matter = self.get(id_)
         if matter.released is not None:
             raise ReleaseRefused("this matter was released already")
         return matter
 
-    def _hashes(self, ids: Sequence[str | int]) -> list[bytes]:
+    def _hash_ids(self, ids: Sequence[str | int]) -> list[bytes]:
         return [one.hash for one in self._vault.seal(list(ids))]
 
-    def _future(self, review: datetime | None) -> datetime | None:
+    def _check_review(self, review: datetime | None) -> datetime | None:
         if review is not None and review <= self._clock():
             raise InvalidInput("the review date must be in the future")
         return review
@@ -478,26 +481,26 @@ class Matters:
 
 def describe_hold(matters: Iterable[Matter]) -> str:
     """Say why a request is not carried out yet."""
-    return _describe_names(matter.name for matter in matters)
+    return _describe_matter_names(matter.name for matter in matters)
 
 
-def _describe_names(names: Iterable[str]) -> str:
+def _describe_matter_names(names: Iterable[str]) -> str:
     return f"on legal hold: {', '.join(names)}"[:500]
 
 
-def begin_hold(before: Sequence[dict[str, Any]], matters: Sequence[Matter], now: datetime) -> list[dict[str, Any]]:
+def begin_hold(periods: Sequence[dict[str, Any]], matters: Sequence[Matter], now: datetime) -> list[dict[str, Any]]:
     """Return the times that a request was on hold, with one that begins now or, if one goes on, its new matters."""
     names = [matter.name for matter in matters]
-    if before and before[-1]["to"] is None:
-        *earlier, last = before
+    if periods and periods[-1]["to"] is None:
+        *earlier, last = periods
         return [*earlier, {**last, "matters": list(dict.fromkeys([*last["matters"], *names]))}]
-    return [*before, {"matters": names, "from": as_text(now), "to": None}]
+    return [*periods, {"matters": names, "from": format_time(now), "to": None}]
 
 
-def end_hold(before: Sequence[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
+def end_hold(periods: Sequence[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
     """Return the times that a request was on hold, of which the last one ends now."""
-    *earlier, last = before
-    return [*earlier, {**last, "to": as_text(now)}]
+    *earlier, last = periods
+    return [*earlier, {**last, "to": format_time(now)}]
 
 
 def refuse_held(vault: Path, hashes: Sequence[bytes]) -> None:
@@ -511,21 +514,21 @@ def refuse_held(vault: Path, hashes: Sequence[bytes]) -> None:
     finally:
         database.close()
     if found:
-        count = _count(len({hold["hash"] for hold in found}), "of these people is", "of these people are")
-        names = ", ".join(dict.fromkeys(hold["name"] for hold in found))[:_LONGEST]
+        count = _format_count(len({hold["hash"] for hold in found}), "of these people is", "of these people are")
+        names = ", ".join(dict.fromkeys(hold["name"] for hold in found))[:_MAX_TEXT_CHARS]
         raise OnHold(f"{count} on legal hold: {names}; nothing was erased. Release the matter first (expunge matter)")
 
 
 def _find_holds(database: Database, hashes: Sequence[bytes]) -> list[sqlite3.Row]:
     """Return the holds of these people: matter, name and hash of each."""
     found = list[sqlite3.Row]()
-    if database.one("SELECT 1 FROM holds") is None:
+    if database.fetch_one("SELECT 1 FROM holds") is None:
         return found
-    for start in range(0, len(hashes), _BATCH):
-        some = hashes[start : start + _BATCH]
+    for start in range(0, len(hashes), _HASHES_PER_QUERY):
+        some = hashes[start : start + _HASHES_PER_QUERY]
         columns, places = "h.matter, h.hash, m.name", ", ".join("?" * len(some))
         joined = f"SELECT {columns} FROM holds h JOIN matters m ON m.id = h.matter"  # noqa: S608
-        found += database.all(f"{joined} WHERE h.hash IN ({places}) ORDER BY m.rowid", *some)
+        found += database.fetch_all(f"{joined} WHERE h.hash IN ({places}) ORDER BY m.rowid", *some)
     return found
 
 
@@ -542,28 +545,28 @@ def _normalise(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
-def _line(text: str, what: str) -> str:
+def _check_line(text: str, field: str) -> str:
     text = _normalise(text)
-    if not 0 < len(text) <= _LONGEST or not text.isprintable():
-        raise InvalidInput(f"the {what} of a matter must be one line of 1 to {_LONGEST} characters")
+    if not 0 < len(text) <= _MAX_TEXT_CHARS or not text.isprintable():
+        raise InvalidInput(f"the {field} of a matter must be one line of 1 to {_MAX_TEXT_CHARS} characters")
     return text
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
+def _format_count(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
-def _length(window: timedelta) -> str:
+def _format_duration(window: timedelta) -> str:
     """Return a length of time in its largest unit that divides it."""
     seconds = int(window.total_seconds())
     for size, unit in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds % size == 0 and not (unit == "day" and seconds == size):  # 24 hours, as --window says it
-            return _count(seconds // size, unit, f"{unit}s")
-    return _count(seconds, "second", "seconds")
+            return _format_count(seconds // size, unit, f"{unit}s")
+    return _format_count(seconds, "second", "seconds")
 
 
-def _entry(row: sqlite3.Row) -> Entry:
-    return Entry(
-        row["number"], row["matter"], as_time(row["time"]), row["what"], row["actor"], row["token"], row["people"],
+def _read_log_entry(row: sqlite3.Row) -> MatterLogEntry:
+    return MatterLogEntry(
+        row["number"], row["matter"], parse_time(row["time"]), row["what"], row["actor"], row["token"], row["people"],
         row["reason"],
     )  # fmt: skip

@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect
 from .. import errors
 from .logs import log_error
 
-MEDIA_TYPE = "application/problem+json"
-_TYPES = "urn:expunge:problem:"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+_TYPE_PREFIX = "urn:expunge:problem:"
 
-_STATUS: Mapping[type[errors.ExpungeError], int] = {
+_STATUS_BY_ERROR: Mapping[type[errors.ExpungeError], int] = {
     errors.InvalidSetting: 422,
     errors.InvalidInput: 422,
     errors.ErasedId: 409,
@@ -58,22 +58,22 @@ class Problem(Exception):
     def body(self) -> dict[str, Any]:
         """The members of the problem."""
         title = _TITLES.get(self.status, "An error")
-        found: dict[str, Any] = {"type": _TYPES + self.kind, "title": title, "status": self.status}
+        found: dict[str, Any] = {"type": _TYPE_PREFIX + self.kind, "title": title, "status": self.status}
         return found | ({"detail": self.detail} if self.detail else {})
 
     def response(self) -> JSONResponse:
         """The answer."""
-        return JSONResponse(self.body(), self.status, headers=self.headers, media_type=MEDIA_TYPE)
+        return JSONResponse(self.body(), self.status, headers=self.headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
-def problem_of(error: BaseException) -> Problem:
+def to_problem(error: BaseException) -> Problem:
     """The problem that an error is; of an error that nobody expected only that there was one."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, errors.ExpungeError):
-        status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+        status = next((_STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in _STATUS_BY_ERROR), 500)
         retry = {"Retry-After": "1"} if status == 503 else {}
-        return Problem(status, _dashed(type(error).public_name()), str(error), retry)
+        return Problem(status, _to_kebab_case(type(error).public_name()), str(error), retry)
     if isinstance(error, RequestValidationError):
         places = sorted({".".join(map(str, one["loc"])) + ": " + str(one["msg"]) for one in error.errors()})
         return Problem(422, "invalid-request", "; ".join(places)[:1000])
@@ -91,13 +91,13 @@ def problem_of(error: BaseException) -> Problem:
     return Problem(500, "unexpected", "the service failed; its log says where, under the id in X-Request-Id")
 
 
-async def answer(request: Request, error: Exception) -> JSONResponse:
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
     """Answer an error; the log hears of those that somebody has to look at."""
-    problem = problem_of(error)
+    problem = to_problem(error)
     if problem.status == 500 or problem.kind in ("storage", "disk-full"):
         log_error("request-failed", error, problem=problem.kind)
     return problem.response()
 
 
-def _dashed(name: str) -> str:
+def _to_kebab_case(name: str) -> str:
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")

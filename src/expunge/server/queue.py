@@ -8,30 +8,35 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..vault.sealing import Sealed
-from .clocks import Clock, Regulation, as_text, as_time, due, utc_now
+from ..errors import ExpungeError
+from ..vault import PersonOutcome, Receipt
+from ..vault.sealed_ids import SealedId
+from .clocks import Clock, Regulation, due_date, format_time, parse_time, utc_now
 from .database import Database
 
-State: TypeAlias = Literal["waiting", "held", "running", "done", "not_known", "cancelled", "failed"]
-STATES: tuple[State, ...] = get_args(State)
-OPEN: tuple[State, ...] = ("waiting", "held", "running")
-CARRIED_OUT: tuple[State, ...] = ("done", "not_known")  # the second: an erasure of people of whom the vault knows none
+JobState: TypeAlias = Literal["waiting", "held", "running", "done", "not_known", "cancelled", "failed"]
+JOB_STATES: tuple[JobState, ...] = get_args(JobState)
+OPEN_STATES: tuple[JobState, ...] = ("waiting", "held", "running")
+CARRIED_OUT_STATES: tuple[JobState, ...] = (
+    "done",
+    "not_known",
+)  # the second: an erasure of people of whom the vault knows none
 
-Kind: TypeAlias = Literal[
+JobKind: TypeAlias = Literal[
     "erasure", "rectification", "addition", "readmission",
     "access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in",  # asked for by DRP, and denied
 ]  # fmt: skip
-ERASURE: Kind = "erasure"
-Way: TypeAlias = Literal["api", "dashboard", "opendsr", "drp", "fides"]
-KEPT = timedelta(days=90)  # how long an idempotency key is known
+ERASURE: JobKind = "erasure"
+ProtocolName: TypeAlias = Literal["api", "dashboard", "opendsr", "drp", "fides"]
+KEY_LIFETIME = timedelta(days=90)  # how long an idempotency key is known
 
 
 @dataclass(frozen=True)
 class NewJob:
     """What somebody asks for, before it has a number."""
 
-    kind: Kind
-    protocol: Way
+    kind: JobKind
+    protocol: ProtocolName
     regulation: Regulation
     reference: str = ""
     actor: str = ""
@@ -39,9 +44,9 @@ class NewJob:
     outside: str | None = None  # what the asking system calls it
     callbacks: tuple[str, ...] = ()
     since: datetime | None = None  # when the person asked, if somebody else took the request
-    people: tuple[Sealed, ...] = ()
+    people: tuple[SealedId, ...] = ()
     mark: str | None = None  # of the people, so that the same request is found while it is open
-    answers: tuple[str, str] | None = None  # an idempotency key and the mark of the body, both keyed
+    idempotency: tuple[str, str] | None = None  # an idempotency key and the mark of the body, both keyed
     facts: dict[str, Any] = field(default_factory=dict)  # that an asking system wants back
     id: str | None = None  # what it will be called, if somebody has to know that before
 
@@ -54,7 +59,7 @@ class Job:
     id: str
     kind: str
     protocol: str
-    state: State
+    state: JobState
     reason: str
     regulation: Regulation
     received: datetime
@@ -75,16 +80,16 @@ class Job:
     @property
     def open(self) -> bool:
         """Whether it is still to be carried out."""
-        return self.state in OPEN
+        return self.state in OPEN_STATES
 
     @property
     def carried_out(self) -> bool:
         """Whether the vault has answered it: people were erased, or are not known here."""
-        return self.state in CARRIED_OUT
+        return self.state in CARRIED_OUT_STATES
 
 
 @dataclass(frozen=True)
-class Filter:
+class JobFilter:
     """Which requests are wanted, the newest first."""
 
     states: Sequence[str] = ()
@@ -106,136 +111,141 @@ class Queue:
 
     # New ones
 
-    def add(self, asked: NewJob, runs: datetime, state: State = "waiting", reason: str = "") -> Job:
+    def add(self, new_job: NewJob, runs: datetime, state: JobState = "waiting", reason: str = "") -> Job:
         """Write a request down, and its people; it is on the disk when this returns."""
-        received, id_ = self._clock(), asked.id or str(uuid.uuid4())
-        since = min(received, asked.since or received)
-        with self.database.writing() as database:
+        received, id_ = self._clock(), new_job.id or str(uuid.uuid4())
+        since = min(received, new_job.since or received)
+        with self.database.transaction() as database:
             database.execute(
                 "INSERT INTO requests (id, kind, protocol, state, reason, regulation, received, since, runs, due,"
                 " people, outside, reference, actor, caller, callbacks, outcome)"
                 " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                id_, asked.kind, asked.protocol, state, reason, asked.regulation, as_text(received), as_text(since),
-                runs.isoformat(), as_text(due(since, asked.regulation)), len(asked.people),
-                asked.outside, asked.reference, asked.actor, asked.caller, json.dumps(asked.callbacks),
-                json.dumps(asked.facts),
+                id_, new_job.kind, new_job.protocol, state, reason, new_job.regulation, format_time(received), format_time(since),
+                runs.isoformat(), format_time(due_date(since, new_job.regulation)), len(new_job.people),
+                new_job.outside, new_job.reference, new_job.actor, new_job.caller, json.dumps(new_job.callbacks),
+                json.dumps(new_job.facts),
             )  # fmt: skip
-            people = ((id_, one.hash, one.text) for one in asked.people)
+            people = ((id_, one.hash, one.text) for one in new_job.people)
             database.execute_many("INSERT INTO people VALUES (?, ?, ?)", people)
-            if asked.mark is not None:
-                database.execute("INSERT INTO marks VALUES (?, ?)", asked.mark, id_)
-            self.remember(asked.answers, id_)
+            if new_job.mark is not None:
+                database.execute("INSERT INTO marks VALUES (?, ?)", new_job.mark, id_)
+            self.remember_key(new_job.idempotency, id_)
         return self.get(id_)
 
-    def remember(self, answers: tuple[str, str] | None, id_: str) -> None:
+    def remember_key(self, idempotency: tuple[str, str] | None, id_: str) -> None:
         """Keep which request an idempotency key was used for, but not for ever."""
-        if answers is not None:
+        if idempotency is not None:
             now = self._clock()
-            with self.database.writing() as database:
-                database.execute("DELETE FROM answered WHERE time < ?", as_text(now - KEPT))
-                database.execute("INSERT OR REPLACE INTO answered VALUES (?, ?, ?, ?)", *answers, id_, as_text(now))
+            with self.database.transaction() as database:
+                database.execute("DELETE FROM answered WHERE time < ?", format_time(now - KEY_LIFETIME))
+                database.execute(
+                    "INSERT OR REPLACE INTO answered VALUES (?, ?, ?, ?)", *idempotency, id_, format_time(now)
+                )
 
     # Those that are there
 
     def get(self, id_: str) -> Job:
         """One request; LookupError if there is none."""
-        row = self.database.one("SELECT * FROM requests WHERE id = ?", id_)
+        row = self.database.fetch_one("SELECT * FROM requests WHERE id = ?", id_)
         if row is None:
             raise LookupError(id_)
-        return _job(row)
+        return _read_job(row)
 
     def has(self, id_: str) -> bool:
         """Whether there is such a request."""
-        return self.database.one("SELECT 1 FROM requests WHERE id = ?", id_) is not None
+        return self.database.fetch_one("SELECT 1 FROM requests WHERE id = ?", id_) is not None
 
     def find(self, protocol: str, outside: str, caller: str | None = None) -> Job | None:
         """Return the newest job that another system calls ``outside``: one of this caller, or (None) of any."""
-        row = self.database.one(
+        row = self.database.fetch_one(
             "SELECT * FROM requests WHERE protocol = ? AND outside = ? AND (caller = ? OR ? IS NULL)"
             " ORDER BY number DESC",
             protocol, outside, caller, caller,
         )  # fmt: skip
-        return None if row is None else _job(row)
+        return None if row is None else _read_job(row)
 
-    def same(self, mark: str) -> Job | None:
+    def find_same(self, mark: str) -> Job | None:
         """The open request about the same people, if there is one."""
-        row = self.database.one(
+        row = self.database.fetch_one(
             "SELECT r.* FROM requests r JOIN marks m ON m.request = r.id WHERE m.mark = ? ORDER BY r.number", mark
         )
-        return None if row is None else _job(row)
+        return None if row is None else _read_job(row)
 
-    def answered(self, key: str) -> tuple[str, Job] | None:
+    def find_answered(self, key: str) -> tuple[str, Job] | None:
         """The mark of the body, and the request, that an idempotency key was used for."""
-        row = self.database.one("SELECT * FROM answered WHERE key = ?", key)
+        row = self.database.fetch_one("SELECT * FROM answered WHERE key = ?", key)
         return None if row is None else (row["mark"], self.get(row["request"]))
 
-    def page(self, wanted: Filter) -> list[Job]:
+    def page(self, criteria: JobFilter) -> list[Job]:
         """The requests that a filter lets pass, the newest first."""
         tests, values = ["1"], list[Any]()
-        if wanted.states:
-            tests.append(f"state IN ({_places(wanted.states)})")
-            values += wanted.states
+        if criteria.states:
+            tests.append(f"state IN ({_placeholders(criteria.states)})")
+            values += criteria.states
         for name in ("kind", "protocol"):
-            if (value := getattr(wanted, name)) is not None:
+            if (value := getattr(criteria, name)) is not None:
                 tests.append(f"{name} = ?")
                 values.append(value)
-        if wanted.overdue is not None:
-            tests.append(f"({'' if wanted.overdue else 'NOT '}(due < ? AND state IN ({_places(OPEN)})))")
-            values += [as_text(self._clock()), *OPEN]
-        if wanted.reference:
+        if criteria.overdue is not None:
+            tests.append(f"({'' if criteria.overdue else 'NOT '}(due < ? AND state IN ({_placeholders(OPEN_STATES)})))")
+            values += [format_time(self._clock()), *OPEN_STATES]
+        if criteria.reference:
             found = "SELECT number FROM requests INDEXED BY requests_reference"  # no row is read that does not fit
             tests.append(f"number IN ({found} WHERE instr(lower(reference), lower(?)) > 0)")
-            values.append(wanted.reference)
-        if wanted.since is not None:
+            values.append(criteria.reference)
+        if criteria.since is not None:
             tests.append("received >= ?")
-            values.append(wanted.since.isoformat())
-        if wanted.until is not None:
+            values.append(criteria.since.isoformat())
+        if criteria.until is not None:
             tests.append("received < ?")
-            values.append((wanted.until + timedelta(days=1)).isoformat())
-        if wanted.before is not None:
+            values.append((criteria.until + timedelta(days=1)).isoformat())
+        if criteria.before is not None:
             tests.append("number < ?")
-            values.append(wanted.before)
+            values.append(criteria.before)
         question = f"SELECT * FROM requests WHERE {' AND '.join(tests)} ORDER BY number DESC LIMIT ?"  # noqa: S608
-        return [_job(row) for row in self.database.all(question, *values, wanted.limit)]
+        return [_read_job(row) for row in self.database.fetch_all(question, *values, criteria.limit)]
 
     def pending(self) -> list[Job]:
         """All that are to be carried out, the oldest first."""
-        question = f"SELECT * FROM requests WHERE state IN ({_places(OPEN)}) ORDER BY number"  # noqa: S608
-        return [_job(row) for row in self.database.all(question, *OPEN)]
+        question = f"SELECT * FROM requests WHERE state IN ({_placeholders(OPEN_STATES)}) ORDER BY number"  # noqa: S608
+        return [_read_job(row) for row in self.database.fetch_all(question, *OPEN_STATES)]
 
     def nearest_due(self) -> datetime | None:
         """Return when the first open request is due, or None if none is open."""
-        row = self.database.one(f"SELECT MIN(due) AS due FROM requests WHERE state IN ({_places(OPEN)})", *OPEN)  # noqa: S608
-        return None if row is None or row["due"] is None else as_time(row["due"])
+        row = self.database.fetch_one(
+            f"SELECT MIN(due) AS due FROM requests WHERE state IN ({_placeholders(OPEN_STATES)})", *OPEN_STATES
+        )
+        return None if row is None or row["due"] is None else parse_time(row["due"])
 
     def newest_time(self) -> datetime | None:
         """Return when the newest request came, or None if there is none."""
-        row = self.database.one("SELECT received FROM requests ORDER BY number DESC LIMIT 1")
-        return None if row is None else as_time(row["received"])
+        row = self.database.fetch_one("SELECT received FROM requests ORDER BY number DESC LIMIT 1")
+        return None if row is None else parse_time(row["received"])
 
     def running(self) -> list[Job]:
         """All that are being carried out, or were when something failed, the oldest first."""
         return [
-            _job(row) for row in self.database.all("SELECT * FROM requests WHERE state = 'running' ORDER BY number")
+            _read_job(row)
+            for row in self.database.fetch_all("SELECT * FROM requests WHERE state = 'running' ORDER BY number")
         ]
 
     def counts(self) -> dict[tuple[str, str, str], int]:
         """How many there are, by kind, protocol and state."""
-        rows = self.database.all("SELECT kind, protocol, state, n FROM counts WHERE n > 0")
+        rows = self.database.fetch_all("SELECT kind, protocol, state, n FROM counts WHERE n > 0")
         return {(row["kind"], row["protocol"], row["state"]): row["n"] for row in rows}
 
-    def people(self, id_: str) -> list[Sealed]:
+    def people(self, id_: str) -> list[SealedId]:
         """The sealed people of a request that is not done."""
-        rows = self.database.all("SELECT hash, sealed FROM people WHERE request = ? ORDER BY rowid", id_)
-        return [Sealed(row["hash"], row["sealed"]) for row in rows]
+        rows = self.database.fetch_all("SELECT hash, sealed FROM people WHERE request = ? ORDER BY rowid", id_)
+        return [SealedId(row["hash"], row["sealed"]) for row in rows]
 
     # What becomes of them
 
-    def move(self, id_: str, state: State, reason: str = "", **outcome: Any) -> Job:
+    def move(self, id_: str, state: JobState, reason: str = "", **outcome: Any) -> Job:
         """Give a request another state; what is over has no people any more."""
-        with self.database.writing() as database:
+        with self.database.transaction() as database:
             before = self.get(id_)
-            ended = None if state in OPEN else as_text(self._clock())
+            ended = None if state in OPEN_STATES else format_time(self._clock())
             database.execute(
                 "UPDATE requests SET state = ?, reason = ?, ended = ?, outcome = ? WHERE id = ?",
                 state, reason, ended, json.dumps(before.outcome | outcome), id_,
@@ -249,37 +259,89 @@ class Queue:
 
     def restart_window(self, id_: str, runs: datetime) -> Job:
         """Let the time in which a request can be cancelled begin again."""
-        with self.database.writing() as database:
+        with self.database.transaction() as database:
             database.execute("UPDATE requests SET runs = ? WHERE id = ?", runs.isoformat(), id_)
         return self.get(id_)
 
     def extend(self, id_: str, reason: str) -> Job:
         """Give a request the longer time that its regulation allows for a reason."""
-        with self.database.writing() as database:
+        with self.database.transaction() as database:
             entry = self.get(id_)
-            until = as_text(due(entry.since, entry.regulation, extended=True))
+            until = format_time(due_date(entry.since, entry.regulation, extended=True))
             database.execute("UPDATE requests SET due = ?, extension = ?, overdue = 0 WHERE id = ?", until, reason, id_)
         return self.get(id_)
 
-    def late(self) -> list[Job]:
+    def mark_overdue(self) -> list[Job]:
         """Open requests that have become overdue since this was last asked; each is told once."""
-        with self.database.writing() as database:
-            question = f"SELECT * FROM requests WHERE overdue = 0 AND due < ? AND state IN ({_places(OPEN)})"  # noqa: S608
-            found = [_job(row) for row in database.all(question, as_text(self._clock()), *OPEN)]
+        with self.database.transaction() as database:
+            question = (
+                f"SELECT * FROM requests WHERE overdue = 0 AND due < ? AND state IN ({_placeholders(OPEN_STATES)})"  # noqa: S608
+            )
+            found = [_read_job(row) for row in database.fetch_all(question, format_time(self._clock()), *OPEN_STATES)]
             for one in found:
                 database.execute("UPDATE requests SET overdue = 1 WHERE id = ?", one.id)
         return found
 
 
-def _places(values: Sequence[object]) -> str:
+def _placeholders(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _job(row: sqlite3.Row) -> Job:
+def _read_job(row: sqlite3.Row) -> Job:
     found = dict(row)
     for name in ("received", "since", "runs", "due"):
-        found[name] = as_time(found[name])
-    found["ended"] = None if found["ended"] is None else as_time(found["ended"])
+        found[name] = parse_time(found[name])
+    found["ended"] = None if found["ended"] is None else parse_time(found["ended"])
     found["overdue"] = bool(found["overdue"])
     found["callbacks"], found["outcome"] = tuple(json.loads(found["callbacks"])), json.loads(found["outcome"])
     return Job(**found)
+
+
+# MERGED outcomes: Outcomes: what is kept of a request once it is over, without whose it was.
+
+
+SIMILAR_KEY = "_similar"  # for how many unknown ids a similar one is here: only callers who may erase are told
+_MAX_REASON_CHARS = 500  # characters of a reason
+
+
+def receipt_outcome(receipt: Receipt) -> dict[str, Any]:
+    """What is kept of a vault's receipt."""
+    names = ("request", "rows", "people", "skipped", "known", "clipped")
+    return {name: getattr(receipt, name) for name in names} | {"seconds": round(receipt.seconds, 6)}
+
+
+def erasure_outcome(people: Sequence[PersonOutcome], receipt: Receipt | None) -> dict[str, Any]:
+    """What became of the people of one erasure, which may have been carried out together with others.
+
+    ``request`` is the one that erased them: an earlier one if they had no rows any more, none if they never had any.
+    """
+    erased = [person for person in people if person.state == "erased"]
+    earlier = sorted({person.request for person in people if person.state == "earlier" and person.request is not None})
+    number = receipt.request if receipt is not None and erased else None
+    return {
+        "rows": sum(person.rows for person in erased),
+        "erased": len(erased),
+        "erased_earlier": sum(person.state == "earlier" for person in people),
+        "earlier": earlier,
+        "unknown": sum(person.state == "unknown" for person in people),
+        "request": earlier[-1] if number is None and earlier else number,
+        "seconds": 0.0 if receipt is None else round(receipt.seconds, 6),
+        SIMILAR_KEY: sum(person.similar for person in people),
+    }
+
+
+def erasure_state(outcome: dict[str, Any]) -> Literal["done", "not_known"]:
+    """Return the final state of an erasure: people of whom the vault knows none were not erased."""
+    return "done" if outcome["erased"] or outcome["erased_earlier"] else "not_known"
+
+
+def was_repeated(outcome: dict[str, Any]) -> bool:
+    """Whether an erasure erased nobody because earlier requests had: its certificate is that of the last of them."""
+    return not outcome.get("erased") and bool(outcome.get("erased_earlier"))
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the reason that people read for an error: a vault's own messages name nobody, others are only logged."""
+    if isinstance(error, ExpungeError):
+        return str(error)[:_MAX_REASON_CHARS]
+    return (isinstance(error, OSError) and error.strerror) or "an unexpected error; the log of the service has details"

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 from ..errors import InvalidSetting, UnknownId
 from .audit import COMMAND_LINE, AuditTrail
-from .clocks import Clock, as_text, as_time, utc_now
+from .clocks import Clock, format_time, parse_time, utc_now
 from .database import Database
 
 Scope: TypeAlias = Literal["predict", "erase", "rows", "read", "admin"]
@@ -20,7 +20,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 _PREFIX = "exp"
 _ID_BYTES, _SECRET_BYTES = 6, 32
-_LONGEST = 200  # characters of a token that is looked at
+_MAX_TEXT_CHARS = 200  # characters of a token that is looked at
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Token:
         """Whether whoever has it may do this; an admin may do everything."""
         return scope in self.scopes or "admin" in self.scopes
 
-    def valid(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         """Whether it counts at this time."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
@@ -50,7 +50,7 @@ class Tokens:
     def __init__(self, database: Database, clock: Clock = utc_now) -> None:
         self._database, self._clock, self._audit = database, clock, AuditTrail(database, clock)
 
-    def new(
+    def create(
         self, name: str, scopes: Iterable[str], lifetime: timedelta | None, actor: str = COMMAND_LINE
     ) -> tuple[Token, str]:
         """Make one; the text is shown to its owner and kept nowhere."""
@@ -63,72 +63,78 @@ class Tokens:
             raise InvalidSetting("the name of a token must be one line of 1 to 80 characters")
         made, number, secret = self._clock(), secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         expires = None if lifetime is None else made + lifetime
-        with self._database.writing() as database:
+        with self._database.transaction() as database:
             database.execute(
                 "INSERT INTO tokens (id, name, hash, scopes, made, expires) VALUES (?, ?, ?, ?, ?, ?)",
-                number, name, _hash(secret), " ".join(sorted(wanted)), as_text(made),
-                None if expires is None else as_text(expires),
+                number, name, _hash_secret(secret), " ".join(sorted(wanted)), format_time(made),
+                None if expires is None else format_time(expires),
             )  # fmt: skip
-            details = {"name": name, "scopes": sorted(wanted), "expires": None if expires is None else as_text(expires)}
+            details = {
+                "name": name,
+                "scopes": sorted(wanted),
+                "expires": None if expires is None else format_time(expires),
+            }
             self._audit.record("token.created", actor=actor, subject=number, **details)
         return Token(number, name, wanted, made, expires, None, None), f"{_PREFIX}_{number}_{secret}"
 
-    def every(self) -> list[Token]:
+    def list_all(self) -> list[Token]:
         """All of them, in the order in which they were made."""
-        return [_token(row) for row in self._database.all("SELECT * FROM tokens ORDER BY made, id")]
+        return [_read_token(row) for row in self._database.fetch_all("SELECT * FROM tokens ORDER BY made, id")]
 
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         """Whether a token was ever made: from then on nobody may ask without one, though it has ended since."""
-        return self._database.one("SELECT 1 FROM tokens") is not None
+        return self._database.fetch_one("SELECT 1 FROM tokens") is not None
 
-    def valid(self) -> bool:
+    def has_valid(self) -> bool:
         """Whether there is a token that counts."""
         now = self._clock()
-        return any(one.valid(now) for one in self.every())
+        return any(one.is_valid(now) for one in self.list_all())
 
-    def counts(self, id_: str) -> bool:
+    def is_valid(self, id_: str) -> bool:
         """Whether the token with this id counts now."""
         now = self._clock()
-        return any(token.id == id_ and token.valid(now) for token in self.every())
+        return any(token.id == id_ and token.is_valid(now) for token in self.list_all())
 
     def revoke(self, id: str, actor: str = COMMAND_LINE) -> Token:  # noqa: A002 - the name of the column
         """Let a token count no more."""
-        with self._database.writing() as database:
+        with self._database.transaction() as database:
             question = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL"
-            if database.execute(question, as_text(self._clock()), id):
+            if database.execute(question, format_time(self._clock()), id):
                 self._audit.record("token.revoked", actor=actor, subject=id)
-        row = self._database.one("SELECT * FROM tokens WHERE id = ?", id)
+        row = self._database.fetch_one("SELECT * FROM tokens WHERE id = ?", id)
         if row is None:
             raise UnknownId("there is no token with this id; expunge token list tells which there are")
-        return _token(row)
+        return _read_token(row)
 
-    def check(self, text: str) -> Token | None:
+    def authenticate(self, text: str) -> Token | None:
         """The token that this is the text of, if it counts; its last use is noted, to the minute."""
-        prefix, _, rest = text[:_LONGEST].partition("_")
+        prefix, _, rest = text[:_MAX_TEXT_CHARS].partition("_")
         number, _, secret = rest.partition("_")
-        row = self._database.one("SELECT * FROM tokens WHERE id = ?", number) if prefix == _PREFIX else None
-        right = hmac.compare_digest(_hash(secret), _hash("") if row is None else row["hash"])  # as long for any text
+        row = self._database.fetch_one("SELECT * FROM tokens WHERE id = ?", number) if prefix == _PREFIX else None
+        right = hmac.compare_digest(
+            _hash_secret(secret), _hash_secret("") if row is None else row["hash"]
+        )  # as long for any text
         if row is None or not right:
             return None
-        token, now = _token(row), self._clock()
-        if not token.valid(now):
+        token, now = _read_token(row), self._clock()
+        if not token.is_valid(now):
             return None
         minute = now.replace(second=0, microsecond=0)
         if token.used is None or token.used < minute:
             with (
                 suppress(sqlite3.OperationalError),
-                self._database.writing(wait=False) as database,
+                self._database.transaction(wait=False) as database,
             ):  # on a full disk, or while somebody else writes
-                database.execute("UPDATE tokens SET used = ? WHERE id = ?", as_text(minute), number)
+                database.execute("UPDATE tokens SET used = ? WHERE id = ?", format_time(minute), number)
         return token
 
 
-def _hash(secret: str) -> str:
+def _hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _token(row: "object") -> Token:
+def _read_token(row: "object") -> Token:
     found = dict(row)  # type: ignore[call-overload]
-    times = {name: None if found[name] is None else as_time(found[name]) for name in ("expires", "revoked", "used")}
+    times = {name: None if found[name] is None else parse_time(found[name]) for name in ("expires", "revoked", "used")}
     scopes = frozenset(found["scopes"].split())
-    return Token(found["id"], found["name"], scopes, as_time(found["made"]), **times)
+    return Token(found["id"], found["name"], scopes, parse_time(found["made"]), **times)

@@ -26,34 +26,34 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import ExpungeError, Unfinished, VaultBusy
 from ..vault import Check, Vault, Verdict
-from .clocks import as_text, as_time
+from .clocks import format_time, parse_time
 from .database import Database
 from .logs import Level, log, log_error
-from .outcomes import why
+from .queue import describe_error
 
 if TYPE_CHECKING:
     from .service import Service
 
-Source: TypeAlias = Literal["schedule", "api", "page", "command line"]
-State: TypeAlias = Literal["running", "passed", "failed", "unfinished"]
+VerificationSource: TypeAlias = Literal["schedule", "api", "page", "command line"]
+VerificationState: TypeAlias = Literal["running", "passed", "failed", "unfinished"]
 
-_LEVELS: dict[State, Level] = {"passed": "info", "unfinished": "warning", "failed": "error"}
-_KEPT = 1000  # verifications in the database
-_PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before each attempt
-_SOON = timedelta(minutes=10)  # until a scheduled one that could not be finished is tried again
-_OFTEN = 0.1  # seconds between two lines about the progress
+_LOG_LEVELS: dict[VerificationState, Level] = {"passed": "info", "unfinished": "warning", "failed": "error"}
+_MAX_STORED = 1000  # verifications in the database
+_RETRY_PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before each attempt
+_RETRY_DELAY = timedelta(minutes=10)  # until a scheduled one that could not be finished is tried again
+_PROGRESS_INTERVAL = 0.1  # seconds between two lines about the progress
 
 
 @dataclass
 class Verification:
     """One verification. It passed, it failed (something does not fit), or it could not be finished."""
 
-    source: Source
+    source: VerificationSource
     actor: str  # the name of who started it
     started: datetime
     caller: str = ""  # the id of their token
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    state: State = "running"
+    state: VerificationState = "running"
     ended: datetime | None = None
     seconds: float | None = None
     restarts: int = 0  # how often a request committed meanwhile
@@ -75,45 +75,47 @@ class Verification:
 
     def view(self) -> dict[str, Any]:
         """The verification as the API shows it."""
-        times = {"started": as_text(self.started), "ended": None if self.ended is None else as_text(self.ended)}
+        times = {"started": format_time(self.started), "ended": None if self.ended is None else format_time(self.ended)}
         return vars(self) | times | {"ok": self.ok}
 
-    def end(self, verdict: Verdict, now: datetime) -> None:
+    def record_verdict(self, verdict: Verdict, now: datetime) -> None:
         """Take over what was found."""
         self.state, self.ended, self.seconds = "passed" if verdict.ok else "failed", now, verdict.seconds
         self.checks = [asdict(check) for check in verdict.checks]
 
-    def break_off(self, state: State, reason: str, now: datetime) -> None:
+    def record_abort(self, state: VerificationState, reason: str, now: datetime) -> None:
         """Take over that nothing was found, and why."""
         self.state, self.reason, self.ended = state, reason, now
         self.seconds = (now - self.started).total_seconds()
 
 
-def store(database: Database, found: Verification) -> None:
+def store_verification(database: Database, verification: Verification) -> None:
     """Write a verification down, for whoever announces it."""
-    with database.writing():
+    with database.transaction():
         database.execute(
             "INSERT INTO verifications (id, source, actor, caller, state, started, ended, seconds, restarts, checks, "
             "reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state, "
             "ended = excluded.ended, seconds = excluded.seconds, restarts = excluded.restarts, "
             "checks = excluded.checks, reason = excluded.reason",
-            found.id, found.source, found.actor, found.caller, found.state, as_text(found.started),
-            None if found.ended is None else as_text(found.ended), found.seconds, found.restarts,
-            json.dumps(found.checks), found.reason,
+            verification.id, verification.source, verification.actor, verification.caller, verification.state, format_time(verification.started),
+            None if verification.ended is None else format_time(verification.ended), verification.seconds, verification.restarts,
+            json.dumps(verification.checks), verification.reason,
         )  # fmt: skip
-        database.execute("DELETE FROM verifications WHERE number <= (SELECT max(number) FROM verifications) - ?", _KEPT)
+        database.execute(
+            "DELETE FROM verifications WHERE number <= (SELECT max(number) FROM verifications) - ?", _MAX_STORED
+        )
 
 
-class Changed(Exception):
+class VaultChanged(Exception):
     """A request committed while the vault was read: the verification has to start again."""
 
 
-class Stopped(Exception):
+class ServiceStopping(Exception):
     """The service is being stopped."""
 
 
-Tell: TypeAlias = Callable[[str, int, int], None]  # hears of a step, how much of it is done, and of how much
-Audit: TypeAlias = Callable[[Path, Tell], Verdict]
+ReportProgress: TypeAlias = Callable[[str, int, int], None]  # hears of a step, how much of it is done, and of how much
+AuditFunction: TypeAlias = Callable[[Path, ReportProgress], Verdict]
 
 
 class Verifications:
@@ -121,10 +123,10 @@ class Verifications:
 
     def __init__(self, service: "Service") -> None:
         self._service, self._database = service, service.database
-        self.audit: Audit = self._audit_in_process
-        self.pauses: Sequence[float] = _PAUSES
+        self.audit: AuditFunction = self._audit_in_process
+        self.pauses: Sequence[float] = _RETRY_PAUSES
         self.listeners = list[Callable[[Verification], None]]()  # hear of each that ended
-        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._lock, self._stop = threading.Lock(), threading.Event()
         self._running: Verification | None = None
         self._unstored: Verification | None = None  # ended, and a full disk kept it from being written down
         self._thread: threading.Thread | None = None
@@ -132,105 +134,105 @@ class Verifications:
 
     # Running
 
-    def start(self, source: Source, *, actor: str = "", caller: str = "") -> Verification:
+    def start(self, source: VerificationSource, *, actor: str = "", caller: str = "") -> Verification:
         """Start one, unless one is running: then that is the answer."""
         with self._lock:
             if self._running is not None:
                 return self._running
             found = Verification(source, actor, self._service.clock(), caller)
-            store(self._database, found)
+            store_verification(self._database, found)
             self._running = found
             self._thread = threading.Thread(target=self._run, args=(found,), name="expunge-verify", daemon=True)
             self._thread.start()
         return found
 
-    def _run(self, found: Verification) -> None:
+    def _run(self, verification: Verification) -> None:
         clock = self._service.clock
         try:
-            found.end(self._verify(found), clock())
-        except Stopped:
-            found.break_off("unfinished", "the service was stopped meanwhile", clock())
+            verification.record_verdict(self._verify(verification), clock())
+        except ServiceStopping:
+            verification.record_abort("unfinished", "the service was stopped meanwhile", clock())
         except (VaultBusy, Unfinished) as error:
-            found.break_off("unfinished", str(error), clock())
+            verification.record_abort("unfinished", str(error), clock())
         except ExpungeError as error:  # what is there cannot even be read
-            found.break_off("failed", str(error), clock())
+            verification.record_abort("failed", str(error), clock())
         except Exception as error:
             log_error("verification-broken", error)
-            found.break_off("unfinished", why(error), clock())
+            verification.record_abort("unfinished", describe_error(error), clock())
         try:
-            store(self._database, found)
+            store_verification(self._database, verification)
             self.announce()
         except Exception as error:  # a full disk, or the service was stopped: then it is marked at the next start
             log_error("verification-not-stored", error)
-            self._unstored = found
+            self._unstored = verification
         finally:
             with self._lock:
                 self._running = None
 
-    def _verify(self, found: Verification) -> Verdict:
+    def _verify(self, verification: Verification) -> Verdict:
         def tell(step: str, done: int, of: int) -> None:
-            found.step, found.done, found.of = step, done, of
+            verification.step, verification.done, verification.of = step, done, of
 
         path = self._service.vault.places.vault
         for pause in self.pauses:
-            if self._stopped.wait(pause):
-                raise Stopped
+            if self._stop.wait(pause):
+                raise ServiceStopping
             try:
                 return self.audit(path, tell)
-            except Changed:
-                found.restarts += 1
+            except VaultChanged:
+                verification.restarts += 1
         raise VaultBusy("requests kept arriving")
 
-    def _audit_in_process(self, vault: Path, tell: Tell) -> Verdict:
+    def _audit_in_process(self, vault: Path, report: ReportProgress) -> Verdict:
         """Verify a vault in a process of its own, which ends with this one."""
         command = [sys.executable, "-m", "expunge.server.verifications", str(vault)]
         last: dict[str, Any] = {}
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: S603 - ours
             self._process = process
-            if self._stopped.is_set():
+            if self._stop.is_set():
                 process.terminate()
             assert process.stdout is not None
             for line in process.stdout:
                 last = json.loads(line)
                 if "step" in last:
-                    tell(last["step"], last["done"], last["of"])
+                    report(last["step"], last["done"], last["of"])
         self._process = None
         if "checks" in last:
             return Verdict(tuple(Check(**check) for check in last["checks"]), last["seconds"])
-        if self._stopped.is_set():
-            raise Stopped
-        if last.get("error") == Changed.__name__:
-            raise Changed
+        if self._stop.is_set():
+            raise ServiceStopping
+        if last.get("error") == VaultChanged.__name__:
+            raise VaultChanged
         if "error" in last:
             raise ExpungeError(last["message"])
         raise RuntimeError(f"the process that verifies ended with code {process.returncode}")
 
-    def join(self, patience: float | None = None) -> None:
+    def join(self, timeout: float | None = None) -> None:
         """Wait for the one that is running."""
         if (thread := self._thread) is not None:
-            thread.join(patience)
+            thread.join(timeout)
 
-    def stop(self, patience: float | None = None) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """End the one that is running; it counts as unfinished."""
-        self._stopped.set()
+        self._stop.set()
         if (process := self._process) is not None:
             process.terminate()
-        self.join(patience)
+        self.join(timeout)
 
     # The schedule
 
-    def take_up(self) -> None:
+    def mark_interrupted(self) -> None:
         """Mark those that were running when the process ended."""
-        with self._database.writing() as database:
+        with self._database.transaction() as database:
             database.execute(
                 "UPDATE verifications SET state = 'unfinished', reason = ?, ended = ? WHERE state = 'running'",
-                "the service ended meanwhile", as_text(self._service.clock()),
+                "the service ended meanwhile", format_time(self._service.clock()),
             )  # fmt: skip
 
-    def look(self) -> None:
+    def run_due(self) -> None:
         """Announce what ended, by whomever, and start one if it is time for that."""
         if (unstored := self._unstored) is not None:
-            store(self._database, unstored)
+            store_verification(self._database, unstored)
             self._unstored = None
         self.announce()
         if self._is_due():
@@ -238,27 +240,27 @@ class Verifications:
 
     def _is_due(self) -> bool:
         every, last = self._service.options.verify_every, self.newest()
-        if every is None or self._stopped.is_set():
+        if every is None or self._stop.is_set():
             return False
         if last is None or last.ended is None:
             return last is None
-        return self._service.clock() >= last.ended + (min(every, _SOON) if last.state == "unfinished" else every)
+        return self._service.clock() >= last.ended + (min(every, _RETRY_DELAY) if last.state == "unfinished" else every)
 
     def announce(self) -> None:
         """Tell log, metrics and webhooks of each that ended and was not announced yet, by this service or beside it."""
         asked = "SELECT * FROM verifications WHERE announced = 0 AND state != 'running' ORDER BY number"
-        if not self._database.all(asked):
+        if not self._database.fetch_all(asked):
             return
-        with self._database.writing() as database:
-            ended = [_verification(row) for row in database.all(asked)]
+        with self._database.transaction() as database:
+            ended = [_read_verification(row) for row in database.fetch_all(asked)]
             for found in ended:
                 database.execute("UPDATE verifications SET announced = 1 WHERE id = ?", found.id)
                 if found.state == "failed":
-                    self._service.hooks.announce_failed_verification(_outside_view(found))
+                    self._service.hooks.announce_failed_verification(_public_view(found))
         for found in ended:
             log(
                 f"verification-{found.state}",
-                level=_LEVELS[found.state],
+                level=_LOG_LEVELS[found.state],
                 id=found.id,
                 source=found.source,
                 seconds=found.seconds,
@@ -274,63 +276,63 @@ class Verifications:
         """One of them; LookupError if there is none."""
         if (running := self._running) is not None and running.id == id_:
             return running
-        row = self._database.one("SELECT * FROM verifications WHERE id = ?", id_)
+        row = self._database.fetch_one("SELECT * FROM verifications WHERE id = ?", id_)
         if row is None:
             raise LookupError(id_)
-        return _verification(row)
+        return _read_verification(row)
 
     def newest(self) -> Verification | None:
         """The last that was started."""
         return next(iter(self.page(1)), None)
 
-    def outcome(self) -> Verification | None:
+    def newest_outcome(self) -> Verification | None:
         """The last that passed or failed."""
         asked = "SELECT * FROM verifications WHERE state IN ('passed', 'failed') ORDER BY number DESC LIMIT 1"
-        row = self._database.one(asked)
-        return None if row is None else _verification(row)
+        row = self._database.fetch_one(asked)
+        return None if row is None else _read_verification(row)
 
     def page(self, limit: int) -> list[Verification]:
         """So many of them, the newest first."""
-        rows = self._database.all("SELECT * FROM verifications ORDER BY number DESC LIMIT ?", limit)
+        rows = self._database.fetch_all("SELECT * FROM verifications ORDER BY number DESC LIMIT ?", limit)
         running = self._running
-        return [running if running is not None and row["id"] == running.id else _verification(row) for row in rows]
+        return [running if running is not None and row["id"] == running.id else _read_verification(row) for row in rows]
 
 
-def _verification(row: Row) -> Verification:
+def _read_verification(row: Row) -> Verification:
     names = ("source", "actor", "caller", "id", "state", "seconds", "restarts", "reason")
     return Verification(
         **{name: row[name] for name in names},
-        started=as_time(row["started"]),
-        ended=None if row["ended"] is None else as_time(row["ended"]),
+        started=parse_time(row["started"]),
+        ended=None if row["ended"] is None else parse_time(row["ended"]),
         checks=json.loads(row["checks"]),
     )
 
 
-def _outside_view(found: Verification) -> dict[str, Any]:
+def _public_view(verification: Verification) -> dict[str, Any]:
     """A verification as other systems hear of it: without details, which name files of this machine."""
     names = ("id", "source", "actor", "started", "ended", "seconds", "state", "ok")
-    shown = found.view()
+    shown = verification.view()
     return {name: shown[name] for name in names} | {
-        "checks": [{"name": check["name"], "ok": check["ok"]} for check in found.checks]
+        "checks": [{"name": check["name"], "ok": check["ok"]} for check in verification.checks]
     }
 
 
 # The process that verifies
 
 
-def audit_unlocked(vault: Path, tell: Tell) -> Verdict:
+def audit_unlocked(vault: Path, report: ReportProgress) -> Verdict:
     """Verify a vault in this thread, without its lock."""
     step, done = "", 0
 
     def advance(stage: str, more: int, of: int | None) -> None:
         nonlocal step, done
         step, done = stage, more if stage != step else done + more
-        tell(step, done, of or 0)
+        report(step, done, of or 0)
 
     try:
         return Vault.open(vault, read_only=True).verify(progress=advance)
     except (VaultBusy, Unfinished):
-        raise Changed from None
+        raise VaultChanged from None
 
 
 def main() -> None:
@@ -345,7 +347,7 @@ def main() -> None:
 
     def tell(step: str, done: int, of: int) -> None:
         nonlocal written
-        if (now := time.monotonic()) >= written + _OFTEN:
+        if (now := time.monotonic()) >= written + _PROGRESS_INTERVAL:
             written = now
             write(step=step, done=done, of=of)
 
@@ -357,8 +359,8 @@ def main() -> None:
     try:
         verdict = audit_unlocked(Path(sys.argv[1]), tell)
         write(checks=[asdict(check) for check in verdict.checks], seconds=verdict.seconds)
-    except Changed:
-        write(error=Changed.__name__)
+    except VaultChanged:
+        write(error=VaultChanged.__name__)
     except ExpungeError as error:
         write(error=type(error).__name__, message=str(error))
     except Exception as error:

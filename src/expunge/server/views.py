@@ -5,66 +5,64 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..vault import PersonalReceipt
-from .addresses import REASONS
-from .clocks import as_text
-from .deliveries import Delivery
-from .matters import Entry, Matter, Release
-from .outcomes import SIMILAR
-from .queue import Job
+from .clocks import format_time
+from .deliveries import FAILURE_REASONS, Delivery
+from .matters import Matter, MatterLogEntry, ReleasePreview
+from .queue import SIMILAR_KEY, Job
 
 if TYPE_CHECKING:
-    from .hooks import Hook
+    from .webhooks import Hook
 
-_NO_CLOCK = ("addition", "readmission")  # nobody asked for these by right
+_KINDS_WITHOUT_DEADLINE = ("addition", "readmission")  # nobody asked for these by right
 
 
-def request_view(entry: Job, *, similar: bool = False) -> dict[str, Any]:
+def request_view(job: Job, *, similar: bool = False) -> dict[str, Any]:
     """A request as it is told.
 
     With ``similar``, for callers who may erase, an erasure tells for how many unknown ids a similar one is here.
     """
-    outcome = {name: value for name, value in entry.outcome.items() if not name.startswith("_")}
-    if similar and SIMILAR in entry.outcome:
-        outcome["similar"] = entry.outcome[SIMILAR]
+    outcome = {name: value for name, value in job.outcome.items() if not name.startswith("_")}
+    if similar and SIMILAR_KEY in job.outcome:
+        outcome["similar"] = job.outcome[SIMILAR_KEY]
     return {
-        "id": entry.id,
-        "kind": entry.kind,
-        "protocol": entry.protocol,
-        "state": entry.state,
-        "reason": entry.reason,
-        "regulation": entry.regulation,
-        "received": as_text(entry.received),
-        "since": as_text(entry.since),
-        "runs": as_text(entry.runs),
-        "due": None if entry.kind in _NO_CLOCK else as_text(entry.due),
-        "extension": entry.extension,
-        "overdue": entry.overdue,
-        "ended": None if entry.ended is None else as_text(entry.ended),
-        "people": entry.people or entry.outcome.get("people", 0),
-        "reference": entry.reference,
-        "actor": entry.actor,
+        "id": job.id,
+        "kind": job.kind,
+        "protocol": job.protocol,
+        "state": job.state,
+        "reason": job.reason,
+        "regulation": job.regulation,
+        "received": format_time(job.received),
+        "since": format_time(job.since),
+        "runs": format_time(job.runs),
+        "due": None if job.kind in _KINDS_WITHOUT_DEADLINE else format_time(job.due),
+        "extension": job.extension,
+        "overdue": job.overdue,
+        "ended": None if job.ended is None else format_time(job.ended),
+        "people": job.people or job.outcome.get("people", 0),
+        "reference": job.reference,
+        "actor": job.actor,
         "outcome": outcome,
     }
 
 
-def accepted_view(entry: Job) -> dict[str, Any]:
+def accepted_view(job: Job) -> dict[str, Any]:
     """A request as it is told to who may not learn whether its people are in the vault: not what became of it."""
     names = ("id", "kind", "protocol", "regulation", "received", "since", "reference", "actor")
-    view = request_view(entry)
+    view = request_view(job)
     return {name: view[name] for name in names}
 
 
 def delivery_view(delivery: Delivery) -> dict[str, Any]:
     """A delivery to a webhook as it is told."""
     times = {name: getattr(delivery, name) for name in ("made", "tried", "next")}
-    told = {name: None if time is None else as_text(time) for name, time in times.items()}
+    told = {name: None if time is None else format_time(time) for name, time in times.items()}
     return {
         "id": delivery.id,
         "webhook": delivery.hook,
         "event": delivery.event,
         "state": delivery.state,
         "reason": delivery.reason,
-        "detail": REASONS.get(delivery.reason, ""),
+        "detail": FAILURE_REASONS.get(delivery.reason, ""),
         "answer": delivery.answer,
         "tries": delivery.tries,
         **told,
@@ -77,8 +75,8 @@ def webhook_view(hook: "Hook") -> dict[str, Any]:
         "id": hook.id,
         "url": hook.url,
         "events": list(hook.events),
-        "made": as_text(hook.made),
-        "off": None if hook.off is None else as_text(hook.off),
+        "made": format_time(hook.made),
+        "off": None if hook.off is None else format_time(hook.off),
     }
 
 
@@ -93,21 +91,21 @@ def matter_view(matter: Matter, now: datetime) -> dict[str, Any]:
         "id": matter.id,
         "name": matter.name,
         "reason": matter.reason,
-        "opened": as_text(matter.opened),
+        "opened": format_time(matter.opened),
         "actor": matter.actor,
-        "review": None if matter.review is None else as_text(matter.review),
+        "review": None if matter.review is None else format_time(matter.review),
         "review_due": matter.review_due(now),
-        "released": None if matter.released is None else as_text(matter.released),
+        "released": None if matter.released is None else format_time(matter.released),
         "people": matter.people,
         "requests": matter.requests,
         "release": None if matter.release is None else matter_entry_view(matter.release),
     }
 
 
-def matter_entry_view(entry: Entry) -> dict[str, Any]:
+def matter_entry_view(entry: MatterLogEntry) -> dict[str, Any]:
     """What somebody did to a matter, as JSON."""
     return {
-        "time": as_text(entry.time),
+        "time": format_time(entry.time),
         "what": entry.what,
         "actor": entry.actor,
         "token": entry.token,
@@ -116,7 +114,7 @@ def matter_entry_view(entry: Entry) -> dict[str, Any]:
     }
 
 
-def release_view(release: Release) -> dict[str, Any]:
+def release_view(release: ReleasePreview) -> dict[str, Any]:
     """What a release will do, as JSON."""
     return {
         "text": release.text,

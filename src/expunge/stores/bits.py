@@ -64,7 +64,7 @@ class Bits:
         made._hashes = self._hashes.copy()
         return made
 
-    def resized(self, size: int) -> "Bits":
+    def grow(self, size: int) -> "Bits":
         """The same bits, and more that are not set."""
         made = Bits.zeros(size)
         made.packed[: len(self.packed)] = self.packed
@@ -97,10 +97,10 @@ def count_set(live: Live) -> int:
     return live.count() if isinstance(live, Bits) else int(np.count_nonzero(live))
 
 
-def hash_of_slots(live: Live) -> bytes:
+def hash_slots(live: Live) -> bytes:
     """SHA-256 over the hashes of pieces of 65,536 slots; empty slots at the end do not count."""
     hashes = (live if isinstance(live, Bits) else Bits(np.packbits(live), len(live))).hashes()
-    while hashes and hashes[-1] == _NONE:
+    while hashes and hashes[-1] == _EMPTY_HASH:
         hashes.pop()
     return hashlib.sha256(b"".join(hashes)).digest()
 
@@ -110,4 +110,4 @@ def _hash(packed: Bytes) -> bytes:
     return hashlib.sha256(packed.tobytes().rstrip(b"\0")).digest()
 
 
-_NONE = hashlib.sha256(b"").digest()
+_EMPTY_HASH = hashlib.sha256(b"").digest()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInput, OtherPeople, UnknownId, positions
+from ..errors import InvalidInput, PeopleMismatch, UnknownId, format_positions
 from ..exact.arrays import Slots
 
 Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
@@ -45,7 +45,7 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
         array = array.astype(np.int64)
     elif array.dtype.kind != "U":
         raise InvalidInput(f"ids must be whole numbers or text, got {array.dtype}")
-    if (array == _last(array.dtype)).any():  # it overwrites ids that are erased, so it can be nobody's
+    if (array == _last_value(array.dtype)).any():  # it overwrites ids that are erased, so it can be nobody's
         raise InvalidInput("ids must not be 2**63 - 1, nor text of U+10FFFF alone")
     return array
 
@@ -95,29 +95,29 @@ class IdIndex:
     def with_rows(self, ids: Ids, slots: Slots) -> "IdIndex":
         """A new index that has these rows too; an id's earlier rows stay first."""
         mine, mine_slots = self.entries()
-        _same_kind(mine, ids)
+        _check_same_kind(mine, ids)
         if len(mine) and len(ids):
             ids = np.concatenate([mine, ids])
         return IdIndex(ids if len(ids) else mine, np.concatenate([mine_slots, slots]))
 
-    def find(self, wanted: Ids) -> "Found":
+    def find(self, wanted: Ids) -> "FoundRows":
         """All rows of these ids; an id that has none is an error."""
         if self._gone > max(_FEW, len(self._ids) // _ONE_IN):
             live = self._slots != GONE
             self._ids, self._slots, self._gone = self._ids[live], self._slots[live], 0
         low, high = self._ranges(wanted)
         if len(wanted) == 1:
-            return self._found_one(int(low[0]), int(high[0]))
-        owner, place = _spread(low, high - low)
+            return self._find_one(int(low[0]), int(high[0]))
+        owner, place = _expand_ranges(low, high - low)
         slots = self._slots[place]
         live = slots != GONE
         slots, counts = slots[live], np.bincount(owner[live], minlength=len(wanted))
         place.sort()
         if counts.min(initial=1) == 0:
-            raise _unknown(np.flatnonzero(counts == 0).tolist(), len(wanted))
-        return Found(slots, counts, place)
+            raise _unknown_ids(np.flatnonzero(counts == 0).tolist(), len(wanted))
+        return FoundRows(slots, counts, place)
 
-    def _found_one(self, low: int, high: int) -> "Found":
+    def _find_one(self, low: int, high: int) -> "FoundRows":
         """The rows of one id, whose entries are known: those that are gone, of ids before it, come first."""
         slots = self._slots
         if high > low and slots[high - 1] == GONE:
@@ -128,10 +128,10 @@ class IdIndex:
         else:
             mine = slots[low:high].copy()
         if not len(mine):
-            raise _unknown([0], 1)
-        return Found(mine, _ONE if len(mine) == 1 else np.array([len(mine)]), range(low, high))
+            raise _unknown_ids([0], 1)
+        return FoundRows(mine, _ONE if len(mine) == 1 else np.array([len(mine)]), range(low, high))
 
-    def erase(self, found: "Found") -> None:
+    def erase(self, found: "FoundRows") -> None:
         """Forget the ids that were found. Doing it again changes nothing."""
         places, ids = found.places, self._ids
         if isinstance(places, range):  # of one id: they are neighbours
@@ -139,14 +139,14 @@ class IdIndex:
             if self._slots[high - 1] != GONE:
                 self._gone += len(found.slots)
             self._slots[low:high] = GONE
-            ids[low:high] = ids[high] if high < len(ids) else _last(ids.dtype)
+            ids[low:high] = ids[high] if high < len(ids) else _last_value(ids.dtype)
             return
         self._gone += int(np.count_nonzero(self._slots[places] != GONE))
         self._slots[places] = GONE
         lasts = _last_of_runs(places)
         after = places[lasts] + 1  # who comes next stays
         heirs = ids.take(after, mode="clip")
-        heirs[after == len(ids)] = _last(ids.dtype)
+        heirs[after == len(ids)] = _last_value(ids.dtype)
         ids[places] = heirs if len(heirs) == 1 else heirs.repeat(np.diff(lasts, prepend=-1))
 
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -155,7 +155,7 @@ class IdIndex:
             return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=np.intp)
         if wanted.dtype == self._ids.dtype:
             return self._ids.searchsorted(wanted), self._ids.searchsorted(wanted, "right")
-        _same_kind(self._ids, wanted)
+        _check_same_kind(self._ids, wanted)
         cut = wanted.astype(self._ids.dtype, copy=False)
         low, high = self._ids.searchsorted(cut, "left"), self._ids.searchsorted(cut, "right")
         if wanted.dtype.itemsize > self._ids.dtype.itemsize:  # text that may be longer than any here was cut: no match
@@ -163,7 +163,7 @@ class IdIndex:
         return low, high
 
 
-class Found(NamedTuple):
+class FoundRows(NamedTuple):
     """Rows that were looked up: their slots, grouped in the order asked for, each id's in order of arrival."""
 
     slots: Slots  # (k,)
@@ -191,7 +191,7 @@ def slots_of_mentions(
     named = np.bincount(group, minlength=len(counts))
     if other := int((named != counts).sum()):
         ids = "1 id has" if other == 1 else f"{other:,} ids have"
-        raise OtherPeople(
+        raise PeopleMismatch(
             f"{ids} another number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
         )
     ordered = np.empty_like(slots)
@@ -199,14 +199,14 @@ def slots_of_mentions(
     return ordered
 
 
-def _unknown(places: list[int], wanted: int) -> UnknownId:
+def _unknown_ids(places: list[int], wanted: int) -> UnknownId:
     return UnknownId(
         f"ids that are not in the model (unknown, or unlearned before): {len(places):,} of {wanted:,}, "
-        f"{positions(places)}; nothing was changed"
+        f"{format_positions(places)}; nothing was changed"
     )
 
 
-def _spread(first: NDArray[np.intp], counts: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _expand_ranges(first: NDArray[np.intp], counts: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """So many places from each first one on, and which of the ranges each place is of."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
@@ -219,12 +219,12 @@ def _last_of_runs(places: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.flatnonzero(np.diff(places, append=-1) != 1)
 
 
-def _same_kind(mine: Ids, theirs: Ids) -> None:
+def _check_same_kind(mine: Ids, theirs: Ids) -> None:
     if len(mine) and len(theirs) and mine.dtype.kind != theirs.dtype.kind:
         kinds = {"i": "whole numbers", "U": "text"}
         raise InvalidInput(f"this model's ids are {kinds[mine.dtype.kind]}, got {kinds[theirs.dtype.kind]}")
 
 
-def _last(dtype: np.dtype[Any]) -> Any:
+def _last_value(dtype: np.dtype[Any]) -> Any:
     """A value that sorts after every id."""
     return _LAST if dtype.kind == "i" else "\U0010ffff" * (dtype.itemsize // 4)

@@ -4,21 +4,24 @@ A store changes only in the function that `prepare` returns, which does nothing 
 twice: whoever is interrupted calls it again.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..encoding.codes import CodeColumn
 from ..encoding.encoder import Encoder
-from ..exact.arrays import WHOLE, Floats, Part, Slots
+from ..errors import InvalidInput
+from ..exact.arrays import WHOLE, Floats, Integers, Part, Slots, cut, unsigned_zeros
 from ..exact.moments import Moments
 from .bits import Live
-from .change import Change
+from .change import Change, TouchedRows
 
 if TYPE_CHECKING:
-    from .rows import Rows
+    pass  # IMPORT GONE
 
 T = TypeVar("T", bound=np.generic)
 
@@ -36,7 +39,7 @@ class CodedBlock:
     members: int  # how many rows are in them
 
     @classmethod
-    def of(cls, stripes: NDArray[np.intp], coded: Floats, live: NDArray[np.bool_]) -> "CodedBlock":
+    def from_stripes(cls, stripes: NDArray[np.intp], coded: Floats, live: NDArray[np.bool_]) -> "CodedBlock":
         """Coded rows of these stripes, and which of the feeding lanes have a row: (m, width), (m, L)."""
         members = int(np.count_nonzero(live))
         if members < live.size:
@@ -55,33 +58,33 @@ class Store(Protocol):
     ) -> Iterator[CodedBlock]:
         """A learner's coded rows, as they are or as they will be after a change."""
 
-    def touched(
+    def touched_blocks(
         self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
     ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
         """The coded rows that a change touches, before and after it."""
 
-    def stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe | None:
+    def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe | None:
         """The rows that share a coded row of a learner with this slot, for its native column; None if none are kept."""
 
     def table(self, encoder: Encoder) -> tuple[Floats, Floats, Live] | None:
         """X, y and live, for a native column to read all rows of a learner where they lie; None if it cannot."""
 
-    def at_once(self, encoder: Encoder) -> int | None:
+    def stripes_per_block(self, encoder: Encoder) -> int | None:
         """Stripes whose rows are best read together, for all learners; None if each learner may read its own."""
 
-    def summed(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+    def sum_remotely(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
         """The moments of every learner over stripes, if others compute them; after a change in order, if any."""
 
-    def stripes(self, shards: int, stripes: range, change: Change | None = None) -> "Rows":
+    def read_stripes(self, shards: int, stripes: range, change: Change | None = None) -> "Rows":
         """The rows of some stripes, as they are or as they will be after a change in order, in memory."""
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         """Get ready to carry out a change; the function returned does it, and may be called twice."""
 
-    def grown(self, slots: int) -> Self:
+    def grow(self, slots: int) -> Self:
         """A copy with room for more slots."""
 
-    def located(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
+    def locate(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
         """The slot of each row that is brought along as integers, given the slots of its group in order of arrival."""
 
     def as_rows(self) -> "Rows":
@@ -99,8 +102,291 @@ def coded_floats(encoder: Encoder, shard: Iterable[CodedBlock]) -> tuple[Floats,
     return X.copy(), y.copy()
 
 
-def padded(array: NDArray[T], rows: int) -> NDArray[T]:
+def pad_rows(array: NDArray[T], rows: int) -> NDArray[T]:
     """The array with zero rows added up to ``rows``."""
     out = np.zeros((rows, *array.shape[1:]), dtype=array.dtype)
     out[: len(array)] = array
     return out
+
+
+# MERGED rows: Rows: a store that keeps the rows themselves.
+
+
+class Rows:
+    """The rows themselves, in slot order. X and y may be memory maps."""
+
+    def __init__(self, X: Floats, y: Floats, live: Live) -> None:
+        self.X, self.y, self.live = X, y, live  # (slots, d), (slots, t), (slots,)
+        # Whether rows may be read where they lie; who derives a store from this may have a say in what `take` returns.
+        self._whole = type(self) is Rows and X.flags.c_contiguous and y.flags.c_contiguous
+
+    def shard(
+        self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
+    ) -> Iterator[CodedBlock]:
+        column = encoder.code.columns[learner]
+        touch = TouchedRows.from_change(encoder.code, learner, change)
+        for block in cut(len(self.live) // encoder.code.shards, len(column.lanes) * encoder.width, part):
+            stripes = np.arange(block.start, block.stop)
+            slots = stripes[:, None] * encoder.code.shards + column.lanes
+            live, here = self.live[slots], touch.restrict(block)
+            live[here.index] = False  # a row that goes is not read: where a bound moved, it may be far outside
+            coded = self._encode(encoder, column, slots, live[None], change, here)[-1]
+            live[here.index] = change is not None and not change.erases
+            yield CodedBlock.from_stripes(stripes, coded, live)
+
+    def touched_blocks(
+        self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
+    ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        column = encoder.code.columns[learner]
+        stripes, touch = TouchedRows.from_change(encoder.code, learner, change).group_by_stripe()
+        for block in cut(len(stripes), len(column.lanes) * encoder.width, part):
+            some = stripes[block]
+            slots = some[:, None] * encoder.code.shards + column.lanes
+            here, live = touch.restrict(block), self.live[slots]
+            kept = live.copy()
+            kept[here.index] = False
+            before, after = self._encode(encoder, column, slots, np.stack([live, kept]), change, here)
+            kept[here.index] = not change.erases
+            yield CodedBlock.from_stripes(some, before, live), CodedBlock.from_stripes(some, after, kept)
+
+    def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe:
+        first = slot - slot % len(encoder.code.G)
+        if self._whole and encoder.plain:
+            return self.X, self.y, self.live, first
+        slots = first + encoder.code.columns[learner].lanes
+        live = self.live[slots]
+        X, y = self.take(slots[live])
+        return *encoder.column_inputs(X, y), live, -1
+
+    def table(self, encoder: Encoder) -> tuple[Floats, Floats, Live] | None:
+        return (self.X, self.y, self.live) if self._whole and encoder.plain else None
+
+    def stripes_per_block(self, encoder: Encoder) -> int | None:
+        return None
+
+    def sum_remotely(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+        return None
+
+    def read_stripes(self, shards: int, stripes: range, change: Change | None = None) -> "Rows":
+        first, last = stripes.start * shards, stripes.stop * shards
+        live = self.live[first:last].copy()
+        here = None if change is None else change.restrict(first, last)
+        if here is not None:
+            live[here.slots - first] = False  # a row that goes is not read: where a bound moved, it may be far outside
+        X, y = np.zeros((last - first, self.X.shape[1])), np.zeros((last - first, self.y.shape[1]))
+        X[live], y[live] = self.take(first + np.flatnonzero(live))
+        if here is not None and here.X is not None and here.y is not None:
+            at = here.slots - first
+            X[at], y[at], live[at] = here.X, here.y, True
+        return Rows(X, y, live)
+
+    def _encode(
+        self,
+        encoder: Encoder,
+        column: CodeColumn,
+        slots: Slots,
+        row_sets: NDArray[np.bool_],
+        change: Change | None,
+        here: TouchedRows,
+    ) -> Sequence[Floats]:
+        """Coded rows, (m, width) for each set of ``taken`` rows, (sets, m, L): the first has all that any has; the new
+        rows of a change are in the last.
+        """
+        first = row_sets[0]
+        if encoder.native is not None:
+            owner, lane = first.nonzero()
+            weights = row_sets[:, first] * column.floats[lane]
+            sums = encoder.encode(*self.take(slots[first]), owner, weights, len(slots))
+            if change is not None and change.X is not None and change.y is not None:
+                X, y, weights = change.X[here.indices], change.y[here.indices], column.floats[None, here.lane]
+                sums[-1] += encoder.encode(X, y, here.stripe, weights, len(slots))[0]
+            return tuple(sums)
+        Z = self.integers(encoder, slots, first)
+        if change is None:
+            return [column.sum(Z)]
+        before = [column.sum(Z).copy()] if len(row_sets) > 1 else []  # a copy: with one lane the sum is Z itself
+        Z[here.index] = change.integers(encoder, here.indices)
+        return [*before, column.sum(Z)]
+
+    def integers(self, encoder: Encoder, slots: Slots, live: NDArray[np.bool_]) -> Floats:
+        """The rows in these slots as integers, zero where none is live: (m, L), (m, L) -> (m, L, width)."""
+        if np.count_nonzero(live) == live.size:
+            return encoder.integers(*self.take(slots.ravel())).reshape(*slots.shape, -1)
+        Z = np.zeros((*slots.shape, encoder.width))
+        Z[live] = encoder.integers(*self.take(slots[live]))
+        return Z
+
+    def sweep(self, change: Change | None = None) -> Iterator[tuple[Floats, Floats]]:
+        """All rows, a block at a time, as they are or as they will be after a change."""
+        live = self.live
+        if change is not None:
+            live = live.copy()
+            live[change.slots] = False
+        for block in cut(len(live), self.X.shape[1] + self.y.shape[1]):
+            yield self.take(block.start + np.flatnonzero(live[block]))
+        if change is not None and change.X is not None and change.y is not None:
+            yield change.X, change.y
+
+    def take(self, slots: Slots) -> tuple[Floats, Floats]:
+        """The rows in slots that have one: (k,) -> (k, d), (k, t). Every row that is read is read here."""
+        return self.X.take(slots, axis=0), self.y.take(slots, axis=0)  # for few rows faster than indexing
+
+    def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
+        return lambda: self.commit(change)
+
+    def commit(self, change: Change) -> None:
+        """Carry a change out."""
+        slots: Any = change.slots if len(change.slots) != 1 else int(change.slots[0])  # for one much faster
+        self.X[slots] = 0.0 if change.X is None else change.X
+        self.y[slots] = 0.0 if change.y is None else change.y
+        self.live[slots] = not change.erases
+
+    def grow(self, slots: int) -> Self:
+        return type(self)(pad_rows(self.X, slots), pad_rows(self.y, slots), pad_rows(self.live, slots))
+
+    @classmethod
+    def place(cls, X: Floats, y: Floats, slots: Slots, room: int) -> Self:
+        """Rows put into their slots, of which there are ``room``."""
+        rows = cls(np.zeros((room, X.shape[1])), np.zeros((room, y.shape[1])), np.zeros(room, dtype=np.bool_))
+        for block in cut(len(X), X.shape[1] + y.shape[1]):
+            rows.commit(Change(slots[block], unsigned_zeros(X[block]), unsigned_zeros(y[block])))
+        return rows
+
+    def locate(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
+        return slots
+
+    def as_rows(self) -> "Rows":
+        return self
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"X": self.X, "y": self.y, "live": self.live}
+
+
+# MERGED coded: Coded: a store that keeps only the coded rows, which is the paper's own setting.
+
+
+FINGERPRINT_BYTES = 16  # of a row's fingerprint
+
+
+class CodedStore:
+    """Only the coded rows (the paper's output of Algorithm 1) and a keyed fingerprint of each row.
+
+    A row that is to be unlearned has to be brought along; its fingerprint shows that it is the one that was learned.
+    """
+
+    def __init__(self, q: Integers, prints: NDArray[np.uint8], live: NDArray[np.bool_], key: bytes) -> None:
+        self.q, self.prints, self.live, self.key = q, prints, live, key  # (r, stripes, width), (slots, 16), (slots,)
+
+    @classmethod
+    def encode(cls, encoder: Encoder, rows: Rows, key: bytes) -> Self:
+        """Encode rows, a block of stripes at a time, and keep none of them."""
+        code = encoder.code
+        stripes = len(rows.live) // code.shards
+        q = np.empty((code.learners, stripes, encoder.width), dtype=np.int64)
+        store = cls(q, np.zeros((len(rows.live), FINGERPRINT_BYTES), dtype=np.uint8), rows.live.copy(), key)
+        for block in cut(stripes, code.shards * encoder.width):
+            slots = np.arange(block.start * code.shards, block.stop * code.shards).reshape(-1, code.shards)
+            live = rows.live[slots]
+            Z = rows.integers(encoder, slots, live)
+            q[:, block] = code.encode(Z)
+            store.prints[slots[live]] = store.fingerprints(Z[live])
+        return store
+
+    def fingerprints(self, Z: Floats) -> NDArray[np.uint8]:
+        """A keyed hash of each row's integers: (n, width) -> (n, 16)."""
+        rows = Z.astype("<i8")
+        hashes = [hashlib.blake2b(row.tobytes(), digest_size=FINGERPRINT_BYTES, key=self.key).digest() for row in rows]
+        return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(Z), FINGERPRINT_BYTES)
+
+    def locate(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
+        """The slot of each row, by its fingerprint among its group's (its id's rows); all rows must be there."""
+        have, brought = self.prints[slots].view("<u8"), self.fingerprints(Z).view("<u8")  # (n, 2)
+        by_have, by_brought = (np.lexsort((p[:, 1], p[:, 0], group)) for p in (have, brought))
+        if not np.array_equal(have[by_have], brought[by_brought]):
+            raise InvalidInput("not all of these are the rows that were learned under these ids; nothing was changed")
+        matched = np.empty_like(slots)
+        matched[by_brought] = slots[by_have]
+        return matched
+
+    def shard(
+        self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
+    ) -> Iterator[CodedBlock]:
+        touch = TouchedRows.from_change(encoder.code, learner, change)
+        lanes = encoder.code.lanes_of(learner)
+        for block in cut(self.q.shape[1], encoder.width, part):
+            q, live = self.q[learner, block].astype(np.float64), self._members()[block][:, lanes]
+            if change is not None:
+                here = touch.restrict(block)
+                self._add(encoder, learner, q, change, here)
+                live[here.index] = not change.erases
+            yield CodedBlock.from_stripes(np.arange(block.start, block.stop), q, live)
+
+    def touched_blocks(
+        self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
+    ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
+        stripes, touch = TouchedRows.from_change(encoder.code, learner, change).group_by_stripe()
+        lanes = encoder.code.lanes_of(learner)
+        for block in cut(len(stripes), encoder.width, part):
+            some = stripes[block]
+            q, live = self.q[learner, some].astype(np.float64), self._members()[np.ix_(some, lanes)]
+            before = CodedBlock.from_stripes(some, q.copy(), live)
+            here = touch.restrict(block)
+            self._add(encoder, learner, q, change, here)
+            live[here.index] = not change.erases
+            yield before, CodedBlock.from_stripes(some, q, live)
+
+    def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> None:
+        return None
+
+    def table(self, encoder: Encoder) -> None:
+        return None
+
+    def stripes_per_block(self, encoder: Encoder) -> None:
+        return None
+
+    def sum_remotely(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
+        return None
+
+    def read_stripes(self, shards: int, stripes: range, change: Change | None = None) -> Rows:
+        return self.as_rows()
+
+    def _members(self) -> NDArray[np.bool_]:
+        return self.live.reshape(self.q.shape[1], -1)  # (stripes, s)
+
+    @staticmethod
+    def _add(encoder: Encoder, learner: int, q: Floats, change: Change, touch: TouchedRows) -> None:
+        """Add a change to coded rows (Algorithm 3, lines 12 and 13, for new rows as well as old)."""
+        difference = change.integers(encoder, touch.indices)
+        if change.old is not None:
+            difference -= change.old[touch.indices]
+        difference *= encoder.code.columns[learner].weights[touch.lane][:, None]
+        np.add.at(q, touch.stripe, difference)
+
+    def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
+        everyone = np.arange(len(change.slots))
+        prints = 0 if change.erases else self.fingerprints(change.integers(encoder, everyone))
+        writes = []
+        for learner in range(encoder.code.learners):
+            stripes, touch = TouchedRows.from_change(encoder.code, learner, change).group_by_stripe()
+            q = self.q[learner, stripes].astype(np.float64)
+            self._add(encoder, learner, q, change, touch)
+            writes.append((learner, stripes, q.astype(np.int64)))
+
+        def commit() -> None:
+            for learner, stripes, after in writes:
+                self.q[learner, stripes] = after
+            self.prints[change.slots] = prints
+            self.live[change.slots] = not change.erases
+
+        return commit
+
+    def grow(self, slots: int) -> Self:
+        shards = len(self.live) // self.q.shape[1]
+        q = pad_rows(self.q.swapaxes(0, 1), slots // shards).swapaxes(0, 1).copy()
+        return type(self)(q, pad_rows(self.prints, slots), pad_rows(self.live, slots), self.key)
+
+    def as_rows(self) -> Rows:
+        raise InvalidInput("keep='coded' keeps no rows: bring them along")
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"q": self.q, "prints": self.prints, "live": self.live}

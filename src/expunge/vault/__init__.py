@@ -6,20 +6,20 @@ weights and digests are computed by the rooms below. Names are loaded when they 
 
 from typing import TYPE_CHECKING
 
-from ..doors import door
+from ..lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
+    from ..tables.schema import Schema
     from .backup import Backup
-    from .certificates.anchors import Anchor
-    from .certificates.personal import PersonalReceipt, check_receipt
+    from .certificates.personal_receipts import PersonalReceipt, check_receipt
+    from .certificates.statements import Anchor
     from .evaluation.evaluation import Evaluation, TargetScores
     from .evaluation.scores import Score, Scores
-    from .ledger.history import LoggedCaller, LoggedRequest
-    from .receipts import Check, PersonOutcome, Predictions, Receipt, Status, Verdict, Written
-    from .requests.caller import Caller, Erasure
-    from .requests.naming import Holding
-    from .restoration import Restored
-    from .tables.schema import Schema
+    from .ledger.records import LoggedCaller, LoggedRequest
+    from .requests.lookup import Holding
+    from .requests.request import Caller, Erasure
+    from .restoration import RestoreResult
+    from .results import Check, PersonOutcome, Predictions, Receipt, Status, Verdict, WrittenPredictions
     from .vault import Vault
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "PersonalReceipt",
     "Predictions",
     "Receipt",
-    "Restored",
+    "RestoreResult",
     "Schema",
     "Score",
     "Scores",
@@ -44,34 +44,34 @@ __all__ = [
     "TargetScores",
     "Vault",
     "Verdict",
-    "Written",
+    "WrittenPredictions",
     "check_receipt",
 ]
 
 _HOMES = {
-    "Anchor": "certificates.anchors",
+    "Anchor": "certificates.statements",
     "Backup": "backup",
     "Evaluation": "evaluation.evaluation",
     "TargetScores": "evaluation.evaluation",
     "Score": "evaluation.scores",
     "Scores": "evaluation.scores",
-    "LoggedCaller": "ledger.history",
-    "LoggedRequest": "ledger.history",
-    "PersonalReceipt": "certificates.personal",
-    "check_receipt": "certificates.personal",
-    "Check": "receipts",
-    "PersonOutcome": "receipts",
-    "Predictions": "receipts",
-    "Receipt": "receipts",
-    "Status": "receipts",
-    "Verdict": "receipts",
-    "Written": "receipts",
-    "Caller": "requests.caller",
-    "Erasure": "requests.caller",
-    "Holding": "requests.naming",
-    "Restored": "restoration",
-    "Schema": "tables.schema",
+    "LoggedCaller": "ledger.records",
+    "LoggedRequest": "ledger.records",
+    "PersonalReceipt": "certificates.personal_receipts",
+    "check_receipt": "certificates.personal_receipts",
+    "Check": "results",
+    "PersonOutcome": "results",
+    "Predictions": "results",
+    "Receipt": "results",
+    "Status": "results",
+    "Verdict": "results",
+    "WrittenPredictions": "results",
+    "Caller": "requests.request",
+    "Erasure": "requests.request",
+    "Holding": "requests.lookup",
+    "RestoreResult": "restoration",
+    "Schema": ".tables.schema",
     "Vault": "vault",
 }
 
-__getattr__, __dir__ = door(__name__, _HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

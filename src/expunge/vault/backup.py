@@ -25,33 +25,31 @@ import numpy as np
 
 from ..errors import InvalidFile, InvalidSetting, MissingData
 from ..saving import files
-from ..saving.own import Beside, VaultFolder
-from .certificates.committed import check_committed
-from .certificates.notary import now as time_now
-from .certificates.payload import SOFTWARE
-from .checking import Owned, owned_in, wrong_in_rows
-from .disk.folder import Folder, Places, queue_beside
-from .disk.runs import parts_of
-from .disk.snapshot import Snapshot, load_moments, load_snapshot
-from .ledger.records import START, Position, Record, parse
-from .requests import Request, Restore, Train, request_of
-from .staging import check_space, copy_ranges, remove, staging, sync_and_hash
+from ..saving.ownership import SiblingPath, VaultFolder
+from ..saving.staging import check_space, copy_ranges, open_staging_folder, remove_securely, sync_and_hash
+from .certificates.notary import current_time as time_now
+from .certificates.payload import SOFTWARE, check_state_commitment
+from .disk.folder import Folder, VaultPaths, queue_folder
+from .disk.runs import count_parts
+from .disk.snapshot import OwnershipCount, Snapshot, count_owned_rows, find_row_damage, load_moments, load_snapshot
+from .ledger.records import START, Position, Record, parse_records
+from .requests import Request, Restore, Train, read_request
 from .writer import Writer
 
-MANIFEST = "backup.json"
-VERSION = 1
-QUEUE, QUEUE_ENDS = "queue.sqlite", ("-wal", "-shm", "-journal")  # the service's database, and its logs
-FOLDERS = {  # beside the vault, and what their files are called
+MANIFEST_NAME = "backup.json"
+BACKUP_VERSION = 1
+QUEUE_FILE, QUEUE_SUFFIXES = "queue.sqlite", ("-wal", "-shm", "-journal")  # the service's database, and its logs
+FOLDER_PATTERNS = {  # beside the vault, and what their files are called
     "certificates": re.compile(r"\d{6,}(-[0-9a-f]{8})?\.jws"),
     "leaves": re.compile(r"\d{6,}-[0-9a-f]{16}"),
     "lists": re.compile(r"\d{6,}-[0-9a-f]{64}"),
 }
-_FILES = re.compile(r"ledger|pub|key|queue|vault/(identity\.json|current|[a-z]+(\.\d+)+)")
-_MOST_BYTES = 2**30  # of a manifest
-_LITTLE = 2**25  # bytes that are copied under the lock
-_ROUNDS = 8  # the last of which is under the lock, however much is missing
+_FILE_PATTERN = re.compile(r"ledger|pub|key|queue|vault/(identity\.json|current|[a-z]+(\.\d+)+)")
+_MAX_MANIFEST_BYTES = 2**30  # of a manifest
+_MAX_BYTES_UNDER_LOCK = 2**25  # bytes that are copied under the lock
+_MAX_ROUNDS = 8  # the last of which is under the lock, however much is missing
 
-Locked = Callable[[], AbstractContextManager[Writer]]
+LockVault = Callable[[], AbstractContextManager[Writer]]
 
 
 @dataclass(frozen=True)
@@ -89,28 +87,34 @@ class Backup:
     def to_bytes(self) -> bytes:
         """The manifest: JSON with a checksum."""
         said = {"vault": self.vault, "request": self.request, "time": self.time, "with_key": self.with_key}
-        content = {"format": "expunge backup", "version": VERSION, "software": SOFTWARE, **said, "files": self.files}
-        return _canonical({**content, "sum": hashlib.sha256(_canonical(content)).hexdigest()})
+        content = {
+            "format": "expunge backup",
+            "version": BACKUP_VERSION,
+            "software": SOFTWARE,
+            **said,
+            "files": self.files,
+        }
+        return _canonical_json({**content, "sum": hashlib.sha256(_canonical_json(content)).hexdigest()})
 
     @classmethod
     def read(cls, path: str | Path) -> "Backup":
         """Read the manifest of a backup; anything that is not one is refused."""
         folder = Path(path)
         try:
-            data = files.read(folder / MANIFEST, most=_MOST_BYTES)
+            data = files.read(folder / MANIFEST_NAME, max_bytes=_MAX_MANIFEST_BYTES)
         except (FileNotFoundError, NotADirectoryError):
-            raise MissingData(f"no backup at {folder}: {MANIFEST} is not there") from None
+            raise MissingData(f"no backup at {folder}: {MANIFEST_NAME} is not there") from None
         try:
             content = json.loads(data)
             sum_ = content.pop("sum")
-            if content["format"] != "expunge backup" or hashlib.sha256(_canonical(content)).hexdigest() != sum_:
+            if content["format"] != "expunge backup" or hashlib.sha256(_canonical_json(content)).hexdigest() != sum_:
                 raise ValueError("it fails its checksum")
-            if content["version"] != VERSION:
+            if content["version"] != BACKUP_VERSION:
                 raise InvalidFile(
-                    f"{folder} is a backup of version {content['version']!r}; this release reads version {VERSION} only"
+                    f"{folder} is a backup of version {content['version']!r}; this release reads version {BACKUP_VERSION} only"
                 )
             entries = {str(name): (int(size), str(sha)) for name, (size, sha) in content["files"].items()}
-            if not all(map(_is_named_well, entries)) or not {"ledger", "vault/current"} <= entries.keys():
+            if not all(map(_is_valid_name, entries)) or not {"ledger", "vault/current"} <= entries.keys():
                 raise ValueError("it names files that no backup has, or lacks some")
             request, with_key = content["request"], content["with_key"]
             if type(request) is not int or type(with_key) is not bool or any(size < 0 for size, _ in entries.values()):
@@ -119,30 +123,30 @@ class Backup:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, InvalidFile):
                 raise
-            raise InvalidFile(f"{folder / MANIFEST} is damaged, or not of a backup") from error
+            raise InvalidFile(f"{folder / MANIFEST_NAME} is damaged, or not of a backup") from error
 
 
-def back_up(places: Places, locked: Locked, path: str | Path, *, with_key: bool) -> Backup:
+def back_up(places: VaultPaths, lock_vault: LockVault, path: str | Path, *, with_key: bool) -> Backup:
     """Copy a vault into a new folder, which appears whole and checked, or not at all."""
     target = Path(path)
     _check_target(target, places)
     if with_key and not places.key.exists():
         raise InvalidSetting(f"{places.key} is not there: the key lies elsewhere, back it up there")
     try:
-        return _write(places, locked, target, with_key)
+        return _write_backup(places, lock_vault, target, with_key)
     except files.SyncFailed as error:  # of the copy: the vault itself is as it was
         raise OSError(error.errno, error.strerror, str(target)) from None
 
 
-def _write(places: Places, locked: Locked, target: Path, with_key: bool) -> Backup:
-    with staging(target.with_name(f".{target.name}.partial")) as draft:
-        copy = _Copy(places, draft, with_key)
-        copy.make(locked)
+def _write_backup(places: VaultPaths, lock_vault: LockVault, target: Path, with_key: bool) -> Backup:
+    with open_staging_folder(target.with_name(f".{target.name}.partial")) as draft:
+        copy = _VaultCopy(places, draft, with_key)
+        copy.copy_all(lock_vault)
         entries = {name: sync_and_hash(draft / name) for name in sorted(copy.names)}
-        check_state(draft, target)
+        check_copy(draft, target)
         made = Backup(target, copy.vault, copy.request, time_now(), with_key, entries)
-        files.create(draft / MANIFEST, made.to_bytes())
-        for folder in ("vault", *FOLDERS, ""):
+        files.create(draft / MANIFEST_NAME, made.to_bytes())
+        for folder in ("vault", *FOLDER_PATTERNS, ""):
             if (draft / folder).is_dir():
                 files.sync_folder(draft / folder)
         _check_target(target, places)
@@ -151,7 +155,7 @@ def _write(places: Places, locked: Locked, target: Path, with_key: bool) -> Back
     return made
 
 
-def _check_target(target: Path, places: Places) -> None:
+def _check_target(target: Path, places: VaultPaths) -> None:
     """Refuse a place where there is something, or that is part of the vault."""
     if os.path.lexists(target):
         raise InvalidSetting(f"{target} exists already: name a new folder for the backup")
@@ -164,7 +168,7 @@ def _check_target(target: Path, places: Places) -> None:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _MissingRanges:
     """Bytes that are missing from a copy."""
 
     source: Path
@@ -176,14 +180,14 @@ class _Piece:
         return sum(stop - start for start, stop in self.ranges)
 
 
-class _Copy:
+class _VaultCopy:
     """A copy that is being made of a vault."""
 
-    def __init__(self, places: Places, draft: Path, with_key: bool) -> None:
+    def __init__(self, places: VaultPaths, draft: Path, with_key: bool) -> None:
         self._places, self._draft, self._with_key = places, draft, with_key
         self._start: Position | None = None  # where the ledger ended before the first byte was copied
-        self._copied = dict[str, int]()  # up to where each file was copied
-        self._pages = dict[str, str]()  # learners that were copied, and the sums that they had
+        self._copied_sizes = dict[str, int]()  # up to where each file was copied
+        self._learner_sums = dict[str, str]()  # learners that were copied, and the sums that they had
         self.vault, self.request = "", 0
 
     @property
@@ -193,20 +197,20 @@ class _Copy:
             if not path.is_dir():
                 yield path.relative_to(self._draft).as_posix()
 
-    def make(self, locked: Locked) -> None:
+    def copy_all(self, lock_vault: LockVault) -> None:
         """Copy everything, the last of it under the lock."""
         files.system.mkdir(self._draft / "vault")
-        for left in reversed(range(_ROUNDS)):
-            with locked() as writer:
+        for left in reversed(range(_MAX_ROUNDS)):
+            with lock_vault() as writer:
                 tip = writer.ledger.tip
                 if self._start is not None and self._is_outdated(writer):
                     self._discard()
                 if self._start is None:
                     self._start = tip
-                pieces = list(self._missing(writer.now, tip))
+                pieces = list(self._find_missing(writer.snapshot, tip))
                 size = sum(piece.size for piece in pieces)
                 check_space(self._draft, size)
-                if size <= _LITTLE or not left:
+                if size <= _MAX_BYTES_UNDER_LOCK or not left:
                     self._copy(pieces)
                     return self._finish(writer)
             with suppress(FileNotFoundError):  # a request replaced it, which the next round finds
@@ -224,60 +228,60 @@ class _Copy:
 
     def _discard(self) -> None:
         for name in list(self.names):
-            remove(self._draft / name)
+            remove_securely(self._draft / name)
         self._start = None
-        self._copied.clear()
-        self._pages.clear()
+        self._copied_sizes.clear()
+        self._learner_sums.clear()
 
     # What is missing
 
-    def _missing(self, now: Snapshot, tip: Position) -> Iterator[_Piece]:
+    def _find_missing(self, now: Snapshot, tip: Position) -> Iterator[_MissingRanges]:
         """The parts of files that were not copied yet. Learners change whole, everything else here only grows."""
         vault, manifest, layout = self._places.vault, now.manifest, now.rows.layout
         for learner in manifest.learners:
-            if self._pages.get(learner.name) != learner.sum:
-                self._copied.pop(f"vault/{learner.name}", None)
-                self._pages[learner.name] = learner.sum
+            if self._learner_sums.get(learner.name) != learner.sum:
+                self._copied_sizes.pop(f"vault/{learner.name}", None)
+                self._learner_sums[learner.name] = learner.sum
         wanted = {segment.name: segment.count * layout.entry_bytes for segment in manifest.segments}
         wanted |= {segment.path.name: segment.size for segment in now.people.segments}
         for name in (*(learner.name for learner in manifest.learners), *(file.name for file in manifest.charter)):
             wanted[name] = (vault / name).stat().st_size
         for name, size in wanted.items():
-            yield from self._beyond(vault / name, f"vault/{name}", size)
-        yield from self._beyond(self._places.ledger, "ledger", tip.offset)
-        for folder in FOLDERS:
+            yield from self._find_uncopied(vault / name, f"vault/{name}", size)
+        yield from self._find_uncopied(self._places.ledger, "ledger", tip.offset)
+        for folder in FOLDER_PATTERNS:
             beside = getattr(self._places, folder)
-            for name in self._names_in(folder):
-                if f"{folder}/{name}" not in self._copied:
-                    yield from self._beyond(beside / name, f"{folder}/{name}", (beside / name).stat().st_size)
+            for name in self._list_names(folder):
+                if f"{folder}/{name}" not in self._copied_sizes:
+                    yield from self._find_uncopied(beside / name, f"{folder}/{name}", (beside / name).stat().st_size)
 
-    def _beyond(self, source: Path, name: str, size: int) -> Iterator[_Piece]:
-        copied = self._copied.get(name)
+    def _find_uncopied(self, source: Path, name: str, size: int) -> Iterator[_MissingRanges]:
+        copied = self._copied_sizes.get(name)
         if copied is None or copied < size:
-            yield _Piece(source, name, [(copied or 0, size)])
+            yield _MissingRanges(source, name, [(copied or 0, size)])
 
-    def _names_in(self, folder: str) -> list[str]:
-        beside: Beside = getattr(self._places, folder)
-        found = files.names(beside) if beside.is_dir() else []
-        return [name for name in found if FOLDERS[folder].fullmatch(name)]
+    def _list_names(self, folder: str) -> list[str]:
+        beside: SiblingPath = getattr(self._places, folder)
+        found = files.list_names(beside) if beside.is_dir() else []
+        return [name for name in found if FOLDER_PATTERNS[folder].fullmatch(name)]
 
-    def _copy(self, pieces: Iterable[_Piece]) -> None:
+    def _copy(self, pieces: Iterable[_MissingRanges]) -> None:
         for piece in pieces:
             target = self._draft / piece.name
             if not target.parent.is_dir():
                 files.system.mkdir(target.parent)
-            self._copied[piece.name] = copy_ranges(piece.source, target, piece.ranges)
+            self._copied_sizes[piece.name] = copy_ranges(piece.source, target, piece.ranges)
 
     # Under the lock
 
     def _finish(self, writer: Writer) -> None:
         """Bring all that was copied to the state as it is now."""
-        now, places = writer.now, self._places
+        now, places = writer.snapshot, self._places
         manifest, vault = now.manifest, places.vault
         self.vault, self.request = manifest.vault, manifest.request
-        requests = [request_of(record, writer.lists) for record in self._requests_since(writer)]
-        self._copy(_changed_rows(now, requests))
-        self._copy(_changed_people(now, requests))
+        requests = [read_request(record, writer.lists) for record in self._requests_since(writer)]
+        self._copy(_find_changed_rows(now, requests))
+        self._copy(_find_changed_people(now, requests))
         for name in (manifest.live_file, manifest.name, "current", "identity.json"):
             self._copy_whole(vault / name, f"vault/{name}")
         if places.public.exists():
@@ -285,99 +289,101 @@ class _Copy:
         if self._with_key:
             self._copy_whole(places.key, "key")
         if (queue := copy_queue(vault)) is not None:
-            with files.opened(self._draft / "queue", os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+            with files.open_file(self._draft / "queue", os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
                 files.write_all(fd, queue, 0)
         for name in manifest.spares:
             with suppress(FileNotFoundError):  # it may have counted in the first round
-                remove(self._draft / "vault" / name)
+                remove_securely(self._draft / "vault" / name)
             files.create(self._draft / "vault" / name)
-        wanted = {f"vault/{name}" for name in (*manifest.names, *manifest.spares, "current", "identity.json")}
+        wanted = {f"vault/{name}" for name in (*manifest.file_names, *manifest.spares, "current", "identity.json")}
         wanted |= {"ledger", "pub", "key", "queue"}
-        wanted |= {f"{folder}/{name}" for folder in FOLDERS for name in self._names_in(folder)}
+        wanted |= {f"{folder}/{name}" for folder in FOLDER_PATTERNS for name in self._list_names(folder)}
         for name in [name for name in self.names if name not in wanted]:
-            remove(self._draft / name)
+            remove_securely(self._draft / name)
 
     def _copy_whole(self, source: Path, name: str) -> None:
-        self._copy([_Piece(source, name, [(0, source.stat().st_size)])])
+        self._copy([_MissingRanges(source, name, [(0, source.stat().st_size)])])
 
 
-def _changed_rows(now: Snapshot, requests: Sequence[Request]) -> Iterator[_Piece]:
+def _find_changed_rows(now: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
     """The entries of rows that requests overwrote."""
     layout, none = now.rows.layout, np.empty(0, dtype=np.int64)
-    rows = np.unique(layout.dealt.rows(np.concatenate([none, *(request.touches[0] for request in requests)])))
+    rows = np.unique(layout.dealt.rows(np.concatenate([none, *(request.touched_entries[0] for request in requests)])))
     first, width = 0, layout.entry_bytes
     for k, segment in enumerate(layout.segments):
         mine = rows[(rows >= first) & (rows < first + segment.count)] - first
         if len(mine):
             ranges = [(row * width, (row + 1) * width) for row in mine.tolist()]
-            yield _Piece(layout.path(k), f"vault/{segment.name}", ranges)
+            yield _MissingRanges(layout.segment_path(k), f"vault/{segment.name}", ranges)
         first += segment.count
 
 
-def _changed_people(now: Snapshot, requests: Sequence[Request]) -> Iterator[_Piece]:
+def _find_changed_people(now: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
     """The entries of people that requests overwrote."""
     none = np.empty((0, 2), dtype=np.uint64)
-    found = now.people.find(np.concatenate([none, *(request.touches[1] for request in requests)]))
+    found = now.people.find(np.concatenate([none, *(request.touched_entries[1] for request in requests)]))
     for k, segment in enumerate(now.people.segments):
         places = np.unique(found.place[found.segment == k])
         if len(places):
-            ranges = [segment.range_of_entry(place) for place in places.tolist()]
-            yield _Piece(segment.path, f"vault/{segment.path.name}", ranges)
+            ranges = [segment.entry_byte_range(place) for place in places.tolist()]
+            yield _MissingRanges(segment.path, f"vault/{segment.path.name}", ranges)
 
 
 def copy_queue(vault: VaultFolder) -> bytes | None:
     """The service's database as of one transaction, as a file; None if there is none."""
-    folder = queue_beside(vault)
-    if not os.path.lexists(folder / QUEUE):
+    folder = queue_folder(vault)
+    if not os.path.lexists(folder / QUEUE_FILE):
         return None
-    with files.folder_opened(folder):  # which refuses one that others can enter
-        for end in ("", *QUEUE_ENDS):
-            (folder / f"{QUEUE}{end}").look()
+    with files.open_folder(folder):  # which refuses one that others can enter
+        for end in ("", *QUEUE_SUFFIXES):
+            (folder / f"{QUEUE_FILE}{end}").check_existing()
     try:
-        connection = sqlite3.connect(folder / QUEUE, timeout=30.0)
+        connection = sqlite3.connect(folder / QUEUE_FILE, timeout=30.0)
         with closing(connection) as source, closing(sqlite3.connect(":memory:")) as copy:
             source.backup(copy)
             return copy.serialize()
     except sqlite3.DatabaseError as error:
-        raise InvalidFile(f"{folder / QUEUE} cannot be copied: {error}") from None
+        raise InvalidFile(f"{folder / QUEUE_FILE} cannot be copied: {error}") from None
 
 
-def check_state(copy: Path, shown: Path) -> None:
+def check_copy(copy: Path, target: Path) -> None:
     """Check a copy as a whole: rows, owners and moments pass their checksums, and are what the ledger tells of.
 
     ``shown`` is what the copy will be called, for messages.
     """
     wrong = None
     folder = Folder(VaultFolder(copy / "vault"))
-    manifest = folder.current()
+    manifest = folder.read_current_manifest()
     if manifest is None:
-        raise InvalidFile(f"{shown} has no state of a vault")
+        raise InvalidFile(f"{target} has no state of a vault")
     path = copy / "ledger"
     before = manifest.before
-    records, torn = parse(files.read(path, offset=before.offset), before, path)
+    records, torn = parse_records(files.read(path, offset=before.offset), before, path)
     known = [record for record in records if record.is_request]
     if torn or not known or known[0].end.hash != manifest.record or known[-1].request != manifest.request:
         wrong = "its ledger and its folder are of different requests"
     else:
         now = load_snapshot(folder, manifest, None)
-        check_committed(manifest, records, now.state.ensemble.digest())
+        check_state_commitment(manifest, records, now.state.ensemble.digest())
         for learner in manifest.learners:
             load_moments(folder, learner, now.state.ensemble.encoder)
-        wrong = _wrong_in(now)
+        wrong = _find_mismatch(now)
     if wrong is not None:
-        raise InvalidFile(f"the copy for {shown} does not fit: {wrong}; run expunge verify on the vault")
+        raise InvalidFile(f"the copy for {target} does not fit: {wrong}; run expunge verify on the vault")
 
 
-def _wrong_in(now: Snapshot) -> str | None:
+def _find_mismatch(now: Snapshot) -> str | None:
     manifest = now.manifest
-    if (now.rows.live.count(), now.rows.sum) != (manifest.rows, manifest.slots_sum):
+    if (now.rows.live.count(), now.rows.live_sum) != (manifest.rows, manifest.slots_sum):
         return "it has rows in other slots than its manifest says"
-    wrong = wrong_in_rows(now.rows, range(manifest.drawn))
+    wrong = find_row_damage(now.rows, range(manifest.drawn))
     if wrong is not None:
         return wrong
-    parts = parts_of(sum(segment.count for segment in now.people.segments))
-    owned = reduce(Owned.plus, [owned_in(now.people, part, parts, manifest.seal) for part in range(parts)])
-    found = owned.rows, owned.sum, owned.owners, owned.erased
+    parts = count_parts(sum(segment.count for segment in now.people.segments))
+    owned = reduce(
+        OwnershipCount.merge, [count_owned_rows(now.people, part, parts, manifest.seal) for part in range(parts)]
+    )
+    found = owned.rows, owned.slots_sum, owned.owners, owned.erased
     if found != (manifest.rows, manifest.slots_sum, manifest.owners, manifest.erased):
         return "rows and their owners do not match"
     return None
@@ -385,13 +391,15 @@ def _wrong_in(now: Snapshot) -> str | None:
 
 def read_ledger(path: Path) -> tuple[list[Record], bool]:
     """All records of a ledger, and whether a torn one follows."""
-    return parse(files.read(path), START, path)
+    return parse_records(files.read(path), START, path)
 
 
-def _is_named_well(name: str) -> bool:
+def _is_valid_name(name: str) -> bool:
     folder, _, file = name.partition("/")
-    return bool(_FILES.fullmatch(name) or (folder in FOLDERS and FOLDERS[folder].fullmatch(file)))
+    return bool(
+        _FILE_PATTERN.fullmatch(name) or (folder in FOLDER_PATTERNS and FOLDER_PATTERNS[folder].fullmatch(file))
+    )
 
 
-def _canonical(content: Mapping[str, Any]) -> bytes:
+def _canonical_json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

@@ -15,38 +15,37 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import tables
 from ..errors import InvalidFile, InvalidSetting, Unfinished
 from ..saving import files
-from ..saving.own import Beside, PrivateBeside
-from . import tables
-from .backup import FOLDERS, QUEUE, QUEUE_ENDS, Backup, read_ledger
-from .disk.folder import Folder, Places, queue_beside
-from .disk.people import hashed
+from ..saving.ownership import PrivateSiblingPath, SiblingPath
+from ..saving.staging import check_space, copy_ranges, copy_verified, open_staging_folder, remove_securely
+from .backup import FOLDER_PATTERNS, QUEUE_FILE, QUEUE_SUFFIXES, Backup, read_ledger
+from .disk.folder import Folder, VaultPaths, queue_folder
+from .disk.people import hash_ids
 from .ledger.ledger import Ledger
 from .ledger.records import SIGNATURE, Record
 from .requests import Restore, Train
-from .requests.caller import Caller
-from .requests.lost import Lost
-from .requests.naming import holdings
-from .staging import check_space, copy_checked, copy_ranges, remove, staging
+from .requests.lookup import find_holdings
+from .requests.request import Caller, MissedChanges
 from .writer import Writer
 
 if TYPE_CHECKING:
     from .vault import Vault
 
-_LOST = (
+_LEDGER_LOST = (
     "the ledger that tells who was erased since is lost: name them (--erased FILE, erased=[...]), or say that nobody "
     "was (--nothing-erased-since, nothing_erased_since=True)"
 )
-_OLDER = "take a newer backup, or train the vault anew"
-_OLD_QUEUE = (
+_USE_NEWER_BACKUP = "take a newer backup, or train the vault anew"
+_QUEUE_IS_OLD = (
     "the service's database is as of the backup: tokens that were revoked since count again, and holds that were set "
     "since are gone; look at expunge token list before you serve"
 )
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """What a restore did.
 
     Attributes
@@ -75,55 +74,55 @@ class Restored:
 
 
 @dataclass(frozen=True)
-class Since:
+class SinceBackup:
     """What the caller says about the time since the backup."""
 
     erased: Sequence[Any] | None  # ids
-    nothing: bool
+    nothing_erased: bool
 
     def __post_init__(self) -> None:
-        if self.erased is not None and self.nothing:
+        if self.erased is not None and self.nothing_erased:
             raise InvalidSetting("somebody was erased since the backup, or nobody was: say one of them")
 
 
-def restore(
+def restore_backup(
     backup: str | Path,
     path: str | Path,
-    since: Since,
+    since: SinceBackup,
     open_vault: "Callable[..., Vault]",
     *,
     key: str | Path | None,
     sign_with: str | None,
     wait: float,
     caller: Caller,
-) -> Restored:
+) -> RestoreResult:
     """Put a backup into the place of a vault that is not there, with all erasures that came after it."""
-    found, places = Backup.read(backup), Places.of(path)
-    _check_free(places)
-    with _locked_ledger(places, wait) as ledger, staging(places.vault.with_suffix(".restoring")) as draft:
-        _check_free(places)
-        mine, kept = _newer_ledger(found, ledger, since)
-        _check_certificates(places, max(record.request for record in mine))
-        with _nothing_in_place(places, files.SyncFailed):
-            staged = _unpack(found, places, draft, kept)
+    found, places = Backup.read(backup), VaultPaths.from_path(path)
+    _check_restore_path(places)
+    with _lock_ledger(places, wait) as ledger, open_staging_folder(places.vault.with_suffix(".restoring")) as draft:
+        _check_restore_path(places)
+        mine, kept = _choose_ledger(found, ledger, since)
+        _check_no_later_certificates(places, max(record.request for record in mine))
+        with _report_not_restored(places, files.SyncFailed):
+            staged = _copy_backup(found, places, draft, kept)
         if key is None and sign_with is None and not found.with_key and places.key.exists():
             key = places.key
         if not caller.reference:
             caller = replace(caller, reference=f"restored from a backup of request {found.request}")
-        with _nothing_in_place(places, Unfinished, files.SyncFailed):
+        with _report_not_restored(places, Unfinished, files.SyncFailed):
             vault = open_vault(staged.vault, key=key, sign_with=sign_with, wait=wait)
             notes = list(vault.notes)
-            rows, people, unseen = _erase(vault, since.erased or (), caller, notes)
+            rows, people, unseen = _erase_since_backup(vault, since.erased or (), caller, notes)
             request = vault.newest
             _export_certificates(staged, places)
-        with _nothing_in_place(places, files.SyncFailed):
-            notes += _put_in_place(draft, staged, places)
+        with _report_not_restored(places, files.SyncFailed):
+            notes += _move_into_place(draft, staged, places)
     shown = tuple(note.replace(str(draft), str(places.vault.parent)) for note in notes)
-    return Restored(found, request, rows, people, unseen, kept, shown)
+    return RestoreResult(found, request, rows, people, unseen, kept, shown)
 
 
 @contextmanager
-def _nothing_in_place(places: Places, *errors: type[Exception]) -> Iterator[None]:
+def _report_not_restored(places: VaultPaths, *errors: type[Exception]) -> Iterator[None]:
     """Say of errors about a vault that is being rebuilt that the one asked for is not there."""
     try:
         yield
@@ -136,7 +135,7 @@ def _nothing_in_place(places: Places, *errors: type[Exception]) -> Iterator[None
 # What is there
 
 
-def _check_free(places: Places) -> None:
+def _check_restore_path(places: VaultPaths) -> None:
     if os.path.lexists(places.vault):
         raise InvalidSetting(
             f"{places.vault} exists already, and a restore replaces nothing: move it away (or remove it) and leave "
@@ -144,19 +143,19 @@ def _check_free(places: Places) -> None:
         )
     if not places.vault.parent.is_dir():
         raise InvalidSetting(f"{places.vault} cannot be made: {places.vault.parent} is not a folder")
-    places.look()
-    queue_beside(places.vault).look(mine=True)
+    places.check()
+    queue_folder(places.vault).check_existing(mine=True)
 
 
 @contextmanager
-def _locked_ledger(places: Places, wait: float) -> Iterator[list[Record]]:
+def _lock_ledger(places: VaultPaths, wait: float) -> Iterator[list[Record]]:
     """Lock the ledger in place, or an empty one in its place; its records."""
     made = False
-    with suppress(FileExistsError), files.opened(places.ledger, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+    with suppress(FileExistsError), files.open_file(places.ledger, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         made = True
         files.sync(fd)
     ledger = Ledger(places.ledger)
-    with ledger.locked(wait):
+    with ledger.lock(wait):
         try:
             yield read_ledger(places.ledger)[0]
         finally:
@@ -167,33 +166,37 @@ def _locked_ledger(places: Places, wait: float) -> Iterator[list[Record]]:
                         files.sync_folder(places.ledger.parent)
 
 
-def _newer_ledger(found: Backup, mine: list[Record], since: Since) -> tuple[list[Record], bool]:
+def _choose_ledger(backup: Backup, ledger_in_place: list[Record], since: SinceBackup) -> tuple[list[Record], bool]:
     """The ledger that goes on: the one in place if it continues the backup's, else the backup's; and which it is."""
-    path = found.path / "ledger"
+    path = backup.path / "ledger"
     theirs, torn = read_ledger(path)
-    if torn or not theirs or theirs[0].body.get("vault") != found.vault:
+    if torn or not theirs or theirs[0].body.get("vault") != backup.vault:
         raise InvalidFile(f"{path} is damaged: it is not the ledger that was backed up")
-    if mine and mine[0].body.get("vault") != found.vault:
-        raise InvalidFile(f"the ledger in place is of another vault than {found.path}: restore to another path")
-    kept = len(mine) >= len(theirs)
-    shorter = min(len(mine), len(theirs))
-    if shorter and mine[shorter - 1].end != theirs[shorter - 1].end:
+    if ledger_in_place and ledger_in_place[0].body.get("vault") != backup.vault:
+        raise InvalidFile(f"the ledger in place is of another vault than {backup.path}: restore to another path")
+    kept = len(ledger_in_place) >= len(theirs)
+    shorter = min(len(ledger_in_place), len(theirs))
+    if shorter and ledger_in_place[shorter - 1].end != theirs[shorter - 1].end:
         raise InvalidFile(
-            f"the ledger in place and the one of {found.path} are of one vault and tell different stories: one of them "
+            f"the ledger in place and the one of {backup.path} are of one vault and tell different stories: one of them "
             "was put back from an older copy and used since; restore to another path and compare them"
         )
-    if not kept and since.erased is None and not since.nothing:
-        raise InvalidSetting(_LOST)
-    if kept and any(record.kind == Train.kind for record in mine[len(theirs) :]):
-        raise InvalidFile(f"{found.path} is from before the newest training that the ledger in place knows: {_OLDER}")
-    return (mine if kept else theirs), kept
+    if not kept and since.erased is None and not since.nothing_erased:
+        raise InvalidSetting(_LEDGER_LOST)
+    if kept and any(record.kind == Train.kind for record in ledger_in_place[len(theirs) :]):
+        raise InvalidFile(
+            f"{backup.path} is from before the newest training that the ledger in place knows: {_USE_NEWER_BACKUP}"
+        )
+    return (ledger_in_place if kept else theirs), kept
 
 
-def _check_certificates(places: Places, newest: int) -> None:
+def _check_no_later_certificates(places: VaultPaths, newest: int) -> None:
     """Refuse to begin anew where certificates tell of requests that the ledger does not know."""
-    names = files.names(places.certificates) if places.certificates.is_dir() else []
+    names = files.list_names(places.certificates) if places.certificates.is_dir() else []
     later = [
-        name for name in names if FOLDERS["certificates"].fullmatch(name) and int(name[:-4].split("-")[0]) > newest
+        name
+        for name in names
+        if FOLDER_PATTERNS["certificates"].fullmatch(name) and int(name[:-4].split("-")[0]) > newest
     ]
     if later:
         raise InvalidFile(
@@ -205,50 +208,50 @@ def _check_certificates(places: Places, newest: int) -> None:
 # Building it
 
 
-def _unpack(found: Backup, places: Places, draft: Path, kept: bool) -> Places:
+def _copy_backup(backup: Backup, places: VaultPaths, draft: Path, keep_ledger: bool) -> VaultPaths:
     """Copy a backup into the draft, checked, with the ledger that goes on and the lists that it needs."""
-    check_space(draft, found.size)
-    staged = Places.of(draft / places.vault.name)
+    check_space(draft, backup.size)
+    staged = VaultPaths.from_path(draft / places.vault.name)
     homes: dict[str, Path] = {"ledger": staged.ledger, "pub": staged.public, "key": staged.key}
     homes["queue"] = draft / "queue"  # not beside the vault: holds of then say nothing about erasures since
-    for name, (size, sha256) in found.files.items():
+    for name, (size, sha256) in backup.files.items():
         folder, _, file = name.partition("/")
         target = homes.get(name)
         if target is None:
             home = staged.vault if folder == "vault" else getattr(staged, folder)
             files.make_folder(home, for_group=False)
             target = home / file
-        copy_checked(found.path / name, target, size, sha256)
-    if kept:
+        copy_verified(backup.path / name, target, size, sha256)
+    if keep_ledger:
         files.wipe(staged.ledger)
         _copy_file(places.ledger, staged.ledger)
-    for name in files.names(places.lists) if places.lists.is_dir() else ():
-        if FOLDERS["lists"].fullmatch(name) and not (staged.lists / name).exists():
+    for name in files.list_names(places.lists) if places.lists.is_dir() else ():
+        if FOLDER_PATTERNS["lists"].fullmatch(name) and not (staged.lists / name).exists():
             files.make_folder(staged.lists, for_group=False)
             _copy_file(places.lists / name, staged.lists / name)
-    for folder in (staged.vault, *(getattr(staged, one) for one in FOLDERS), draft):
+    for folder in (staged.vault, *(getattr(staged, one) for one in FOLDER_PATTERNS), draft):
         if folder.is_dir():
             files.sync_folder(folder)
-    if Folder(staged.vault).identity().vault != found.vault:
-        raise InvalidFile(f"{found.path} has the folder of another vault")
+    if Folder(staged.vault).read_identity().vault != backup.vault:
+        raise InvalidFile(f"{backup.path} has the folder of another vault")
     return staged
 
 
 def _copy_file(source: Path, target: Path) -> None:
     copy_ranges(source, target, [(0, source.stat().st_size)])
-    with files.opened(target) as fd:
+    with files.open_file(target) as fd:
         files.sync(fd)
 
 
-def _erase(vault: "Vault", ids: Sequence[Any], caller: Caller, notes: list[str]) -> tuple[int, int, int]:
+def _erase_since_backup(vault: "Vault", ids: Sequence[Any], caller: Caller, notes: list[str]) -> tuple[int, int, int]:
     """Erase who was erased since the backup; an id that the backup never had gets a tombstone all the same."""
     if not ids:
         return 0, 0, 0
     rows = people = 0
-    with vault._writing() as writer:
-        known = tables.id_bytes(ids, fold_case=writer.now.schema.fold_case)
+    with vault._lock_for_writing() as writer:
+        known = tables.id_bytes(ids, fold_case=writer.snapshot.schema.fold_case)
         known = list(dict.fromkeys(known))
-        held = holdings(writer.site, known, similar=True)
+        held = find_holdings(writer.context, known, similar=True)
     states = [holding.state for holding in held]
     if alike := sum(holding.similar for holding in held):
         notes.append(
@@ -262,24 +265,24 @@ def _erase(vault: "Vault", ids: Sequence[Any], caller: Caller, notes: list[str])
         rows, people = receipt.rows, receipt.people
         notes += receipt.notes
     if unseen:
-        with vault._writing() as writer:
-            _bury(writer, unseen, caller)
+        with vault._lock_for_writing() as writer:
+            _set_tombstones(writer, unseen, caller)
     return rows, people, len(unseen)
 
 
-def _bury(writer: Writer, ids: Sequence[bytes], caller: Caller) -> None:
+def _set_tombstones(writer: Writer, ids: Sequence[bytes], caller: Caller) -> None:
     """Set tombstones for ids of which there are no rows: they may come again in rows that are added once more."""
-    lost = Lost(writer.now.rows.live)
-    lost.buried(hashed(writer.identity.key, ids), [writer.newest + 1] * len(ids))
-    with writer.preparing():
-        plan = Restore.plan(writer.site, lost)
+    lost = MissedChanges(writer.snapshot.rows.live)
+    lost.add_buried(hash_ids(writer.identity.key, ids), [writer.newest + 1] * len(ids))
+    with writer.abandon_on_failure():
+        plan = Restore.plan(writer.context, lost)
     writer.perform(plan, [caller])
 
 
 # Into place
 
 
-def _export_certificates(staged: Places, places: Places) -> None:
+def _export_certificates(staged: VaultPaths, places: VaultPaths) -> None:
     """Write the certificates that the ledger has and that lie nowhere: an earlier try may have lost its own."""
     files.make_folder(staged.certificates, for_group=False)
     for record in read_ledger(staged.ledger)[0]:
@@ -288,21 +291,21 @@ def _export_certificates(staged: Places, places: Places) -> None:
             files.put(staged.certificates / name, str(record.body["certificate"]).encode() + b"\n")
 
 
-def _put_in_place(draft: Path, staged: Places, places: Places) -> list[str]:
+def _move_into_place(draft: Path, staged: VaultPaths, places: VaultPaths) -> list[str]:
     """Move the parts into place: what the ledger needs, the ledger, what it can do without, and last the folder."""
     for folder in ("lists", "leaves"):
-        _merge(getattr(staged, folder), getattr(places, folder))
+        _merge_folder(getattr(staged, folder), getattr(places, folder))
     for mine, place in ((staged.key, places.key), (staged.public, places.public)):
         if mine.exists() and not place.exists():
             files.system.rename(mine, place)
     if os.path.lexists(places.index):  # of the ledger that was there; it is made again
-        remove(places.index)
+        remove_securely(places.index)
     files.sync_folder(places.vault.parent)
     files.system.rename(staged.ledger, places.ledger)
     files.sync_folder(places.vault.parent)
-    _merge(staged.certificates, places.certificates)
-    notes = _place_queue(draft / "queue", queue_beside(places.vault))
-    _check_free(places)
+    _merge_folder(staged.certificates, places.certificates)
+    notes = _place_queue(draft / "queue", queue_folder(places.vault))
+    _check_restore_path(places)
     files.system.rename(staged.vault, places.vault)
     try:
         files.sync_folder(places.vault.parent)
@@ -314,30 +317,30 @@ def _put_in_place(draft: Path, staged: Places, places: Places) -> list[str]:
     return notes
 
 
-def _merge(source: Beside, target: Beside) -> None:
+def _merge_folder(source: SiblingPath, target: SiblingPath) -> None:
     """Move the files of a folder into another that may have some of them."""
     if not source.is_dir():
         return
     if not target.is_dir():
         files.system.rename(source, target)
     else:
-        for name in files.names(source):
+        for name in files.list_names(source):
             if not os.path.lexists(target / name):
                 files.system.rename(source / name, target / name)
         files.sync_folder(target)
     files.sync_folder(target.parent)
 
 
-def _place_queue(source: Path, folder: PrivateBeside) -> list[str]:
+def _place_queue(source: Path, folder: PrivateSiblingPath) -> list[str]:
     """Put the service's database into place unless there is one; return what a person should know."""
     if not source.exists():
         return []
-    target = folder / QUEUE
+    target = folder / QUEUE_FILE
     if target.exists():
         return [f"{target} is in place and stays: it is newer than the one of the backup"]
     files.make_folder(folder, for_group=False)
-    for end in QUEUE_ENDS:  # of a database that is not there any more
-        files.wipe(folder / f"{QUEUE}{end}")
+    for end in QUEUE_SUFFIXES:  # of a database that is not there any more
+        files.wipe(folder / f"{QUEUE_FILE}{end}")
     files.system.rename(source, target)
     files.sync_folder(folder)
-    return [_OLD_QUEUE]
+    return [_QUEUE_IS_OLD]

@@ -15,46 +15,40 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Unpack
 
+from .. import tables
 from ..encoding.values import whole_number
 from ..errors import InvalidCertificate, InvalidFile, InvalidSetting, MissingData, Unfinished, VaultBusy
 from ..exact import threads
-from ..exact.arrays import Floats, distinct
+from ..exact.arrays import Floats, unique
 from ..learning.settings import Settings
-from . import tables
-from .certificates.keyring import known_keys, thumbprint
-from .certificates.keys import Keys
-from .condition import Condition, another_vault, read_condition
-from .disk.folder import Folder, Places, VaultIdentity, queue_beside
-from .disk.people import as_bytes, hashed
-from .founding import check_same_vault, taken, undone_if_it_fails, wanted_schema
-from .issuing import Papers
-from .ledger.history import KeyChange, LoggedRequest
+from ..tables import Schema
+from .certificates.keys import KeyStore, known_keys, thumbprint
+from .creation import check_ledger_vault, resolve_schema, undo_on_failure, vault_exists_error
+from .disk.folder import Folder, VaultIdentity, VaultPaths, queue_folder
+from .disk.people import hash_ids, hashes_to_bytes
+from .issuance import OutcomeBuilder
 from .ledger.index import LedgerIndex, RequestLog
 from .ledger.ledger import Ledger
-from .ledger.records import Record
-from .predicting import predicted, written
-from .reader import Reader
-from .receipts import PersonOutcome, Predictions, Receipt, Status, Verdict, Written
+from .ledger.records import KeyChange, LoggedRequest, Record
+from .reader import Reader, load_unlocked, predict_table, predict_to_file, wait_until_settled
 from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
-from .requests.caller import Caller, Erasure, Said, one_line
 from .requests.comparison import TOLERANCE, ReplacementRules
-from .requests.intake import Progress, silent
-from .requests.naming import OR_ATTEST, Holding, Named, find_ids, holdings, look_up
-from .requests.plan import Plan
-from .requests.taking import Workers
-from .requests.train import blueprint_of
-from .status import status_of
-from .tables import Schema
-from .unlocked import settled, unlocked
+from .requests.intake import ProgressCallback, Workers, ignore_progress
+from .requests.lookup import SKIP_OR_ATTEST_HINT, Holding, IdLookup, find_holdings, find_ids, look_up
+from .requests.plan import RequestPlan
+from .requests.request import Caller, CallerArgs, Erasure, check_one_line
+from .requests.train import draw_vault_blueprint
+from .results import PersonOutcome, Predictions, Receipt, Status, Verdict, WrittenPredictions
+from .status import VaultCondition, build_status, different_vault_error, read_condition
 from .writer import Writer
 
 if TYPE_CHECKING:
     from .backup import Backup
-    from .certificates.anchors import Anchor
-    from .certificates.personal import PersonalReceipt
+    from .certificates.personal_receipts import PersonalReceipt
+    from .certificates.statements import Anchor
     from .evaluation.evaluation import Evaluation
-    from .restoration import Restored
-    from .sealing import Sealed
+    from .restoration import RestoreResult
+    from .sealed_ids import SealedId
 
 
 class Vault:
@@ -79,7 +73,7 @@ class Vault:
     """
 
     def __init__(
-        self, places: Places, identity: VaultIdentity, keys: Keys, *, wait: float, read_only: bool = False
+        self, places: VaultPaths, identity: VaultIdentity, keys: KeyStore, *, wait: float, read_only: bool = False
     ) -> None:
         """Use `create` or `open`."""
         self.places, self.read_only = places, read_only
@@ -113,9 +107,9 @@ class Vault:
         skip_erased: bool = False,
         group: bool = False,
         wait: float = 10.0,
-        progress: Progress = silent,
+        progress: ProgressCallback = ignore_progress,
         client: Any = None,
-        **said: Unpack[Said],
+        **caller_args: Unpack[CallerArgs],
     ) -> "Vault":
         """Train a model on a table, in a new vault.
 
@@ -171,38 +165,38 @@ class Vault:
             What the caller says (`Said`): ``reference``, ``actor`` and ``job``, one line of text each, go into the
             ledger; with ``in_certificate=True`` the first two go into the certificate as well.
         """
-        places, caller, data = Places.of(path), Caller(**said), tables.taken(data)
-        wanted = wanted_schema(data, schema, target, id, fold_case)
-        blueprint = blueprint_of(Settings() if model is None else Settings.of(model), wanted)
+        places, caller, data = VaultPaths.from_path(path), Caller(**caller_args), tables.open_stream(data)
+        wanted = resolve_schema(data, schema, target, id, fold_case)
+        blueprint = draw_vault_blueprint(Settings() if model is None else Settings.from_model(model), wanted)
         rules = ReplacementRules(new_schema, fewer_rows, accept_worse, tolerance, evaluate_on)
-        if rules.given and not replace:
+        if rules.any_set and not replace:
             raise InvalidSetting("new_schema, fewer_rows, accept_worse, tolerance and evaluate_on go with replace=True")
-        keys, workers = Keys(places, key, sign_with), _workers(client)
-        signing = keys.given(public_key)
-        with undone_if_it_fails(places) as founding:
-            vault = cls(places, founding.identity(wait, group=group), keys, wait=wait)
+        keys, workers = KeyStore(places, key, sign_with), _find_workers(client)
+        signing = keys.load_named_signer(public_key)
+        with undo_on_failure(places) as founding:
+            vault = cls(places, founding.claim_identity(wait, group=group), keys, wait=wait)
             writer = vault._writer
-            with writer.locked(wait), writer.helped(workers):
-                if writer.trained and not replace:
-                    raise taken(places)
-                started = _clock(reads=True)
-                with writer.preparing():
+            with writer.lock(wait), writer.use_workers(workers):
+                if writer.loaded_snapshot and not replace:
+                    raise vault_exists_error(places)
+                started = _start_clock(reads_tables=True)
+                with writer.abandon_on_failure():
                     plan = Train.plan(
-                        writer.site,
+                        writer.context,
                         data,
                         wanted,
                         blueprint,
-                        planned=one_line("planned", planned),
+                        planned=check_one_line("planned", planned),
                         skip_erased=skip_erased,
                         rules=rules,
                         progress=progress,
                     )
                     writer.check_process()  # whoever is told of the progress may have forked
                     introduction = None
-                    if signing is not None or not writer.trained:  # a key that is lost is not replaced unasked
-                        founding.makes(*keys.files)
-                        introduction = writer.notary.introduction(signing, actor=caller.actor)
-                vault.receipt = vault._done(plan, [caller], started, introduction)
+                    if signing is not None or not writer.loaded_snapshot:  # a key that is lost is not replaced unasked
+                        founding.track_new(*keys.created_files)
+                        introduction = writer.notary.compose_introduction(signing, actor=caller.actor)
+                vault.receipt = vault._carry_out(plan, [caller], started, introduction)
         return vault
 
     @classmethod
@@ -231,25 +225,25 @@ class Vault:
             Whether to change nothing at all: nothing is written, locked, signed or wiped. While an accepted request is
             not finished such a vault refuses to answer (`Unfinished`).
         """
-        places = Places.of(path)
+        places = VaultPaths.from_path(path)
         if not places.vault.is_dir():
             away = f"but {places.ledger} is there: put the folder back, or restore a backup with: expunge restore"
             what = away if places.ledger.exists() else "make one with: expunge train"
             raise MissingData(f"no vault at {places.vault}; {what}")
         if not places.ledger.exists():
             raise InvalidFile(f"{places.ledger} is not there: a vault cannot be opened without its ledger")
-        identity = Folder(places.vault).identity()
-        check_same_vault(places, identity)
-        vault = cls(places, identity, Keys(places, key, sign_with), wait=wait, read_only=read_only)
-        vault._open()
+        identity = Folder(places.vault).read_identity()
+        check_ledger_vault(places, identity)
+        vault = cls(places, identity, KeyStore(places, key, sign_with), wait=wait, read_only=read_only)
+        vault._finish_pending()
         return vault
 
-    def _open(self) -> None:
+    def _finish_pending(self) -> None:
         """Finish what was begun; the leftovers of a writer that is at work are left alone."""
         folder, ledger = self._writer.folder, self._writer.ledger
         if self.read_only:
-            settled(folder, ledger, self._wait)
-            self._reader.current()
+            wait_until_settled(folder, ledger, self._wait)
+            self._reader.get_model()
             return
         condition = read_condition(folder, ledger)
         if condition is None:
@@ -258,21 +252,25 @@ class Vault:
             if not condition.finished:
                 with suppress(PermissionError):
                     self._settle()
-            elif folder.leftovers(condition.manifest) or self._keys.left_behind() or self._can_sign(condition):
+            elif (
+                folder.find_leftovers(condition.manifest)
+                or self._keys.has_leftover_draft()
+                or self._can_sign(condition)
+            ):
                 with suppress(VaultBusy, PermissionError):
                     self._settle(wait=0.0)
-        self._reader.current()
+        self._reader.get_model()
 
-    def _can_sign(self, condition: Condition) -> bool:
+    def _can_sign(self, condition: VaultCondition) -> bool:
         """Whether there is something to be signed, and somebody to sign it."""
         keys = known_keys(condition.manifest.keys, condition.records)
-        return bool(condition.waiting) and self._keys.signing(keys) is not None
+        return bool(condition.uncertified) and self._keys.find_signer(keys) is not None
 
     def _settle(self, wait: float | None = None) -> None:
         """Take the lock for a moment, which finishes what was accepted."""
         if self.read_only:
             raise PermissionError(errno.EROFS, "this vault was opened read only")
-        with self._writing(wait):
+        with self._lock_for_writing(wait):
             pass
 
     @property
@@ -283,10 +281,10 @@ class Vault:
     def reopen(self) -> None:
         """Read everything from the disk anew, as `open` does, and finish what was accepted."""
         identity = self._writer.identity
-        if Folder(self.places.vault).identity() != identity:
-            raise another_vault(self._writer.folder)
+        if Folder(self.places.vault).read_identity() != identity:
+            raise different_vault_error(self._writer.folder)
         fresh = Vault(self.places, identity, self._keys, wait=self._wait, read_only=self.read_only)
-        fresh._open()
+        fresh._finish_pending()
         self._writer, self._reader = fresh._writer, fresh._reader
 
     @property
@@ -295,43 +293,43 @@ class Vault:
         return tuple(self._writer.notary.notes)
 
     def __repr__(self) -> str:
-        trained = self._writer.trained
-        known = [self._reader.seen, None if trained is None else trained.manifest]
+        trained = self._writer.loaded_snapshot
+        known = [self._reader.cached_manifest, None if trained is None else trained.manifest]
         manifest = max(filter(None, known), key=lambda manifest: manifest.request, default=None)
         if manifest is None:
             return f"Vault({str(self.places.vault)!r})"
         return f"Vault({str(self.places.vault)!r}, rows={manifest.rows}, request={manifest.request})"
 
     @contextmanager
-    def _writing(self, wait: float | None = None) -> Iterator[Writer]:
+    def _lock_for_writing(self, wait: float | None = None) -> Iterator[Writer]:
         if self.read_only:
             raise InvalidSetting(f"{self.places.vault} was opened read only: open it without read_only to change it")
-        with self._writer.locked(self._wait if wait is None else wait):
-            if not self._writer.trained:
+        with self._writer.lock(self._wait if wait is None else wait):
+            if not self._writer.loaded_snapshot:
                 raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
             yield self._writer
 
     @contextmanager
-    def _looking(self) -> Iterator[Writer]:
+    def _lock_for_reading(self) -> Iterator[Writer]:
         """Read all of it: under the lock, or without if it was opened to be read only."""
         if not self.read_only:
-            with self._writing() as writer:
+            with self._lock_for_writing() as writer:
                 yield writer
         else:
-            with self._writer.turns.taken(self._wait), unlocked(self._writer, self._wait, tidy=False):
+            with self._writer.turns.hold(self._wait), load_unlocked(self._writer, self._wait, without_leftovers=False):
                 yield self._writer
 
     @contextmanager
-    def _auditing(self) -> Iterator[tuple[Writer, Callable[[], None]]]:
+    def _lock_for_audit(self) -> Iterator[tuple[Writer, Callable[[], None]]]:
         """Read all of it, without leftovers; with what raises `VaultBusy` if it changed meanwhile."""
-        self._writer.forget()  # what is in memory proves nothing about the files
+        self._writer.invalidate()  # what is in memory proves nothing about the files
         if not self.read_only:
-            with self._writing() as writer:
+            with self._lock_for_writing() as writer:
                 yield writer, lambda: None
         else:
             with (
-                self._writer.turns.taken(self._wait),
-                unlocked(self._writer, self._wait, tidy=True) as check_unchanged,
+                self._writer.turns.hold(self._wait),
+                load_unlocked(self._writer, self._wait, without_leftovers=True) as check_unchanged,
             ):
                 yield self._writer, check_unchanged
 
@@ -346,7 +344,7 @@ class Vault:
         attest_unknown: bool = False,
         despite_hold: str = "",
         client: Any = None,
-        **said: Unpack[Said],
+        **caller_args: Unpack[CallerArgs],
     ) -> Receipt:
         """Erase all rows of these ids: from the model, from the disk, for good.
 
@@ -370,17 +368,19 @@ class Vault:
             What the caller says (`Said`): ``reference``, ``actor`` and ``job``, one line of text each, go into the
             ledger; with ``in_certificate=True`` the first two go into the certificate as well.
         """
-        caller = Caller(**said, despite_hold=despite_hold)
-        workers, started = _workers(client), _clock()
-        with self._writing() as writer, writer.helped(workers):
-            asked = _known(writer, ids)
-            named = look_up(writer.site, asked, skip_unknown=skip_unknown, way_out=OR_ATTEST, similar=True)
-            receipt, leaves = self._erase(named, [caller], started)
+        caller = Caller(**caller_args, despite_hold=despite_hold)
+        workers, started = _find_workers(client), _start_clock()
+        with self._lock_for_writing() as writer, writer.use_workers(workers):
+            asked = _normalise_ids(writer, ids)
+            named = look_up(writer.context, asked, skip_unknown=skip_unknown, advice=SKIP_OR_ATTEST_HINT, similar=True)
+            receipt, leaves = self._erase_people(named, [caller], started)
             note = _forget_aliases(writer, asked, wipe=True)
-            papers = Papers(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
+            papers = OutcomeBuilder(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
             if receipt is None:
-                receipt = replace(self._again(named.earlier), skipped=named.skipped, notes=caller.note_unsaved())
-            outcomes = papers.outcomes(named, asked)
+                receipt = replace(
+                    self._repeat_receipt(named.earlier), skipped=named.skipped, notes=caller.note_unsaved()
+                )
+            outcomes = papers.build(named, asked)
             notes = (*receipt.notes, *filter(None, [note]))
             return replace(receipt, outcomes=outcomes, erased_earlier=named.erased_earlier, notes=notes)
 
@@ -408,27 +408,29 @@ class Vault:
             Whether to wipe e-mail addresses of the erased people from the file of the service's queue at once. A
             service does that itself later.
         """
-        workers, started = _workers(client), _clock()
-        with self._writing() as writer, writer.helped(workers):
-            fold_case = writer.now.schema.fold_case  # no id_format: an id that it refuses is unknown, and no error
+        workers, started = _find_workers(client), _start_clock()
+        with self._lock_for_writing() as writer, writer.use_workers(workers):
+            fold_case = writer.snapshot.schema.fold_case  # no id_format: an id that it refuses is unknown, and no error
             asked = [tables.id_bytes(erasure.ids, fold_case=fold_case) for erasure in erasures]
-            named = find_ids(writer.site, list(dict.fromkeys(person for ids in asked for person in ids)))
-            receipt, leaves = self._erase(named, [erasure.caller for erasure in erasures], started)
+            named = find_ids(writer.context, list(dict.fromkeys(person for ids in asked for person in ids)))
+            receipt, leaves = self._erase_people(named, [erasure.caller for erasure in erasures], started)
             _forget_aliases(writer, named.ids, wipe=wipe)
-            papers = Papers(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
-            outcomes = iter(papers.outcomes(named, [person for ids in asked for person in ids]))
+            papers = OutcomeBuilder(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
+            outcomes = iter(papers.build(named, [person for ids in asked for person in ids]))
             return receipt, [tuple(islice(outcomes, len(ids))) for ids in asked]
 
-    def _erase(self, named: Named, callers: Sequence[Caller], started: float) -> tuple[Receipt | None, Sequence[bytes]]:
+    def _erase_people(
+        self, lookup: IdLookup, callers: Sequence[Caller], started: float
+    ) -> tuple[Receipt | None, Sequence[bytes]]:
         """Erase the people who have rows, under the lock; return the receipt, None if nobody has, and its leaves."""
-        if not len(named.entries.live.slot):
+        if not len(lookup.entries.live.slot):
             return None, ()
         if not any(caller.despite_hold for caller in callers):
-            _refuse_held(self.places, as_bytes(named.hashes[distinct(named.entries.live.owner)]))
-        plan = Unlearn.plan(self._writer.site, named)
-        return replace(self._done(plan, callers, started), earlier=named.earlier), plan.leaves
+            _refuse_held(self.places, hashes_to_bytes(lookup.hashes[unique(lookup.entries.live.owner)]))
+        plan = Unlearn.plan(self._writer.context, lookup)
+        return replace(self._carry_out(plan, callers, started), earlier=lookup.earlier), plan.leaves
 
-    def rectify(self, data: Any, **said: Unpack[Said]) -> Receipt:
+    def rectify(self, data: Any, **caller_args: Unpack[CallerArgs]) -> Receipt:
         """Replace all rows of the ids in a table by right ones, in their slots.
 
         Parameters
@@ -438,10 +440,10 @@ class Vault:
         **said
             As in `unlearn`.
         """
-        caller, started = Caller(**said), _clock(reads=True)
-        with self._writing() as writer:
-            blocks = tables.read_blocks(data, writer.now.schema, targets=True, ids=True)
-            return self._done(Rectify.plan(writer.site, blocks), [caller], started)
+        caller, started = Caller(**caller_args), _start_clock(reads_tables=True)
+        with self._lock_for_writing() as writer:
+            blocks = tables.read_blocks(data, writer.snapshot.schema, targets=True, ids=True)
+            return self._carry_out(Rectify.plan(writer.context, blocks), [caller], started)
 
     def add(
         self,
@@ -449,9 +451,9 @@ class Vault:
         *,
         clip: bool = False,
         skip_erased: bool = False,
-        progress: Progress = silent,
+        progress: ProgressCallback = ignore_progress,
         client: Any = None,
-        **said: Unpack[Said],
+        **caller_args: Unpack[CallerArgs],
     ) -> Receipt:
         """Learn more rows.
 
@@ -468,13 +470,13 @@ class Vault:
         **said
             As in `unlearn`.
         """
-        caller, workers, started = Caller(**said), _workers(client), _clock(reads=True)
-        with self._writing() as writer, writer.helped(workers):
-            with writer.preparing():
-                plan = Add.plan(writer.site, data, clip=clip, skip_erased=skip_erased, progress=progress)
-            return self._done(plan, [caller], started)
+        caller, workers, started = Caller(**caller_args), _find_workers(client), _start_clock(reads_tables=True)
+        with self._lock_for_writing() as writer, writer.use_workers(workers):
+            with writer.abandon_on_failure():
+                plan = Add.plan(writer.context, data, clip=clip, skip_erased=skip_erased, progress=progress)
+            return self._carry_out(plan, [caller], started)
 
-    def readmit(self, ids: Any, *, skip_unknown: bool = False, **said: Unpack[Said]) -> Receipt:
+    def readmit(self, ids: Any, *, skip_unknown: bool = False, **caller_args: Unpack[CallerArgs]) -> Receipt:
         """Let erased ids come again: the people consented. Their rows are not back; add them.
 
         Parameters
@@ -486,13 +488,17 @@ class Vault:
         **said
             As in `unlearn`.
         """
-        caller, started = Caller(**said), _clock()
-        with self._writing() as writer:
-            named = look_up(writer.site, _known(writer, ids), erased=True, skip_unknown=skip_unknown)
-            return self._done(Readmit.plan(writer.site, named), [caller], started)
+        caller, started = Caller(**caller_args), _start_clock()
+        with self._lock_for_writing() as writer:
+            named = look_up(writer.context, _normalise_ids(writer, ids), erased=True, skip_unknown=skip_unknown)
+            return self._carry_out(Readmit.plan(writer.context, named), [caller], started)
 
     def rebound(
-        self, bounds: Mapping[str, tuple[Any, Any] | None], *, progress: Progress = silent, **said: Unpack[Said]
+        self,
+        bounds: Mapping[str, tuple[Any, Any] | None],
+        *,
+        progress: ProgressCallback = ignore_progress,
+        **caller_args: Unpack[CallerArgs],
     ) -> Receipt:
         """Give columns other declared bounds, and learn all rows again with them.
 
@@ -506,11 +512,11 @@ class Vault:
         **said
             As in `unlearn`.
         """
-        caller, started = Caller(**said), _clock()
-        with self._writing() as writer:
-            with writer.preparing():
-                plan = Rebound.plan(writer.site, bounds, progress)
-            return self._done(plan, [caller], started)
+        caller, started = Caller(**caller_args), _start_clock()
+        with self._lock_for_writing() as writer:
+            with writer.abandon_on_failure():
+                plan = Rebound.plan(writer.context, bounds, progress)
+            return self._carry_out(plan, [caller], started)
 
     # Receipts for people
 
@@ -531,18 +537,18 @@ class Vault:
         attest_unknown : bool
             Whether to sign for each id that the vault does not know that it is so, as `attest_unknown` does.
         """
-        from .issuing import attest, issue
+        from .issuance import issue_receipts, sign_unknown_ids
 
         given = tables.id_texts(ids)
-        with self._writing() if attest_unknown else self._looking() as writer:
-            known, made = _known(writer, given), dict[bytes, "PersonalReceipt"]()
+        with self._lock_for_writing() if attest_unknown else self._lock_for_reading() as writer:
+            known, made = _normalise_ids(writer, given), dict[bytes, "PersonalReceipt"]()
             asked = known
             if attest_unknown:
-                states = holdings(writer.site, known)
+                states = find_holdings(writer.context, known)
                 unknown = [one for one, held in zip(known, states, strict=True) if held.state == "unknown"]
                 asked = [one for one, held in zip(known, states, strict=True) if held.state != "unknown"]
-                made |= attest(writer, unknown) if unknown else {}
-            made |= issue(writer, asked, request, skip_unknown=skip_unknown)
+                made |= sign_unknown_ids(writer, unknown) if unknown else {}
+            made |= issue_receipts(writer, asked, request, skip_unknown=skip_unknown)
         return {text: made[one] for text, one in zip(given, known, strict=True) if one in made}
 
     def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
@@ -553,12 +559,12 @@ class Vault:
         ids : int, str or a sequence of them
             One id or many, of which the vault knows none.
         """
-        from .issuing import attest
+        from .issuance import sign_unknown_ids
 
         given = tables.id_texts(ids)
-        with self._writing() as writer:
-            known = _known(writer, given)
-            made = attest(writer, known)
+        with self._lock_for_writing() as writer:
+            known = _normalise_ids(writer, given)
+            made = sign_unknown_ids(writer, known)
         return {text: made[one] for text, one in zip(given, known, strict=True)}
 
     def ids_in(self, data: Any) -> list[str]:
@@ -569,9 +575,9 @@ class Vault:
         data : path, list of paths or table
             As in `create`.
         """
-        return [one.decode() for one in tables.read_ids(data, self._reader.current().schema)]
+        return [one.decode() for one in tables.read_ids(data, self._reader.get_model().schema)]
 
-    def seal(self, ids: Any) -> "list[Sealed]":
+    def seal(self, ids: Any) -> "list[SealedId]":
         """Seal ids for whoever has to keep them until a request is made: only this vault can open them.
 
         Parameters
@@ -579,15 +585,15 @@ class Vault:
         ids : int, str or a sequence of them
             One id or many, in the forms of this vault: ids that are the same person are sealed alike.
         """
-        from .sealing import Sealer
+        from .sealed_ids import IdSealer
 
-        return Sealer(self._writer.identity.key).seal(self._reader.known_ids(ids))
+        return IdSealer(self._writer.identity.key).seal(self._reader.normalise_ids(ids))
 
-    def unseal(self, sealed: "Sequence[Sealed]") -> list[str]:
+    def unseal(self, sealed: "Sequence[SealedId]") -> list[str]:
         """Return the ids that `seal` sealed."""
-        from .sealing import Sealer
+        from .sealed_ids import IdSealer
 
-        return Sealer(self._writer.identity.key).open(sealed)
+        return IdSealer(self._writer.identity.key).unseal(sealed)
 
     def derive(self, purpose: str) -> bytes:
         """Return a key of 32 bytes for one purpose, from the vault's own key (HKDF-SHA256).
@@ -597,7 +603,7 @@ class Vault:
         purpose : str
             What the key is for: another purpose gives an unrelated key.
         """
-        return self._writer.identity.derive(purpose)
+        return self._writer.identity.derive_key(purpose)
 
     # Answers
 
@@ -610,7 +616,7 @@ class Vault:
             The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``. A
             stream that can be read only once is held in memory, to be read again if the vault changes meanwhile.
         """
-        return predicted(self._reader, data, ids=False).values
+        return predict_table(self._reader, data, ids=False).values
 
     def predict_with_ids(self, data: Any) -> tuple[list[str] | None, Floats]:
         """Predict the target of rows, with their ids if the table has them, else None.
@@ -633,9 +639,9 @@ class Vault:
         ids : bool
             Whether ids are wanted, if the table has them.
         """
-        return predicted(self._reader, data, ids=ids)
+        return predict_table(self._reader, data, ids=ids)
 
-    def predict_to(self, data: Any, out: str | Path | IO[bytes], *, guard_formulas: bool = False) -> Written:
+    def predict_to(self, data: Any, out: str | Path | IO[bytes], *, guard_formulas: bool = False) -> WrittenPredictions:
         """Predict the rows of a table into a CSV or Parquet file, with their ids if the table has them.
 
         Parameters
@@ -649,10 +655,10 @@ class Vault:
             Whether ids in CSV that a spreadsheet would take for formulas (they begin with =, +, -, @ or a tab) get a
             quote in front. Parquet needs no guard.
         """
-        return written(self._reader, data, out, guard_formulas=guard_formulas)
+        return predict_to_file(self._reader, data, out, guard_formulas=guard_formulas)
 
     def evaluate(
-        self, data: Any, *, resamples: int = 200, random_state: int = 0, progress: Progress = silent
+        self, data: Any, *, resamples: int = 200, random_state: int = 0, progress: ProgressCallback = ignore_progress
     ) -> "Evaluation":
         """Predict a table that has the targets, too, and say how good the predictions are.
 
@@ -669,12 +675,14 @@ class Vault:
         progress : callable, optional
             As in `create`.
         """
-        from .evaluating import evaluate
+        from .evaluator import evaluate_table
 
         whole_number("resamples", resamples)
-        return evaluate(self._reader, self._looking, data, progress, resamples=resamples, seed=random_state)
+        return evaluate_table(
+            self._reader, self._lock_for_reading, data, progress, resamples=resamples, seed=random_state
+        )
 
-    def holds(self, ids: Any) -> list[Holding]:
+    def find(self, ids: Any) -> list[Holding]:
         """Say of each id, in the order asked, whether it has rows, was erased, or is unknown.
 
         Parameters
@@ -682,13 +690,13 @@ class Vault:
         ids : int, str or a sequence of them
             One id or many.
         """
-        with self._looking() as writer:
-            return holdings(writer.site, _known(writer, ids), similar=True)
+        with self._lock_for_reading() as writer:
+            return find_holdings(writer.context, _normalise_ids(writer, ids), similar=True)
 
     def verify(
         self,
         *,
-        progress: Progress = silent,
+        progress: ProgressCallback = ignore_progress,
         head: "Anchor | str | None" = None,
         client: Any = None,
         report: bool = False,
@@ -715,29 +723,29 @@ class Vault:
         from . import audit
 
         if isinstance(head, str):
-            from .certificates.anchors import Anchor
+            from .certificates.statements import Anchor
 
             head = Anchor(head.strip())
         if report and self.read_only:
             raise InvalidSetting("a report is signed, and nothing is signed for a vault that was opened read only")
-        actor, workers, started = one_line("actor", actor), _workers(client), time.monotonic()
-        with self._auditing() as (writer, check_unchanged), writer.helped(workers):
-            signer = writer.notary.signer() if report else None  # before the work: the key may not be there
+        actor, workers, started = check_one_line("actor", actor), _find_workers(client), time.monotonic()
+        with self._lock_for_audit() as (writer, check_unchanged), writer.use_workers(workers):
+            signer = writer.notary.require_signer() if report else None  # before the work: the key may not be there
             verdict = audit.verify(writer, progress, head, check_unchanged)
             verdict = replace(verdict, seconds=time.monotonic() - started)
             if signer is None:
                 return verdict
-            from .certificates.reports import sign_report
+            from .certificates.statements import sign_report
 
             signed = sign_report(writer.identity.vault, writer.newest, writer.ledger.tip, verdict, actor, signer)
             return replace(verdict, report=signed)
 
     def head(self) -> str:
         """Return where the ledger ends, signed: kept outside, it shows a ledger that was cut or rewritten later."""
-        from .certificates.heads import sign_head
+        from .certificates.statements import sign_head
 
-        with self._writing() as writer:
-            return sign_head(writer.index, writer.notary.signer())
+        with self._lock_for_writing() as writer:
+            return sign_head(writer.index, writer.notary.require_signer())
 
     @property
     def requests(self) -> RequestLog:
@@ -755,7 +763,7 @@ class Vault:
             The number of the newest request when the job was made: only later ones are looked at. A time would not do,
             because a clock can be set back.
         """
-        for request in self._index.requests(range(self._index.newest, after, -1)):
+        for request in self._index.read_requests(range(self._index.newest, after, -1)):
             if any(caller.job == job for caller in request.callers):
                 return request
         return None
@@ -764,31 +772,31 @@ class Vault:
     def _index(self) -> LedgerIndex:
         """The index of the ledger, which must be this vault's."""
         if self._writer.index.vault != self._writer.identity.vault:
-            raise another_vault(self._writer.folder)
+            raise different_vault_error(self._writer.folder)
         return self._writer.index
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The columns that an array to be predicted has, in their order; no look at the ledger's past."""
-        return tuple(self._reader.current().manifest.about.inputs)
+        return tuple(self._reader.get_model().manifest.about.inputs)
 
     @property
     def newest(self) -> int:
         """The number of the newest request that predictions have carried out."""
-        return self._reader.current().manifest.request
+        return self._reader.get_model().manifest.request
 
     def status(self) -> Status:
         """Return what is in the vault: rows, people, requests, and what the model is."""
         while True:
-            manifest = self._reader.current().manifest
-            found = status_of(self.places, manifest, self._index)
-            if self._reader.current().manifest is manifest:
+            manifest = self._reader.get_model().manifest
+            found = build_status(self.places, manifest, self._index)
+            if self._reader.get_model().manifest is manifest:
                 return found
 
     def digest(self) -> str:
         """The fingerprint of the model, as `CodedRegressor.digest`: as secret as the rows, once one is unlearned."""
-        with self._looking() as writer:
-            return writer.now.state.ensemble.digest()
+        with self._lock_for_reading() as writer:
+            return writer.snapshot.state.ensemble.digest()
 
     # Keys
 
@@ -806,7 +814,7 @@ class Vault:
 
         Compact JWS, of type ``expunge-key+jws``. A key that was lost could say nothing about the next.
         """
-        endorsed = [str(record.body["endorsed"]) for record in self._index.introductions()]
+        endorsed = [str(record.body["endorsed"]) for record in self._index.read_key_records()]
         return [statement for statement in endorsed if statement]
 
     def key_log(self) -> list[KeyChange]:
@@ -818,23 +826,23 @@ class Vault:
                 bool(record.body["endorsed"]),
                 str(record.body.get("actor", "")),
             )
-            for record in reversed(self._index.introductions())
+            for record in reversed(self._index.read_key_records())
         ]
 
     def certificate_path(self, request: int) -> Path:
         """Where the certificate of a request is written."""
-        return self._writer.notary.path(request)
+        return self._writer.notary.certificate_path(request)
 
     def certificate(self, request: int) -> str | None:
         """The certificate of a request as the ledger has it, checked; None if it has none, or none yet."""
-        logged = self._index.request(request)
+        logged = self._index.read_request(request)
         text = None if logged is None else logged.certificate
         if text is None:
             return None
         from .certificates import jws
 
         try:
-            payload = jws.checked(text, [jws.PublicKey.of(key["x"]) for key in self.jwks()])
+            payload = jws.verify_statement(text, [jws.PublicKey.from_x(key["x"]) for key in self.jwks()])
             if payload.get("request") != request:
                 raise InvalidCertificate("it is of another request")
         except InvalidCertificate as error:
@@ -862,17 +870,17 @@ class Vault:
         actor : str
             Who asks for it: one line of text, for the ledger.
         """
-        given, changed = self._keys.held(public_key), False
-        one_line("actor", actor)
+        given, changed = self._keys.load_held_signer(public_key), False
+        check_one_line("actor", actor)
         try:
-            with self._writing() as writer:
-                known = writer.notary.known
+            with self._lock_for_writing() as writer:
+                known = writer.notary.known_keys
                 try:
-                    writer.notary.adopt(given, actor=actor)
+                    writer.notary.adopt_key(given, actor=actor)
                 finally:
-                    changed = writer.notary.known != known
-                writer.forget()
-                newest = thumbprint(writer.notary.known[0])
+                    changed = writer.notary.known_keys != known
+                writer.invalidate()
+                newest = thumbprint(writer.notary.known_keys[0])
             self._settle()  # certifies what was done while the key was away
         except Exception as error:
             if not changed:
@@ -897,9 +905,9 @@ class Vault:
         """
         from .backup import back_up
 
-        return back_up(self.places, self._writing, path, with_key=with_key)
+        return back_up(self.places, self._lock_for_writing, path, with_key=with_key)
 
-    def clone(self, path: str | Path, **said: Unpack[Said]) -> "Vault":
+    def clone(self, path: str | Path, **caller_args: Unpack[CallerArgs]) -> "Vault":
         """Make another vault with the same rows and the same erased ids, with a name and a signing key of its own.
 
         Its certificates say which vault, at which request, it is a clone of, and the ledger of this one records its
@@ -913,10 +921,10 @@ class Vault:
         **said
             As in `unlearn`; for both ledgers.
         """
-        from .clone import clone_vault
+        from .creation import clone_vault
 
-        caller, _ = Caller(**said), _clock()
-        with self._writing() as writer:
+        caller, _ = Caller(**caller_args), _start_clock()
+        with self._lock_for_writing() as writer:
             clone_vault(writer, path, [caller], self._wait)
         return Vault.open(path, wait=self._wait)
 
@@ -931,8 +939,8 @@ class Vault:
         key: str | Path | None = None,
         sign_with: str | None = None,
         wait: float = 10.0,
-        **said: Unpack[Said],
-    ) -> "Restored":
+        **caller_args: Unpack[CallerArgs],
+    ) -> "RestoreResult":
         """Put a backup into the place of a vault that is lost. Who was erased since the backup stays erased.
 
         A ledger that is in place and continues the backup's stays, and what it tells is applied to the older rows.
@@ -953,18 +961,20 @@ class Vault:
         **said
             As in `unlearn`; the reference of the erasures, by default the backup's request.
         """
-        from .restoration import Since, restore
+        from .restoration import SinceBackup, restore_backup
 
-        since = Since(erased, nothing_erased_since)
-        return restore(backup, path, since, cls.open, key=key, sign_with=sign_with, wait=wait, caller=Caller(**said))
+        since = SinceBackup(erased, nothing_erased_since)
+        return restore_backup(
+            backup, path, since, cls.open, key=key, sign_with=sign_with, wait=wait, caller=Caller(**caller_args)
+        )
 
     # What requests share
 
-    def _again(self, earlier: tuple[int, ...]) -> Receipt:
+    def _repeat_receipt(self, earlier_requests: tuple[int, ...]) -> Receipt:
         """Return the receipt of an erasure that was carried out before."""
-        request = self._index.request(earlier[-1])
+        request = self._index.read_request(earlier_requests[-1])
         if request is None:
-            raise InvalidFile(f"{self.places.ledger} lacks request {earlier[-1]}, which erased these ids")
+            raise InvalidFile(f"{self.places.ledger} lacks request {earlier_requests[-1]}, which erased these ids")
         return Receipt(
             request.number,
             request.kind,
@@ -974,15 +984,15 @@ class Vault:
             seconds=0.0,
             certificate=request.certificate,
             path=self.certificate_file(request),
-            earlier=earlier,
+            earlier=earlier_requests,
         )
 
-    def _done(
-        self, plan: Plan, callers: Sequence[Caller], started: float, introduction: Record | None = None
+    def _carry_out(
+        self, plan: RequestPlan, callers: Sequence[Caller], started: float, introduction: Record | None = None
     ) -> Receipt:
         """Carry a plan out, and return its receipt."""
         record = self._writer.perform(plan, callers, introduction)
-        certificate, path = self._writer.notary.last
+        certificate, path = self._writer.notary.last_certificate
         return Receipt(
             record.request,
             record.kind,
@@ -999,7 +1009,7 @@ class Vault:
         )
 
 
-def _workers(client: Any) -> Workers | None:
+def _find_workers(client: Any) -> Workers | None:
     """What a cluster can do for a request; found by its name, because its room stands on this one."""
     if client is None:
         return None
@@ -1007,32 +1017,32 @@ def _workers(client: Any) -> Workers | None:
     return found
 
 
-def _refuse_held(places: Places, hashes: list[bytes]) -> None:
+def _refuse_held(places: VaultPaths, hashes: list[bytes]) -> None:
     """Refuse to erase people on legal hold; matters are the service's, whose room stands on this one."""
-    if os.path.lexists(queue_beside(places.vault)):
+    if os.path.lexists(queue_folder(places.vault)):
         import_module("expunge.server.matters").refuse_held(places.vault, hashes)
 
 
 def _forget_aliases(writer: Writer, ids: Sequence[bytes], *, wipe: bool) -> str:
     """Remove erased people's e-mail addresses from the queue of a service; return a note if that could not be done."""
     vault = writer.places.vault
-    if not os.path.lexists(queue_beside(vault)):
+    if not os.path.lexists(queue_folder(vault)):
         return ""
-    hashes = as_bytes(hashed(writer.identity.key, list(dict.fromkeys(ids))))
+    hashes = hashes_to_bytes(hash_ids(writer.identity.key, list(dict.fromkeys(ids))))
     note: str = import_module("expunge.server.aliases").forget_erased(vault, hashes, wipe=wipe)
     return note
 
 
-def _clock(*, reads: bool = False) -> float:
+def _start_clock(*, reads_tables: bool = False) -> float:
     """Load what only requests need, and those that read tables; that is no part of their time. Then read the clock."""
     from .certificates import jws  # noqa: F401 - loaded for whoever certifies
 
-    threads.ready()
-    if reads:
+    threads.load_blas()
+    if reads_tables:
         _ = tables.read_blocks  # loads pyarrow
     return time.perf_counter()
 
 
-def _known(writer: Writer, ids: Any) -> list[bytes]:
+def _normalise_ids(writer: Writer, ids: Any) -> list[bytes]:
     """Return ids as this vault knows them."""
-    return writer.now.schema.known_ids(ids)
+    return writer.snapshot.schema.normalise_ids(ids)

@@ -7,17 +7,17 @@ address, and is kept nowhere.
 
 from fastapi import APIRouter
 
-from .certifying import router as certifying_routes
-from .erasing import router as erasing_routes
-from .listing import router as listing_routes
-from .login import router as login_routes
+from .erasure import router as erasing_routes
 from .matters import router as matters_routes
-from .overview import router as overview_routes
-from .receipt import router as receipt_routes
-from .rendering import answer_browser
-from .sessions import Sessions
-from .static import router as static_routes
-from .verifications import router as verification_routes
+from .overview import overview_router as overview_routes
+from .overview import verification_router as verification_routes
+from .public import login_router as login_routes
+from .public import receipt_router as receipt_routes
+from .requests import certificate_router as certifying_routes
+from .requests import request_router as listing_routes
+from .templating import answer_browser
+from .templating import static_router as static_routes
+from .visitors import Sessions
 from .webhooks import router as webhook_routes
 
 __all__ = ["ROUTERS", "Sessions", "answer_browser", "router"]

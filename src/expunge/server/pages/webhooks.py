@@ -4,34 +4,40 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 
-from ..access import service_of
-from ..addresses import REASONS
-from ..hooks import EVENTS
-from .rendering import PageRoute, page, to
-from .visiting import Posted, Visitor, looks, posts
+from ..auth import get_service
+from ..deliveries import FAILURE_REASONS
+from ..webhooks import WEBHOOK_EVENTS
+from .templating import PageRoute, redirect_to, render_page
+from .visitors import SubmittedForm, Visitor, require_form, require_visitor
 
 router = APIRouter(route_class=PageRoute)
 
-_SHOWN = 20  # deliveries of each
+_SHOWN_DELIVERIES = 20  # deliveries of each
 
 
 @router.get("/webhooks")
-def webhooks(request: Request, visitor: Annotated[Visitor, looks("admin")]) -> Response:
+def show_webhooks(request: Request, visitor: Annotated[Visitor, require_visitor("admin")]) -> Response:
     """All of them, each with its newest deliveries."""
-    service = service_of(request)
-    found = [(hook, service.deliveries.of_hook(hook.id, limit=_SHOWN)) for hook in service.hooks.every()]
-    return page(request, "webhooks.html", visitor, webhooks=found, reasons=REASONS, events=EVENTS)
+    service = get_service(request)
+    found = [
+        (hook, service.deliveries.list_for_hook(hook.id, limit=_SHOWN_DELIVERIES)) for hook in service.hooks.list_all()
+    ]
+    return render_page(
+        request, "webhooks.html", visitor, webhooks=found, reasons=FAILURE_REASONS, events=WEBHOOK_EVENTS
+    )
 
 
 @router.post("/webhooks/{id}/test")
-def test(request: Request, id: str, posted: Annotated[Posted, posts("admin")]) -> Response:  # noqa: A002
+def test_webhook(request: Request, id: str, posted: Annotated[SubmittedForm, require_form("admin")]) -> Response:  # noqa: A002
     """Post a test message now; its line shows how that went."""
-    service_of(request).hooks.test(id)
-    return to("/webhooks")
+    get_service(request).hooks.send_test(id)
+    return redirect_to("/webhooks")
 
 
 @router.post("/webhooks/{id}/deliveries/{delivery}/resend")
-def resend(request: Request, id: str, delivery: int, posted: Annotated[Posted, posts("admin")]) -> Response:  # noqa: A002
+def resend_delivery(
+    request: Request, id: str, delivery: int, posted: Annotated[SubmittedForm, require_form("admin")]
+) -> Response:
     """Send a message again."""
-    service_of(request).hooks.resend(id, delivery)
-    return to("/webhooks")
+    get_service(request).hooks.resend(id, delivery)
+    return redirect_to("/webhooks")

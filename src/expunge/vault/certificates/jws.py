@@ -20,15 +20,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting
 from ...saving import files
-from . import base64url
-from .keyring import KEY_TYPE, thumbprint
-from .plain import is_plain, plain_json
+from . import encodings
+from .encodings import is_plain, parse_plain_json
+from .keys import KEY_TYPE, thumbprint
 
-TYPE, HEAD, REPORT = "expunge-certificate+jws", "expunge-head+jws", "expunge-verification+jws"
+CERTIFICATE_TYPE, HEAD_TYPE, REPORT_TYPE = "expunge-certificate+jws", "expunge-head+jws", "expunge-verification+jws"
 UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id is not in the vault
-_TYPES = {TYPE: "a certificate", HEAD: "a head", KEY_TYPE: "a change of the key", REPORT: "a report"}
-_MOST_BYTES = 2**20
-_DEEPEST = 20  # levels of a payload; ours have two
+_TYPE_NAMES = {
+    CERTIFICATE_TYPE: "a certificate",
+    HEAD_TYPE: "a head",
+    KEY_TYPE: "a change of the key",
+    REPORT_TYPE: "a report",
+}
+_MAX_BYTES = 2**20
+_MAX_DEPTH = 20  # levels of a payload; ours have two
 _PEM = re.compile(b"-----BEGIN PUBLIC KEY-----(.*?)-----END PUBLIC KEY-----", re.DOTALL)
 
 
@@ -39,20 +44,22 @@ class PublicKey:
     key: Ed25519PublicKey
 
     @classmethod
-    def of(cls, x: str) -> "PublicKey":
+    def from_x(cls, x: str) -> "PublicKey":
         """The key with this ``x``, as a JWK has it."""
         try:
-            return cls(Ed25519PublicKey.from_public_bytes(base64url.decoded(x)))
+            return cls(Ed25519PublicKey.from_public_bytes(encodings.decode_base64url(x)))
         except ValueError:
             raise InvalidFile("the ledger names a public key that is none") from None
 
     @cached_property
     def x(self) -> str:
         """The key itself, as a JWK has it (RFC 8037)."""
-        return base64url.encoded(self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw))
+        return encodings.encode_base64url(
+            self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        )
 
     @cached_property
-    def name(self) -> str:
+    def thumbprint(self) -> str:
         """The key's thumbprint (RFC 7638), which a certificate names as ``kid``."""
         return thumbprint(self.x)
 
@@ -76,9 +83,9 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
         """Read a private key: PEM, PKCS #8, Ed25519, no password."""
-        data = files.read(path, most=_MOST_BYTES)
+        data = files.read(path, max_bytes=_MAX_BYTES)
         try:
-            key = _signing_key(data)
+            key = _parse_signing_key(data)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise InvalidFile(f"{path} is not a private key in PEM without a password") from None
         if key is None:
@@ -95,14 +102,14 @@ class SigningKey:
         form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         return self.key.private_bytes(serialization.Encoding.PEM, form, plain)
 
-    def sign(self, payload: str, typ: str = TYPE) -> str:
+    def sign(self, payload: str, typ: str = CERTIFICATE_TYPE) -> str:
         """The statement with this payload, a certificate unless another type is named."""
         signed = signing_input(self.public, payload, typ)
-        return compact(signed, self.key.sign(signed))
+        return compact_jws(signed, self.key.sign(signed))
 
 
 @lru_cache(maxsize=1)  # who signs again has the same key, as a rule; the file is read every time
-def _signing_key(pem: bytes) -> SigningKey | None:
+def _parse_signing_key(pem: bytes) -> SigningKey | None:
     """The key that this text is, or None if it is of another kind."""
     key = serialization.load_pem_private_key(pem, password=None)
     return SigningKey(key) if isinstance(key, Ed25519PrivateKey) else None
@@ -110,21 +117,21 @@ def _signing_key(pem: bytes) -> SigningKey | None:
 
 def signing_input(public: PublicKey, payload: str, typ: str) -> bytes:
     """What the holder of a key signs (RFC 7515, section 5.1): header and payload in base64url, with a dot between."""
-    header = json.dumps({"alg": "EdDSA", "kid": public.name, "typ": typ}, separators=(",", ":"))
-    return f"{base64url.encoded(header.encode())}.{base64url.encoded(payload.encode())}".encode()
+    header = json.dumps({"alg": "EdDSA", "kid": public.thumbprint, "typ": typ}, separators=(",", ":"))
+    return f"{encodings.encode_base64url(header.encode())}.{encodings.encode_base64url(payload.encode())}".encode()
 
 
-def compact(signed: bytes, signature: bytes) -> str:
+def compact_jws(signed: bytes, signature: bytes) -> str:
     """A compact JWS, from what was signed and its signature."""
-    return f"{signed.decode()}.{base64url.encoded(signature)}"
+    return f"{signed.decode()}.{encodings.encode_base64url(signature)}"
 
 
-def load_public(path: Path) -> list[PublicKey]:
+def load_public_keys(path: Path) -> list[PublicKey]:
     """Read the public keys in a file."""
-    return public_keys(files.read(path, most=_MOST_BYTES), str(path))
+    return parse_public_keys(files.read(path, max_bytes=_MAX_BYTES), str(path))
 
 
-def public_keys(data: bytes, name: str) -> list[PublicKey]:
+def parse_public_keys(data: bytes, name: str) -> list[PublicKey]:
     """Public keys, one or more PEM blocks; what is between them is not looked at. Errors call them ``name``."""
     keys = []
     for body in _PEM.findall(data):
@@ -144,15 +151,15 @@ def public_keys(data: bytes, name: str) -> list[PublicKey]:
     return keys
 
 
-def read(path: Path) -> str:
+def read_statement(path: Path) -> str:
     """A certificate's text."""
     try:
-        return files.read(path, most=_MOST_BYTES).decode("ascii").strip()
+        return files.read(path, max_bytes=_MAX_BYTES).decode("ascii").strip()
     except UnicodeDecodeError:
         raise InvalidCertificate(f"{path} is not a certificate") from None
 
 
-def public_key_beside(path: Path) -> Path:
+def find_public_key_file(path: Path) -> Path:
     """Where a vault keeps the public key of a certificate that still lies in its folder."""
     folder = path.absolute().parent
     if folder.suffix != ".certificates" or not folder.with_suffix(".pub").exists():
@@ -160,53 +167,55 @@ def public_key_beside(path: Path) -> Path:
     return folder.with_suffix(".pub")
 
 
-def header(certificate: str) -> dict[str, Any]:
+def unverified_header(certificate: str) -> dict[str, Any]:
     """What a certificate says about its signature, whoever signed it."""
-    return _objects(certificate)[0]
+    return _decode_objects(certificate)[0]
 
 
-def unchecked(certificate: str) -> dict[str, Any]:
+def unverified_payload(certificate: str) -> dict[str, Any]:
     """What a certificate says, whoever signed it."""
-    return _objects(certificate)[1]
+    return _decode_objects(certificate)[1]
 
 
-def type_of(certificate: str) -> str:
+def statement_type(certificate: str) -> str:
     """Which of the types that people check a statement has, or claims; a certificate, if none of them."""
-    typ = header(certificate).get("typ")
-    return typ if isinstance(typ, str) and typ in _TYPES else TYPE
+    typ = unverified_header(certificate).get("typ")
+    return typ if isinstance(typ, str) and typ in _TYPE_NAMES else CERTIFICATE_TYPE
 
 
-def checked(certificate: str, keys: Sequence[PublicKey], *, types: Sequence[str] = (TYPE,)) -> dict[str, Any]:
+def verify_statement(
+    certificate: str, keys: Sequence[PublicKey], *, types: Sequence[str] = (CERTIFICATE_TYPE,)
+) -> dict[str, Any]:
     """What a certificate says, if one of these keys signed it, as one of these types of statement."""
-    head, payload = _objects(certificate)
+    head, payload = _decode_objects(certificate)
     for key in keys:
         try:
             jwt.PyJWS().decode(certificate, key.key, algorithms=["EdDSA"])
         except jwt.PyJWTError:
             continue
-        if head not in [{"alg": "EdDSA", "kid": key.name, "typ": one} for one in types]:
-            what = _TYPES.get(types[0], "such a statement")
+        if head not in [{"alg": "EdDSA", "kid": key.thumbprint, "typ": one} for one in types]:
+            what = _TYPE_NAMES.get(types[0], "such a statement")
             raise InvalidCertificate(f"this was signed with the key, but is not {what} of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
 
 
-def pinned(keys: Sequence[PublicKey], thumbprint: str) -> list[PublicKey]:
+def select_pinned_key(keys: Sequence[PublicKey], thumbprint: str) -> list[PublicKey]:
     """The key with this thumbprint: who knows it need not trust the file that the keys came in."""
-    found = [key for key in keys if key.name == thumbprint]
+    found = [key for key in keys if key.thumbprint == thumbprint]
     if not found:
         raise InvalidCertificate("none of the public keys has this thumbprint: do not trust this file")
     return found
 
 
-def _objects(certificate: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _decode_objects(certificate: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The header and the payload of a compact JWS, both JSON objects."""
     try:
-        parts = [base64url.decoded(part) for part in certificate.split(".")]
-        head, payload = (plain_json(part.decode()) for part in parts[:2])
+        parts = [encodings.decode_base64url(part) for part in certificate.split(".")]
+        head, payload = (parse_plain_json(part.decode()) for part in parts[:2])
     except (ValueError, RecursionError):
         raise InvalidCertificate("this is not a certificate: not a compact JWS with a JSON payload") from None
-    plain = all(isinstance(part, dict) and is_plain(part, _DEEPEST) for part in (head, payload))
+    plain = all(isinstance(part, dict) and is_plain(part, _MAX_DEPTH) for part in (head, payload))
     if len(parts) != 3 or not plain:
         raise InvalidCertificate("this is not a certificate: its header or payload is not a plain JSON object")
     return head, payload

@@ -8,14 +8,14 @@ destroyed with it, so that an older certificate reveals nothing about who left.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from ... import __version__
 from ...errors import InvalidFile
 from ..disk.manifest import Manifest
-from ..ledger.records import DONE, Position, Record, compose
+from ..ledger.records import DONE, Position, Record, compose_record, records_of_kind
 
 VERSION = 1
 SOFTWARE = f"expunge {__version__}"
@@ -28,57 +28,57 @@ NOT_COVERED = {
 }
 _HASH = re.compile("[0-9a-f]{64}")
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_STATE_OF = re.compile(rf"{_UUID.pattern}/[1-9][0-9]{{0,11}}")
+_CLONE_OF = re.compile(rf"{_UUID.pattern}/[1-9][0-9]{{0,11}}")
 _SOFTWARE = re.compile(r"expunge [0-9A-Za-z.+-]{1,40}")
 
 
-def done_record(after: Position, request: int, manifest: Manifest, digest: str) -> Record:
+def compose_done_record(after: Position, request: int, manifest: Manifest, digest: str) -> Record:
     """The record that a request is done: what its certificate says and its own record does not."""
-    said = {"commitment": commitment(manifest.salt, digest), "schema": manifest.schema.sum, "software": SOFTWARE}
+    said = {"commitment": state_commitment(manifest.salt, digest), "schema": manifest.schema.sum, "software": SOFTWARE}
     if manifest.about.clone_of:
         said["clone_of"] = manifest.about.clone_of
-    return compose(after, {"kind": DONE, "request": request, "fold_case": manifest.about.fold_case, **said})
+    return compose_record(after, {"kind": DONE, "request": request, "fold_case": manifest.about.fold_case, **said})
 
 
-def certificate_payload(vault: str, asked: Record, done: Record) -> str:
+def certificate_payload(vault: str, request_record: Record, done_record: Record) -> str:
     """The payload of the certificate of a request, from the records that it was accepted and that it is done."""
-    body = asked.body
+    body = request_record.body
     fields = {
-        "kind": asked.kind,
+        "kind": request_record.kind,
         "rows": body["rows"],
         "people": body["people"],
-        "epoch": asked.request,
-        "commitment": _fitting(_HASH, done.body["commitment"]),
-        "previous": asked.end.hash,
-        "schema": _fitting(_HASH, done.body["schema"]),
-        "software": _fitting(_SOFTWARE, done.body["software"]),
+        "epoch": request_record.request,
+        "commitment": _require_match(_HASH, done_record.body["commitment"]),
+        "previous": request_record.end.hash,
+        "schema": _require_match(_HASH, done_record.body["schema"]),
+        "software": _require_match(_SOFTWARE, done_record.body["software"]),
         "not_covered": list(NOT_COVERED[VERSION]),
     }
-    if "clone_of" in done.body:
-        fields["clone_of"] = _fitting(_STATE_OF, done.body["clone_of"])
-    if asked.kind == "clone":
-        fields["clone"] = _fitting(_UUID, body["clone"])
+    if "clone_of" in done_record.body:
+        fields["clone_of"] = _require_match(_CLONE_OF, done_record.body["clone_of"])
+    if request_record.kind == "clone":
+        fields["clone"] = _require_match(_UUID, body["clone"])
     if "receipts" in body:
-        fields |= receipts_fields(_fitting(_HASH, body["receipts"]), fold_case=done.body["fold_case"])
+        fields |= receipt_fields(_require_match(_HASH, body["receipts"]), fold_case=done_record.body["fold_case"])
     if body["in_certificate"]:
         [caller] = body["callers"] or [dict.fromkeys(("reference", "actor"), "")]  # several callers are never named
         fields |= {name: caller[name] for name in ("reference", "actor") if caller[name]}
-    return statement(vault, asked.request, str(body["time"]), fields)
+    return statement_payload(vault, request_record.request, str(body["time"]), fields)
 
 
-def receipts_fields(root: str, *, fold_case: bool) -> dict[str, Any]:
+def receipt_fields(root: str, *, fold_case: bool) -> dict[str, Any]:
     """What a payload says about receipts: the root of their tree, and whether ids were taken in one case."""
     return {"receipts": root, **({"fold_case": True} if fold_case else {})}
 
 
-def statement(vault: str, request: int, time: str, fields: Mapping[str, Any]) -> str:
+def statement_payload(vault: str, request: int, time: str, fields: Mapping[str, Any]) -> str:
     """The payload of anything that a vault signs: whose word it is, as of which request and when, and these fields."""
     try:
         seconds = int(datetime.fromisoformat(time).timestamp())
     except (ValueError, OverflowError, OSError):
-        raise _odd() from None
+        raise _foreign_record_error() from None
     said = {"version": VERSION, "iss": issuer(vault), "jti": f"{vault}/{request}", "iat": seconds}
-    return payload_text({**said, "request": request, **fields})
+    return canonical_json({**said, "request": request, **fields})
 
 
 def issuer(vault: str) -> str:
@@ -86,22 +86,39 @@ def issuer(vault: str) -> str:
     return f"expunge vault {vault}"
 
 
-def commitment(salt: str, digest: str) -> str:
+def state_commitment(salt: str, digest: str) -> str:
     """A commitment to a state: worthless without the salt, which is destroyed with the state."""
     return hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(digest)).hexdigest()
 
 
-def payload_text(fields: Mapping[str, Any]) -> str:
+def canonical_json(fields: Mapping[str, Any]) -> str:
     """A payload in its one form."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _fitting(pattern: re.Pattern[str], value: object) -> str:
+def _require_match(pattern: re.Pattern[str], value: object) -> str:
     """A text of this pattern: nobody's words are signed."""
     if isinstance(value, str) and pattern.fullmatch(value):
         return value
-    raise _odd()
+    raise _foreign_record_error()
 
 
-def _odd() -> InvalidFile:
+def _foreign_record_error() -> InvalidFile:
     return InvalidFile("the ledger has a record that no vault writes: it was changed; put the newest ledger back")
+
+
+# MERGED committed: What the ledger says that a state is: a state that was loaded is compared with it.
+
+
+def check_state_commitment(manifest: Manifest, records: Sequence[Record], digest: str) -> None:
+    """Refuse a state with this digest if the ledger says that the manifest's request, once done, led to another."""
+    done = records_of_kind(records, DONE).get(manifest.request)
+    if done is None:
+        return
+    said = done.body["commitment"], done.body["schema"], done.body["fold_case"], done.body.get("clone_of", "")
+    about = manifest.about
+    if said != (state_commitment(manifest.salt, digest), manifest.schema.sum, about.fold_case, about.clone_of):
+        raise InvalidFile(
+            f"the folder is damaged, or the ledger was changed: the state is not the one that request "
+            f"{manifest.request} led to, as the ledger tells; put a copy of the folder back"
+        )

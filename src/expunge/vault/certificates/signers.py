@@ -5,75 +5,270 @@ It is checked with the public key before anything is done with it, so a signer c
 """
 
 import base64
+import os
 import re
+import select
+import selectors
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 
-from ...errors import SigningFailed
-from . import talking
-from .jws import TYPE, PublicKey, compact, signing_input
+from ...errors import InvalidSetting, SigningFailed
+from .jws import CERTIFICATE_TYPE, PublicKey, compact_jws, signing_input
 
-_BYTES = 64  # an Ed25519 signature
-_MOST_BYTES = 4096
-_WAIT = 30.0
+# MERGED talking: Talking to a signer: bytes out, bytes back, within a time and a size, whatever the other side does.
+# MERGED talking:
+# MERGED talking: What goes wrong is a `SigningFailed`, which never repeats what was sent.
 
 
-class Signer(Protocol):
+SOCKET_PREFIX = "unix:"
+_MAX_COMPLAINT_CHARS = 200  # characters of what a program complained about
+_MIN_LEAK_CHARS = 12  # so many characters in a row that were also sent are no accident
+_PIPE_CHUNK_BYTES = select.PIPE_BUF  # a pipe that can be written to takes so many bytes without waiting
+
+
+def check_signer_address(text: str) -> None:
+    """Refuse a text that names neither a program nor a socket."""
+    if text.startswith(SOCKET_PREFIX):
+        if len(text) == len(SOCKET_PREFIX) or "\0" in text:
+            raise InvalidSetting("--sign-with unix: needs the path of a socket, such as unix:/run/signer")
+        return
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidSetting(f"--sign-with is not a command: {str(error).lower()}") from None
+    if not words or not words[0] or "\0" in text:
+        raise InvalidSetting("--sign-with needs a command, or unix: and the path of a socket")
+
+
+def ask_signer(address: str, data: bytes, *, max_bytes: int, timeout: float, secret: str) -> tuple[str, bytes]:
+    """Ask the program or socket of this name; returns who that is, and the answer."""
+    if address.startswith(SOCKET_PREFIX):
+        path = address.removeprefix(SOCKET_PREFIX)
+        who = f"the signer at {path}"
+        return who, _ask_socket(who, path, data, max_bytes=max_bytes, timeout=timeout)
+    words = shlex.split(address)
+    who = f"the signer {Path(words[0]).name}"  # no more: arguments may be secret
+    return who, _ask_program(who, words, data, max_bytes=max_bytes, timeout=timeout, secret=secret)
+
+
+def _ask_program(
+    signer_name: str, words: Sequence[str], data: bytes, *, max_bytes: int, timeout: float, secret: str
+) -> bytes:
+    """Run a program with data on its standard input, and return what it writes to standard output.
+
+    It has our environment and none of our files, and a process group of its own, which is killed if it takes too long.
+    No error repeats the data, or the ``hidden`` text that the data encodes.
+    """
+    ends = time.monotonic() + timeout
+    with _start_program(words, signer_name) as program:
+        exchange = _ProgramExchange(program, data, max_bytes)
+        in_time = exchange.run(ends)
+        try:
+            if len(exchange.answer) > max_bytes:
+                raise SigningFailed(_too_long_message(signer_name, max_bytes))
+            code = program.wait(max(0.0, ends - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise SigningFailed(_too_late_message(signer_name, timeout)) from None
+        finally:
+            if not in_time:  # it may have ended itself, and have left somebody who holds on to its answer
+                _kill_group(program)
+        exchange.read_complaint()
+    if code:
+        ending = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+        raise SigningFailed(f"{signer_name} {ending}{_quote_complaint(exchange.complaint, data.decode(), secret)}")
+    return exchange.answer
+
+
+def _ask_socket(signer_name: str, path: str, data: bytes, *, max_bytes: int, timeout: float) -> bytes:
+    """Send data to a Unix socket, say that no more comes, and return what it answers."""
+    ends, said = time.monotonic() + timeout, b""
+    try:
+        with socket.socket(socket.AF_UNIX) as there:
+            there.settimeout(timeout)
+            there.connect(path)
+            there.sendall(data)
+            there.shutdown(socket.SHUT_WR)
+            while len(said) <= max_bytes:
+                if (left := ends - time.monotonic()) <= 0:
+                    raise TimeoutError
+                there.settimeout(left)
+                if not (piece := there.recv(_PIPE_CHUNK_BYTES)):
+                    return said
+                said += piece
+    except TimeoutError:
+        raise SigningFailed(_too_late_message(signer_name, timeout)) from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise SigningFailed(f"{signer_name} could not be asked: {reason}") from None
+    raise SigningFailed(_too_long_message(signer_name, max_bytes))
+
+
+@contextmanager
+def _start_program(words: Sequence[str], signer_name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program; afterwards its pipes are closed, and it is gone."""
+    pipe = subprocess.PIPE
+    try:
+        program = subprocess.Popen(  # noqa: S603 - the user named the program
+            words, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, close_fds=True, process_group=0
+        )
+    except OSError as error:
+        raise SigningFailed(f"{signer_name} could not be started: {os.strerror(error.errno or 0)}") from None
+    try:
+        yield program
+    finally:
+        for end in (program.stdin, program.stdout, program.stderr):
+            assert end is not None
+            end.close()
+        if program.poll() is None:
+            _kill_group(program)
+            program.wait()
+
+
+def _kill_group(program: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it started."""
+    with suppress(ProcessLookupError, PermissionError):  # of nobody, or of another user's process alone
+        os.killpg(program.pid, signal.SIGKILL)
+
+
+class _ProgramExchange:
+    """What was said on both sides of a program."""
+
+    def __init__(self, program: subprocess.Popen[bytes], data: bytes, max_bytes: int) -> None:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stderr is not None
+        self._into, self._out, self._err = program.stdin, program.stdout.fileno(), program.stderr.fileno()
+        self._unsent, self._max_bytes = data, max_bytes
+        self.answer = self.complaint = b""
+        os.set_blocking(self._err, False)
+
+    def run(self, deadline: float) -> bool:
+        """Write the data and read until the answer ends; False if it is too long, or if time is up before."""
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._into, selectors.EVENT_WRITE)
+            ready.register(self._out, selectors.EVENT_READ)
+            ready.register(self._err, selectors.EVENT_READ)
+            while len(self.answer) <= self._max_bytes and (left := deadline - time.monotonic()) > 0:
+                for key, _ in ready.select(left):
+                    if not self._transfer_piece(key.fd):
+                        ready.unregister(key.fileobj)
+                        if key.fileobj is self._into:
+                            self._into.close()
+                        elif key.fd == self._out:
+                            return True
+        return False
+
+    def read_complaint(self) -> bool:
+        """Read more of what the program complains about, if there is more; the beginning is kept."""
+        try:
+            piece = os.read(self._err, _PIPE_CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        self.complaint = (self.complaint + piece)[:_PIPE_CHUNK_BYTES]
+        return bool(piece)
+
+    def _transfer_piece(self, fd: int) -> bool:
+        """Write or read a piece where that is possible; False at the end."""
+        if fd == self._err:
+            return self.read_complaint()
+        if fd == self._out:
+            piece = os.read(fd, _PIPE_CHUNK_BYTES)
+            self.answer += piece
+            return bool(piece)
+        try:
+            self._unsent = self._unsent[os.write(fd, self._unsent[:_PIPE_CHUNK_BYTES]) :]
+        except BrokenPipeError:  # it wants no more; what it answers counts
+            return False
+        return bool(self._unsent)
+
+
+def _too_long_message(signer_name: str, max_bytes: int) -> str:
+    return f"{signer_name} answered with more than {max_bytes:,} bytes, which is no signature"
+
+
+def _too_late_message(signer_name: str, timeout: float) -> str:
+    return f"{signer_name} did not answer within {timeout:g} seconds"
+
+
+def _quote_complaint(complaint: bytes, *secrets: str) -> str:
+    """What a program complained about, in short; nothing if it holds a part of what it got."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in complaint.decode(errors="replace")).split())
+    text = text[:_MAX_COMPLAINT_CHARS]
+    runs = {text[k : k + _MIN_LEAK_CHARS] for k in range(len(text) - _MIN_LEAK_CHARS + 1)}
+    if any(run in secret for run in runs for secret in secrets):
+        return " (what it said repeats what it got, and is not shown)"
+    return f": {text}" if text else ""
+
+
+_SIGNATURE_BYTES = 64  # an Ed25519 signature
+_MAX_ANSWER_BYTES = 4096
+_TIMEOUT = 30.0
+
+
+class VaultSigner(Protocol):
     """Whoever signs for a vault."""
 
     @property
     def public(self) -> PublicKey:
         """The key that the signatures are checked with, which a statement names as ``kid``."""
 
-    def sign(self, payload: str, typ: str = TYPE) -> str:
+    def sign(self, payload: str, typ: str = CERTIFICATE_TYPE) -> str:
         """The statement with this payload, a compact JWS; or raises `SigningFailed`."""
 
 
 @dataclass(frozen=True)
-class OutsideSigner:
+class ExternalSigner:
     """A program, or whatever listens at a Unix socket: it gets what is to be signed, and answers with the signature."""
 
-    named: str  # a command, or unix: and the path of a socket
+    address: str  # a command, or unix: and the path of a socket
     public: PublicKey
-    wait: float = _WAIT
+    timeout: float = _TIMEOUT
 
-    def sign(self, payload: str, typ: str = TYPE) -> str:
+    def sign(self, payload: str, typ: str = CERTIFICATE_TYPE) -> str:
         signed = signing_input(self.public, payload, typ)
-        who, said = talking.ask(self.named, signed, most=_MOST_BYTES, wait=self.wait, hidden=payload)
-        return _statement(signed, said, self.public, who)
+        who, said = ask_signer(self.address, signed, max_bytes=_MAX_ANSWER_BYTES, timeout=self.timeout, secret=payload)
+        return _verify_answer(signed, said, self.public, who)
 
 
-def signer_of(text: str, public: PublicKey) -> OutsideSigner:
+def make_external_signer(text: str, public: PublicKey) -> ExternalSigner:
     """The signer that ``--sign-with`` names: ``unix:/path`` is a socket, anything else a command."""
-    talking.check_named(text)
-    return OutsideSigner(text, public)
+    check_signer_address(text)
+    return ExternalSigner(text, public)
 
 
-def _statement(signed: bytes, said: bytes, public: PublicKey, who: str) -> str:
+def _verify_answer(signed: bytes, answer: bytes, public: PublicKey, signer_name: str) -> str:
     """The JWS, if the answer is a signature of this key."""
-    signature = _signature(said)
+    signature = _parse_signature(answer)
     if signature is None:
         raise SigningFailed(
-            f"{who} answered with {len(said)} bytes that are no Ed25519 signature; it must be 64 raw bytes, or one "
+            f"{signer_name} answered with {len(answer)} bytes that are no Ed25519 signature; it must be 64 raw bytes, or one "
             "line of base64 or hex"
         )
     try:
         public.key.verify(signature, signed)
     except InvalidSignature:
         raise SigningFailed(
-            f"{who} answered with a signature that is not of the key {public.name}: another key signed, or it signed "
+            f"{signer_name} answered with a signature that is not of the key {public.thumbprint}: another key signed, or it signed "
             "something else (Ed25519 signs the input itself, not a hash of it)"
         ) from None
-    return compact(signed, signature)
+    return compact_jws(signed, signature)
 
 
-def _signature(said: bytes) -> bytes | None:
+def _parse_signature(answer: bytes) -> bytes | None:
     """The signature in an answer: raw, or one line of base64url, base64 or hex."""
-    if len(said) == _BYTES:
-        return said
-    line = said.strip(b" \t\r\n")
+    if len(answer) == _SIGNATURE_BYTES:
+        return answer
+    line = answer.strip(b" \t\r\n")
     if re.fullmatch(rb"[0-9a-fA-F]{128}", line):
         return bytes.fromhex(line.decode())
     if re.fullmatch(rb"[A-Za-z0-9+/_-]{86}(==)?", line):

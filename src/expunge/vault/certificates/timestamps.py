@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from rfc3161_client import (
@@ -27,27 +28,71 @@ from rfc3161_client.tsp import PKIStatus
 
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting, SigningFailed
 from ...saving import files
-from .der import with_sorted_certificates
 
-MOST_BYTES = 2**18  # of an answer: a few certificates
-_MOST_ROOTS = 2**20
-_PIECE = 2**12
+# MERGED der: DER, as much of it as this takes: the certificates in a timestamp, put in the order that the standard wants.
+# MERGED der:
+# MERGED der: A set is sorted in DER. Many authorities (all that run ``openssl ts``) send theirs unsorted, and ``rfc3161-client``
+# MERGED der: refuses that. No signature covers the order, and sorting changes no length, so the bytes are only moved.
+
+
+_CERTIFICATES_TAG = 0xA0  # the tag of that field in SignedData
+
+
+class _DerElement(NamedTuple):
+    start: int
+    content: int
+    end: int
+
+
+def sort_certificates(response: bytes) -> bytes:
+    """A timestamp response with its certificates sorted; anything else as it is."""
+    try:
+        _, token = _parse_children(response, _parse_children(response, _DerElement(0, 0, len(response)))[0])
+        _, content = _parse_children(response, token)
+        (signed,) = _parse_children(response, content)
+        certificates = next(
+            one for one in _parse_children(response, signed) if response[one.start] == _CERTIFICATES_TAG
+        )
+        found = _parse_children(response, certificates)
+    except (ValueError, IndexError, StopIteration):
+        return response
+    moved = b"".join(sorted(response[one.start : one.end] for one in found))
+    return response[: certificates.content] + moved + response[certificates.end :]
+
+
+def _parse_children(data: bytes, parent: _DerElement) -> list[_DerElement]:
+    """The elements within an element, which they must fill."""
+    found, at = list[_DerElement](), parent.content
+    while at < parent.end:
+        content, size = at + 2, data[at + 1]
+        if size >= 0x80:  # then it says how many bytes the length has
+            content, size = content + size - 0x80, int.from_bytes(data[content : content + size - 0x80])
+        if content + size > parent.end:
+            raise ValueError("an element is longer than the one around it")
+        found.append(_DerElement(at, content, content + size))
+        at = content + size
+    return found
+
+
+MAX_RESPONSE_BYTES = 2**18  # of an answer: a few certificates
+_MAX_ROOTS_BYTES = 2**20
+_CHUNK_BYTES = 2**12
 _SHA256 = x509.ObjectIdentifier("2.16.840.1.101.3.4.2.1")
 
 
-def ask(url: str, data: bytes, *, wait: float = 30.0) -> bytes:
+def request_timestamp(url: str, data: bytes, *, timeout: float = 30.0) -> bytes:
     """Let an authority stamp data, of which it gets the SHA-256 only; returns its answer, which is of this request.
 
     Who signed it is not looked at: `checked` does that, with the roots that a person trusts.
     """
     request = TimestampRequestBuilder().data(data).hash_algorithm(HashAlgorithm.SHA256).build()
-    answer, who = _posted(url, request.as_bytes(), wait)
+    answer, who = _post_request(url, request.as_bytes(), timeout)
     try:
-        response = _decoded(answer)
+        response = _decode_response(answer)
         status = response.status
         if status != PKIStatus.GRANTED:
             raise SigningFailed(f"{who} refused: status {status}, where 0 means that a timestamp was granted")
-        fits = _imprint_fits(response, data) and response.tst_info.nonce == request.nonce
+        fits = _imprint_matches(response, data) and response.tst_info.nonce == request.nonce
     except ValueError:
         raise SigningFailed(f"{who} answered with {len(answer):,} bytes that are no RFC 3161 timestamp") from None
     if not fits:
@@ -55,14 +100,14 @@ def ask(url: str, data: bytes, *, wait: float = 30.0) -> bytes:
     return answer
 
 
-def checked(response: bytes, data: bytes, roots: Sequence[x509.Certificate]) -> datetime:
+def verify_timestamp(response: bytes, data: bytes, roots: Sequence[x509.Certificate]) -> datetime:
     """When data was stamped, if the stamp is of these data and an authority below one of the roots signed it; offline.
 
     The authority's certificates need to have been valid then, not now.
     """
     try:
-        stamp = _decoded(response)
-        fits = _imprint_fits(stamp, data)
+        stamp = _decode_response(response)
+        fits = _imprint_matches(stamp, data)
     except ValueError:
         raise InvalidCertificate("this is not an RFC 3161 timestamp, or it is damaged") from None
     if not fits:
@@ -80,21 +125,21 @@ def checked(response: bytes, data: bytes, roots: Sequence[x509.Certificate]) -> 
 def load_roots(path: Path) -> list[x509.Certificate]:
     """Read the certificates (PEM) that a person trusts."""
     try:
-        return x509.load_pem_x509_certificates(files.read(path, most=_MOST_ROOTS))
+        return x509.load_pem_x509_certificates(files.read(path, max_bytes=_MAX_ROOTS_BYTES))
     except ValueError:
         raise InvalidFile(f"{path} holds no certificates in PEM, or a damaged one") from None
 
 
-def read(path: Path) -> bytes:
+def read_timestamp(path: Path) -> bytes:
     """Read an answer that was stored."""
-    return files.read(path, most=MOST_BYTES)
+    return files.read(path, max_bytes=MAX_RESPONSE_BYTES)
 
 
-def _decoded(response: bytes) -> TimeStampResponse:
-    return decode_timestamp_response(with_sorted_certificates(response))
+def _decode_response(response: bytes) -> TimeStampResponse:
+    return decode_timestamp_response(sort_certificates(response))
 
 
-def _imprint_fits(response: TimeStampResponse, data: bytes) -> bool:
+def _imprint_matches(response: TimeStampResponse, data: bytes) -> bool:
     imprint = response.tst_info.message_imprint
     return imprint.hash_algorithm == _SHA256 and imprint.message == hashlib.sha256(data).digest()
 
@@ -106,28 +151,28 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _posted(url: str, body: bytes, wait: float) -> tuple[bytes, str]:
+def _post_request(url: str, body: bytes, timeout: float) -> tuple[bytes, str]:
     """Send a request; returns the answer, and what to call the authority."""
-    who, ends, said = f"the timestamp authority at {_host(url)}", time.monotonic() + wait, b""
+    who, ends, said = f"the timestamp authority at {_parse_host(url)}", time.monotonic() + timeout, b""
     headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
     request = urllib.request.Request(url, body, headers)  # noqa: S310 - _host takes http and https only
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=wait) as answer:
-            while piece := answer.read1(_PIECE):
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout) as answer:
+            while piece := answer.read1(_CHUNK_BYTES):
                 said += piece
-                if len(said) > MOST_BYTES:
-                    raise SigningFailed(f"{who} answered with more than {MOST_BYTES:,} bytes")
+                if len(said) > MAX_RESPONSE_BYTES:
+                    raise SigningFailed(f"{who} answered with more than {MAX_RESPONSE_BYTES:,} bytes")
                 if time.monotonic() > ends:
                     raise TimeoutError
     except urllib.error.HTTPError as error:
         error.close()
         raise SigningFailed(f"{who} answered with HTTP status {error.code}; redirects are not followed") from None
     except (OSError, http.client.HTTPException) as error:
-        raise SigningFailed(f"{who} could not be asked: {_reason(error, wait)}") from None
+        raise SigningFailed(f"{who} could not be asked: {_describe_failure(error, timeout)}") from None
     return said, who
 
 
-def _host(url: str) -> str:
+def _parse_host(url: str) -> str:
     """The host in an address, if it can be asked at all; a name and password in it would not be sent."""
     try:
         parts = urllib.parse.urlsplit(url)
@@ -144,9 +189,9 @@ def _host(url: str) -> str:
     return host
 
 
-def _reason(error: OSError | http.client.HTTPException, wait: float) -> str:
+def _describe_failure(error: OSError | http.client.HTTPException, timeout: float) -> str:
     """What went wrong, in words."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
-        return f"no answer within {wait:g} seconds"
+        return f"no answer within {timeout:g} seconds"
     return (cause.strerror if isinstance(cause, OSError) else None) or type(cause).__name__

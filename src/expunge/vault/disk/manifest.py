@@ -11,24 +11,59 @@ import hashlib
 import json
 import math
 import re
+import sys
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, NewType, get_args, get_origin, get_type_hints
 
 from ...errors import InvalidFile
 from ..ledger.records import Position
-from .fields import Word, fits
+
+# MERGED fields: Fields: whether what a file held has the types that a class declares. A file may hold anything.
+
+
+UInt64 = NewType("UInt64", int)  # of 64 bits
+
+
+def matches_type(value: Any, type_: Any) -> bool:
+    """Return whether a value is of this type: a dataclass, tuple, union or plain type; whole numbers are not negative.
+
+    A float may be written as a whole number, and is finite.
+    """
+    inside = get_args(type_)
+    if get_origin(type_) is tuple:
+        return type(value) is tuple and all(matches_type(one, inside[0]) for one in value)
+    if isinstance(type_, UnionType):
+        return any(matches_type(value, one) for one in inside)
+    if type_ is float:
+        return isinstance(value, int | float) and type(value) is not bool and abs(value) <= sys.float_info.max
+    if type_ is int or type_ is UInt64:
+        return type(value) is int and 0 <= value < 2 ** (63 if type_ is int else 64)
+    if type(value) is not type_:
+        return False
+    return all(matches_type(getattr(value, name), one) for name, one in _hints(type_).items())
+
+
+def _read_hints(type_: Any) -> dict[str, Any]:
+    """The fields of a class and their types; a plain type has none."""
+    return get_type_hints(type_) if is_dataclass(type_) else {}
+
+
+_hints: Callable[[Any], dict[str, Any]] = cache(_read_hints)
+
 
 VERSION = 9
-MOST_BYTES = 2**26  # more than any manifest has
+MAX_MANIFEST_BYTES = 2**26  # more than any manifest has
 _NO_SUM = b'"sum":""'
-_LEARNER = re.compile(r"learner\.\d+\.\d+\.[01]")
+_LEARNER_NAME = re.compile(r"learner\.\d+\.\d+\.[01]")
 
 
 @dataclass(frozen=True)
-class File:
+class ImmutableFile:
     """A file that never changes, and the SHA-256 of its content."""
 
     name: str
@@ -36,7 +71,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Learner:
+class LearnerFile:
     """The file of a learner: its weights, and then its moments. ``sum`` is the moments' digest."""
 
     name: str
@@ -52,7 +87,7 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Side:
+class StoredExtent:
     """The bounds in force of inputs or targets, and how many rows lie on each."""
 
     low: tuple[float, ...]
@@ -71,7 +106,7 @@ class RowSegment:
 
 
 @dataclass(frozen=True)
-class Owners:
+class PeopleSegment:
     """A segment of people: the number of its entries, and which of how many equal ranges of hashes it has."""
 
     name: str
@@ -81,7 +116,7 @@ class Owners:
 
 
 @dataclass(frozen=True)
-class About:
+class ModelSummary:
     """What people ask about a model, so that they need not wait for the rest to be loaded."""
 
     targets: tuple[str, ...]
@@ -111,24 +146,24 @@ class Manifest:
     record: str  # that record's hash
     drawn: int  # slots given out so far
     rows: int
-    slots_sum: Word  # of the slots that have a row
+    slots_sum: UInt64  # of the slots that have a row
     owners: int  # ids that have rows
     erased: int  # ids that are erased and not readmitted
     salt: str
     keys: tuple[str, ...]  # that signed for the vault before this request, the newest first
-    schema: File
-    blueprint: File
-    learners: tuple[Learner, ...]
+    schema: ImmutableFile
+    blueprint: ImmutableFile
+    learners: tuple[LearnerFile, ...]
     segments: tuple[RowSegment, ...]  # the rows, in the order in which they came
     batches: tuple[int, ...]  # the number of the first row of each batch: the slots follow from these and the key
-    people: tuple[Owners, ...]
-    inputs: Side
-    targets: Side
-    stage: File | None  # corrected rows, until they are in their slots
-    about: About
+    people: tuple[PeopleSegment, ...]
+    inputs: StoredExtent
+    targets: StoredExtent
+    stage: ImmutableFile | None  # corrected rows, until they are in their slots
+    about: ModelSummary
 
     @property
-    def charter(self) -> tuple[File, File]:
+    def charter(self) -> tuple[ImmutableFile, ImmutableFile]:
         """The files of the schema and of the blueprint."""
         return self.schema, self.blueprint
 
@@ -153,7 +188,7 @@ class Manifest:
         return f"live.{self.training}"
 
     @property
-    def names(self) -> set[str]:
+    def file_names(self) -> set[str]:
         """Every file that is part of the state, but for the stage, which is not once the rows are in their slots."""
         files = (self.schema, self.blueprint)
         learners, rows, people = (
@@ -168,7 +203,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """As JSON, with a checksum."""
-        content = _canonical({"format": "expunge vault", "version": VERSION, **vars(self), "sum": ""})
+        content = _canonical_json({"format": "expunge vault", "version": VERSION, **vars(self), "sum": ""})
         before, after = content.rsplit(_NO_SUM, 1)  # no text within is such: its quotes would be escaped
         return b'%b"sum":"%b"%b' % (before, hashlib.sha256(content).hexdigest().encode(), after)
 
@@ -185,7 +220,7 @@ class Manifest:
                     f"{path} has version {version!r}; this release reads version {VERSION} only: "
                     "use the release that made it, or train the vault anew"
                 )
-            manifest = _decoded(content)
+            manifest = _decode_manifest(content)
             whole = manifest.to_bytes() == data
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, InvalidFile):
@@ -201,36 +236,38 @@ def manifest_name(page: int) -> str:
     return f"manifest.{page}"
 
 
-def _decoded(content: Mapping[str, Any]) -> Manifest:
+def _decode_manifest(content: Mapping[str, Any]) -> Manifest:
     fields = dict(content)
     fields["vault"] = str(uuid.UUID(fields["vault"]))
     fields["before"] = Position(**fields["before"])
     for name in ("schema", "blueprint", "stage"):
-        fields[name] = None if fields[name] is None else File(**fields[name])
+        fields[name] = None if fields[name] is None else ImmutableFile(**fields[name])
     fields["keys"] = tuple(map(str, fields["keys"]))
-    fields["learners"] = tuple(Learner(**learner) for learner in fields["learners"])
+    fields["learners"] = tuple(LearnerFile(**learner) for learner in fields["learners"])
     fields["segments"] = tuple(RowSegment(**batch) for batch in fields["segments"])
     fields["batches"] = tuple(fields["batches"])
-    fields["people"] = tuple(Owners(**batch) for batch in fields["people"])
+    fields["people"] = tuple(PeopleSegment(**batch) for batch in fields["people"])
     for name in ("inputs", "targets"):
         unit = fields[name].pop("unit")
-        fields[name] = Side(**{k: tuple(v) for k, v in fields[name].items()}, unit=unit)
+        fields[name] = StoredExtent(**{k: tuple(v) for k, v in fields[name].items()}, unit=unit)
     about: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in fields["about"].items()
     }
-    manifest = Manifest(**{**fields, "about": About(**about)})
+    manifest = Manifest(**{**fields, "about": ModelSummary(**about)})
     staged = {manifest.stage.name} if manifest.stage else set()
-    if any(Path(name).name != name or not (name.isascii() and name.isprintable()) for name in manifest.names | staged):
+    if any(
+        Path(name).name != name or not (name.isascii() and name.isprintable()) for name in manifest.file_names | staged
+    ):
         raise ValueError("a name is a file in the folder, never a path out of it")
-    _check(manifest)
+    _check_manifest(manifest)
     return manifest
 
 
-def _check(manifest: Manifest) -> None:
+def _check_manifest(manifest: Manifest) -> None:
     """Refuse fields of other types, or that do not fit each other."""
-    if not fits(manifest, Manifest):
+    if not matches_type(manifest, Manifest):
         raise ValueError("a field has a value of another type")
-    if manifest.page > 1 or not all(_LEARNER.fullmatch(learner.name) for learner in manifest.learners):
+    if manifest.page > 1 or not all(_LEARNER_NAME.fullmatch(learner.name) for learner in manifest.learners):
         raise ValueError("there are two pages of everything")
     for text in (manifest.salt, *(learner.sum for learner in manifest.learners)):
         bytes.fromhex(text)
@@ -249,5 +286,5 @@ def _check(manifest: Manifest) -> None:
         raise ValueError("there are other learners than it says")
 
 
-def _canonical(content: Mapping[str, Any]) -> bytes:
+def _canonical_json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars).encode()

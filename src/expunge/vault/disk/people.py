@@ -13,16 +13,16 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...exact.arrays import Slots, among, distinct
-from .segments import TORN, Hashes, Segment, distinct_ids
+from ...exact.arrays import Slots, isin, unique
+from .segments import TORN, Hashes, SegmentFile, count_distinct_ids
 
 RequestNumbers = TypeVar("RequestNumbers", int, Slots)
 
 NOBODY = -1  # the slot of an entry that means nothing any more
-_NONE = np.empty(0, dtype=np.int64)
+_NO_SLOTS = np.empty(0, dtype=np.int64)
 
 
-def hashed(key: bytes, ids: Sequence[bytes]) -> Hashes:
+def hash_ids(key: bytes, ids: Sequence[bytes]) -> Hashes:
     """The keyed hash of each id, 128 bits: (n, 2)."""
     fresh = hashlib.blake2b(key=key, digest_size=16).copy
 
@@ -31,37 +31,37 @@ def hashed(key: bytes, ids: Sequence[bytes]) -> Hashes:
         state.update(text)
         return state.digest()
 
-    return from_bytes(map(one, ids))
+    return hashes_from_bytes(map(one, ids))
 
 
-def as_bytes(hashes: Hashes) -> list[bytes]:
+def hashes_to_bytes(hashes: Hashes) -> list[bytes]:
     """Hashes as 16 bytes each, for sets and dictionaries."""
     data = hashes.astype("<u8").tobytes()
     return [data[k : k + 16] for k in range(0, len(data), 16)]
 
 
-def from_bytes(hashes: Iterable[bytes]) -> Hashes:
+def hashes_from_bytes(hashes: Iterable[bytes]) -> Hashes:
     """The inverse of `as_bytes`."""
     return np.frombuffer(b"".join(hashes), dtype="<u8").astype(np.uint64).reshape(-1, 2)
 
 
-def as_text(hashes: Hashes) -> list[str]:
+def hashes_to_hex(hashes: Hashes) -> list[str]:
     """Hashes as hexadecimal text, for the ledger."""
-    return [one.hex() for one in as_bytes(hashes)]
+    return [one.hex() for one in hashes_to_bytes(hashes)]
 
 
-def from_text(texts: Iterable[str]) -> Hashes:
+def hashes_from_hex(texts: Iterable[str]) -> Hashes:
     """The inverse of `as_text`."""
-    return from_bytes([bytes.fromhex("".join(texts))])
+    return hashes_from_bytes([bytes.fromhex("".join(texts))])
 
 
-def tombstone(request: RequestNumbers) -> RequestNumbers:
+def encode_tombstone(request: RequestNumbers) -> RequestNumbers:
     """Encode the number of a request as a tombstone; its own inverse."""
     return -1 - request
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
+class PeopleEntries:
     """Entries that were found, those of one id in the order in which its rows came."""
 
     owner: NDArray[np.intp]  # (k,) which of the hashes asked for
@@ -69,19 +69,19 @@ class Entries:
     place: NDArray[np.intp]  # (k,) in the segment
     slot: Slots  # (k,) a row's slot, `NOBODY`, or a tombstone
 
-    def where(self, mask: NDArray[np.bool_]) -> "Entries":
+    def select(self, mask: NDArray[np.bool_]) -> "PeopleEntries":
         """The entries for which the mask holds."""
-        return Entries(self.owner[mask], self.segment[mask], self.place[mask], self.slot[mask])
+        return PeopleEntries(self.owner[mask], self.segment[mask], self.place[mask], self.slot[mask])
 
     @property
-    def live(self) -> "Entries":
+    def live(self) -> "PeopleEntries":
         """The entries of rows that are there."""
-        return self.where(self.slot >= 0)
+        return self.select(self.slot >= 0)
 
     @property
-    def buried(self) -> "Entries":
+    def tombstones(self) -> "PeopleEntries":
         """The tombstones."""
-        return self.where((self.slot < NOBODY) & (self.slot != TORN))
+        return self.select((self.slot < NOBODY) & (self.slot != TORN))
 
     @property
     def torn(self) -> NDArray[np.bool_]:
@@ -93,72 +93,76 @@ class Entries:
 class People:
     """All segments of a vault, in the order in which they came."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[SegmentFile]) -> None:
         self.segments = tuple(segments)
 
-    def find(self, hashes: Hashes, *, torn: bool = False) -> Entries:
+    def find(self, hashes: Hashes, *, torn: bool = False) -> PeopleEntries:
         """All entries of these hashes. Only who overwrites them again may want those that are torn."""
-        found = [_looked_up(segment, hashes, torn) for segment in self.segments]
-        owner, place, slot = (np.concatenate([_NONE, *(part[k] for part in found)]) for k in range(3))
+        found = [_look_up_in_segment(segment, hashes, torn) for segment in self.segments]
+        owner, place, slot = (np.concatenate([_NO_SLOTS, *(part[k] for part in found)]) for k in range(3))
         segment = np.repeat(np.arange(len(found)), [len(part[0]) for part in found])
         order = np.argsort(owner, kind="stable")
-        return Entries(owner[order], segment[order], place[order], slot[order])
+        return PeopleEntries(owner[order], segment[order], place[order], slot[order])
 
     # What is overwritten already is written again: it can be read back, but if a sync failed it is not on the disk.
 
-    def bury(self, hashes: Hashes, by: Slots, erased: Slots) -> None:
+    def bury(self, hashes: Hashes, requests: Slots, erased: Slots) -> None:
         """Put tombstones of these requests, one per hash, over the entries of erased rows; and sync."""
         entries = self.find(hashes, torn=True)
-        tombs = tombstone(by[entries.owner])
-        those = among(entries.slot, erased) | (entries.slot == tombs) | entries.torn
-        self._overwrite(entries.where(those), tombs[those])
+        tombs = encode_tombstone(requests[entries.owner])
+        those = isin(entries.slot, erased) | (entries.slot == tombs) | entries.torn
+        self._overwrite(entries.select(those), tombs[those])
 
-    def drop(self, hashes: Hashes, erased: Slots) -> None:
+    def drop_entries(self, hashes: Hashes, erased: Slots) -> None:
         """Forget the entries of erased rows: their owners may come again; and sync."""
         entries = self.find(hashes, torn=True)
-        entries = entries.where(among(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
+        entries = entries.select(isin(entries.slot, erased) | (entries.slot == NOBODY) | entries.torn)
         self._overwrite(entries, np.full(len(entries.slot), NOBODY))
 
-    def free(self, hashes: Hashes, until: int, but: Slots | None = None) -> None:
+    def drop_tombstones(self, hashes: Hashes, until: int, spared: Slots | None = None) -> None:
         """Forget the tombstones of these ids that requests up to ``until`` set, but for one per hash; and sync."""
         entries = self.find(hashes, torn=True)
-        those = (entries.slot >= tombstone(until)) & (entries.slot <= NOBODY)
-        if but is not None:
-            those &= entries.slot != tombstone(but)[entries.owner]
-        entries = entries.where(those | entries.torn)
+        those = (entries.slot >= encode_tombstone(until)) & (entries.slot <= NOBODY)
+        if spared is not None:
+            those &= entries.slot != encode_tombstone(spared)[entries.owner]
+        entries = entries.select(those | entries.torn)
         self._overwrite(entries, np.full(len(entries.slot), NOBODY))
 
-    def _overwrite(self, entries: Entries, slots: Slots) -> None:
-        for k in distinct(entries.segment).tolist():
+    def _overwrite(self, entries: PeopleEntries, slots: Slots) -> None:
+        for k in unique(entries.segment).tolist():
             mine = entries.segment == k
             self.segments[k].overwrite(entries.place[mine], slots[mine])
 
-    def owners(self, slots: Slots) -> Hashes:
+    def find_owners(self, slots: Slots) -> Hashes:
         """The hashes of the ids whose rows are in these slots."""
         none = np.empty((0, 2), dtype=np.uint64)
-        return np.concatenate([none, *(segment.hashes()[among(segment.slots(), slots)] for segment in self.segments)])
+        return np.concatenate(
+            [none, *(segment.read_hashes()[isin(segment.read_slots(), slots)] for segment in self.segments)]
+        )
 
-    def known(self, hashes: Hashes) -> int:
+    def count_known(self, hashes: Hashes) -> int:
         """How many different ids of these have rows."""
         if not self.segments or not len(hashes):
             return 0
-        return distinct_ids(hashes[self.find(hashes).live.owner])
+        return count_distinct_ids(hashes[self.find(hashes).live.owner])
 
-    def part(self, part: int, parts: int) -> tuple[Hashes, Slots]:
+    def read_part(self, part: int, parts: int) -> tuple[Hashes, Slots]:
         """All entries in one of so many equal ranges of hashes, those of one id in the order in which they came."""
-        found = [segment.part(part, parts) for segment in self.segments]
+        found = [segment.read_part(part, parts) for segment in self.segments]
         hashes = np.concatenate([np.empty((0, 2), dtype=np.uint64), *(hashes for hashes, _ in found)])
-        return hashes, np.concatenate([_NONE, *(slots for _, slots in found)])
+        return hashes, np.concatenate([_NO_SLOTS, *(slots for _, slots in found)])
 
-    def entries(self) -> tuple[Hashes, Slots]:
+    def read_entries(self) -> tuple[Hashes, Slots]:
         """The hashes and slots of all entries."""
-        hashes = [np.empty((0, 2), dtype=np.uint64), *(segment.hashes() for segment in self.segments)]
-        return np.concatenate(hashes), np.concatenate([_NONE, *(segment.slots() for segment in self.segments)])
+        hashes = [np.empty((0, 2), dtype=np.uint64), *(segment.read_hashes() for segment in self.segments)]
+        return np.concatenate(hashes), np.concatenate([_NO_SLOTS, *(segment.read_slots() for segment in self.segments)])
 
 
-def _looked_up(segment: Segment, hashes: Hashes, torn: bool) -> tuple[NDArray[np.intp], NDArray[np.intp], Slots]:
+def _look_up_in_segment(
+    segment: SegmentFile, hashes: Hashes, torn: bool
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Slots]:
     """Owner, place and slot of the entries of these hashes in a segment; only those in its range are looked for."""
-    some = segment.covered(hashes)
+    some = segment.find_covered(hashes)
     if some is None:
         return segment.look_up(hashes, torn=torn)
     owner, place, slot = segment.look_up(hashes[some], torn=torn)

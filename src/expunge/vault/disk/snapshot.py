@@ -8,34 +8,95 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...encoding.bounds import Bounds, Extent, Extents
 from ...encoding.encoder import Encoder
-from ...encoding.placement import Dealt, room
+from ...encoding.placement import Placement, slots_needed
 from ...errors import InvalidFile
-from ...exact.arrays import Floats
+from ...exact.arrays import Floats, cut
 from ...exact.moments import Moments
 from ...learning.blueprint import Blueprint
 from ...learning.ensemble import Ensemble
-from ...learning.state import State
-from ...saving.archive import Archive
-from ...saving.blueprints import load_blueprint
-from ...saving.npy import array_bytes, array_from
-from ...stores.rows import Rows
-from ..tables.schema import Schema
+from ...learning.state import ModelState
+from ...saving.archive import Archive, array_file_size, parse_array
+from ...saving.format import load_blueprint
+from ...stores.store import Rows
+from ...tables.schema import Schema
 from .folder import Folder
-from .manifest import File, Learner, Manifest, Owners
-from .people import People
-from .rowfile import Layout, RowFile, read_bits
-from .segments import Segment
-from .sides import extents_of
+from .manifest import ImmutableFile, LearnerFile, Manifest, PeopleSegment, StoredExtent
+from .people import NOBODY, People
+from .rowfile import RowFile, RowLayout, read_bits, row_checksums, sum_slots
+from .segments import SegmentFile, count_distinct_ids
+
+# MERGED checking: Checking: what an audit finds in a range of rows, or of owners. Ranges can be checked by anybody, in any order.
+
+
+def find_row_damage(rows: RowFile, numbers: range) -> str | None:
+    """What is wrong with rows of these numbers: one fails its checksum, or something is left where there is none."""
+    for piece in cut(len(numbers), rows.width):
+        some = np.arange(numbers.start + piece.start, numbers.start + piece.stop)
+        entries, there = rows.read_entries(some), rows.live[rows.layout.dealt.slots(some)]
+        fits = row_checksums(some, entries[:, :-1], rows.layout.seal) == entries[:, -1]
+        if not fits[there].all():
+            return f"{rows.locate_rows(some[there & ~fits])} is damaged: rows fail their checksum"
+        if entries[~there].any():
+            return "there are bytes left where a row was erased"
+    return None
+
+
+@dataclass(frozen=True)
+class OwnershipCount:
+    """Rows that have an owner, and how many people own rows or are erased."""
+
+    rows: int
+    slots_sum: int  # of their slots: two that have one slot, or one that has none, would show
+    owners: int
+    erased: int
+
+    def merge(self, other: "OwnershipCount") -> "OwnershipCount":
+        """The same of disjoint ranges of hashes."""
+        total = (self.slots_sum + other.slots_sum) % 2**64
+        return OwnershipCount(self.rows + other.rows, total, self.owners + other.owners, self.erased + other.erased)
+
+
+def count_owned_rows(people: People, part: int, parts: int, seal: bytes) -> OwnershipCount:
+    """Count the entries in one of so many equal ranges of hashes."""
+    hashes, slots = people.read_part(part, parts)
+    there = slots >= 0
+    mine = slots[there]
+    return OwnershipCount(
+        len(mine), sum_slots(mine, seal), count_distinct_ids(hashes[there]), count_distinct_ids(hashes[slots < NOBODY])
+    )
+
+
+# MERGED sides: Sides: the bounds in force as a manifest writes them, and back.
+
+
+def store_extent(extent: Extent) -> StoredExtent:
+    """An extent, for the manifest."""
+    bounds = extent.bounds
+    low, high, at_low, at_high = (
+        tuple(array.tolist()) for array in (bounds.low, bounds.high, extent.at_low, extent.at_high)
+    )
+    return StoredExtent(low, high, at_low, at_high, bounds.unit)
+
+
+def load_extents(manifest: Manifest) -> Extents:
+    """The bounds in force that a manifest tells of."""
+    return Extents(_load_extent(manifest.inputs), _load_extent(manifest.targets))
+
+
+def _load_extent(side: StoredExtent) -> Extent:
+    bounds = Bounds(np.array(side.low, dtype=np.float64), np.array(side.high, dtype=np.float64), side.unit)
+    return Extent(bounds, np.array(side.at_low, dtype=np.int64), np.array(side.at_high, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class VaultModel:
     """All that it takes to predict. Its state has no rows and no moments."""
 
     manifest: Manifest
     schema: Schema
-    state: State
+    state: ModelState
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +104,7 @@ class Snapshot:
     """All that a vault holds as of one manifest. Moments are read when a change needs them, with `touching`."""
 
     folder: Folder
-    model: Model  # with the rows in its state
+    model: VaultModel  # with the rows in its state
     people: People
 
     @property
@@ -57,7 +118,7 @@ class Snapshot:
         return self.model.schema
 
     @property
-    def state(self) -> State:
+    def state(self) -> ModelState:
         """What the model has learned."""
         return self.model.state
 
@@ -69,7 +130,7 @@ class Snapshot:
     @property
     def rows(self) -> RowFile:
         """The rows."""
-        return rows_of(self.state)
+        return get_row_file(self.state)
 
     def check_sizes(self) -> None:
         """Refuse files that somebody cut since they were mapped."""
@@ -77,7 +138,7 @@ class Snapshot:
         for segment in self.people.segments:
             segment.check_size()
 
-    def touching(self, state: State, learners: Iterable[int]) -> State:
+    def with_moments(self, state: ModelState, learners: Iterable[int]) -> ModelState:
         """A state with the moments read, and checked, of these learners."""
         ensemble = state.ensemble
         states = ensemble.states.copy()
@@ -87,18 +148,18 @@ class Snapshot:
         return replace(state, ensemble=replace(ensemble, states=states))
 
 
-def rows_of(state: State) -> RowFile:
+def get_row_file(state: ModelState) -> RowFile:
     """The rows of a vault's state."""
     rows = state.ensemble.store
     assert isinstance(rows, RowFile)
     return rows
 
 
-def load_snapshot(folder: Folder, manifest: Manifest, known: Model | None) -> Snapshot:
+def load_snapshot(folder: Folder, manifest: Manifest, cached: VaultModel | None) -> Snapshot:
     """Read all that a vault holds; what never changes is taken from a model that is known."""
-    model = load_model(folder, manifest, known)
+    model = load_model(folder, manifest, cached)
     try:
-        rows = RowFile.open(layout_of(folder, manifest, model.state.blueprint))
+        rows = RowFile.open(make_row_layout(folder, manifest, model.state.blueprint))
         people = load_people(folder, manifest.people, manifest.seal)
     except FileNotFoundError as error:
         raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
@@ -106,40 +167,45 @@ def load_snapshot(folder: Folder, manifest: Manifest, known: Model | None) -> Sn
     return Snapshot(folder, replace(model, state=state), people)
 
 
-def layout_of(folder: Folder, manifest: Manifest, blueprint: Blueprint) -> Layout:
+def make_row_layout(folder: Folder, manifest: Manifest, blueprint: Blueprint) -> RowLayout:
     """Where the rows of a manifest are."""
-    dealt = Dealt(blueprint.key, blueprint.code.shards, manifest.batches, manifest.drawn)
+    dealt = Placement(blueprint.key, blueprint.code.shards, manifest.batches, manifest.drawn)
     sizes = len(manifest.inputs.low), len(manifest.targets.low)
-    return Layout(folder.path, manifest.segments, manifest.live_file, dealt, *sizes, manifest.seal)
+    return RowLayout(folder.path, manifest.segments, manifest.live_file, dealt, *sizes, manifest.seal)
 
 
-def digest_of(folder: Folder, model: Model) -> str:
+def compute_digest(folder: Folder, model: VaultModel) -> str:
     """The digest of a model that has no rows, with the file of bits as it is."""
     ensemble, manifest = model.state.ensemble, model.manifest
-    live = read_bits(folder.path / manifest.live_file, room(manifest.drawn, model.state.blueprint.code.shards))
+    live = read_bits(folder.path / manifest.live_file, slots_needed(manifest.drawn, model.state.blueprint.code.shards))
     rows = Rows(np.empty((0, len(model.schema.inputs))), np.empty((0, len(model.schema.targets))), live)
     return replace(ensemble, store=rows).digest()
 
 
-def load_people(folder: Folder, owners: Sequence[Owners], seal: bytes) -> People:
+def load_people(folder: Folder, owners: Sequence[PeopleSegment], seal: bytes) -> People:
     """Read whose rows are where, as of a manifest's segments of people."""
-    return People([Segment(folder.path / one.name, one.count, seal, one.part, one.parts) for one in owners])
+    return People([SegmentFile(folder.path / one.name, one.count, seal, one.part, one.parts) for one in owners])
 
 
-def load_model(folder: Folder, manifest: Manifest, known: Model | None = None) -> Model:
+def load_model(folder: Folder, manifest: Manifest, cached: VaultModel | None = None) -> VaultModel:
     """Read the model of a manifest; what never changes is taken from one that is known."""
-    if known is not None and (known.manifest.schema, known.manifest.blueprint) == (manifest.schema, manifest.blueprint):
-        schema, blueprint = known.schema, known.state.blueprint
+    if cached is not None and (cached.manifest.schema, cached.manifest.blueprint) == (
+        manifest.schema,
+        manifest.blueprint,
+    ):
+        schema, blueprint = cached.schema, cached.state.blueprint
     else:
         schema = Schema.from_json(folder.read(manifest.schema).decode())
         with Archive(io.BytesIO(folder.read(manifest.blueprint)), name=str(folder.path / manifest.blueprint.name)) as a:
             blueprint = load_blueprint(a)
-    ensemble = _ensemble(folder, manifest, schema, blueprint)
-    return Model(manifest, schema, State(blueprint, ensemble, extents_of(manifest), manifest.drawn, manifest.rows))
+    ensemble = _load_ensemble(folder, manifest, schema, blueprint)
+    return VaultModel(
+        manifest, schema, ModelState(blueprint, ensemble, load_extents(manifest), manifest.drawn, manifest.rows)
+    )
 
 
-def _ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blueprint) -> Ensemble:
-    encoder = blueprint.encoder(extents_of(manifest))
+def _load_ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blueprint) -> Ensemble:
+    encoder = blueprint.encoder(load_extents(manifest))
     r, d, t = blueprint.code.learners, len(schema.inputs), len(schema.targets)
     if (len(manifest.learners), d, d, t) != (
         r,
@@ -156,31 +222,31 @@ def _ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blu
         blueprint.aggregate,
         states=[None] * r,
         models=[W if learner.rows else None for W, learner in zip(weights, manifest.learners, strict=True)],
-        _prints=[bytes.fromhex(learner.sum) for learner in manifest.learners],
+        _fingerprints=[bytes.fromhex(learner.sum) for learner in manifest.learners],
     )
 
 
-def load_weights(folder: Folder, learner: Learner, *shape: int) -> Floats:
+def load_weights(folder: Folder, learner: LearnerFile, *shape: int) -> Floats:
     """Read a learner's weights, the first part of its file, checked."""
-    data = folder.read(File(learner.name, learner.weights), stop=array_bytes("<f8", *shape))
-    weights: Floats = checked_array(folder, learner.name, data, "<f8", *shape)
+    data = folder.read(ImmutableFile(learner.name, learner.weights), stop=array_file_size("<f8", *shape))
+    weights: Floats = load_array(folder, learner.name, data, "<f8", *shape)
     return weights
 
 
-def load_moments(folder: Folder, learner: Learner, encoder: Encoder) -> Moments:
+def load_moments(folder: Folder, learner: LearnerFile, encoder: Encoder) -> Moments:
     """Read a learner's moments, the second part of its file, checked."""
-    width, weights = encoder.width, array_bytes("<f8", encoder.n_weights, encoder.n_targets)
+    width, weights = encoder.width, array_file_size("<f8", encoder.n_weights, encoder.n_targets)
     data = folder.read_unchecked(learner.name, start=weights)
-    limbs = checked_array(folder, learner.name, data, "<i8", 3, width * (width + 1) // 2)
+    limbs = load_array(folder, learner.name, data, "<i8", 3, width * (width + 1) // 2)
     moments = Moments(limbs, learner.rows, learner.coded_rows)
     if moments.digest().hex() != learner.sum:
         raise InvalidFile(f"{folder.path / learner.name} is damaged: it fails its checksum")
     return moments
 
 
-def checked_array(folder: Folder, name: str, data: bytes, dtype: str, *shape: int) -> NDArray[Any]:
+def load_array(folder: Folder, name: str, data: bytes, dtype: str, *shape: int) -> NDArray[Any]:
     """The array in these bytes of a file, which must have this type and shape. Nothing is unpickled or copied."""
     try:
-        return array_from(data, dtype, *shape)
+        return parse_array(data, dtype, *shape)
     except ValueError as error:
         raise InvalidFile(f"{folder.path / name} {error}") from error

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from ...exact.arrays import Slots
 from ...saving.files import Data
 
-NEAR = 2**14  # bytes: with fewer between them, two entries are written at once
-MOST = 2**22  # bytes that are written at once
+MAX_GAP_BYTES = 2**14  # bytes: with fewer between them, two entries are written at once
+MAX_SPAN_BYTES = 2**22  # bytes that are written at once
 
 
-def spans(places: Slots, table: NDArray[Any], now: NDArray[Any], offset: int = 0) -> Iterator[tuple[int, Data]]:
+def plan_spans(
+    places: Slots, table: NDArray[Any], current: NDArray[Any], offset: int = 0
+) -> Iterator[tuple[int, Data]]:
     """The offsets and bytes that put entries into their places of a file, for `files.overwrite`: few and bounded.
 
     Parameters
@@ -35,26 +37,26 @@ def spans(places: Slots, table: NDArray[Any], now: NDArray[Any], offset: int = 0
     offset : int
         Where in the file the first entry begins.
     """
-    width = now.strides[0]
+    width = current.strides[0]
     if len(places) == 1:  # most requests are about one person
         yield offset + int(places[0]) * width, table.tobytes()
         return
     if not np.all(places[1:] > places[:-1]):
         order = np.argsort(places, kind="stable")
         places, table = places[order], table[order]
-    most = max(1, MOST // width)
-    apart = (np.diff(places) - 1) * width >= NEAR
+    most = max(1, MAX_SPAN_BYTES // width)
+    apart = (np.diff(places) - 1) * width >= MAX_GAP_BYTES
     apart |= np.diff(places // most) != 0  # so that no span has more entries than that
     ends = [0, *(np.flatnonzero(apart) + 1).tolist(), len(places)] if len(places) else []
     for start, stop in pairwise(ends):
-        yield offset + int(places[start]) * width, _span(places[start:stop], table[start:stop], now)
+        yield offset + int(places[start]) * width, _join_span(places[start:stop], table[start:stop], current)
 
 
-def _span(places: Slots, table: NDArray[Any], now: NDArray[Any]) -> Data:
+def _join_span(places: Slots, table: NDArray[Any], current: NDArray[Any]) -> Data:
     """The bytes from the first of these places to the last."""
     if len(places) == 1:
         return table.tobytes()
     first, last = int(places[0]), int(places[-1])
-    span = now[first : last + 1].copy()
+    span = current[first : last + 1].copy()
     span[places - first] = table
     return span.reshape(-1).view(np.uint8).data

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...errors import InvalidSetting
 from ...exact.arrays import Floats
-from ...saving.drafts import drafted
-from .page import page
-from .scores import LEVEL, Score, Scores, Whose, scored, told
+from ...saving.drafts import open_draft
+from .report import render_page
+from .scores import CONFIDENCE_LEVEL, RowOwners, Score, Scores, compute_scores, format_score
 
 VAULT, LINEAR, MEAN = "vault", "linear", "mean"
 
@@ -51,7 +51,7 @@ class TargetScores:
             how = "about as good as"
         else:
             how = "better than" if ratio.high < 1 else "worse than"
-        return f"the vault is {how} a linear model on its rows: {told(ratio)} times its RMSE"
+        return f"the vault is {how} a linear model on its rows: {format_score(ratio)} times its RMSE"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class Evaluation:
             for one in self.targets
         ]
         own = {name: getattr(self, name) for name in ("rows", "people", "known", "outside", "resamples")}
-        return {**own, "level": LEVEL, "targets": targets}
+        return {**own, "level": CONFIDENCE_LEVEL, "targets": targets}
 
     def report(self, path: str | os.PathLike[str], *, title: str = "Evaluation") -> None:
         """Write an HTML page with the scores and pictures of the errors: one file that needs no network.
@@ -108,17 +108,17 @@ class Evaluation:
         if path.is_dir() or not path.parent.is_dir():
             what = f"{path} is a folder: name a file" if path.is_dir() else f"there is no folder {path.parent}"
             raise InvalidSetting(f"{what} for the page")
-        with drafted(path, shared=True) as new, os.fdopen(os.dup(new.fd), "wb") as file:
-            file.write(page(self, title).encode())
+        with open_draft(path, shared=True) as new, os.fdopen(os.dup(new.fd), "wb") as file:
+            file.write(render_page(self, title).encode())
             file.flush()
             new.commit()
 
 
-def evaluation(
+def evaluate_predictions(
     targets: tuple[str, ...],
     y: Floats,
     predictions: Mapping[str, Floats],
-    whose: Whose,
+    owners: RowOwners,
     *,
     resamples: int,
     seed: int,
@@ -128,6 +128,6 @@ def evaluation(
     found = []
     for j, target in enumerate(targets):
         one = {name: predictions[name][:, j] for name in (LINEAR, MEAN, VAULT)}
-        scores, ratios = scored(y[:, j], one, whose, resamples=resamples, seed=seed)
+        scores, ratios = compute_scores(y[:, j], one, owners, resamples=resamples, seed=seed)
         found.append(TargetScores(target, **scores, ratio=ratios[VAULT], y=y[:, j], predicted=one[VAULT]))
     return Evaluation(rows=len(y), resamples=resamples, targets=tuple(found), **about)

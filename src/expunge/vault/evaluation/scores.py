@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ...exact.arrays import Floats
 
 RESAMPLES = 200
-LEVEL = 0.95
-FEWEST = 10  # people: what draws of fewer say about others is worth nothing
+CONFIDENCE_LEVEL = 0.95
+MIN_PEOPLE = 10  # people: what draws of fewer say about others is worth nothing
 
-Whose: TypeAlias = NDArray[np.intp]  # (n,), each row's person, counted from 0 without gaps
+RowOwners: TypeAlias = NDArray[np.intp]  # (n,), each row's person, counted from 0 without gaps
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Scores:
     mae: Score
 
 
-def scored(
-    y: Floats, predictions: Mapping[str, Floats], whose: Whose, *, resamples: int = RESAMPLES, seed: int = 0
+def compute_scores(
+    y: Floats, predictions: Mapping[str, Floats], owners: RowOwners, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[dict[str, Scores], dict[str, Score]]:
     """Score predictions of the same rows; return the scores of each, and its RMSE as a multiple of the first's.
 
@@ -65,14 +65,15 @@ def scored(
         How many draws there are, and what they are drawn with.
     """
     with np.errstate(all="ignore"):  # a number that float64 does not have is no score
-        sums = _sums(y, list(predictions.values()), whose)  # (people, 3 + 2 k)
-        table = _figures(sums.sum(axis=0))  # (k, 4)
+        sums = _sum_by_person(y, list(predictions.values()), owners)  # (people, 3 + 2 k)
+        table = _compute_figures(sums.sum(axis=0))  # (k, 4)
         ends = np.full((2, *table.shape), np.nan)
-        if len(sums) >= FEWEST:
-            draws = np.stack([_figures(drawn @ sums) for drawn in _draws(len(sums), resamples, seed)])
-            ends = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        if len(sums) >= MIN_PEOPLE:
+            draws = np.stack([_compute_figures(drawn @ sums) for drawn in _draw_people(len(sums), resamples, seed)])
+            ends = np.quantile(draws, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2], axis=0)
     found = [
-        [Score(*map(_finite, three)) for three in zip(*row, strict=True)] for row in zip(table, *ends, strict=True)
+        [Score(*map(_finite_or_none, three)) for three in zip(*row, strict=True)]
+        for row in zip(table, *ends, strict=True)
     ]
     names = list(predictions)
     return (
@@ -81,29 +82,29 @@ def scored(
     )
 
 
-def told(score: Score, *, decimals: int | None = None) -> str:
+def format_score(score: Score, *, decimals: int | None = None) -> str:
     """Return a score and its interval in words; without ``decimals`` with three digits each."""
     if score.value is None:
         return "-"
-    value, *ends = (_digits(one, decimals) for one in (score.value, score.low, score.high) if one is not None)
+    value, *ends = (_format_number(one, decimals) for one in (score.value, score.low, score.high) if one is not None)
     return f"{value} ({ends[0]} to {ends[1]})" if len(ends) == 2 else value
 
 
-def _digits(number: float, decimals: int | None) -> str:
+def _format_number(number: float, decimals: int | None) -> str:
     if decimals is not None:
         return f"{round(number, decimals) + 0.0:.{decimals}f}"  # no minus before zero
     return f"{number:,.0f}" if 1000 <= abs(number) < 1e15 else f"{number:#.3g}".rstrip(".")
 
 
-def _sums(y: Floats, predictions: list[Floats], whose: Whose) -> Floats:
+def _sum_by_person(y: Floats, predictions: list[Floats], owners: RowOwners) -> Floats:
     """Return what the scores of any choice of people are computed from, summed by person."""
     centred = y - y.mean()  # so that the variance is no difference of large numbers
     errors = [predicted - y for predicted in predictions]
     parts = [np.ones(len(y)), centred, centred**2, *(part for e in errors for part in (e**2, np.abs(e)))]
-    return np.column_stack([np.bincount(whose, weights=part) for part in parts])
+    return np.column_stack([np.bincount(owners, weights=part) for part in parts])
 
 
-def _figures(sums: Floats) -> Floats:
+def _compute_figures(sums: Floats) -> Floats:
     """Return R2, RMSE, MAE and the ratio of RMSE to the first RMSE, from sums over rows: (3 + 2 k,) -> (k, 4)."""
     rows, total, squares = sums[:3]
     square, absolute = sums[3::2], sums[4::2]
@@ -114,12 +115,12 @@ def _figures(sums: Floats) -> Floats:
     return np.column_stack([r2, rmse, absolute / rows, ratio])
 
 
-def _draws(people: int, resamples: int, seed: int) -> Iterator[Floats]:
+def _draw_people(people: int, resamples: int, seed: int) -> Iterator[Floats]:
     """Yield how often each person is drawn, draw by draw."""
     rng = np.random.default_rng(seed)
     for _ in range(resamples):
         yield np.bincount(rng.integers(0, people, people), minlength=people).astype(np.float64)
 
 
-def _finite(number: float) -> float | None:
+def _finite_or_none(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None

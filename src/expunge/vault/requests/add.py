@@ -5,20 +5,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import OtherPeople
+from ...errors import PeopleMismatch
 from ...exact.arrays import cut
 from ...saving import files
-from ..certificates.merkle import root
+from ..certificates.commitments import merkle_root
 from ..disk.people import People
 from ..disk.rowfile import RowFile
 from ..disk.snapshot import Snapshot
-from .intake import Progress
-from .lost import Lost
-from .plan import Plan, Site
-from .request import Request
-from .taking import NewEntries, TableTaken, TableToTake, brought, segments_that_stay, taken_in
+from .intake import (
+    IncomingOwners,
+    IncomingTable,
+    ProgressCallback,
+    StoredTable,
+    count_kept_segments,
+    take_table,
+    write_people,
+)
+from .plan import RequestContext, RequestPlan
+from .request import MissedChanges, Request
 
-_FEW = 4_096  # rows of which it is looked up which learners they feed
+_MAX_TRACED_ROWS = 4_096  # rows of which it is looked up which learners they feed
 
 
 @dataclass(frozen=True)
@@ -31,29 +37,33 @@ class Add(Request):
     kind: ClassVar[str] = "add"
 
     @classmethod
-    def plan(cls, site: Site, data: Any, *, clip: bool, skip_erased: bool, progress: Progress) -> Plan:
+    def plan(
+        cls, context: RequestContext, data: Any, *, clip: bool, skip_erased: bool, progress: ProgressCallback
+    ) -> RequestPlan:
         """Stream rows into the row file and learn them."""
-        now = site.now
+        now = context.snapshot
         # A leftover, should this be killed: there are rows to be wiped where no other file says so.
-        files.create(site.folder.path / f"adding.{site.number}")
-        files.sync_folder(site.folder.path)
-        arrived = taken_in(site, _wanted(site, data, clip), now.manifest.segments[-1], progress)
-        taken = arrived.taken
+        files.create(context.folder.path / f"adding.{context.number}")
+        files.sync_folder(context.folder.path)
+        arrived = take_table(context, _describe_table(context, data, clip), now.manifest.segments[-1], progress)
+        taken = arrived.summary
         if not skip_erased:
             taken.refuse_erased()
-        if not taken.kept:
-            raise OtherPeople("there are no rows to add")
-        rows = _with(now, arrived)
-        touched = _touched(now, rows)
-        state = now.touching(now.state, touched)
-        with rows.watched(lambda k: progress(site.stage("learning"), k, None)):
-            after, moved = state.extended(rows, rows.layout.dealt.drawn, taken.extents, touched)
-        stays = segments_that_stay(now.manifest.people)
+        if not taken.kept_rows:
+            raise PeopleMismatch("there are no rows to add")
+        rows = _extend_rows(now, arrived)
+        touched = _find_fed_learners(now, rows)
+        state = now.with_moments(now.state, touched)
+        with rows.report_reads(lambda k: progress(context.describe_stage("learning"), k, None)):
+            after, moved = state.extend(rows, rows.layout.dealt.drawn, taken.extents, touched)
+        stays = count_kept_segments(now.manifest.people)
         kept = People(now.people.segments[stays:])
-        found = brought(site, NewEntries(arrived.runs, rows.layout.dealt, now.people, kept, only_erased=False))
+        found = write_people(
+            context, IncomingOwners(arrived.runs, rows.layout.dealt, now.people, kept, only_erased=False)
+        )
         leaves = sorted(taken.leaves)
-        request = cls(taken.kept, found.people, root(leaves).hex(), after.drawn)
-        return Plan(
+        request = cls(taken.kept_rows, found.people, merkle_root(leaves).hex(), after.drawn)
+        return RequestPlan(
             request,
             after,
             now.manifest.owners + found.people - found.known,
@@ -67,38 +77,40 @@ class Add(Request):
         )
 
     def overwrite(self, vault: Snapshot, number: int) -> None:
-        vault.rows.mark(vault.manifest.batches[-1])
+        vault.rows.set_live_from(vault.manifest.batches[-1])
 
-    def replay(self, lost: Lost, number: int, *, done: bool) -> None:
-        lost.missing += self.rows
-        lost.drawn = self.drawn
+    def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
+        missed.missing += self.rows
+        missed.drawn = self.drawn
 
 
-def _wanted(site: Site, data: Any, clip: bool) -> TableToTake:
+def _describe_table(context: RequestContext, data: Any, clip: bool) -> IncomingTable:
     """The table that is to be added."""
-    now = site.now
+    now = context.snapshot
     first, charter = now.state.drawn, now.manifest.charter
-    return TableToTake(data, now.schema, now.blueprint, now.people, first, "adding", charter, site.commitments, clip)
+    return IncomingTable(
+        data, now.schema, now.blueprint, now.people, first, "adding", charter, context.commitments, clip
+    )
 
 
-def _with(now: Snapshot, arrived: TableTaken) -> RowFile:
+def _extend_rows(snapshot: Snapshot, stored: StoredTable) -> RowFile:
     """The rows with those that arrived, in memory: on the disk their bits are not set yet."""
-    before, taken = now.rows, arrived.taken
-    segments, first = now.manifest.segments, now.state.drawn
-    if arrived.segments[0].name == segments[-1].name:
+    before, taken = snapshot.rows, stored.summary
+    segments, first = snapshot.manifest.segments, snapshot.state.drawn
+    if stored.segments[0].name == segments[-1].name:
         segments = segments[:-1]
-    rows = before.with_batch(before.layout.dealt.and_batch(taken.rows), (*segments, *arrived.segments))
+    rows = before.with_batch(before.layout.dealt.with_batch(taken.rows), (*segments, *stored.segments))
     for piece in cut(taken.rows, 1):
         numbers = np.arange(first + piece.start, first + piece.stop)
         holes = taken.holes[slice(*np.searchsorted(taken.holes, [numbers[0], numbers[-1] + 1]))]
-        rows.hold(rows.layout.dealt.slots(np.delete(numbers, holes - numbers[0])), True)
+        rows.set_live(rows.layout.dealt.slots(np.delete(numbers, holes - numbers[0])), True)
     return rows
 
 
-def _touched(now: Snapshot, rows: RowFile) -> list[int]:
+def _find_fed_learners(snapshot: Snapshot, rows: RowFile) -> list[int]:
     """The learners that new rows feed."""
-    first, drawn = now.state.drawn, rows.layout.dealt.drawn
-    if drawn - first > _FEW:
-        return list(range(now.blueprint.code.learners))
+    first, drawn = snapshot.state.drawn, rows.layout.dealt.drawn
+    if drawn - first > _MAX_TRACED_ROWS:
+        return list(range(snapshot.blueprint.code.learners))
     slots = rows.layout.dealt.slots(np.arange(first, drawn))
-    return now.blueprint.code.learners_of(slots[rows.live[slots]])
+    return snapshot.blueprint.code.learners_of(slots[rows.live[slots]])

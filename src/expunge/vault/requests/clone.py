@@ -15,14 +15,13 @@ import numpy as np
 from ...errors import InvalidFile
 from ...exact.arrays import cut
 from ...saving import files
-from ..disk.manifest import Owners, RowSegment
-from ..disk.people import NOBODY, tombstone
-from ..disk.rowfile import Layout, RowFile, checksums, read_bits
+from ..disk.manifest import PeopleSegment, RowSegment
+from ..disk.people import NOBODY, encode_tombstone
+from ..disk.rowfile import RowFile, RowLayout, read_bits, row_checksums
 from ..disk.segments import segment_bytes
 from ..disk.snapshot import Snapshot
-from .lost import Lost
-from .plan import Charter, Plan, Site
-from .request import Request
+from .plan import ModelDefinition, RequestContext, RequestPlan
+from .request import MissedChanges, Request
 
 
 @dataclass(frozen=True)
@@ -34,17 +33,17 @@ class Clone(Request):
     kind: ClassVar[str] = "clone"
 
     @classmethod
-    def plan(cls, site: Site, clone: str) -> Plan:
+    def plan(cls, context: RequestContext, clone: str) -> RequestPlan:
         """Record that a clone of the vault, as it is, has this name."""
-        now = site.now.manifest
-        return Plan(cls(now.rows, now.owners, clone), site.now.state, now.owners, now.erased)
+        now = context.snapshot.manifest
+        return RequestPlan(cls(now.rows, now.owners, clone), context.snapshot.state, now.owners, now.erased)
 
-    def replay(self, lost: Lost, number: int, *, done: bool) -> None:
+    def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
         """Nothing is lost: the clone is another vault."""
 
 
 @dataclass(frozen=True)
-class Cloned(Request):
+class CloneOrigin(Request):
     """In the ledger of the clone, the first request: rows and model as another vault had them."""
 
     drawn: int  # rows that came so far, holes among them
@@ -55,55 +54,57 @@ class Cloned(Request):
     kind: ClassVar[str] = "cloned"
 
     @classmethod
-    def plan(cls, site: Site, source: Snapshot, planned: str) -> Plan:
+    def plan(cls, context: RequestContext, source: Snapshot, planned: str) -> RequestPlan:
         """Write the rows and owners of another vault under the name of this one; its learners are the same."""
         manifest, r = source.manifest, source.blueprint.code.learners
-        charter = Charter.written(site, source.schema, source.blueprint)
-        state = source.touching(source.state, range(r))
-        state = replace(state, ensemble=replace(state.ensemble, store=_copy_rows(site, source)))
+        charter = ModelDefinition.write(context, source.schema, source.blueprint)
+        state = source.with_moments(source.state, range(r))
+        state = replace(state, ensemble=replace(state.ensemble, store=_copy_rows(context, source)))
         request = cls(manifest.rows, manifest.owners, manifest.drawn, planned, manifest.vault, manifest.request)
-        return Plan(
+        return RequestPlan(
             request,
             state,
             manifest.owners,
             manifest.erased,
             r,
-            people=_copy_people(site, source),
-            charter=charter,
+            people=_copy_people(context, source),
+            definition=charter,
             fresh=True,
             clone_of=f"{manifest.vault}/{manifest.request}",
         )
 
 
-def _copy_rows(site: Site, source: Snapshot) -> RowFile:
-    rows, seal, first, segments = source.rows, site.identity.seal, 0, list[RowSegment]()
+def _copy_rows(context: RequestContext, source: Snapshot) -> RowFile:
+    rows, seal, first, segments = source.rows, context.identity.seal, 0, list[RowSegment]()
     for k, segment in enumerate(rows.layout.segments):
-        segments.append(RowSegment(f"rows.{site.number}.{k}", segment.count))
-        with files.opened(site.folder.path / segments[k].name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        segments.append(RowSegment(f"rows.{context.number}.{k}", segment.count))
+        with files.open_file(context.folder.path / segments[k].name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
             for piece in cut(segment.count, rows.width):
                 numbers = np.arange(first + piece.start, first + piece.stop)
-                entries, there = rows.entries(numbers).copy(), rows.live[rows.layout.dealt.slots(numbers)]
+                entries, there = rows.read_entries(numbers).copy(), rows.live[rows.layout.dealt.slots(numbers)]
                 values, sums = entries[there, :-1], entries[there, -1]
-                if entries[~there].any() or (checksums(numbers[there], values, rows.layout.seal) != sums).any():
-                    raise InvalidFile(f"{rows.where(numbers)} is damaged: rows fail their checksum; nothing was cloned")
-                entries[there, -1] = checksums(numbers[there], values, seal)
+                if entries[~there].any() or (row_checksums(numbers[there], values, rows.layout.seal) != sums).any():
+                    raise InvalidFile(
+                        f"{rows.locate_rows(numbers)} is damaged: rows fail their checksum; nothing was cloned"
+                    )
+                entries[there, -1] = row_checksums(numbers[there], values, seal)
                 files.write_all(fd, entries.reshape(-1).view(np.uint8).data, piece.start * rows.layout.entry_bytes)
-                site.check_process()
+                context.check_process()
             files.sync(fd)
         first += segment.count
-    live, name = read_bits(rows.bits, rows.layout.slots), f"live.{site.number}"
-    files.create(site.folder.path / name, live.packed.data)
+    live, name = read_bits(rows.bits_path, rows.layout.slots), f"live.{context.number}"
+    files.create(context.folder.path / name, live.packed.data)
     sizes = rows.layout.inputs, rows.layout.targets
-    layout = Layout(site.folder.path, tuple(segments), name, rows.layout.dealt, *sizes, seal)
-    return RowFile(layout, live, site.summed)
+    layout = RowLayout(context.folder.path, tuple(segments), name, rows.layout.dealt, *sizes, seal)
+    return RowFile(layout, live, context.sum_moments)
 
 
-def _copy_people(site: Site, source: Snapshot) -> tuple[Owners, ...]:
-    found = list[Owners]()
+def _copy_people(context: RequestContext, source: Snapshot) -> tuple[PeopleSegment, ...]:
+    found = list[PeopleSegment]()
     for k, segment in enumerate(source.people.segments):
-        slots = segment.slots()
-        slots = np.where(slots < NOBODY, tombstone(site.number), slots)
-        found.append(replace(segment.owners, name=f"people.{site.number}.{k}"))
-        content = segment_bytes(segment.hashes(), slots, site.identity.seal)
-        files.create(site.folder.path / found[k].name, *content)
+        slots = segment.read_slots()
+        slots = np.where(slots < NOBODY, encode_tombstone(context.number), slots)
+        found.append(replace(segment.manifest_entry, name=f"people.{context.number}.{k}"))
+        content = segment_bytes(segment.read_hashes(), slots, context.identity.seal)
+        files.create(context.folder.path / found[k].name, *content)
     return tuple(found)

@@ -20,27 +20,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import tables
 from ...errors import InvalidInput, InvalidSetting, NothingLearned, ReplacementRefused
-from ...exact.arrays import Floats, Slots, distinct
+from ...exact.arrays import Floats, Slots, unique
 from ...learning.ensemble import Ensemble
-from ...learning.state import State
+from ...learning.state import ModelState
 from ...stores.change import Change
-from .. import tables
-from ..disk.manifest import Owners
-from ..disk.people import People, hashed
-from ..disk.segments import distinct_ids
+from ...tables import Block, Schema, printable_text
+from ...tables.messages import quote_names
+from ..disk.manifest import PeopleSegment
+from ..disk.people import People, hash_ids
+from ..disk.segments import count_distinct_ids
 from ..disk.snapshot import Snapshot, load_people
-from ..evaluation.scores import FEWEST, Score, told
-from ..tables import Block, Schema, shown
-from ..tables.messages import listed
-from .intake import Progress
-from .plan import Site
+from ..evaluation.scores import MIN_PEOPLE, Score, format_score
+from .intake import ProgressCallback
+from .plan import RequestContext
 
 TOLERANCE = 0.05
-GROUPS = 10  # of people; each is held out in its turn, until enough rows are judged
+MIN_GROUPS = 10  # of people; each is held out in its turn, until enough rows are judged
 ENOUGH_ROWS = 1_000
-MOST_ROWS = 10_000  # that one group has, about: with more rows there are more groups
-SPREAD_SHARE = 0.001  # of a target's standard deviation: a smaller difference is none, if errors are near zero
+MAX_GROUP_ROWS = 10_000  # that one group has, about: with more rows there are more groups
+NEGLIGIBLE_SHARE = 0.001  # of a target's standard deviation: a smaller difference is none, if errors are near zero
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,21 @@ class ReplacementRules:
             raise InvalidSetting(f"tolerance must be a share from 0 to 1, like 0.05, got {self.tolerance!r}")
 
     @property
-    def given(self) -> bool:
+    def any_set(self) -> bool:
         """Whether anything is asked for that only makes sense if there is a model to replace."""
         flags = self.new_schema, self.fewer_rows, self.accept_worse, self.evaluate_on is not None
         return any(flags) or self.tolerance != TOLERANCE
 
 
-class Comparison:
+class ModelComparison:
     """A training on its way to replace a model. It is refused with `ReplacementRefused`, unless the rules allow it."""
 
-    def __init__(self, site: Site, schema: Schema, rules: ReplacementRules) -> None:
+    def __init__(self, context: RequestContext, schema: Schema, rules: ReplacementRules) -> None:
         """Compare what is known before a row of the new table is read."""
-        self._site, self._live, self._schema, self._rules = site, site.now, schema, rules
+        self._site, self._live, self._schema, self._rules = context, context.snapshot, schema, rules
         self.accepted: list[str] = []  # what would have been refused
-        self._table = None if rules.evaluate_on is None else tables.kept(rules.evaluate_on)
-        if differences := schema_differences(self._live.schema, schema):
+        self._table = None if rules.evaluate_on is None else tables.load_stream(rules.evaluate_on)
+        if differences := list_schema_differences(self._live.schema, schema):
             text = f"the schema is not that of the vault: {'; '.join(differences)}"
             self._allow("new schema", "new_schema", text)
         self._obstacle = self._find_obstacle()
@@ -91,7 +91,7 @@ class Comparison:
             self._allow_uncompared(self._obstacle)
         elif self._table is not None:  # a table that cannot be read is refused now, and not after the training
             for one in (self._live.schema, schema):
-                next(_blocks(self._table, one), None)
+                next(_read_blocks(self._table, one), None)
 
     def check_rows(self, rows: int) -> None:
         """Refuse a table with less than half of the rows that the vault has."""
@@ -100,24 +100,24 @@ class Comparison:
             text = f"there are {rows:,} row{'s'[: rows != 1]} to learn, less than half of the {had:,} of the vault"
             self._allow("fewer rows", "fewer_rows", text)
 
-    def judge(self, state: State, people: tuple[Owners, ...], progress: Progress) -> str:
+    def judge(self, state: ModelState, people: tuple[PeopleSegment, ...], progress: ProgressCallback) -> str:
         """Compare the errors of both models; return the numbers in words, for the ledger."""
         if not self._live.manifest.rows:
             return ""
         if self._obstacle is not None:
             return f"not compared: {self._obstacle}"
-        live = _Side(self._live.schema, self._live.state, self._live.people, self._live)
-        new = _Side(self._schema, state, load_people(self._site.folder, people, self._site.identity.seal))
+        live = _ComparedModel(self._live.schema, self._live.state, self._live.people, self._live)
+        new = _ComparedModel(self._schema, state, load_people(self._site.folder, people, self._site.identity.seal))
         errors = (
             self._judge_by_vault(live, new, progress)
             if self._table is None
             else self._judge_by_table(live, new, progress)
         )
-        if errors.people < FEWEST:
-            too_few = f"fewer than {FEWEST} people can be judged"
+        if errors.people < MIN_PEOPLE:
+            too_few = f"fewer than {MIN_PEOPLE} people can be judged"
             self._allow_uncompared(too_few)
             return f"not compared: {too_few}"
-        text = errors.in_words(self._schema.targets)
+        text = errors.describe(self._schema.targets)
         if errors.are_worse(self._rules.tolerance):
             larger = (
                 f"the new model is worse than the live one by more than {100 * self._rules.tolerance:.3g} %: {text}"
@@ -134,10 +134,10 @@ class Comparison:
             return "they predict different targets"
         if self._table is not None:
             return None
-        if input_places(live.schema, self._schema) is None:
+        if find_input_positions(live.schema, self._schema) is None:
             return "the rows in the vault lack inputs of the new schema"
-        if live.manifest.owners < FEWEST:
-            return f"the vault has rows of fewer than {FEWEST} people"
+        if live.manifest.owners < MIN_PEOPLE:
+            return f"the vault has rows of fewer than {MIN_PEOPLE} people"
         return None
 
     def _allow(self, what: str, option: str, text: str, advice: str = "") -> None:
@@ -151,82 +151,88 @@ class Comparison:
         text = f"the new model cannot be compared with the live one: {why}"
         self._allow("not compared", "accept_worse", text, " (--evaluate-on TABLE judges both by other rows)")
 
-    def _judge_by_vault(self, live: "_Side", new: "_Side", progress: Progress) -> "Errors":
+    def _judge_by_vault(
+        self, live: "_ComparedModel", new: "_ComparedModel", progress: ProgressCallback
+    ) -> "ComparedErrors":
         """Judge by the vault's rows of people whom neither model has learned, one group of them after the other."""
-        errors = Errors(len(new.schema.targets), "{rows} of {people} whom neither had learned")
-        groups = max(GROUPS, -(-self._live.manifest.rows // MOST_ROWS))
-        places, order = input_places(live.schema, new.schema), _target_order(live.schema, new.schema)
+        errors = ComparedErrors(len(new.schema.targets), "{rows} of {people} whom neither had learned")
+        groups = max(MIN_GROUPS, -(-self._live.manifest.rows // MAX_GROUP_ROWS))
+        places, order = find_input_positions(live.schema, new.schema), _find_target_order(live.schema, new.schema)
         assert places is not None  # it would be an obstacle
         for group in range(groups):
-            hashes, slots = live.people.part(group, groups)
+            hashes, slots = live.people.read_part(group, groups)
             hashes, slots = hashes[slots >= 0], slots[slots >= 0]
             if not len(slots):
                 continue
-            without = live.without(slots)
-            X, y = self._live.rows.take(slots[:MOST_ROWS])
+            without = live.unlearn_slots(slots)
+            X, y = self._live.rows.take(slots[:MAX_GROUP_ROWS])
             try:
                 before = without.predict(X)
             except NothingLearned:  # the vault has nobody else
                 continue
             added = np.where(places >= 0, X[:, places], 0.0)
             try:
-                after = new.without(new.people.part(group, groups)[1]).predict(added)
+                after = new.unlearn_slots(new.people.read_part(group, groups)[1]).predict(added)
             except NothingLearned:
                 after = np.full_like(before, np.inf)
-            errors.add(y[:, order], before[:, order], after, distinct_ids(hashes))
-            progress(self._site.stage("comparing"), len(y), None)
-            if errors.rows >= ENOUGH_ROWS and errors.people >= FEWEST:
+            errors.add(y[:, order], before[:, order], after, count_distinct_ids(hashes))
+            progress(self._site.describe_stage("comparing"), len(y), None)
+            if errors.rows >= ENOUGH_ROWS and errors.people >= MIN_PEOPLE:
                 break
         return errors
 
-    def _judge_by_table(self, live: "_Side", new: "_Side", progress: Progress) -> "Errors":
+    def _judge_by_table(
+        self, live: "_ComparedModel", new: "_ComparedModel", progress: ProgressCallback
+    ) -> "ComparedErrors":
         """Judge by another table; people who are in it are unlearned from both models first."""
         errors, order = (
-            Errors(len(new.schema.targets), "{rows} of another table"),
-            _target_order(live.schema, new.schema),
+            ComparedErrors(len(new.schema.targets), "{rows} of another table"),
+            _find_target_order(live.schema, new.schema),
         )
-        models = [side.without(self._slots_in_table(side)) for side in (live, new)]
-        for old_block, block in zip(_blocks(self._table, live.schema), _blocks(self._table, new.schema), strict=True):
+        models = [side.unlearn_slots(self._slots_in_table(side)) for side in (live, new)]
+        for old_block, block in zip(
+            _read_blocks(self._table, live.schema), _read_blocks(self._table, new.schema), strict=True
+        ):
             assert block.y is not None
             try:
                 before, after = models[0].predict(old_block.X), models[1].predict(block.X)
             except NothingLearned:
                 raise InvalidInput("everybody is in the table to evaluate on: it leaves nobody to learn from") from None
             errors.add(block.y, before[:, order], after, len(block))
-            progress(self._site.stage("comparing"), len(block), None)
+            progress(self._site.describe_stage("comparing"), len(block), None)
         return errors
 
-    def _slots_in_table(self, side: "_Side") -> Slots:
+    def _slots_in_table(self, side: "_ComparedModel") -> Slots:
         """Return where a vault has rows of the people of the table."""
         none = np.empty(0, dtype=np.int64)
         if not tables.has_ids(self._table, side.schema):
             return none
-        ids = (list(set(block.ids or ())) for block in _blocks(self._table, side.schema))
-        found = (side.people.find(hashed(self._site.identity.key, some)).live.slot for some in ids)
-        return distinct(np.concatenate([none, *found]))
+        ids = (list(set(block.ids or ())) for block in _read_blocks(self._table, side.schema))
+        found = (side.people.find(hash_ids(self._site.identity.key, some)).live.slot for some in ids)
+        return unique(np.concatenate([none, *found]))
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _ComparedModel:
     """One of the two models: all that it takes to have it without some people."""
 
     schema: Schema
-    state: State
+    state: ModelState
     people: People
     snapshot: Snapshot | None = None  # of the live model, whose moments are on disk
 
-    def without(self, slots: Slots) -> Ensemble:
+    def unlearn_slots(self, slots: Slots) -> Ensemble:
         """Return the model that never saw the rows in these slots; nothing is overwritten."""
         slots, state = slots[slots >= 0], self.state  # others are tombstones
         if not len(slots):
             return state.ensemble
         if self.snapshot is not None:
-            self.snapshot.rows.check_held(slots)
-            state = self.snapshot.touching(state, state.blueprint.code.learners_of(slots))
-        return state.after(Change(slots)).state.ensemble
+            self.snapshot.rows.check_live(slots)
+            state = self.snapshot.with_moments(state, state.blueprint.code.learners_of(slots))
+        return state.prepare(Change(slots)).state.ensemble
 
 
-class Errors:
+class ComparedErrors:
     """Squared errors of two models on the same rows, summed by target; ``where`` says what rows these are."""
 
     def __init__(self, targets: int, where: str) -> None:
@@ -258,14 +264,16 @@ class Errors:
         before, after = self.rmse
         mean, square = self._sums / max(self.rows, 1)
         spread = np.sqrt(np.maximum(square - mean**2, 0.0))
-        return not bool((after <= (1 + tolerance) * before + SPREAD_SHARE * spread).all())
+        return not bool((after <= (1 + tolerance) * before + NEGLIGIBLE_SHARE * spread).all())
 
-    def in_words(self, targets: tuple[str, ...]) -> str:
+    def describe(self, targets: tuple[str, ...]) -> str:
         """Return both errors by target."""
         parts = []
         for target, before, after in zip(targets, *self.rmse.tolist(), strict=True):
             grown = f" ({after / before - 1:+.1%})" if before > 0 else ""
-            parts.append(f"RMSE of {shown(target)} {_digits(after)} instead of {_digits(before)}{grown}")
+            parts.append(
+                f"RMSE of {printable_text(target)} {_format_error(after)} instead of {_format_error(before)}{grown}"
+            )
         rows, people = (f"{n:,} {many if n != 1 else one}" for n, one, many in self._counts())
         return f"{', '.join(parts)}; on {self._where.format(rows=rows, people=people)}"
 
@@ -274,18 +282,18 @@ class Errors:
         yield self.people, "person", "people"
 
 
-def schema_differences(old: Schema, new: Schema) -> list[str]:
+def list_schema_differences(old: Schema, new: Schema) -> list[str]:
     """Return in words what makes two schemas incompatible: names and kinds of columns, targets, and the id."""
     had, has = ({name: kind.kind for name, kind in one.input_kinds.items()} for one in (old, new))
     found = []
     if old.id != new.id:
-        found.append(f"the column of the ids is {shown(new.id)} instead of {shown(old.id)}")
+        found.append(f"the column of the ids is {printable_text(new.id)} instead of {printable_text(old.id)}")
     if old.targets != new.targets:
-        found.append(f"the target is {listed(new.targets)} instead of {listed(old.targets)}")
+        found.append(f"the target is {quote_names(new.targets)} instead of {quote_names(old.targets)}")
     if gone := [name for name in had if name not in has]:
-        found.append(f"it lacks {listed(gone)}")
+        found.append(f"it lacks {quote_names(gone)}")
     if come := [name for name in has if name not in had]:
-        found.append(f"{listed(come)} {'are' if len(come) > 1 else 'is'} new")
+        found.append(f"{quote_names(come)} {'are' if len(come) > 1 else 'is'} new")
     both = had | {name: kind.kind for name, kind in old.target_kinds.items()}
     now = has | {name: kind.kind for name, kind in new.target_kinds.items()}
     found += [
@@ -296,31 +304,31 @@ def schema_differences(old: Schema, new: Schema) -> list[str]:
     return found
 
 
-def input_places(old: Schema, new: Schema) -> NDArray[np.intp] | None:
+def find_input_positions(old: Schema, new: Schema) -> NDArray[np.intp] | None:
     """Return where the inputs of a new schema are among those of an old one, (d,); None if one is not there.
 
     -1 is an input that is 0 in all rows of the old schema: a value of a category that it did not declare.
     """
-    names = [(column, name) for column, kind in old.input_kinds.items() for name in kind.inputs(column)]
+    names = [(column, name) for column, kind in old.input_kinds.items() for name in kind.input_names(column)]
     place = {name: k for k, name in enumerate(names)}
     found = []
     for column, kind in new.input_kinds.items():
         had = old.input_kinds.get(column)
         if had is None or had.kind != kind.kind:
             return None
-        found += [place.get((column, name), -1) for name in kind.inputs(column)]
+        found += [place.get((column, name), -1) for name in kind.input_names(column)]
     return np.array(found, dtype=np.intp)
 
 
-def _target_order(old: Schema, new: Schema) -> list[int]:
+def _find_target_order(old: Schema, new: Schema) -> list[int]:
     """Return where the targets of a new schema are among those of an old one."""
     return [old.targets.index(target) for target in new.targets]
 
 
-def _blocks(table: Any, schema: Schema) -> Iterator[Block]:
+def _read_blocks(table: Any, schema: Schema) -> Iterator[Block]:
     """Yield the rows of a table to evaluate on, which may have other columns, too."""
-    return tables.read_blocks(table, schema, targets=True, ids=tables.has_ids(table, schema), more=True)
+    return tables.read_blocks(table, schema, targets=True, ids=tables.has_ids(table, schema), allow_extra=True)
 
 
-def _digits(number: float) -> str:
-    return told(Score(number, None, None))
+def _format_error(number: float) -> str:
+    return format_score(Score(number, None, None))

@@ -11,45 +11,52 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ...encoding.extents import Extents
-from ...encoding.placement import RowNumbers
+from ... import tables
+from ...encoding.bounds import Extents
+from ...encoding.encoder import Encoder
+from ...encoding.placement import Placement, RowNumbers
 from ...errors import ErasedId
 from ...exact.arrays import Floats
+from ...exact.moments import Moments
 from ...learning.blueprint import Blueprint
 from ...saving import files
+from ...stores.change import Change
+from ...tables import Block, Schema, check_parts
 from ..certificates.commitments import Commitments
 from ..disk.folder import VaultIdentity
-from ..disk.people import People, hashed
-from ..disk.rowfile import packed
-from ..disk.runs import Gathering
-from ..disk.segments import Hashes
-from ..tables import Block, Schema, checked
+from ..disk.manifest import ImmutableFile, PeopleSegment, RowSegment
+from ..disk.people import People, hash_ids
+from ..disk.rowfile import RowFile, pack_rows
+from ..disk.runs import AnyRun, RunCollector, merge_all_ranges
+from ..disk.segments import Hashes, segment_bytes
+from ..disk.snapshot import OwnershipCount
+from .plan import RequestContext
 
-Progress: TypeAlias = Callable[[str, int, int | None], None]  # what, how many rows more, of how many
+ProgressCallback: TypeAlias = Callable[[str, int, int | None], None]  # what, how many rows more, of how many
 
 
-def silent(what: str, rows: int, of: int | None) -> None:
+def ignore_progress(stage: str, rows: int, total: int | None) -> None:
     """Show no progress."""
 
 
-def admitted(
+def admit_rows(
     schema: Schema, blueprint: Blueprint, X: Floats, y: Floats, *, clip: bool = False
 ) -> tuple[Floats, Floats, int]:
     """Rows as they will be kept, and how many of their values were moved to a bound; a row outside is refused.
 
     Values are moved where a column of the schema says so, or all of them, if the training or the caller does.
     """
-    kept = blueprint.admit(schema.clipped(X), y, schema.inputs, schema.targets, clip=clip or blueprint.clip)
+    kept = blueprint.admit(schema.clip(X), y, schema.inputs, schema.targets, clip=clip or blueprint.clip)
     moved = sum(int(np.count_nonzero(a != b)) for a, b in zip(kept, (X, y), strict=True) if a is not b)
     return *kept, moved
 
 
 @dataclass(frozen=True)
-class Taken:
+class IntakeSummary:
     """What an intake has to tell: no row, and no id."""
 
     rows: int  # numbers that were given, holes among them
@@ -60,19 +67,19 @@ class Taken:
     leaves: frozenset[bytes]  # commitments to the people, if there are to be receipts
 
     @classmethod
-    def of(cls, blueprint: Blueprint, parts: "Sequence[Taken]") -> "Taken":
+    def combine(cls, blueprint: Blueprint, parts: "Sequence[IntakeSummary]") -> "IntakeSummary":
         """What the intakes of the parts of one table have to tell, in their order."""
         return cls(
             sum(part.rows for part in parts),
             np.concatenate([np.empty(0, dtype=np.int64), *(part.holes for part in parts)]),
             frozenset().union(*(part.erased for part in parts)),
             sum(part.clipped for part in parts),
-            blueprint.measured().and_those([part.extents for part in parts]),
+            blueprint.measure().merge([part.extents for part in parts]),
             frozenset().union(*(part.leaves for part in parts)),
         )
 
     @property
-    def kept(self) -> int:
+    def kept_rows(self) -> int:
         """How many rows there are."""
         return self.rows - len(self.holes)
 
@@ -94,11 +101,11 @@ class Intake:
     schema: Schema
     blueprint: Blueprint
     people: People  # before these rows
-    first: int  # the number of the first row
-    gathering: Gathering
+    first_row: int  # the number of the first row
+    gathering: RunCollector
     commitments: Commitments | None = None  # to the people, for their receipts
     clip: bool = False  # whether values outside declared bounds are moved to the bound
-    check: Callable[[], None] = lambda: None  # refuses to go on, before and after each block
+    check_process: Callable[[], None] = lambda: None  # refuses to go on, before and after each block
     _rows: int = 0
     _holes: list[RowNumbers] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
     _erased: set[bytes] = field(default_factory=set)
@@ -106,61 +113,211 @@ class Intake:
     _extents: Extents | None = None
     _leaves: set[bytes] = field(default_factory=set)
 
-    def take(self, path: Path, blocks: Iterable[Block], entry: int = 0, *, own: bool = False) -> Iterator[int]:
+    def write_rows(
+        self, path: Path, blocks: Iterable[Block], entry: int = 0, *, wipe_on_failure: bool = False
+    ) -> Iterator[int]:
         """Write rows into a file from its ``entry`` on, synced at the end; yields how many were written.
 
         One that is this intake's ``own`` holds zeros if it fails, even if it has lost its name meanwhile.
         """
         width = 8 * (len(self.schema.inputs) + len(self.schema.targets) + 1)
-        with files.opened(path, os.O_WRONLY | os.O_CREAT) as fd, files.zeroed_if_it_fails(fd) if own else nullcontext():
-            for table in checked(blocks, self._admitted):
-                self.check()
+        with (
+            files.open_file(path, os.O_WRONLY | os.O_CREAT) as fd,
+            files.zero_on_error(fd) if wipe_on_failure else nullcontext(),
+        ):
+            for table in check_parts(blocks, self._admit_block):
+                self.check_process()
                 files.write_all(fd, table.reshape(-1).view(np.uint8).data, (entry + self._rows) * width)
                 self._rows += len(table)
                 yield len(table)
-                self.check()  # whoever was told of these rows may have forked
+                self.check_process()  # whoever was told of these rows may have forked
             files.sync(fd)
-            self.check()
+            self.check_process()
 
-    def _admitted(self, block: Block) -> Floats:
+    def _admit_block(self, block: Block) -> Floats:
         """The entries of a block as they will be kept, empty where erased people are left out."""
         assert block.ids is not None
         assert block.y is not None
-        ids, rows = block.ids, self.first + self._rows + np.arange(len(block))
+        ids, rows = block.ids, self.first_row + self._rows + np.arange(len(block))
         # All rows are checked, also those that are left out: a refusal must not tell who was erased.
-        X, y, clipped = admitted(self.schema, self.blueprint, block.X, block.y, clip=self.clip)
-        hashes = hashed(self.identity.key, ids)
-        kept = self._kept(hashes)
+        X, y, clipped = admit_rows(self.schema, self.blueprint, block.X, block.y, clip=self.clip)
+        hashes = hash_ids(self.identity.key, ids)
+        kept = self._find_kept(hashes)
         if not kept.all():
             self._holes.append(rows[~kept])
             ids, hashes = [one for one, stays in zip(ids, kept.tolist(), strict=True) if stays], hashes[kept]
-            _, _, clipped = admitted(self.schema, self.blueprint, block.X[kept], block.y[kept], clip=self.clip)
+            _, _, clipped = admit_rows(self.schema, self.blueprint, block.X[kept], block.y[kept], clip=self.clip)
             X, y = X[kept], y[kept]
         self._clipped += clipped
         self._measure(X, y)
         if self.commitments is not None:
-            self._leaves.update(self.commitments.of(set(ids)))
+            self._leaves.update(self.commitments.compute(set(ids)))
         self.gathering.add(hashes, rows[kept])
         table = np.zeros((len(rows), X.shape[1] + y.shape[1] + 1), dtype="<u8")
-        table[kept] = packed(rows[kept], X, y, self.identity.seal)
+        table[kept] = pack_rows(rows[kept], X, y, self.identity.seal)
         return table
 
-    def _kept(self, hashes: Hashes) -> np.ndarray:
+    def _find_kept(self, hashes: Hashes) -> np.ndarray:
         kept = np.ones(len(hashes), dtype=np.bool_)
         if self.people.segments:
-            kept[self.people.find(hashes).buried.owner] = False
+            kept[self.people.find(hashes).tombstones.owner] = False
             self._erased.update(map(bytes, hashes[~kept]))
         return kept
 
     def _measure(self, X: Floats, y: Floats) -> None:
         if self._extents is None:
-            self._extents = self.blueprint.measured()
+            self._extents = self.blueprint.measure()
         if self.blueprint.observed:
-            self._extents = self._extents.widened(X, y)
+            self._extents = self._extents.widen(X, y)
 
     @property
-    def taken(self) -> Taken:
+    def summary(self) -> IntakeSummary:
         """What there is to tell so far."""
-        extents = self.blueprint.measured() if self._extents is None else self._extents
+        extents = self.blueprint.measure() if self._extents is None else self._extents
         holes = np.concatenate(self._holes)
-        return Taken(self._rows, holes, frozenset(self._erased), self._clipped, extents, frozenset(self._leaves))
+        return IntakeSummary(
+            self._rows, holes, frozenset(self._erased), self._clipped, extents, frozenset(self._leaves)
+        )
+
+
+# MERGED taking: Taking in: a whole table becomes files of rows and sorted runs of owners, here or by workers elsewhere.
+
+
+MAX_SEGMENTS = 16  # of people, before some are merged
+
+
+@dataclass(frozen=True, eq=False)
+class IncomingTable:
+    """A table that is to be taken in, and how."""
+
+    data: Any  # a path or a frame
+    schema: Schema
+    blueprint: Blueprint
+    people: People  # before these rows
+    first_row: int  # the number of the first row
+    stage: str  # it is called, in a progress bar
+    definition_files: tuple[ImmutableFile, ImmutableFile]  # the files of the schema and the blueprint
+    commitments: Commitments | None = None
+    clip: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTable:
+    """A table that was taken in."""
+
+    summary: IntakeSummary
+    segments: tuple[RowSegment, ...]  # the files of its rows
+    runs: Sequence[AnyRun]  # whose they are
+
+
+class Workers(Protocol):
+    """Other processes that work on the files of a vault; the answers are the same as this process would give."""
+
+    @property
+    def lost_count(self) -> int:
+        """How many of them were lost so far."""
+
+    def take_table(
+        self, context: RequestContext, table: IncomingTable, progress: ProgressCallback
+    ) -> StoredTable | None:
+        """Take a table in, in files of their own; None if it cannot be read in pieces."""
+
+    def merge_people(self, context: RequestContext, owners: "IncomingOwners") -> "StoredPeople | None":
+        """Merge entries of people into new segments; None if the entries are in the memory of this process."""
+
+    def find_row_damage(self, rows: RowFile, numbers: range) -> list[str | None] | None:
+        """What `checking.wrong_in_rows` says of parts of these rows; None if there are too few to share out."""
+
+    def count_owned_rows(self, people: People, parts: int, seal: bytes) -> list[OwnershipCount] | None:
+        """What `checking.owned_in` says of each range of hashes; None if there is only one."""
+
+    def sum_moments(
+        self, rows: RowFile, encoder: Encoder, stripes: range, change: Change | None
+    ) -> list[Moments] | None:
+        """The moments of every learner over stripes; None if there are too few to share out."""
+
+
+def take_table(
+    context: RequestContext, table: IncomingTable, segment: RowSegment, progress: ProgressCallback
+) -> StoredTable:
+    """Take a table in: into the end of a file of rows, or by workers into files of their own."""
+    if context.workers is not None:
+        found: StoredTable | None = context.workers.take_table(context, table, progress)
+        if found is not None:
+            return found
+    gathering = RunCollector(context.folder.path, f"owners.{context.number}", context.check_process)
+    intake = Intake(
+        context.identity,
+        table.schema,
+        table.blueprint,
+        table.people,
+        table.first_row,
+        gathering,
+        table.commitments,
+        table.clip,
+        context.check_process,
+    )
+    blocks = tables.read_blocks(table.data, table.schema, targets=True, ids=True)
+    total = tables.count_rows(table.data)
+    for rows in intake.write_rows(context.folder.path / segment.name, blocks, segment.count):
+        progress(table.stage, rows, total)
+    taken = intake.summary
+    return StoredTable(taken, (RowSegment(segment.name, segment.count + taken.rows),), gathering.finish())
+
+
+@dataclass(frozen=True, eq=False)
+class IncomingOwners:
+    """Entries of people that come, and which of those that are there go into the same segments."""
+
+    runs: Sequence[AnyRun]
+    dealt: Placement
+    before: People
+    kept: People
+    only_erased: bool  # whether only tombstones are kept
+
+
+@dataclass(frozen=True)
+class StoredPeople:
+    """Segments of people that were written, and what they count."""
+
+    segments: tuple[PeopleSegment, ...]
+    people: int
+    known: int
+    erased: int
+
+
+def write_people(context: RequestContext, owners: IncomingOwners) -> StoredPeople:
+    """Write the segments of people that come."""
+    if context.workers is not None:
+        written: StoredPeople | None = context.workers.people(context, owners)
+        if written is not None:
+            return written
+    found = []
+    for part, merged in enumerate(
+        merge_all_ranges(owners.runs, owners.dealt, owners.before, owners.kept, only_erased=owners.only_erased)
+    ):
+        name = f"people.{context.number}.{part}"
+        files.create(context.folder.path / name, *segment_bytes(merged.hashes, merged.slots, context.identity.seal))
+        found.append((name, len(merged.slots), merged.people, merged.known, merged.erased))
+    segments = tuple(PeopleSegment(name, count, part, len(found)) for part, (name, count, *_) in enumerate(found))
+    people, known, erased = (sum(counts) for counts in zip(*(counts for _, _, *counts in found), strict=True))
+    return StoredPeople(segments, people, known, erased)
+
+
+def count_kept_segments(segments: tuple[PeopleSegment, ...]) -> int:
+    """How many segments stay as they are when others come: with too many, those that are small are merged.
+
+    Whatever is merged has no more than twice the entries of what comes after it, so that an entry is copied a few times
+    in all, however often rows are added.
+    """
+    groups = [k for k, segment in enumerate(segments) if segment.part == 0]
+    if len(groups) < MAX_SEGMENTS:
+        return len(segments)
+    stays = len(segments)
+    for start in reversed(groups):
+        count = sum(segment.count for segment in segments[start:stays])
+        after = sum(segment.count for segment in segments[stays:])
+        if stays < len(segments) and count > 2 * after and len(groups[: groups.index(start)]) < MAX_SEGMENTS - 1:
+            break
+        stays = start
+    return stays

@@ -8,18 +8,17 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from ...encoding.bounds import Bounds
-from ...errors import CountedInput, InvalidSetting
+from ...errors import InvalidColumns, InvalidSetting
 from ...learning.blueprint import Blueprint
-from ...learning.state import State
+from ...learning.state import ModelState
+from ...tables import Block, Schema, check_parts
+from ...tables.kinds import Date
 from ..disk.rowfile import RowFile
-from ..tables import Block, Schema, checked
-from ..tables.kinds import Date
-from .intake import Progress
-from .lost import Lost
-from .plan import Charter, Plan, Site
-from .request import Request, Texts
+from .intake import ProgressCallback
+from .plan import ModelDefinition, RequestContext, RequestPlan
+from .request import MissedChanges, Request, Texts
 
-Ends: TypeAlias = Mapping[str, tuple[str, str]]  # column -> low and high as text; both empty: observed
+BoundTexts: TypeAlias = Mapping[str, tuple[str, str]]  # column -> low and high as text; both empty: observed
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,42 +30,44 @@ class Rebound(Request):
     high: Texts
 
     kind: ClassVar[str] = "rebound"
-    alike: ClassVar[tuple[str, ...]] = ("columns", "low", "high")
+    same_length_fields: ClassVar[tuple[str, ...]] = ("columns", "low", "high")
 
     @classmethod
-    def plan(cls, site: Site, bounds: Mapping[str, tuple[Any, Any] | None], progress: Progress) -> Plan:
+    def plan(
+        cls, context: RequestContext, bounds: Mapping[str, tuple[Any, Any] | None], progress: ProgressCallback
+    ) -> RequestPlan:
         """Learn the rows again with these bounds; None observes a column. A row outside them is refused."""
         if not isinstance(bounds, Mapping) or not bounds:
             raise InvalidSetting("name at least one column and its bounds, as a mapping like {'age': (0, 130)}")
-        ends = {column: ("", "") if pair is None else _texts(column, pair) for column, pair in bounds.items()}
-        now = site.now
-        schema, blueprint = rebounded(now.schema, now.blueprint, ends)
+        ends = {column: ("", "") if pair is None else _format_bounds(column, pair) for column, pair in bounds.items()}
+        now = context.snapshot
+        schema, blueprint = change_bounds(now.schema, now.blueprint, ends)
         _check_inside(now.rows, schema, blueprint)
-        charter = Charter.written(site, schema, blueprint)
+        charter = ModelDefinition.write(context, schema, blueprint)
         rows = now.state.rows * (1 + blueprint.observed)
-        with now.rows.watched(lambda k: progress("learning", k, rows)):
-            state = State.learn(blueprint, now.rows, now.state.drawn)
+        with now.rows.report_reads(lambda k: progress("learning", k, rows)):
+            state = ModelState.learn(blueprint, now.rows, now.state.drawn)
         low, high = zip(*ends.values(), strict=True)
         request, owners, erased = cls(0, 0, tuple(ends), low, high), now.manifest.owners, now.manifest.erased
-        return Plan(request, state, owners, erased, blueprint.code.learners, charter=charter)
+        return RequestPlan(request, state, owners, erased, blueprint.code.learners, definition=charter)
 
-    def replay(self, lost: Lost, number: int, *, done: bool) -> None:
-        lost.bounds.update(zip(self.columns, zip(self.low, self.high, strict=True), strict=True))
+    def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
+        missed.bounds.update(zip(self.columns, zip(self.low, self.high, strict=True), strict=True))
 
 
-def rebounded(schema: Schema, blueprint: Blueprint, ends: Ends) -> tuple[Schema, Blueprint]:
+def change_bounds(schema: Schema, blueprint: Blueprint, ends: BoundTexts) -> tuple[Schema, Blueprint]:
     """The same schema and blueprint with other bounds for these columns."""
     kinds = dict(schema.columns)
-    parsed = {column: _parsed(column, kinds.get(column), pair) for column, pair in ends.items()}
-    schema = schema.rebounded(parsed)
+    parsed = {column: _parse_bounds(column, kinds.get(column), pair) for column, pair in ends.items()}
+    schema = schema.with_bounds(parsed)
     return schema, replace(
         blueprint,
-        inputs=_replaced(blueprint.inputs, schema.inputs, schema.bounds(), ends),
-        targets=_replaced(blueprint.targets, schema.targets, schema.target_bounds(), ends),
+        inputs=_replace_bounds(blueprint.inputs, schema.inputs, schema.bounds(), ends),
+        targets=_replace_bounds(blueprint.targets, schema.targets, schema.target_bounds(), ends),
     )
 
 
-def _replaced(bounds: Bounds, names: Texts, declared: tuple[Any, Any], columns: Iterable[str]) -> Bounds:
+def _replace_bounds(bounds: Bounds, names: Texts, declared: tuple[Any, Any], columns: Iterable[str]) -> Bounds:
     """Bounds with those of these columns taken from what a schema declares."""
     low, high = bounds.low.copy(), bounds.high.copy()
     for j in (names.index(column) for column in columns if column in names):
@@ -84,24 +85,24 @@ def _check_inside(rows: RowFile, schema: Schema, blueprint: Blueprint) -> None:
         assert block.y is not None
         try:
             blueprint.admit(block.X, block.y, schema.inputs, schema.targets, clip=False)
-        except CountedInput as refusal:
-            raise CountedInput("rows outside these bounds", refusal.counts, refusal.rows, way_out) from None
+        except InvalidColumns as refusal:
+            raise InvalidColumns("rows outside these bounds", refusal.counts, refusal.rows, way_out) from None
 
-    for _ in checked((Block(X, y, None) for X, y in rows.sweep()), admitted):
+    for _ in check_parts((Block(X, y, None) for X, y in rows.sweep()), admitted):
         pass
 
 
-def _texts(column: str, pair: Any) -> tuple[str, str]:
+def _format_bounds(column: str, pair: Any) -> tuple[str, str]:
     """Low and high as text."""
     if not isinstance(pair, (tuple, list, np.ndarray)) or len(pair) != 2:
         raise InvalidSetting(f"bounds of {column!r} must be a pair (low, high), or None to observe them")
-    low, high = map(_text, pair)
+    low, high = map(_format_bound, pair)
     if low == high == "":  # in a record that means: observed
-        raise _no_bounds(column, "numbers or dates", (low, high))
+        raise _bounds_error(column, "numbers or dates", (low, high))
     return low, high
 
 
-def _text(value: Any) -> str:
+def _format_bound(value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, date):
@@ -109,16 +110,16 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _parsed(column: str, kind: object, pair: tuple[str, str]) -> tuple[Any, Any] | None:
+def _parse_bounds(column: str, kind: object, pair: tuple[str, str]) -> tuple[Any, Any] | None:
     """Low and high as the column's kind has them; None where they are observed."""
     if pair == ("", ""):
         return None
     try:
         low, high = map(datetime.fromisoformat if isinstance(kind, Date) else float, pair)
     except ValueError:
-        raise _no_bounds(column, "dates like 2024-12-31" if isinstance(kind, Date) else "numbers", pair) from None
+        raise _bounds_error(column, "dates like 2024-12-31" if isinstance(kind, Date) else "numbers", pair) from None
     return low, high
 
 
-def _no_bounds(column: str, what: str, pair: tuple[str, str]) -> InvalidSetting:
-    return InvalidSetting(f"the bounds of column {column!r} must be {what}, got {pair[0]!r} and {pair[1]!r}")
+def _bounds_error(column: str, expected: str, pair: tuple[str, str]) -> InvalidSetting:
+    return InvalidSetting(f"the bounds of column {column!r} must be {expected}, got {pair[0]!r} and {pair[1]!r}")

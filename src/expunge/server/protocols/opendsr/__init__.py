@@ -4,7 +4,6 @@ The names of its first version, OpenGDPR, work too. A request that was taken is 
 written down with the change of state that they tell, or at the next start.
 """
 
-from .processor import Processor
-from .routes import router
+from .processor import Processor, router
 
 __all__ = ["Processor", "router"]

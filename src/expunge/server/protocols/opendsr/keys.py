@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidFile
 from ....saving import files
-from ....saving.own import Beside, PrivateBeside
+from ....saving.ownership import PrivateSiblingPath, SiblingPath
 from ...clocks import Clock, utc_now
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.x509 import Certificate, GeneralName
 
-_BITS = 3072
-_MOST_BYTES = 2**16
+_KEY_BITS = 3072
+_MAX_FILE_BYTES = 2**16
 _LIFETIME, _RENEWAL = timedelta(days=730), timedelta(days=30)
-_LONGEST_NAME = 64  # characters of a common name
+_MAX_NAME_LENGTH = 64  # characters of a common name
 
 
 @dataclass(frozen=True)
-class Signer:
+class OpenDsrSigner:
     """A key with its certificate."""
 
     key: "RSAPrivateKey"
@@ -38,7 +38,7 @@ class Signer:
     @property
     def domain(self) -> str:
         """Whom the certificate is about."""
-        return _domain(self.certificate)
+        return _certificate_domain(self.certificate)
 
     def sign(self, body: bytes) -> str:
         """The signature of a body, in base64."""
@@ -52,17 +52,17 @@ class SigningFiles:
     """The two files beside a vault, read or made when somebody has to sign."""
 
     def __init__(self, vault: Path, domain: str, clock: Clock = utc_now) -> None:
-        self.key = PrivateBeside(vault.with_suffix(".opendsr.key"))
-        self.certificate = Beside(vault.with_suffix(".opendsr.crt"))
+        self.key = PrivateSiblingPath(vault.with_suffix(".opendsr.key"))
+        self.certificate = SiblingPath(vault.with_suffix(".opendsr.crt"))
         self._wanted, self._clock, self._lock = domain, clock, threading.Lock()
-        self._signer: Signer | None = None
+        self._signer: OpenDsrSigner | None = None
 
-    def signer(self) -> Signer:
+    def load_signer(self) -> OpenDsrSigner:
         """Who signs; a certificate of our own that is of another name, or at its end, is made again."""
         with self._lock:
-            if self._signer is None or self._outdated(self._signer.certificate):
-                key = self._read_key() or self._made_key()
-                self._signer = self._read_certificate(key) or self._made_certificate(key)
+            if self._signer is None or self._needs_renewal(self._signer.certificate):
+                key = self._read_key() or self._create_key()
+                self._signer = self._read_certificate(key) or self._create_certificate(key)
             return self._signer
 
     def _read_key(self) -> "RSAPrivateKey | None":
@@ -70,7 +70,7 @@ class SigningFiles:
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        if (pem := _content(self.key)) is None:
+        if (pem := _read_if_present(self.key)) is None:
             return None
         try:
             found = load_pem_private_key(pem, None)
@@ -80,66 +80,69 @@ class SigningFiles:
             raise InvalidFile(f"{self.key} is no RSA key in PEM without a password: remove it, and one is made")
         return found
 
-    def _made_key(self) -> "RSAPrivateKey":
+    def _create_key(self) -> "RSAPrivateKey":
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import rsa
 
-        key = rsa.generate_private_key(65537, _BITS)
+        key = rsa.generate_private_key(65537, _KEY_BITS)
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         files.put(self.key, pem)
         return key
 
-    def _read_certificate(self, key: "RSAPrivateKey") -> Signer | None:
+    def _read_certificate(self, key: "RSAPrivateKey") -> OpenDsrSigner | None:
         """The certificate that is there, unless it is one of ours that has to be made again."""
         from cryptography.x509 import load_pem_x509_certificates
 
-        if (pem := _content(self.certificate)) is None:
+        if (pem := _read_if_present(self.certificate)) is None:
             return None
         try:
             found = load_pem_x509_certificates(pem)[0]
         except ValueError:
             raise InvalidFile(f"{self.certificate} is no certificate in PEM: remove it, and one is made") from None
         if found.public_key() == key.public_key():
-            return None if self._outdated(found) else Signer(key, found, pem)
+            return None if self._needs_renewal(found) else OpenDsrSigner(key, found, pem)
         if found.issuer != found.subject:
             raise InvalidFile(f"{self.certificate} is the certificate of another key than {self.key}: put both there")
         return None
 
-    def _outdated(self, found: "Certificate") -> bool:
+    def _needs_renewal(self, certificate: "Certificate") -> bool:
         """Whether we have to make it again; one that an authority issued is its owner's to renew."""
-        if found.issuer != found.subject:
+        if certificate.issuer != certificate.subject:
             return False
-        return _domain(found) != self._wanted or found.not_valid_after_utc - self._clock() < _RENEWAL
+        return (
+            _certificate_domain(certificate) != self._wanted
+            or certificate.not_valid_after_utc - self._clock() < _RENEWAL
+        )
 
-    def _made_certificate(self, key: "RSAPrivateKey") -> Signer:
+    def _create_certificate(self, key: "RSAPrivateKey") -> OpenDsrSigner:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
 
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._wanted[:_LONGEST_NAME])])
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._wanted[:_MAX_NAME_LENGTH])])
         now = self._clock()
         made = (
             x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
             .not_valid_before(now - timedelta(hours=1))  # for clocks that are behind
             .not_valid_after(now + _LIFETIME)
-            .add_extension(x509.SubjectAlternativeName([_alternative(self._wanted)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_alternative_name(self._wanted)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .sign(key, hashes.SHA256())
         )
         pem = made.public_bytes(serialization.Encoding.PEM)
         files.put(self.certificate, pem)
-        return Signer(key, made, pem)
+        return OpenDsrSigner(key, made, pem)
 
 
-def _content(path: Path) -> bytes | None:
+def _read_if_present(path: Path) -> bytes | None:
     try:
-        return files.read(path, most=_MOST_BYTES)
+        return files.read(path, max_bytes=_MAX_FILE_BYTES)
     except FileNotFoundError:
         return None
 
 
-def _alternative(domain: str) -> "GeneralName":
+def _alternative_name(domain: str) -> "GeneralName":
     from cryptography import x509
 
     try:
@@ -148,7 +151,7 @@ def _alternative(domain: str) -> "GeneralName":
         return x509.DNSName(domain)
 
 
-def _domain(certificate: "Certificate") -> str:
+def _certificate_domain(certificate: "Certificate") -> str:
     from cryptography import x509
 
     try:

@@ -1,0 +1,323 @@
+"""Kinds: what a schema declares about the cells of a column, and which inputs the column becomes.
+
+Nothing here reads a cell (see `cells`), so a stored schema is understood without pyarrow. Only a number or a date that
+declares no bounds leaves something to the data: its bounds are then observed.
+"""
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from ..errors import InvalidSetting
+from ..exact.arrays import Floats
+from .messages import find_duplicates, quote_names
+
+# MERGED scales: Scales: how a column of numbers or dates is laid out between 0 and 1, as a schema declares it.
+# MERGED scales:
+# MERGED scales: A scale is "linear", "log" or a list of knots; a list of several gives the input once on each of them. A schema keeps
+# MERGED scales: one form of what means the same, one scale without a list around it. Where nothing is said, None, an input is linear,
+# MERGED scales: too, but a plan may give it knots.
+
+
+Scale: TypeAlias = Any  # None, "linear", "log", knots (a tuple), or a tuple of these
+
+LINEAR, LOG = "linear", "log"
+_MAX_KNOTS = 256  # that the encoder takes
+
+
+@dataclass(frozen=True)
+class ScaleRules:
+    """Which scales a kind of column may have, and how their knots are read."""
+
+    names: Sequence[str]  # of "linear" and "log"
+    check_value: Callable[[str, Any], Any]  # check a value of the column; an error calls it as the text says
+    to_float: Callable[[Any], float]  # the float that a cell with this value would be
+
+    def normalise(self, scale: Any) -> Scale:
+        """Return the one form of a scale as somebody wrote it."""
+        several = isinstance(scale, (list, tuple)) and any(isinstance(one, (str, list, tuple)) for one in scale)
+        found = tuple(map(self._normalise_one, scale if several else [scale]))
+        if len(set(found)) < len(found):
+            raise InvalidSetting("scale must not give an input twice on the same scale")
+        return found[0] if len(found) == 1 else found
+
+    def to_model(self, scale: Scale) -> Any:
+        """Return a scale in the form that a model takes: a name, a list of numbers, or a list of these."""
+        if scale is None or isinstance(scale, str):
+            return scale or LINEAR
+        return [self.to_model(one) if isinstance(one, (str, tuple)) else self.to_float(one) for one in scale]
+
+    def _normalise_one(self, scale: Any) -> Any:
+        if isinstance(scale, str) and scale in self.names:
+            return scale
+        if not isinstance(scale, (list, tuple)):
+            words = " or ".join(f'"{name}"' for name in self.names)
+            raise InvalidSetting(f"scale must be {words}, a list of knots, or a list of these, got {scale!r}")
+        knots = tuple(self.check_value("every knot of scale", knot) for knot in scale)
+        floats = list(map(self.to_float, knots))
+        if not 2 <= len(knots) <= _MAX_KNOTS or any(one >= other for one, other in pairwise(floats)):
+            raise InvalidSetting(f"the knots of scale must be 2 to {_MAX_KNOTS}, each above the one before")
+        if not math.isfinite(floats[-1] - floats[0]):
+            raise InvalidSetting("the knots of scale must not be too far apart for float64; rescale the column")
+        return knots
+
+
+OTHER = "other"
+ANY_TEXT = "text"  # in place of a list of gaps: whatever is no number
+MICROSECONDS_PER_DAY = 86_400_000_000  # microseconds
+_MAX_FLOAT = sys.float_info.max
+_RANGE_KEYS = ("low", "high", "fill")
+
+
+class ColumnKind(ABC):
+    """What the cells of a column are. The fields of a kind are the keys that a column may have in a schema."""
+
+    kind: ClassVar[str]
+    cell_description: ClassVar[str]  # what the cells are
+
+    @property
+    @abstractmethod
+    def csv_type(self) -> str:
+        """Arrow's name of the type to read from CSV, whatever the first rows look like."""
+
+    def bounds(self) -> tuple[float, float]:
+        """Return low and high of the inputs; NaN where they are observed."""
+        return 0.0, 1.0
+
+    @abstractmethod
+    def fill_value(self) -> float | None:
+        """Return the fill as the float that its cell would be read as."""
+
+    def scales(self) -> Any:
+        """Return the scales of an input, as a model takes them: "linear" where nothing else is declared."""
+        return LINEAR
+
+    @property
+    def declares_scale(self) -> bool:
+        """Whether a scale is declared, if only "linear"."""
+        return False
+
+    @property
+    def clips(self) -> bool:
+        """Whether a value outside the bounds counts as the bound; otherwise a row that has one is refused."""
+        return False
+
+    def input_names(self, column: str) -> tuple[str, ...]:
+        """Return the names of the k inputs that the column becomes."""
+        return (column,)
+
+    def to_inputs(self, values: Floats) -> Floats:
+        """Turn one float per cell into the inputs: (n,) -> (n, k)."""
+        return values[:, None]
+
+
+@dataclass(frozen=True)
+class Number(ColumnKind):
+    """Whole numbers, floats and decimals; with ``gaps`` also text that is read as numbers."""
+
+    low: float | None = None
+    high: float | None = None
+    fill: float | None = None
+    scale: Scale = None
+    gaps: tuple[str, ...] | str | None = None  # texts that count as empty cells, or "text": whatever is no number
+    clip: bool | None = None
+
+    kind = "number"
+    cell_description = "numbers"
+
+    def __post_init__(self) -> None:
+        _normalise(self, _NUMBER_SCALES)
+        if not math.isfinite((self.high or 0.0) - (self.low or 0.0)):
+            raise InvalidSetting("high - low must be finite; rescale the column")
+        if self.gaps is not None and self.gaps != ANY_TEXT:
+            object.__setattr__(self, "gaps", _normalise_gaps(self.gaps))
+
+    @property
+    def csv_type(self) -> str:
+        return "float64" if self.gaps is None else "string"
+
+    def bounds(self) -> tuple[float, float]:
+        return _or_nan(self.low), _or_nan(self.high)
+
+    def fill_value(self) -> float | None:
+        return self.fill
+
+    def scales(self) -> Any:
+        return _NUMBER_SCALES.to_model(self.scale)
+
+    @property
+    def declares_scale(self) -> bool:
+        return self.scale is not None
+
+    @property
+    def clips(self) -> bool:
+        return bool(self.clip)
+
+
+@dataclass(frozen=True)
+class Boolean(ColumnKind):
+    """True and false, or 1 and 0."""
+
+    fill: bool | None = None
+
+    kind = "boolean"
+    cell_description = "true and false, or 1 and 0"
+    csv_type = "bool"
+
+    def __post_init__(self) -> None:
+        if self.fill is not None and not isinstance(self.fill, bool):
+            raise InvalidSetting(f"fill must be true or false, got {self.fill!r}")
+
+    def fill_value(self) -> float | None:
+        return None if self.fill is None else float(self.fill)
+
+
+@dataclass(frozen=True)
+class Date(ColumnKind):
+    """Dates and times, as days since 1970-01-01 in UTC. A time counts to the microsecond."""
+
+    low: datetime | None = None
+    high: datetime | None = None
+    fill: datetime | None = None
+    scale: Scale = None
+    clip: bool | None = None
+
+    kind = "date"
+    cell_description = "dates or times like 2024-12-31 or 2024-12-31T23:59:59"
+    csv_type = "string"
+
+    def __post_init__(self) -> None:
+        _normalise(self, _DATE_SCALES)
+
+    def bounds(self) -> tuple[float, float]:
+        low, high = (math.nan if end is None else _days_since_1970(end) for end in (self.low, self.high))
+        return low, high
+
+    def fill_value(self) -> float | None:
+        return None if self.fill is None else _days_since_1970(self.fill)
+
+    def scales(self) -> Any:
+        return _DATE_SCALES.to_model(self.scale)
+
+    @property
+    def declares_scale(self) -> bool:
+        return self.scale is not None
+
+    @property
+    def clips(self) -> bool:
+        return bool(self.clip)
+
+
+@dataclass(frozen=True)
+class Category(ColumnKind):
+    """Text. Each declared value becomes an input that is 1 or 0; for any other text all of them are 0."""
+
+    values: tuple[str, ...] = ()
+    fill: str | None = None
+
+    kind = "category"
+    cell_description = "text or whole numbers"
+    csv_type = "string"
+
+    def __post_init__(self) -> None:
+        if not is_text_list(self.values) or not self.values or "" in self.values:
+            raise InvalidSetting('values must be a list of texts in quotes, like ["Berlin", "Paris"]')
+        if twice := find_duplicates(self.values):
+            raise InvalidSetting(f"values must differ; duplicates: {quote_names(twice)}")
+        if OTHER in self.values:
+            raise InvalidSetting(f"values must not contain {OTHER!r}: that is every value which is not declared")
+        if self.fill is not None and self.fill not in (*self.values, OTHER):
+            raise InvalidSetting(f"fill must be one of the values or {OTHER!r}, got {self.fill!r}")
+        object.__setattr__(self, "values", tuple(self.values))
+
+    def fill_value(self) -> float | None:
+        """Return the place of the fill in the list of values, -1 for "other"."""
+        if self.fill is None:
+            return None
+        return -1.0 if self.fill == OTHER else float(self.values.index(self.fill))
+
+    def input_names(self, column: str) -> tuple[str, ...]:
+        return tuple(f"{column}={value}" for value in self.values)
+
+    def to_inputs(self, values: Floats) -> Floats:
+        hot: Floats = (values[:, None] == np.arange(len(self.values))).astype(np.float64)
+        return hot
+
+
+@dataclass(frozen=True)
+class Ignore:
+    """A column that is left out."""
+
+    kind: ClassVar[str] = "ignore"
+
+
+KINDS: dict[str, Any] = {kind.kind: kind for kind in (Number, Boolean, Date, Category, Ignore)}
+
+
+def is_text_list(value: object) -> bool:
+    """Return whether this is a list of texts."""
+    return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
+
+
+def _normalise(kind: Any, scaling: ScaleRules) -> None:
+    """Check low, high and fill, each by itself and then against each other; then scale and clip."""
+    low, high, fill = (
+        None if (value := getattr(kind, key)) is None else scaling.check_value(key, value) for key in _RANGE_KEYS
+    )
+    if (low is None) != (high is None):
+        raise InvalidSetting("low and high come together: give both, or neither to have them observed")
+    if low is not None and low > high:
+        raise InvalidSetting(f"low must not be above high, got low = {low}, high = {high}")
+    if low is not None and fill is not None and not low <= fill <= high:
+        raise InvalidSetting(f"fill must be between low and high, got fill = {fill}, low = {low}, high = {high}")
+    if kind.clip is not None and not isinstance(kind.clip, bool):
+        raise InvalidSetting(f"clip must be true or false, got {kind.clip!r}")
+    if kind.clip and low is None:
+        raise InvalidSetting("clip moves values to the bounds: declare low and high")
+    scale = None if kind.scale is None else scaling.normalise(kind.scale)
+    for key, value in zip((*_RANGE_KEYS, "scale", "clip"), (low, high, fill, scale, kind.clip or None), strict=True):
+        object.__setattr__(kind, key, value)
+
+
+def _normalise_gaps(gaps: Any) -> tuple[str, ...]:
+    if not is_text_list(gaps) or any(not text or text != text.strip() for text in gaps):
+        advice = f'without blanks around them, like ["?", "-"], or "{ANY_TEXT}": whatever is no number'
+        raise InvalidSetting(f"gaps must be a list of texts {advice}")
+    if twice := find_duplicates(gaps):
+        raise InvalidSetting(f"gaps must differ; duplicates: {quote_names(twice)}")
+    return tuple(sorted(gaps))
+
+
+def _check_number(key: str, value: Any) -> float:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not -_MAX_FLOAT <= value <= _MAX_FLOAT:
+        raise InvalidSetting(f"{key} must be a finite number, got {value!r}")
+    return float(value) + 0.0  # -0.0 and 0.0 are one bound
+
+
+def _check_date(key: str, value: Any) -> datetime:
+    if not isinstance(value, date):
+        raise InvalidSetting(f"{key} must be a date without quotes, like 2024-12-31, got {value!r}")
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
+    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _days_since_1970(moment: datetime) -> float:
+    """Return days since 1970, to the last bit as `cells` reads them: a row on a bound must not be outside."""
+    return float((moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)) / MICROSECONDS_PER_DAY
+
+
+_NUMBER_SCALES = ScaleRules((LINEAR, LOG), _check_number, float)
+_DATE_SCALES = ScaleRules((LINEAR,), _check_date, _days_since_1970)

@@ -1,0 +1,209 @@
+"""CSV files: comma or tab, plain or gzip. Cells are read in the types that are asked for, not in guessed ones."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+
+from ...errors import ExpungeError, InvalidFile, InvalidInput
+from ..cells import Arrow
+from ..kinds import Boolean, Number
+from ..messages import InvalidCell, separator_hint
+from .locations import FileLocation
+from .table import BATCH_ROWS, BUFFER_BYTES, FileTable, Partition, replace_arrow_errors, validate_batch
+
+# MERGED binary: Arrow files, and what all binary files have in common.
+
+
+class BinaryTable(FileTable):
+    """A file whose format says what its columns are."""
+
+    @contextmanager
+    def _replace_errors(self) -> Iterator[None]:
+        damaged = f"{self.name} is damaged, or not of the format that its name says{self._unreachable_hint}"
+        try:
+            with replace_arrow_errors(lambda _: InvalidFile(damaged), self.name):
+                yield
+        except pa.ArrowMemoryError:  # a length that was damaged, most often
+            raise InvalidFile(f"{damaged}, or has larger batches than there is memory for") from None
+
+
+class ArrowTable(BinaryTable):
+    """Arrow's two formats: with an index at the end (also called Feather), and without (a stream)."""
+
+    def _read_types(self) -> Arrow:
+        with self._replace_errors(), self._open_reader() as reader:
+            return reader.schema
+
+    def _read_batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
+        places = [self.types.names.index(name) for name in columns]
+        with self._replace_errors(), self._open_reader(places) as reader:
+            for batch in map(reader.get_batch, range(reader.num_record_batches)) if self._is_indexed else reader:
+                yield validate_batch(batch, columns)
+
+    @cached_property
+    def _is_indexed(self) -> bool:
+        with self.place.open_file() as file:
+            return bool(file.read(6) == b"ARROW1")
+
+    def _open_reader(self, places: Sequence[int] | None = None) -> Any:
+        # A map and not a read: one batch may be the whole file.
+        data, options = self.place.map_file(), pyarrow.ipc.IpcReadOptions(included_fields=places)
+        return (pyarrow.ipc.open_file if self._is_indexed else pyarrow.ipc.open_stream)(data, options=options)
+
+
+_CSV_TYPE_NAMES = {"double": Number.cell_description, "bool": Boolean.cell_description, "string": "text in UTF-8"}
+_HEADER_BYTES = 1 << 16  # bytes that are looked at for a header
+
+
+class CsvTable(FileTable):
+    """A CSV file; the ending .tsv says that tabs separate its cells."""
+
+    names_are_certain = False
+
+    def __init__(self, place: FileLocation, partition: Partition | None = None) -> None:
+        super().__init__(place, partition)
+        name = place.path.lower()
+        self._compression = "gzip" if name.endswith(".gz") else None
+        self._separator = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
+
+    def _read_types(self) -> Arrow:
+        with self._replace_errors(()), self._open_reader() as reader:
+            return pa.schema(zip(reader.schema.names, reader.schema.types, strict=True))
+
+    def column_type(self, name: str, columns: Mapping[str, str]) -> Arrow:
+        return pa.type_for_alias(columns[name])
+
+    def _read_batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
+        types = {name: pa.type_for_alias(cells) for name, cells in columns.items()}
+        with self._replace_errors(self.types.names), self._open_reader(types) as reader:
+            yield from reader
+
+    def describe_row(self, k: int) -> str:
+        return f"row {k} of {self.name} (the header is not counted)"
+
+    def _open_reader(self, columns: Mapping[str, Arrow] | None = None) -> Any:
+        return pyarrow.csv.open_csv(
+            self._open_stream(),
+            # One thread: only then does an error know the number of its row. Two were not faster.
+            pyarrow.csv.ReadOptions(use_threads=False, block_size=BUFFER_BYTES),
+            pyarrow.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+            pyarrow.csv.ConvertOptions(column_types=columns, include_columns=list(columns or ())),
+        )
+
+    def _open_stream(self) -> Any:
+        return pa.input_stream(self.place.open_file(), compression=self._compression)
+
+    def _replace_errors(self, names: Sequence[str]) -> AbstractContextManager[None]:
+        return replace_arrow_errors(partial(self._translate_error, names), self.name)
+
+    def _translate_error(self, names: Sequence[str], message: str) -> ExpungeError:
+        """Say what pyarrow says, without the cells that it quotes. It counts the header as row 1."""
+        if found := re.match(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+)", message):
+            k = int(found[2]) - 1
+            return InvalidCell(
+                names[int(found[1])], _CSV_TYPE_NAMES.get(found[3], found[3]), k - 1, self.describe_row(k)
+            )
+        if found := re.match(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)", message):
+            cells = f"has {found[3]} cells, but the header has {found[2]}"
+            return InvalidInput(f"{self.describe_row(int(found[1]) - 1)} {cells}{self._separator_hint()}")
+        if re.match("(CSV parse error: )?Empty CSV file", message):
+            return InvalidInput(f"{self.name} is empty")
+        return InvalidFile(f"{self.name} is damaged, or not CSV in UTF-8{self._unreachable_hint}")
+
+    def _separator_hint(self) -> str:
+        """Return a question about the separator, if the header looks as if it had another."""
+        with self._open_stream() as stream:
+            lines = stream.read(_HEADER_BYTES).decode(errors="replace").splitlines()
+        return separator_hint(next(filter(None, lines), ""), self._separator)
+
+
+# MERGED parquet: Parquet files, whole or some of their row groups. What a file holds is read from its footer.
+
+
+_TAIL_BYTES = 1 << 16  # bytes that are read first: most footers have room there
+_PARQUET_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Row groups of a file with this footer."""
+
+    first: int
+    end: int
+    footer: str  # SHA-256
+
+
+@dataclass(frozen=True)
+class ParquetFooter:
+    """What the end of a file says."""
+
+    types: Arrow
+    rows: tuple[int, ...]  # of each row group
+    digest: str  # SHA-256
+
+
+class ParquetTable(BinaryTable):
+    """A Parquet file, or some of its row groups."""
+
+    def __init__(
+        self, place: FileLocation, partition: Partition | None = None, groups: RowGroups | None = None
+    ) -> None:
+        super().__init__(place, partition)
+        self._groups = groups
+
+    @cached_property
+    def footer(self) -> ParquetFooter:
+        """What its end says."""
+        with self._open_file() as (file, digest):
+            metadata = file.metadata
+            rows = tuple(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))
+            return ParquetFooter(file.schema_arrow, rows, digest)
+
+    def describe_row(self, k: int) -> str:
+        before = 0 if self._groups is None else sum(self.footer.rows[: self._groups.first])
+        return super().describe_row(before + k)
+
+    def _read_types(self) -> Arrow:
+        return self.footer.types
+
+    def _read_batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
+        groups = None if self._groups is None else range(self._groups.first, self._groups.end)
+        with self._open_file() as (file, _):
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns)):
+                yield validate_batch(batch, columns)
+
+    @contextmanager
+    def _open_file(self) -> Iterator[tuple[Any, str]]:
+        """Open the file, with the digest of the footer that it is read by."""
+        with self._replace_errors(), self.place.open_file() as source:
+            footer = _read_footer(source)
+            digest = hashlib.sha256(footer).hexdigest()
+            if self._groups is not None and digest != self._groups.footer:
+                raise InvalidFile(f"{self.name} was changed while it was read")
+            end = pa.BufferReader(_PARQUET_MAGIC + footer + len(footer).to_bytes(4, "little") + _PARQUET_MAGIC)
+            # Without a buffer a whole row group is read at once, and that may be the whole file.
+            options = {"buffer_size": BUFFER_BYTES, "pre_buffer": False}
+            yield pyarrow.parquet.ParquetFile(source, metadata=pyarrow.parquet.read_metadata(end), **options), digest
+
+
+def _read_footer(source: Any) -> bytes:
+    """Return the metadata at the end of a file: before its length, in four bytes, and the mark."""
+    size = source.size()
+    source.seek(max(0, size - _TAIL_BYTES))
+    tail: bytes = source.read()
+    length = int.from_bytes(tail[-8:-4], "little")
+    if tail[-4:] != _PARQUET_MAGIC or length + 12 > size:
+        raise pa.ArrowInvalid("no footer")
+    if length + 8 > len(tail):
+        source.seek(size - 8 - length)
+        tail = source.read()
+    return tail[-8 - length : -8]
