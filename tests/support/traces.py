@@ -52,7 +52,7 @@ def row_traces(oracle):
     for value in rows.ravel().tolist():
         yield from ((f"value {form}", data) for form, data in number_forms(value))
     X, y = rows[:, :2], rows[:, 2:]
-    scaled = np.column_stack([encoder.scales.spread(X, encoder.inputs), encoder.targets.scale(y)])
+    scaled = np.column_stack([encoder.scales.scale(X, encoder.inputs), encoder.targets.scale(y)])
     for value in scaled[(scaled != 0.0) & (scaled != 1.0)].tolist():
         yield from ((f"scaled {form}", data) for form, data in number_forms(value))
     yield from integer_traces("row as integers", encoder.integers(X, y))

@@ -327,7 +327,7 @@ def repeatable() -> Iterator[None]:
         patch.setattr(folders.uuid, "uuid4", lambda: UUID(int=7))
         patch.setattr(SigningKey, "generate", classmethod(generated))
         for room in (writer, notary):
-            patch.setattr(room, "now", lambda: "2026-01-01T00:00:00+00:00")
+            patch.setattr(room, "current_time", lambda: "2026-01-01T00:00:00+00:00")
         yield
 
 

@@ -29,7 +29,7 @@ def end(self):
     self._file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 
-predictions.Writing.commit = end
+predictions.PredictionWriter.commit = end
 Vault.open(sys.argv[1]).predict_to(random_table(["probe-1"]).drop(["y"]), sys.argv[2])
 """
 

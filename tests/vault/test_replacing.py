@@ -337,7 +337,7 @@ def test_workers_compare_as_one_process_does(live, tmp_path, monkeypatch):
     helped = Vault.open(duplicate(live.places.vault, tmp_path / "helped"))
     here = Here(seed=1)
     text = refuse(helped, tmp_path / "wrong.parquet", client=here)
-    assert {"take_pieces", "merge_part"} <= set(here.ran)
+    assert {"store_pieces", "merge_part"} <= set(here.ran)
     assert text == refuse(live, tmp_path / "wrong.parquet")
     records = [
         record_of(create(vault.places.vault, tmp_path / "right.parquet", replace=True, client=client))

@@ -289,7 +289,7 @@ class StoredPeople:
 def write_people(context: RequestContext, owners: IncomingOwners) -> StoredPeople:
     """Write the segments of people that come."""
     if context.workers is not None:
-        written: StoredPeople | None = context.workers.people(context, owners)
+        written: StoredPeople | None = context.workers.merge_people(context, owners)
         if written is not None:
             return written
     found = []
