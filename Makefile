@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history callers long-calls bench quality scale choosing paper docs pictures clean
+.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history callers long-calls bench quality scale choosing paper docs clean
 
 demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
 	@$(BIN)/python examples/demo.py
@@ -112,9 +112,6 @@ paper: $(READY)  ## the paper's experiments, claims and report, in paper-results
 
 docs: $(READY)  ## the API from the docstrings, as HTML in build/docs
 	$(BIN)/pdoc --docformat numpy --output-directory build/docs expunge expunge.testing expunge.errors expunge.vault expunge.distributed
-
-pictures: $(READY)  ## the pictures in CONTRIBUTING.md, from the import contract and the code
-	$(BIN)/python -m pictures
 
 clean:
 	rm -rf $(VENV) $(LOWEST) .venv-mlflow build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -131,9 +131,6 @@ def add_subcommands(parser: Parser) -> "Commands":
     return parser.add_subparsers(title="commands", metavar="COMMAND")
 
 
-# Options
-
-
 def add_data(parser: Parser) -> None:
     """The table. Words stay text: a path would lose a slash of s3://."""
     text = "CSV, Parquet or Arrow: files, globs, folders or URIs such as s3://bucket/folder."
@@ -278,9 +275,6 @@ def add_id_column(parser: Parser) -> None:
     parser.add_argument("--id", dest="old_id", metavar="COLUMN", help="The old name of --id-column, soon removed.")
 
 
-# Values
-
-
 def whole_number(minimum: int, maximum: int = 2**63) -> Callable[[str], int]:
     """Whole numbers from ``least`` to ``most``."""
 
@@ -371,9 +365,6 @@ def open_vault(args: Namespace) -> "Vault":
     for text in vault.notes:
         terminal.note(text)
     return vault
-
-
-# MERGED clusters: Options of commands that several processes or machines can share: a cluster of our own, or one that is joined.
 
 
 def add_cluster(parser: Parser) -> None:

@@ -23,8 +23,6 @@ from .arguments import (
 )
 from .receipts import guard_answer
 
-# MERGED proofs: Personal receipts on the command line: what one proves, in plain words, and the page that checks them.
-
 
 if TYPE_CHECKING:
     from ..vault.certificates.personal_receipts import PersonalReceipt
@@ -83,7 +81,8 @@ def refuse_receipt(file: Path) -> None:
 def describe_proof(receipt: "PersonalReceipt", kind: str) -> str:
     """What a receipt that was checked proves."""
     if kind in _PROVEN_ACTIONS:
-        return f"the receipt is for this id: request {receipt.request} to vault {receipt.vault} {_PROVEN_ACTIONS[kind]}\n{_LIMITS_OF_PROOF}"
+        proven = f"request {receipt.request} to vault {receipt.vault} {_PROVEN_ACTIONS[kind]}"
+        return f"the receipt is for this id: {proven}\n{_LIMITS_OF_PROOF}"
     none = "had no row of exactly this id, and no mark that one was erased"
     said = f"as of its request {receipt.request} vault {receipt.vault} {none}"
     return f"the receipt is for this id, which is not known here: nothing was erased; {said}\n{_LIMITS_OF_PROOF}"

@@ -240,9 +240,6 @@ def _parse_milliseconds(text: str) -> float:
     return number
 
 
-# MERGED models: Models on the command line: the options that shape one, and the settings that they come to.
-
-
 if TYPE_CHECKING:
     from ..encoding.features import FeatureMap
     from ..learning.settings import Settings
@@ -312,7 +309,6 @@ def choose_settings(args: Namespace) -> "tuple[Settings, str]":
     from dataclasses import replace
 
     from ..learning.settings import Settings
-    # IMPORT GONE
 
     given = {name: getattr(args, name) for name in _MODEL_OPTIONS if getattr(args, name) is not None}
     if "features" in given:

@@ -10,8 +10,6 @@ from ..versions import version_line
 from . import REQUEST_COMMANDS, certificates, matters, paper, planning, queries, receipts, requests, service, terminal
 from .arguments import Parser, UsageError, add_subcommands
 
-# MERGED parser: The parser of the whole command line; every room of commands adds its own.
-
 
 def build_parser() -> Parser:
     """All commands and options."""

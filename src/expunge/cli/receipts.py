@@ -23,7 +23,6 @@ from .terminal import pluralize
 
 if TYPE_CHECKING:
     from ..vault import Receipt
-    # IMPORT GONE
 
 
 def print_receipt(
@@ -108,11 +107,6 @@ def guard_answer(done: str) -> Iterator[None]:
     except (OSError, MemoryError, ImportError) as error:
         why = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
         raise AnswerLost(f"{done}, but the answer could not be written: {why}") from error
-
-
-# MERGED handing: Handing out: receipts for people, a file each, that ``--receipts`` and ``expunge receipts`` write.
-# MERGED handing:
-# MERGED handing: A file is named after the request and the person's commitment: the name tells nothing, and no two people share one.
 
 
 if TYPE_CHECKING:

@@ -269,9 +269,6 @@ def rebound(args: Namespace) -> None:
     print_receipt(receipt, columns + "; {learners} learned anew", args)
 
 
-# MERGED backup: ``expunge backup``, ``restore`` and ``clone``: copies of a vault, and back.
-
-
 if TYPE_CHECKING:
     from ..vault import Vault
     from ..vault.backup import Backup

@@ -20,8 +20,6 @@ from .arguments import (
     whole_number,
 )
 
-# MERGED aliases: ``expunge aliases``: which e-mail address is whose, for agents that know people by nothing else.
-
 
 if TYPE_CHECKING:
     from .arguments import Commands
@@ -298,9 +296,6 @@ def _parse_batch(text: str) -> dict[str, Any]:
     if name == "size" and value.isascii() and value.isdecimal() and int(value) > 0:
         return {"batch_size": int(value)}
     raise ArgumentTypeError(f"must be every=TIME (1h) or size=NUMBER (100), got {text!r}")
-
-
-# MERGED webhooks: ``expunge webhook``: which systems are told of requests, what was posted to them, and why it failed.
 
 
 if TYPE_CHECKING:
