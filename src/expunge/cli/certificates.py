@@ -23,7 +23,6 @@ from .arguments import (
 )
 from .receipts import guard_answer
 
-
 if TYPE_CHECKING:
     from ..vault.certificates.personal_receipts import PersonalReceipt
 

@@ -20,7 +20,6 @@ from .arguments import (
     whole_number,
 )
 
-
 if TYPE_CHECKING:
     from .arguments import Commands
 
