@@ -25,11 +25,6 @@ from .learning.settings import Aggregate
 from .stores.change import Change
 from .stores.store import Store, coded_floats
 
-# MERGED description: Descriptions: a parameter of an estimator as text that is the same in every process, and that no other value has.
-# MERGED description:
-# MERGED description: A digest and a saved file say by such texts with what a model was trained. What cannot be told apart by its text, such
-# MERGED description: as a lambda, is refused: two models would share a digest and predict differently.
-
 
 def describe_estimator(estimator: Any, *, name: str) -> dict[str, str]:
     """The parameters of an estimator, each as text; an error calls them ``name``'s."""
@@ -55,7 +50,8 @@ def describe_value(value: Any, *, name: str) -> str:
         items = sorted((describe_value(key, name=name), describe_value(item, name=name)) for key, item in value.items())
         return f"{class_name(type(value))}({', '.join(f'{key}: {item}' for key, item in items)})"
     if isinstance(value, partial):
-        return f"partial({', '.join(describe_value(part, name=name) for part in (value.func, value.args, value.keywords))})"
+        parts = (value.func, value.args, value.keywords)
+        return f"partial({', '.join(describe_value(part, name=name) for part in parts)})"
     if hasattr(value, "get_params") and not isinstance(value, type):
         inside = describe_estimator(value, name=class_name(type(value)))
         return f"{class_name(type(value))}({', '.join(f'{key}={text}' for key, text in inside.items())})"

@@ -156,8 +156,8 @@ def test_arrays_are_described_by_what_is_in_them():
 
 def test_sets_are_described_alike_in_every_process():
     program = (
-        "from expunge.learners import described;"
-        "print(described({'a', 'b', 'c', ('d', None)}, name=''), described({'x': {'p', 'q', 'r'}, 1: 2}, name=''))"
+        "from expunge.learners import describe_value as describe;"
+        "print(describe({'a', 'b', 'c', ('d', None)}, name=''), describe({'x': {'p', 'q', 'r'}, 1: 2}, name=''))"
     )
     outputs = {
         subprocess.run(

@@ -30,7 +30,7 @@ def loaded_by(program):
     [
         "import expunge",
         "import expunge.exact.moments, expunge.exact.ridge, expunge.exact.threads",
-        "import expunge.learning.state, expunge.saving.format, expunge.saving.format",
+        "import expunge.learning.state, expunge.saving.format",
         "from expunge import Bounds, Code, ExpungeError, FeatureMap, random_code; random_code(6, 3, random_state=0)",
         DRAWING,
     ],
@@ -42,12 +42,11 @@ def test_the_rooms_below_the_face_load_nothing_large(program):
 def test_a_first_solve_loads_what_it_needs_and_no_more():
     program = (
         "import numpy as np\n"
-        "from expunge.exact.moments import Moments\n"
+        "from expunge.exact.moments import Moments, Tally\n"
         "from expunge.exact.ridge import ridge_weights\n"
-        "from expunge.exact.moments import Tally\n"
         "tally = Tally(3)\n"
         "tally.add(np.eye(3) * 2**20, 3)\n"
-        "ridge_weights(Moments.of(tally), bits=20, targets=1, alpha=1.0, intercept=False)"
+        "ridge_weights(Moments.from_tallies(tally), bits=20, targets=1, alpha=1.0, intercept=False)"
     )
     assert set(loaded_by(program)) == {"scipy", "threadpoolctl"}
 

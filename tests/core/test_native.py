@@ -130,8 +130,8 @@ def test_one_row_that_changes_is_one_call_with_the_same_bits(code, bounds, targe
     state = ensemble.states[learner]
     natively, plainly = both(lambda: rule.relearn(state, encoder, store, learner, change))
     guarded = rule.relearn(state, encoder, Guarded(store.X, store.y, store.live), learner, change)
-    for moments, weights in (natively, guarded):
-        assert moments == plainly[0]
+    for state_after, weights in (natively, guarded):
+        assert state_after == plainly[0]
         assert (weights is None) == (plainly[1] is None)
         assert weights is None or weights.tobytes() == plainly[1].tobytes()
 
@@ -285,13 +285,13 @@ def test_whole_shards_are_learned_with_the_same_bits(
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(threads, user_api="blas"):
         patch.setattr(moments, "FLOAT_ROWS", float_rows)
         if blas:
-            patch.setattr(moments, "multiplying", lambda: None)
+            patch.setattr(moments, "product_kernels", lambda: None)
         natively, plainly = both(lambda: rule.learn_all(encoder, store))
-    for (moments, weights), expected in zip(natively, plainly, strict=True):
-        assert moments == expected[0]
+    for (state_after, weights), expected in zip(natively, plainly, strict=True):
+        assert state_after == expected[0]
         assert (weights is None) == (expected[1] is None)
         assert weights is None or weights.tobytes() == expected[1].tobytes()
-    assert [moments for moments, _ in natively] == state.ensemble.states
+    assert [state_after for state_after, _ in natively] == state.ensemble.states
 
 
 @needs_products

@@ -97,7 +97,7 @@ def test_ctrl_c_is_not_kept_waiting(tmp_path):
     finally:
         child.kill()
     assert errors.endswith("KeyboardInterrupt\n")
-    assert "Unwanted" not in errors
+    assert "TaskCancelled" not in errors
 
 
 ENDLESS = """
@@ -110,10 +110,10 @@ def task(k, n):
     if k == 0:
         print("computing", flush=True)
     while True:
-        threads.go_on()
+        threads.stop_if_cancelled()
 
-threads._threads = lambda: 2
-threads.spread(task, most=2)
+threads._max_threads = lambda: 2
+threads.spread(task, limit=2)
 """
 
 
@@ -211,7 +211,7 @@ pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + {room},) * 2)
 signal.alarm(60)
 try:
-    threads.alone(lambda: add_gram(numpy.zeros((50, 50), order="F"), numpy.ones((50, 50)), 1))
+    threads.run_on_one_thread(lambda: add_gram(numpy.zeros((50, 50), order="F"), numpy.ones((50, 50)), 1))
 except MemoryError as error:
     print(error)
 """

@@ -1,9 +1,10 @@
 """Bounds: where the columns of a table begin and end, and the map of their values to [0, 1].
 
 Declared bounds are public facts. Observed bounds are the least and the largest value of the rows there are, so they
-belong to the rows: see `extents`. Each column has one or the other.
-Unit bounds take values in [-1, 1] as they are. Prediction uses the same map and never refuses a row: one that lies
-outside is moved to the nearest point inside (`clamped`) or, if so asked, extrapolated.
+belong to the rows: an `Extent` counts how many rows lie on each, so that most changes are known to leave it where it
+is without a look at the other rows. Each column has one or the other. Unit bounds take values in [-1, 1] as they are.
+Prediction uses the same map and never refuses a row: a row outside is moved to the nearest point inside (`clamp`) or
+extrapolated.
 """
 
 from collections import Counter
@@ -134,12 +135,6 @@ def parse_bounds(spec: BoundsLike, columns: int, *, name: str) -> Bounds:
             raise InvalidSetting(f"{name} must be None, 'unit' or a pair (low, high), got {spec!r}")
         return Bounds(np.full(columns, -1.0), np.full(columns, 1.0), unit=True)
     return Bounds.from_pair((None, None) if spec is None else spec, columns, name=name)
-
-
-# MERGED extents: Extents: the bounds in force, and whether a row that comes or goes moves one.
-# MERGED extents:
-# MERGED extents: An observed bound is the least or the largest value of the rows there are. How many rows lie on it is counted, so that
-# MERGED extents: most changes are known to leave it where it is without a look at the other rows.
 
 
 @dataclass(frozen=True, eq=False)

@@ -219,9 +219,6 @@ def _check_generator(G: ArrayLike) -> NDArray[np.int64]:
     return matrix
 
 
-# MERGED drawing: Drawing a code: random binary matrices that keep the paper's two conditions.
-
-
 def random_code(
     shards: int, learners: int, *, density: float | None = None, balanced: bool = True, random_state: Seed = None
 ) -> Code:

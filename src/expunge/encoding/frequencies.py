@@ -176,14 +176,11 @@ def _parse_scale(scale: ScaleLike) -> float | Floats | None:
         array = np.array(None)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2):
         raise InvalidSetting(
-            f"scale must be None, a number, an array of one number per input or a square matrix, got {_describe_array(array)}"
+            "scale must be None, a number, an array of one number per input or a square matrix, "
+            f"got an array of shape {array.shape}, dtype {array.dtype}"
         )
     array = array.astype(np.float64)
     if not (np.abs(array) < _MAX_SCALE).all() or not array.any() or (array.ndim == 1 and (array < 0.0).any()):
         allowed = "of 0 or more, less than 1e9" if array.ndim == 1 else "between -1e9 and 1e9"
         raise InvalidSetting(f"scale must have numbers {allowed}, and not all 0")
     return array
-
-
-def _describe_array(array: NDArray[Any]) -> str:
-    return f"an array of shape {array.shape}, dtype {array.dtype}"

@@ -49,13 +49,6 @@ def derive_seed(key: Key, stream: int, position: int) -> int:
     return int(random_words(key, stream, position, 1)[0] >> np.uint64(33))
 
 
-# MERGED shuffle: Shuffle: keyed permutations of 0 .. n - 1 of which any part can be computed by itself, forwards and backwards.
-# MERGED shuffle:
-# MERGED shuffle: Each is a Feistel network on pairs of numbers (Black and Rogaway 2002, generalised Feistel): x = L * b + R with L < a
-# MERGED shuffle: and R < b, a * b hardly more than n. A round adds a keyed hash of one half to the other, modulo its size; what falls
-# MERGED shuffle: beyond n - 1 goes through it again. A shuffle is no cipher: it hides an order from those who do not see its results.
-
-
 Words: TypeAlias = NDArray[np.uint64]
 Sizes: TypeAlias = Words | np.uint64
 
@@ -70,7 +63,13 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True, eq=False)
 class Shuffle:
-    """The permutations of one key: one for each kind, tweak and size."""
+    """Keyed permutations of 0 .. n - 1, one for each kind, tweak and size n.
+
+    Any part of one can be computed by itself, forwards and backwards. Each is a Feistel network on pairs of numbers
+    (Black and Rogaway 2002, generalised Feistel): x = L * b + R with L < a and R < b, a * b hardly more than n. A round
+    adds a keyed hash of one half to the other, modulo its size; a result beyond n - 1 goes through the network again.
+    A shuffle is not a cipher: it hides an order from those who do not see its results.
+    """
 
     rounds: Words  # (20,)
     kinds: Words  # (3,)

@@ -21,12 +21,6 @@ from ..exact.arrays import Floats
 from .bounds import Bounds
 from .values import as_float
 
-# MERGED curves: Curves: what scales compute, with the bounds in force.
-# MERGED curves:
-# MERGED curves: Value by value, by comparisons, frexp and + - * /, which IEEE 754 fixes to the last bit: neither the machine nor the
-# MERGED curves: rows beside it show in a scaled value.
-
-
 Knots: TypeAlias = tuple[float, ...]
 Scale: TypeAlias = str | Knots  # "linear", "log", or knots
 
@@ -50,7 +44,11 @@ _EXP2 = tuple(math.log(2) ** k / math.factorial(k) for k in range(1, 14))
 
 
 class Curves:
-    """The map of rows in their own units to scaled columns; column j is ``scales[j]`` of the input ``source[j]``."""
+    """The map of rows in their own units to scaled columns; column j is ``scales[j]`` of the input ``source[j]``.
+
+    Values are computed one by one with comparisons, frexp and + - * /, which IEEE 754 fixes to the last bit: a scaled
+    value depends neither on the machine nor on the rows beside it.
+    """
 
     def __init__(self, scales: Sequence[Scale], source: NDArray[np.intp], bounds: Bounds) -> None:
         self._bounds, self._source = bounds, source

@@ -16,12 +16,13 @@ from .limbs import FLOAT_ROWS, INT_ROWS, Limbs, limb_scales, limb_type, slices
 from .native import kernels, product_kernels
 from .threads import stop_if_cancelled
 
-# MERGED approximate: Moments in floats: for trials, which choose settings and are thrown away. A third of the work, and not exact.
-
 
 @dataclass(frozen=True, eq=False)
 class FloatMoments:
-    """About the sum of q'q over coded rows q; `ridge_weights` takes it in the place of `Moments`."""
+    """The sum of q'q over coded rows q, in rounded floats: a third of the work of `Moments`.
+
+    For trials only, which choose settings and are thrown away. `ridge_weights` takes it in place of `Moments`.
+    """
 
     total: Floats  # (w, w), the upper triangle
 
@@ -39,9 +40,6 @@ class FloatMoments:
     def matrix(self, bits: int) -> Floats:
         """The lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order; what is above it means nothing."""
         return (self.total * 2.0 ** (-2 * bits)).T
-
-
-# MERGED tally: Tally: the sum of q'q over coded rows that come and go, in blocks, without a rounding.
 
 
 _FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk

@@ -1,4 +1,8 @@
-"""Rules: how a weak learner learns from its coded rows, and learns anew when some of them change."""
+"""Rules: how a weak learner learns from its coded rows, and learns anew when some of them change.
+
+The moments of disjoint stripes add up to those of all stripes, exactly and in any order: a range of stripes can be
+summed in a thread, in another process or on another machine.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,11 +21,6 @@ from ..exact.threads import one_blas_thread, spread, worker_count
 from ..stores.change import Change
 from ..stores.store import Store
 from .settings import Aggregate
-
-# MERGED summing: Summing: the moments of every learner, from rows that are read once, block by block.
-# MERGED summing:
-# MERGED summing: The moments of disjoint stripes add up to those of all, exactly and in any order: whoever has rows can sum a range of
-# MERGED summing: stripes, in a thread, in another process or on another machine.
 
 
 def sum_moments(

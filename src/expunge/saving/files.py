@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -309,44 +310,29 @@ def sync(fd: int) -> None:
 
 
 def sync_several(fds: Sequence[int]) -> None:
-    """Make what was written to several files last. They are synced side by side, which takes a disk as long as one."""
+    """Make what was written to several files last. Syncing them in parallel takes the disk about as long as one sync."""
+    global _sync_pool
     tasks = list["Future[None]"]()
     if len(fds) > 1 and type(system) is System:  # a disk that stands in for the real one sees one call at a time
-        tasks = _start_syncs(fds)
-    if not tasks:
-        for fd in fds:
-            sync(fd)
-        return
-    from concurrent.futures import wait
+        from concurrent.futures import ThreadPoolExecutor, wait  # here: commands that only read do without threads
 
-    try:
-        wait(tasks)
-    except BaseException:  # an interrupt: the files are closed next, and none may be synced then
-        for task in tasks:
-            task.cancel()
-        wait(tasks)
-        raise
-    for fd, task in zip(fds, tasks, strict=True):
-        if task.cancelled():  # by another thread that met a limit
+        try:
+            if _sync_pool is None or _sync_pool[0] != os.getpid():  # a child has none of its parent's threads
+                _sync_pool = os.getpid(), ThreadPoolExecutor(_MAX_OPEN_FILES, "expunge-sync")
+            tasks = [_sync_pool[1].submit(sync, fd) for fd in fds]
+            wait(tasks)
+        except BaseException as error:
+            # No thread can be started, or an interrupt: the files are closed next, and no thread may sync them then.
+            pool, _sync_pool = _sync_pool, None
+            if pool is not None:
+                pool[1].shutdown(cancel_futures=True)  # waits for syncs that are running
+            if not isinstance(error, RuntimeError):
+                raise
+    for fd, task in zip_longest(fds, tasks):
+        if task is None or task.cancelled():  # cancelled by another thread that was interrupted
             sync(fd)
         else:
             task.result()
-
-
-def _start_syncs(fds: Sequence[int]) -> "list[Future[None]]":
-    """Have threads sync files; none if no thread can be started, or Python is about to end."""
-    global _sync_pool
-    try:
-        if _sync_pool is None or _sync_pool[0] != os.getpid():  # a child has none of its parent's threads
-            from concurrent.futures import ThreadPoolExecutor  # commands that only read do without it
-
-            _sync_pool = os.getpid(), ThreadPoolExecutor(_MAX_OPEN_FILES, "expunge-sync")
-        return [_sync_pool[1].submit(sync, fd) for fd in fds]
-    except RuntimeError:
-        if _sync_pool is not None:
-            _sync_pool[1].shutdown(cancel_futures=True)  # what is running ends first
-            _sync_pool = None
-        return []
 
 
 def sync_folder(path: Path) -> None:
