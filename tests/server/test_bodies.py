@@ -109,7 +109,7 @@ def narrow(make):
 
     from support.client import LocalClient
 
-    with LocalClient(create_app(make(most_rows=10)), raise_server_exceptions=False) as found:
+    with LocalClient(create_app(make(max_rows=10)), raise_server_exceptions=False) as found:
         yield found
 
 

@@ -157,6 +157,6 @@ def test_binary_tensors_are_refused(client):
 
 
 def test_too_many_rows_are_refused(make):
-    with LocalClient(create_app(make(most_rows=2))) as client:
+    with LocalClient(create_app(make(max_rows=2))) as client:
         assert client.post("/invocations", json={"instances": [[1, 2]] * 3}).status_code == 422
         assert client.post("/invocations", json={"instances": [[1, 2]] * 2}).status_code == 200

@@ -17,11 +17,11 @@ from .kinds import ANY_TEXT, MICROSECONDS_PER_DAY, Boolean, Category, ColumnKind
 from .messages import ID_NOT_UTF_8, InvalidCell, printable_text
 from .schema import Schema
 
-# MERGED cells: From cells to floats, with pyarrow: arrays of Arrow (`arrow`), dates (`times`), cells of each kind (`by_kind`) and
-# MERGED cells: ids (`ids`). A cell is read without a look at any other row.
+# From cells to floats, with pyarrow: arrays of Arrow (`arrow`), dates (`times`), cells of each kind (`by_kind`) and
+# ids (`ids`). A cell is read without a look at any other row.
 
 
-# MERGED arrow: Arrays of Arrow: what their cells are, and how they become arrays of NumPy.
+# Arrays of Arrow: what their cells are, and how they become arrays of NumPy.
 
 
 Arrow: TypeAlias = Any  # an array, type, batch or schema of pyarrow, which ships no types
@@ -59,7 +59,7 @@ def to_mask(array: Arrow) -> NDArray[np.bool_]:
     return flags
 
 
-# MERGED ids: Columns of ids, as text and as bytes.
+# Columns of ids, as text and as bytes.
 
 
 def encode_id_column(ids: Any, name: str) -> list[bytes]:
@@ -92,7 +92,7 @@ def id_column_text(array: Arrow, name: str) -> Arrow:
     return text
 
 
-# MERGED numerals: Numerals: numbers that are written as text, among texts that are none.
+# Numerals: numbers that are written as text, among texts that are none.
 
 
 NULL_TEXTS = ConvertOptions().null_values  # of a CSV file's numbers: they are gaps among numbers and dates in text, too
@@ -128,7 +128,7 @@ def blank_gap_values(values: Floats, gaps: Iterable[str] | str) -> Floats:
     return values
 
 
-# MERGED times: Times: dates, timestamps and ISO text as days since 1970-01-01 in UTC, to the microsecond.
+# Times: dates, timestamps and ISO text as days since 1970-01-01 in UTC, to the microsecond.
 
 
 _ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # after a time: the end of a date looks the same
@@ -166,8 +166,9 @@ def column_to_floats(column: str, kind: ColumnKind, array: Arrow) -> Floats:
     """Return one float per cell, NaN for a gap: (n,)."""
     cells = unpack_array(array if not pa.types.is_null(array.type) else array.cast(pa.type_for_alias(kind.csv_type)))
     if not accepts_type(kind, cells.type):
+        cell_type = printable_text(array.type)
         raise InvalidInput(
-            f"column {column!r} must hold {kind.cell_description}, got {printable_text(array.type)}; declare another kind"
+            f"column {column!r} must hold {kind.cell_description}, got {cell_type}; declare another kind"
         )
     return read_cells(kind, column, cells)
 
@@ -260,7 +261,7 @@ def _find_first_failing(function: Callable[[Arrow], object], array: Arrow) -> in
     return first
 
 
-# MERGED batches: Batches: a record batch as inputs and targets, all of them finite.
+# Batches: a record batch as inputs and targets, all of them finite.
 
 
 def encode_batch(schema: Schema, batch: Arrow, *, targets: bool) -> tuple[Floats, Floats | None]:

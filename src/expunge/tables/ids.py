@@ -14,10 +14,9 @@ import numpy as np
 from ..errors import InvalidInput, InvalidSetting, format_positions
 from .messages import ID_NOT_UTF_8
 
-# MERGED id_format: Id formats: what the ids of a vault look like, as a schema may declare it.
-# MERGED id_format:
-# MERGED id_format: Ids of another form are refused wherever they come in, so that a list of something else (line numbers, e-mail addresses,
-# MERGED id_format: ids that a spreadsheet changed) is an error and not a list of people whom nobody knows.
+# Id formats: what the ids of a vault look like, as a schema may declare it.
+# Ids of another form are refused wherever they come in, so that a list of something else (line numbers, e-mail
+# addresses, ids that a spreadsheet changed) is an error and not a list of people whom nobody knows.
 
 
 _EMAIL_ATOM = rb'[^\x00-\x20\x7f@"(),:;<>\[\\\]]+'
@@ -179,11 +178,10 @@ def _fold_case(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 
-# MERGED similar: Similar ids: how else the id of somebody who is not known may be written.
-# MERGED similar:
-# MERGED similar: A spreadsheet writes 4713 as 4713.0 and loses the zeros of 0004715, a form adds quotes, a person types another case. The
-# MERGED similar: vault has hashes of ids only, and no index by which it could search for similar ones; so the id that was asked for is
-# MERGED similar: changed in the ways in which ids are usually mistaken, and each result is looked up.
+# Similar ids: how else the id of somebody who is not known may be written.
+# A spreadsheet writes 4713 as 4713.0 and loses the zeros of 0004715, a form adds quotes, a person types another case.
+# The vault has hashes of ids only, and no index by which it could search for similar ones; so the id that was asked
+# for is changed in the ways in which ids are usually mistaken, and each result is looked up.
 
 
 MAX_SIMILAR_IDS = 32  # variants of one id
@@ -204,7 +202,7 @@ def find_similar_ids(id_value: bytes, *, fold_case: bool) -> list[bytes]:
 
     Parameters
     ----------
-    known : bytes
+    id_value : bytes
         An id as `id_bytes` gives it.
     fold_case : bool
         Whether ids that differ only in case are the same anyway.

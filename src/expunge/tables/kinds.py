@@ -19,11 +19,10 @@ from ..errors import InvalidSetting
 from ..exact.arrays import Floats
 from .messages import find_duplicates, quote_names
 
-# MERGED scales: Scales: how a column of numbers or dates is laid out between 0 and 1, as a schema declares it.
-# MERGED scales:
-# MERGED scales: A scale is "linear", "log" or a list of knots; a list of several gives the input once on each of them. A schema keeps
-# MERGED scales: one form of what means the same, one scale without a list around it. Where nothing is said, None, an input is linear,
-# MERGED scales: too, but a plan may give it knots.
+# Scales: how a column of numbers or dates is laid out between 0 and 1, as a schema declares it.
+# A scale is "linear", "log" or a list of knots; a list of several gives the input once on each of them. A schema
+# keeps one form of what means the same, one scale without a list around it. Where nothing is said, None, an input is
+# linear, too, but a plan may give it knots.
 
 
 Scale: TypeAlias = Any  # None, "linear", "log", knots (a tuple), or a tuple of these

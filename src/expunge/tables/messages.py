@@ -84,9 +84,8 @@ def check_columns_exist(names: Sequence[str], required: Collection[str], *, show
     """Refuse a table with these column names if it lacks a wanted one; without ``show`` the others are not named."""
     if missing := [name for name in required if name not in names]:
         columns = "column" if len(missing) == 1 else "columns"
-        raise InvalidInput(
-            f"no {columns} {quote_names(missing)}; {_describe_columns(names, required, show_names)}{_missing_name_hint(names, missing)}"
-        )
+        available = _describe_columns(names, required, show_names)
+        raise InvalidInput(f"no {columns} {quote_names(missing)}; {available}{_missing_name_hint(names, missing)}")
 
 
 def check_unique_names(names: Sequence[str], table: str) -> None:

@@ -25,10 +25,10 @@ def split_table(source: Source, schema: Schema | None = None, *, max_rows: int =
         The table.
     schema : Schema, optional
         What will be read: files whose types do not go together are then refused, as `read_blocks` does.
-    most_rows : int
+    max_rows : int
         The most rows of a piece; one that is a single row group has as many as that has.
     """
-    whole_number("most_rows", max_rows)
+    whole_number("max_rows", max_rows)
     files = _parquet_files(source, schema)
     if files is None:
         return None

@@ -33,7 +33,7 @@ def read_blocks(
     targets, ids : bool
         Whether to read the targets (the table is then one to learn from) and the ids. To learn from, ids are as the
         vault knows them; to predict, as they are written.
-    more : bool
+    allow_extra : bool
         Whether a table with targets may have columns that the schema does not mention, as one to predict for may.
     """
     table = open_table(array_to_stream(source, schema) if isinstance(source, np.ndarray) else source)
@@ -135,7 +135,7 @@ def _join_batches(parts: list[Arrow]) -> Arrow:
         raise InvalidInput(f"{BLOCK_ROWS:,} rows of text must have less than 2 GB; shorten the cells") from None
 
 
-# MERGED sampled: Sampled rows: all rows of some people of a table, for a plan. Who they are depends on their ids alone.
+# Sampled rows: all rows of some people of a table, for a plan. Who they are depends on their ids alone.
 
 
 _PERSON_HASH_KEY = b"expunge plan"

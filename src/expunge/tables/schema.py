@@ -22,7 +22,7 @@ from .ids import check_id_format, describe_id_format, find_misfits, id_bytes
 from .kinds import KINDS, LINEAR, LOG, Boolean, ColumnKind, Date, Ignore, Number, is_text_list
 from .messages import check_columns_exist, describe_positions, find_duplicates, printable_text, quote_names
 
-# MERGED document: Documents: a schema's parts from what TOML or JSON holds, and back.
+# Documents: a schema's parts from what TOML or JSON holds, and back.
 
 
 SchemaParts: TypeAlias = tuple[

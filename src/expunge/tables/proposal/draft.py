@@ -24,7 +24,7 @@ from .ranges import DateSummary, NumberSummary
 from .summaries import BooleanSummary, ColumnSummary, ProposedKind, SampleOwners
 from .texts import TextSummary
 
-# MERGED plain: Plain schemas: for a table of numbers that comes without one.
+# Plain schemas: for a table of numbers that comes without one.
 
 
 def plain_schema(source: Source, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
@@ -54,10 +54,9 @@ def _shell_word(name: str) -> str:
     return shlex.quote(name) if name.isprintable() else repr(name)
 
 
-# MERGED toml: TOML: a schema as text for a person to edit.
-# MERGED toml:
-# MERGED toml: Names and values come from files of others, and the text may be printed to a terminal: whatever is not printable is
-# MERGED toml: written as an escape.
+# TOML: a schema as text for a person to edit.
+# Names and values come from files of others, and the text may be printed to a terminal: whatever is not printable is
+# written as an escape.
 
 
 _SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}

@@ -22,7 +22,7 @@ from ..cells import Arrow, read_cells
 from ..kinds import LINEAR, LOG, Date, Ignore, Number
 from .summaries import TARGET_GAPS_NOTE, ColumnSample, Extremes, ProposedKind, SampleOwners
 
-# MERGED layout: Layout: between which bounds values lie, on which scale, and where their middle is, by one value per person.
+# Layout: between which bounds values lie, on which scale, and where their middle is, by one value per person.
 
 
 _MAX_PARTS = 10  # into which knots divide the people
@@ -129,7 +129,7 @@ def is_uneven(knots: list[float]) -> bool:
     return len(knots) > _MIN_PARTS and bool(np.abs(even - knots).max() > _MIN_UNEVENNESS * (knots[-1] - knots[0]))
 
 
-# MERGED rounding: Rounding: numbers and days that were read off data, told no more exactly than they have to be.
+# Rounding: numbers and days that were read off data, told no more exactly than they have to be.
 
 
 _DIGITS = 2_000  # enough for every digit from 1e308 down to 1e-326

@@ -118,10 +118,9 @@ def _mix_bits(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-# MERGED summaries: Summaries: what one pass over a column's cells says about its kind.
-# MERGED summaries:
-# MERGED summaries: What is read off the data tells about the people in it. So bounds are rounded outward, fills and knots are rounded and
-# MERGED summaries: are those of many, a category needs several people who have it, and what a few people have decides nothing.
+# Summaries: what one pass over a column's cells says about its kind.
+# What is read off the data tells about the people in it. So bounds are rounded outward, fills and knots are rounded
+# and are those of many, a category needs several people who have it, and what a few people have decides nothing.
 
 
 ProposedKind: TypeAlias = tuple[ColumnKind | Ignore, str]  # and what a person should know about it

@@ -20,7 +20,7 @@ from ..messages import InvalidCell, separator_hint
 from .locations import FileLocation
 from .table import BATCH_ROWS, BUFFER_BYTES, FileTable, Partition, replace_arrow_errors, validate_batch
 
-# MERGED binary: Arrow files, and what all binary files have in common.
+# Arrow files, and what all binary files have in common.
 
 
 class BinaryTable(FileTable):
@@ -126,7 +126,7 @@ class CsvTable(FileTable):
         return separator_hint(next(filter(None, lines), ""), self._separator)
 
 
-# MERGED parquet: Parquet files, whole or some of their row groups. What a file holds is read from its footer.
+# Parquet files, whole or some of their row groups. What a file holds is read from its footer.
 
 
 _TAIL_BYTES = 1 << 16  # bytes that are read first: most footers have room there

@@ -181,7 +181,7 @@ def make_access_error(name: str, error: OSError) -> InvalidInput:
     return InvalidInput(f"{name} cannot be reached; check the address, the network, and what pyarrow has to know of it")
 
 
-# MERGED finding: Finding: which files paths, globs, folders and URIs stand for, sorted by their full paths.
+# Finding: which files paths, globs, folders and URIs stand for, sorted by their full paths.
 
 
 _HIDDEN_PREFIXES = (".", "_")  # how names begin that are no tables: of tools, or not finished

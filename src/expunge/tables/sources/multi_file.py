@@ -13,10 +13,9 @@ from ..messages import check_unique_names, printable_text, quote_names
 from ..schema import is_row_label
 from .table import FileTable
 
-# MERGED common: Common types: one for a column that files hold in several, such that every cell is read as in its own.
-# MERGED common:
-# MERGED common: A cell is one float or one text whatever its type is: 7 as int32, as float or as decimal is the same number, and 7 the
-# MERGED common: same category or id as "7". So casts that keep this are allowed, and no others.
+# Common types: one for a column that files hold in several, such that every cell is read as in its own.
+# A cell is one float or one text whatever its type is: 7 as int32, as float or as decimal is the same number, and 7
+# the same category or id as "7". So casts that keep this are allowed, and no others.
 
 
 _WHOLE_NUMBER = pa.decimal128(38, 0)  # has room for any integer

@@ -16,9 +16,8 @@ from ..kinds import Boolean, Number
 from ..messages import InvalidCell
 from .locations import FileLocation, make_access_error
 
-# MERGED partitions: Partitions: columns that are in no file, but in the names of the folders above it, like ``country=DE``.
-# MERGED partitions:
-# MERGED partitions: Their cells are read as those of a CSV file are: in the type that is asked for.
+# Partitions: columns that are in no file, but in the names of the folders above it, like ``country=DE``.
+# Their cells are read as those of a CSV file are: in the type that is asked for.
 
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]  # columns and their values, as text

@@ -44,9 +44,9 @@ class Upload:
     ----------
     data : bytes or another buffer, list of dicts, or dict of lists
         What was sent: a file, or the rows or columns of JSON.
-    most_rows : int
+    max_rows : int
         How many rows it may have.
-    form : str
+    suffix : str
         The format of a file: ".csv", ".parquet" or ".arrow" (with an index or as a stream).
     """
 

@@ -336,7 +336,7 @@ def test_the_door_leads_to_what_it_names():
 FRESH = """
 import sys
 import unicodedata
-from expunge.vault import tables
+from expunge import tables
 schema = tables.Schema.from_json(sys.argv[1])
 assert schema.inputs and len(schema.bounds()[0]) == len(schema.inputs) and len(schema.target_bounds()[0]) == 2
 assert tables.id_bytes(["a", 5]) == [b"a", b"5"] and tables.id_bytes("a") == [b"a"]

@@ -40,7 +40,9 @@ def in_batches(rows, cuts, keep):
         values = np.array([np.nan if value is None else value for _, value in rows[first:end]], dtype=float)
         keep(values, owners)
         parts.append(owners)
-    return [hashes for part in parts for hashes in zip(part.person.tolist(), part.row_hashes.tolist(), strict=True)]
+    return [
+        hashes for part in parts for hashes in zip(part.person_hashes.tolist(), part.row_hashes.tolist(), strict=True)
+    ]
 
 
 @settings(max_examples=200)

@@ -109,7 +109,7 @@ def test_a_piece_has_as_many_row_groups_as_have_room(tmp_path_factory, dataset, 
 
 FRESH = """
 import json, sys
-from expunge.vault import tables
+from expunge import tables
 piece = tables.Piece(**json.loads(sys.argv[1]))
 schema = tables.Schema.from_json(sys.argv[2])
 assert "pyarrow" not in sys.modules
@@ -209,7 +209,7 @@ def test_what_is_no_parquet_has_no_pieces_and_a_frame_knows_its_length(tmp_path,
 
 def test_pieces_have_at_least_one_row(tmp_path):
     path = parquet(some(0, 3), tmp_path / "t.parquet")
-    with pytest.raises(InvalidSetting, match="most_rows"):
+    with pytest.raises(InvalidSetting, match="max_rows"):
         tables.split_table(path, max_rows=0)
     (piece,) = tables.split_table(path)
     assert replace(piece, footer="") == tables.Piece(str(path), (0, 1), 3, 0, "", ())
