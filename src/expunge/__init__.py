@@ -1,6 +1,6 @@
 """Regression models that can forget: train on coded shards, delete any row in about a millisecond, prove it.
 
-What is named here is imported when it is first used, so that a command that needs no scikit-learn does not wait for it.
+The names below are imported on first use, so that a command that needs no scikit-learn does not wait for it.
 """
 
 from typing import TYPE_CHECKING

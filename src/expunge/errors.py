@@ -1,4 +1,4 @@
-"""Every exception of the package. Each carries the exit code that a command line should end with."""
+"""Every exception of the package. Each carries the exit code of a command that it ends."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ class ExpungeError(Exception):
 
     @classmethod
     def public_name(cls) -> str:
-        """What it is called in the documents, and in JSON."""
+        """Return the name in documentation and JSON."""
         return cls.__name__
 
 
@@ -21,13 +21,13 @@ class InvalidSetting(ExpungeError, ValueError):
 
 
 class InvalidInput(ExpungeError, ValueError):
-    """Rows, targets or ids that the model cannot take."""
+    """Rows, targets or ids that the model cannot accept."""
 
     exit_code = 3
 
 
 class PeopleMismatch(InvalidInput):
-    """A table that is right in itself, but does not go with the people who are in the vault."""
+    """A table that is valid in itself, but does not match the people in the vault."""
 
     @classmethod
     def public_name(cls) -> str:
@@ -35,23 +35,23 @@ class PeopleMismatch(InvalidInput):
 
 
 class InvalidColumns(InvalidInput):
-    """A refusal that counts what is wrong, column by column. The counts of the blocks of a table can be added up.
+    """Invalid values, counted column by column. The counts of several blocks of a table can be added.
 
     Parameters
     ----------
     problem : str
-        What there must not be: "gaps".
+        What was found: "gaps".
     counts : mapping of str to int
-        How many there are in which place, like ``column 'age'``.
+        The number of invalid values in each place, such as ``column 'age'``.
     rows : int
-        How many rows were looked at.
+        The number of rows that were checked.
     way_out : str
         What to do about it.
     first : int, optional
         The first of these rows that has the problem, counted from zero.
     """
 
-    _MAX_PLACES = 10  # places that the text names
+    _MAX_PLACES = 10  # places that the message names
 
     @classmethod
     def public_name(cls) -> str:
@@ -62,8 +62,8 @@ class InvalidColumns(InvalidInput):
     ) -> None:
         super().__init__(problem, counts, rows, way_out, first)
         self.problem, self.counts, self.rows, self.way_out = problem, dict(counts), rows, way_out
-        self.first, self.where = first, ""  # what the first row is called in the whole table
-        self.complete = True  # whether these are the numbers of the whole table
+        self.first, self.where = first, ""  # the first row's name in the whole table, such as "line 7"
+        self.complete = True  # whether the counts are those of the whole table
 
     def __str__(self) -> str:
         least, of = ("", "") if self.complete else ("at least ", "the first ")
@@ -74,35 +74,35 @@ class InvalidColumns(InvalidInput):
         return f"{self.problem}: {', '.join(places)} {rows}; {self.way_out}"
 
     def with_location(self, where: str) -> "InvalidColumns":
-        """Return the same refusal with what its first row is called in the whole table."""
-        made = self._copy_with({}, 0)
-        made.where = where
-        return made
+        """Return the same error with the name of its first row in the whole table."""
+        located = self._copy_with({}, 0)
+        located.where = where
+        return located
 
     def add(self, other: "InvalidColumns") -> "InvalidColumns":
-        """Return the refusal of these rows and of others; if those have another problem, the counts are a minimum."""
+        """Return the error for these rows and others; if those have another problem, the counts are a minimum."""
         if other.problem != self.problem:
             return self.as_minimum()
         return self._copy_with({place: self.counts.get(place, 0) + n for place, n in other.counts.items()}, other.rows)
 
     def add_clean_rows(self, rows: int) -> "InvalidColumns":
-        """Return the refusal of these rows and of so many that are without the problem."""
+        """Return the error for these rows and as many more that do not have the problem."""
         return self._copy_with({}, rows)
 
     def add_columns(self, other: "InvalidColumns") -> "InvalidColumns":
-        """Return the refusal of these columns and of others of the same rows, if they have the same problem."""
+        """Return the error for these columns and others of the same rows, if they have the same problem."""
         return self._copy_with(other.counts if other.problem == self.problem else {}, 0)
 
     def as_minimum(self) -> "InvalidColumns":
-        """Return the same refusal of a table that was not read to its end."""
-        made = self._copy_with({}, 0)
-        made.complete = False
-        return made
+        """Return the same error for a table that was not read to its end."""
+        minimum = self._copy_with({}, 0)
+        minimum.complete = False
+        return minimum
 
     def _copy_with(self, counts: Mapping[str, int], rows: int) -> "InvalidColumns":
-        made = InvalidColumns(self.problem, {**self.counts, **counts}, self.rows + rows, self.way_out, self.first)
-        made.complete, made.where = self.complete, self.where
-        return made
+        copy = InvalidColumns(self.problem, {**self.counts, **counts}, self.rows + rows, self.way_out, self.first)
+        copy.complete, copy.where = self.complete, self.where
+        return copy
 
 
 class UnknownId(ExpungeError, LookupError):
@@ -130,7 +130,7 @@ class InvalidFile(ExpungeError, ValueError):
 
 
 class MissingData(ExpungeError, ImportError):
-    """Data that an experiment reads, results that are to be judged, or a vault that is to be opened, are not there."""
+    """An experiment's data, results to evaluate, or a vault to open that does not exist."""
 
     exit_code = 8
 
@@ -142,65 +142,65 @@ class VaultBusy(ExpungeError):
 
 
 class ErasedId(ExpungeError, ValueError):
-    """Data that holds ids which were erased: they come back only if they are readmitted by name."""
+    """Data with ids that were erased: they come back only if they are readmitted explicitly."""
 
     exit_code = 10
 
 
 class VerificationFailed(ExpungeError):
-    """A vault whose state, ledger or certificates do not fit each other."""
+    """A vault whose state, ledger or certificates contradict each other."""
 
     exit_code = 11
 
 
 class Unfinished(ExpungeError):
-    """A request that was accepted and could not be finished: the next open goes on with it."""
+    """A request that was accepted and could not be finished: the next open continues it."""
 
     exit_code = 12
 
 
 class InvalidCertificate(ExpungeError, ValueError):
-    """A certificate that was changed, that another key signed, or that is none."""
+    """A certificate that was changed or signed by another key, or a file that is no certificate."""
 
     exit_code = 13
 
 
 class AnswerLost(ExpungeError):
-    """A request that was carried out, and whose answer could not be written."""
+    """A request that was carried out, but whose answer could not be written."""
 
     exit_code = 14
 
 
 class SigningFailed(ExpungeError):
-    """A signer or a timestamp authority that did not answer, or answered with something that does not fit."""
+    """A signer or a timestamp authority that did not answer, or gave an invalid answer."""
 
     exit_code = 15
 
 
 class ClusterFailed(ExpungeError):
-    """A cluster that cannot be used, or that was lost; nothing was changed."""
+    """A cluster that is unusable or was lost; nothing was changed."""
 
     exit_code = 16
 
 
 class ReplacementRefused(ExpungeError):
-    """A training that would replace a vault's model by a worse one, or by one of another kind; nothing was changed."""
+    """A training that would replace a vault's model by a worse one or another kind; nothing was changed."""
 
     exit_code = 17
 
 
 class OnHold(ExpungeError):
-    """People whom a legal hold keeps from being erased; nothing was changed."""
+    """People who cannot be erased because of a legal hold; nothing was changed."""
 
     exit_code = 18
 
 
 class ReleaseRefused(OnHold):
-    """A matter that cannot be released so: it was released before, or another token has to confirm it."""
+    """A matter that cannot be released: it was released before, or another token has to confirm it."""
 
 
-def format_positions(places: Sequence[int]) -> str:
-    """Name places in a list, counted from one: up to ten of them."""
-    shown = ", ".join(str(place + 1) for place in places[:10])
-    more = f" and {len(places) - 10:,} more" if len(places) > 10 else ""
-    return f"at position{'s' if len(places) > 1 else ''} {shown}{more}"
+def format_positions(positions: Sequence[int]) -> str:
+    """Format positions in a list for a message, counted from one: the first ten of them."""
+    shown = ", ".join(str(position + 1) for position in positions[:10])
+    more = f" and {len(positions) - 10:,} more" if len(positions) > 10 else ""
+    return f"at position{'s' if len(positions) > 1 else ''} {shown}{more}"

@@ -1,35 +1,66 @@
-"""What every fitted model has: a lock, what it holds, the checks of rows that come, and what can be read of it."""
+"""The estimator that learns, forgets and corrects rows: what every model of this package has in common.
+
+Rows, targets, ids and parameters are checked here, once; ids become slots; and a change is either carried out whole or
+not at all. The mathematics is in the rooms below.
+
+A subclass names its parameters, turns y into columns of numbers (`CodedEstimator._read_targets`) and outputs of the
+ensemble into predictions (``predict``).
+"""
 
 import copy
 import math
+import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from functools import partial, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .encoding.bounds import Bounds
 from .encoding.codes import Code
 from .encoding.features import FeatureMap
-from .encoding.placement import draw_slots, slots_needed
-from .errors import InvalidInput, InvalidSetting, format_positions
+from .errors import InvalidInput, InvalidSetting, NothingLearned, format_positions
 from .exact.arrays import Floats, Slots, unsigned_zeros
 from .exact.native import kernels
-from .learning.blueprint import Blueprint
-from .learning.rules import RidgeRule, mean_weights
-from .learning.state import ModelState, Outcome
-from .saving.archive import Archive
-from .saving.format import Parts, index_parts, load_index, load_state, state_parts
+from .learners import EstimatorRule
+from .learning.blueprint import Blueprint, draw_blueprint
+from .learning.rules import RuleFactory
+from .learning.settings import Settings
+from .learning.state import ModelState, Outcome, place_rows
+from .saving.archive import Archive, write_archive
+from .saving.format import (
+    Parts,
+    index_parts,
+    load_blueprint,
+    load_index,
+    load_settings,
+    load_state,
+    settings_parts,
+    state_parts,
+)
 from .stores.change import Change
 from .stores.ids import FoundRows, IdIndex, Ids, as_ids, slots_of_mentions
 from .stores.store import Rows, coded_floats
+from .transformers import MAPS, Identity
 
-# MERGED fitted: What a fitted `CodedRegressor` holds: a trained state, and whose rows are in it.
+TableLike: TypeAlias = Any  # an array, or a pandas or polars frame
+ColumnLike: TypeAlias = Any  # one or more columns of a table
+
+P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E", bound="CodedEstimator")
+
+
+class NothingToPredictFrom(NotFittedError, NothingLearned):  # type: ignore[misc]  # scikit-learn has no types
+    """Every row was unlearned: to scikit-learn, the model is not fitted."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +72,7 @@ class Report:
     rows : int
         Rows that were erased or corrected.
     learners : int
-        Weak learners that learned anew.
+        Weak learners that were trained again.
     bounds_moved : bool
         Whether an observed bound moved, so that everything was refitted.
     seconds : float
@@ -56,37 +87,31 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A state and the index of its rows' ids. A change makes a new one; store and index are overwritten in place."""
+    """A trained state and the index of its rows' ids. A change makes a new one; store and index change in place."""
 
     state: ModelState
     index: IdIndex
     default_ids: bool  # whether all ids so far were 0, 1, 2, ...
     flat: bool  # whether y was one-dimensional
 
-    @classmethod
-    def learn(cls, blueprint: Blueprint, rows: Rows, slots: Slots, ids: Ids | None, *, flat: bool) -> Self:
-        """Learn a first batch of rows, which `placed` has put into their slots."""
-        return cls(ModelState.learn(blueprint, rows, len(slots)), IdIndex(ids, slots), ids is None, flat)
-
     def add_rows(self, X: Floats, y: Floats, ids: Ids | None) -> tuple[Self, Change]:
-        """The same with room for more rows, and the change that puts them there."""
+        """Return the model with room for more rows, and the change that puts them there."""
         if ids is None and not self.default_ids:
-            raise InvalidInput("this model was given ids: pass ids for the new rows too, or they could be another's")
-        before = self.state.drawn
+            raise InvalidInput("this model was given ids: pass ids for the new rows as well")
+        first = self.state.drawn
         state, slots = self.state.with_room(len(X))
-        named = np.arange(before, state.drawn) if ids is None else ids
-        index = self.index.with_rows(named, slots)
+        index = self.index.with_rows(np.arange(first, state.drawn) if ids is None else ids, slots)
         return replace(self, state=state, index=index, default_ids=ids is None), Change(slots, X, y)
 
     def find_slots(self, row_ids: Ids) -> tuple[Slots, FoundRows]:
-        """The slot of each row named by its id: the k-th time that an id is named is its k-th row."""
-        wanted, group = np.unique(row_ids, return_inverse=True)
-        found = self.index.find(wanted)
+        """Return the slot of each row named by its id: the k-th mention of an id is its k-th row."""
+        unique_ids, group = np.unique(row_ids, return_inverse=True)
+        found = self.index.find(unique_ids)
         where, way_out = "in the model than were given", "unlearn the id and use partial_fit"
         return slots_of_mentions(group, found.slots, found.counts, where=where, way_out=way_out), found
 
     def match_rows(self, row_ids: Ids, X: Floats, y: Floats) -> tuple[Change, FoundRows]:
-        """The removal of rows that are brought along, each matched with its slot by id and fingerprint."""
+        """Return the removal of rows that the caller passed, each matched with its slot by id and fingerprint."""
         slots, found = self.find_slots(row_ids)
         ensemble = self.state.ensemble
         Z = ensemble.encoder.integers(X, y)
@@ -94,15 +119,16 @@ class FittedModel:
         return Change(located, old=Z), found
 
     def retrain(self, rows: Rows) -> Self:
-        """The same, trained from scratch on these rows."""
+        """Return the same model, trained from scratch on these rows."""
         state = ModelState.learn(self.state.blueprint, rows, self.state.drawn)
         return replace(self, state=state, index=IdIndex(*self.index.entries()))
 
     def parts(self) -> Parts:
-        """A header and arrays for a file."""
+        """Return a header and arrays for a file."""
         header, arrays = state_parts(self.state)
-        more, named = index_parts(self.index)
-        return header | more | {"default_ids": self.default_ids, "flat": self.flat}, arrays | named
+        index_header, index_arrays = index_parts(self.index)
+        header |= index_header | {"default_ids": self.default_ids, "flat": self.flat}
+        return header, arrays | index_arrays
 
     @classmethod
     def load(cls, archive: Archive, blueprint: Blueprint) -> Self:
@@ -112,49 +138,11 @@ class FittedModel:
         return cls(state, index, archive.get("default_ids", bool), archive.get("flat", bool))
 
 
-def place_rows(blueprint: Blueprint, X: Floats, y: Floats) -> tuple[Rows, Slots]:
-    """Put the rows of a first batch into their slots; return them, and the slots."""
-    s, n = blueprint.code.shards, len(X)
-    if n < s:
-        raise InvalidInput(
-            f"fit needs at least as many rows as shards, got n_samples={n}, shards={s}; use fewer shards"
-        )
-    slots = draw_slots(blueprint.key, 0, n, s)
-    return Rows.place(X, y, slots, slots_needed(n, s)), slots
-
-
-def ids_per_row(ids: Any, X: Any) -> Ids:
-    """Each row's id; one id alone is that of all rows."""
-    array = as_ids(ids)
-    return np.repeat(array, len(X)) if len(array) == 1 and hasattr(X, "__len__") else array
-
-
-def check_distinct(ids: Ids) -> Ids:
-    """Return the ids, or refuse duplicates."""
-    if not len(ids):
-        raise InvalidInput("ids is empty: name at least one id")
-    if len(ids) == 1:
-        return ids
-    values, first = np.unique(ids, return_index=True)
-    if len(values) < len(ids):
-        again = np.setdiff1d(np.arange(len(ids)), first)
-        raise InvalidInput(f"duplicates in ids: {len(again)}, {format_positions(again.tolist())}; name each id once")
-    return ids
-
-
-TableLike: TypeAlias = Any  # an array, or a pandas or polars frame
-ColumnLike: TypeAlias = Any  # one or more columns of such
-
-P = ParamSpec("P")
-T = TypeVar("T")
-H = TypeVar("H", bound="CodedEstimator")
-
-
-def exclusive(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
+def exclusive(method: Callable[Concatenate[E, P], T]) -> Callable[Concatenate[E, P], T]:
     """Let one thread at a time in: a request reads the state and replaces it, and two at once would lose one."""
 
     @wraps(method)
-    def locked(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def locked(self: E, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.__dict__.setdefault("_lock", threading.RLock()):
             return method(self, *args, **kwargs)
 
@@ -162,11 +150,221 @@ def exclusive(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H,
 
 
 class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A scikit-learn estimator that holds a trained state and whose rows are in it."""
+    """A scikit-learn estimator on coded shards, from which rows can be unlearned. Base of `CodedRegressor`."""
 
     code_: Code
     features_: FeatureMap
+    learner: Any
     _fitted_model: FittedModel
+
+    _target_checks: ClassVar[dict[str, Any]] = {}
+    """How scikit-learn checks y: further arguments of ``validate_data``."""
+
+    def _read_targets(self, y: NDArray[Any], *, reset: bool) -> Floats:
+        """Turn a checked y into columns of numbers, (n, t); ``reset`` is True in `fit`."""
+        raise NotImplementedError
+
+    @exclusive
+    def fit(self, X: TableLike, y: ColumnLike, ids: ColumnLike = None) -> Self:
+        """Learn rows (Algorithm 1). Anything learned before is discarded.
+
+        Parameters
+        ----------
+        X : array or frame, shape (n, d)
+            The inputs.
+        y : array, shape (n,) or (n, t)
+            The target or targets.
+        ids : array of int or str, shape (n,), optional
+            The id of each row's owner; an id may have many rows. Default: 0, 1, ..., n - 1.
+        """
+        before = self.__dict__.copy()
+        try:
+            X, y, flat = self._validate_rows(X, y, reset=True)
+            row_ids = None if ids is None else as_ids(ids, rows=len(X))
+            _warn_if_standardised(X)
+            settings = self._settings()
+            if settings.features is None:
+                settings = replace(settings, features=Identity())
+            blueprint = draw_blueprint(settings, X.shape[1], y.shape[1], rule=_rule_factory(self.learner))
+            rows, slots = place_rows(blueprint, *blueprint.admit(X, y, self._column_names()))
+            del X, y  # if they were converted, they are copies: free them
+            state = ModelState.learn(blueprint, rows, len(slots))
+            self._set_fitted_model(FittedModel(state, IdIndex(row_ids, slots), default_ids=ids is None, flat=flat))
+        except BaseException:
+            self.__dict__ = before  # a failed fit leaves the previous model
+            raise
+        return self
+
+    @exclusive
+    def partial_fit(self, X: TableLike, y: ColumnLike, ids: ColumnLike = None) -> Self:
+        """Learn more rows; the first call is `fit`.
+
+        Parameters
+        ----------
+        X : array or frame, shape (n, d)
+            The inputs.
+        y : array, shape (n,) or (n, t)
+            The target or targets.
+        ids : array of int or str, shape (n,), optional
+            As in `fit`. Default ids continue counting; a model that was fitted with ids needs ids here as well.
+        """
+        if "_fitted_model" not in self.__dict__:
+            return self.fit(X, y, ids)
+        X, y = self._admit_rows(X, y)
+        roomy, change = self._fitted_model.add_rows(X, y, None if ids is None else as_ids(ids, rows=len(X)))
+        self._commit(roomy, roomy.state.prepare(change))
+        return self
+
+    @exclusive
+    def unlearn(self, ids: Any, X: TableLike = None, y: ColumnLike = None) -> Report:
+        """Unlearn all rows of these ids (Algorithm 3): afterwards the model is the one that never saw them.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            One id or many, in any order, each once. An unknown id is an error, and nothing is changed.
+        X, y : array, only with ``keep="coded"``
+            The rows of these ids, with one entry of ``ids`` per row. They are checked against their fingerprints.
+        """
+        started = time.perf_counter()
+        fitted = self._check_fitted()
+        if self._needs_rows(X, y, "unlearn"):
+            change, found = self._match_rows(ids, X, y)
+        else:
+            found = fitted.index.find(_check_distinct(as_ids(ids)))
+            change = Change(found.slots)
+        return self._commit(fitted, fitted.state.prepare(change), forget=found, started=started)
+
+    @exclusive
+    def rectify(
+        self, ids: Any, X: TableLike, y: ColumnLike, *, old_X: TableLike = None, old_y: ColumnLike = None
+    ) -> Report:
+        """Replace all rows of these ids by corrected ones, in their slots.
+
+        Parameters
+        ----------
+        ids : int, str or a sequence of them
+            The id of each row. An id with several rows gets as many, in their order of arrival.
+        X, y : array
+            The corrected rows.
+        old_X, old_y : array, only with ``keep="coded"``
+            The rows as they were learned, in the same order.
+        """
+        started = time.perf_counter()
+        fitted = self._check_fitted()
+        if self._needs_rows(old_X, old_y, "rectify"):
+            change, _ = self._match_rows(ids, old_X, old_y)
+        else:
+            change = Change(fitted.find_slots(_ids_per_row(ids, X))[0])
+        X, y = self._admit_rows(X, y)
+        if len(X) != len(change.slots):
+            raise InvalidInput(f"rectify needs one id per row, got {len(change.slots)} ids for {len(X)} rows")
+        return self._commit(fitted, fitted.state.prepare(change._replace(X=X, y=y)), started=started)
+
+    def outside_rows(self, X: TableLike) -> NDArray[np.bool_]:
+        """Return which rows have an input outside the bounds in force, (n,).
+
+        The parameter ``outside`` says what is predicted for them.
+        """
+        return self._check_fitted().state.ensemble.encoder.inputs.outside_rows(self._validate_inputs(X))
+
+    @exclusive
+    def digest(self) -> str:
+        """Return a fingerprint of the model, 64 hex characters: models with equal digests predict the same.
+
+        It covers everything that predictions follow from: the code, what the features drew, the bounds, the rule of
+        the learners, the slots in use and each learner's integers. It does not cover the ids, nor what is kept of the
+        rows. It is the same on every machine. Keep the digest of an *earlier* state as secret as the rows that were
+        unlearned since: anyone who also has the other rows can test guesses against it.
+        """
+        return self._check_fitted().state.ensemble.digest()
+
+    @exclusive
+    def retrained(self, X: TableLike = None, y: ColumnLike = None, ids: ColumnLike = None) -> Self:
+        """Return the same model, trained from scratch on the surviving rows in their slots: an auditor's reference.
+
+        Parameters
+        ----------
+        X, y, ids : array, only with ``keep="coded"``
+            All surviving rows and their ids, in any order.
+        """
+        fitted = self._check_fitted()
+        if self._needs_rows(X, y, "retrained"):
+            rows = self._place_survivors(X, y, ids)
+        else:
+            store = fitted.state.ensemble.store
+            rows = store.as_rows().grow(len(store.live))
+        twin = type(self)(**self.get_params(deep=False))
+        for name in ("n_features_in_", "feature_names_in_"):
+            if name in self.__dict__:
+                setattr(twin, name, self.__dict__[name])
+        return twin._set_fitted_model(fitted.retrain(rows))
+
+    @exclusive
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file of plain arrays and JSON (never a pickle), replacing any file there.
+
+        The file contains the rows (or coded rows) and ids of the model: keep it as safe as the data. Only its owner can
+        read it. It is first written beside the old one (``.name.xxxxxxxx``): if the process is killed meanwhile, that
+        draft is left, and the next save deletes it.
+        """
+        header, arrays = self._check_fitted().parts()
+        names = getattr(self, "feature_names_in_", None)
+        header["feature_names"] = None if names is None else names.tolist()
+        write_archive(path, header | settings_parts(self._settings()), arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, learner: Any = None, features: FeatureMap | None = None) -> Self:
+        """Read a saved model. A damaged or inconsistent file is refused, and nothing in it is executed.
+
+        The learners' moments are taken from the file unchecked: compare digests with `retrained` if you doubt them.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        learner : estimator, optional
+            Required for a model that was saved with an estimator as learner, because code never comes from a file:
+            the same estimator. It is fitted again.
+        features : FeatureMap, optional
+            Required for a model that was saved with a feature map of your own: the same map with the same parameters.
+            What it drew comes from the file.
+        """
+        with Archive(path) as archive:
+            blueprint = load_blueprint(archive, rule=_rule_factory(learner), features=features, maps=MAPS)
+            fitted = FittedModel.load(archive, blueprint)
+            settings = load_settings(archive, blueprint, "ridge" if learner is None else learner)
+            names, inputs = archive.header.get("feature_names"), len(blueprint.inputs.low)
+            if names is not None and not (isinstance(names, list) and len(names) == inputs):
+                raise archive.inconsistency("the number of column names is not that of the columns")
+        model = cls(**{name: getattr(settings, name) for name in cls._get_param_names()})
+        model.n_features_in_ = inputs
+        if names is not None:
+            model.feature_names_in_ = np.array(names, dtype=object)
+        return model._set_fitted_model(fitted)
+
+    @exclusive
+    def coded_shard(self, learner: int) -> tuple[Floats, Floats]:
+        """Return what one weak learner sees: its coded rows and targets, as floats (the paper's Algorithm 1).
+
+        Parameters
+        ----------
+        learner : int
+            The learner's number, from 0.
+
+        Returns
+        -------
+        X : array, shape (m, D) or, with an intercept, (m, D + 1)
+            Coded features; with an intercept the last column is the coded column of ones.
+        y : array, shape (m,) or (m, t)
+            Coded targets, scaled.
+        """
+        fitted = self._check_fitted()
+        ensemble = fitted.state.ensemble
+        if not 0 <= learner < ensemble.encoder.code.learners:
+            raise InvalidSetting(f"learner must be from 0 to {ensemble.encoder.code.learners - 1}, got {learner!r}")
+        X, y = coded_floats(ensemble.encoder, ensemble.store.shard(ensemble.encoder, learner))
+        return X, y[:, 0] if fitted.flat else y
 
     @property
     def bounds_(self) -> Bounds:
@@ -174,62 +372,12 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self._check_fitted().state.ensemble.encoder.inputs
 
     @property
-    def target_bounds_(self) -> Bounds:
-        """The bounds of the target in force."""
-        return self._check_fitted().state.ensemble.encoder.targets
-
-    @property
     def n_rows_(self) -> int:
-        """Rows learned and not unlearned."""
+        """The number of rows learned and not unlearned."""
         return self._check_fitted().state.rows
 
-    @property
-    def coef_(self) -> Floats:
-        """Mean weights of the ridge learners, for the features of a scaled row and the scaled target."""
-        W = self._mean_weights()
-        W = W[: self._state.ensemble.encoder.features.n_out].T
-        return W[0] if self._fitted_model.flat else W
-
-    @property
-    def intercept_(self) -> Any:
-        """Mean intercept of the ridge learners, for the scaled target."""
-        W = self._mean_weights()
-        constant = W[-1] if self._state.ensemble.encoder.intercept else np.zeros(W.shape[1])
-        return float(constant[0]) if self._fitted_model.flat else constant
-
-    def _mean_weights(self) -> Floats:
-        if not isinstance(self._check_fitted().state.blueprint.rule, RidgeRule):
-            raise AttributeError("only a model with learner='ridge' has coef_ and intercept_")
-        models = [W for W in self._state.ensemble.models if W is not None]
-        if not models:
-            raise AttributeError("every row was unlearned: there are no weights")
-        return mean_weights(models)
-
-    @exclusive
-    def coded_shard(self, learner: int) -> tuple[Floats, Floats]:
-        """What one weak learner sees: its coded rows and their targets, as floats (the paper's output of Algorithm 1).
-
-        Parameters
-        ----------
-        learner : int
-            Which one, from 0.
-
-        Returns
-        -------
-        X : array, shape (m, D) or, with an intercept, (m, D + 1)
-            Coded features; the last column is then the coded column of ones.
-        y : array, shape (m,) or (m, t)
-            Coded targets, scaled.
-        """
-        held = self._check_fitted()
-        ensemble = held.state.ensemble
-        if not 0 <= learner < ensemble.encoder.code.learners:
-            raise InvalidSetting(f"learner must be from 0 to {ensemble.encoder.code.learners - 1}, got {learner!r}")
-        X, y = coded_floats(ensemble.encoder, ensemble.store.shard(ensemble.encoder, learner))
-        return X, y[:, 0] if held.flat else y
-
     def __copy__(self) -> Self:
-        return copy.deepcopy(self)  # two models that shared their rows would forget each other's
+        return copy.deepcopy(self)  # a shallow copy would share the store, and unlearn the original's rows
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -245,74 +393,71 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _state(self) -> ModelState:
         return self._fitted_model.state
 
-    def _clone_with(self, held: FittedModel) -> Self:
-        """Another model with the same parameters, which holds this."""
-        twin = type(self)(**self.get_params(deep=False))
-        for name in ("n_features_in_", "feature_names_in_"):
-            if name in self.__dict__:
-                setattr(twin, name, self.__dict__[name])
-        return twin._set_fitted_model(held)
-
-    def _set_fitted_model(self, held: FittedModel) -> Self:
-        blueprint = held.state.blueprint
+    def _set_fitted_model(self, fitted: FittedModel) -> Self:
+        blueprint = fitted.state.blueprint
         self.code_, self.features_ = blueprint.code, blueprint.features
-        self._fitted_model = held
+        self._fitted_model = fitted
         return self
 
+    def _settings(self) -> Settings:
+        return Settings.from_model(self)
+
+    def _predict_outputs(self, X: TableLike) -> Floats:
+        """Predict the columns that `_read_targets` returned, in their own units: (n, d) -> (n, t)."""
+        ensemble = self._check_fitted().state.ensemble
+        try:
+            return ensemble.predict(self._validate_inputs(X))
+        except NothingLearned as error:
+            raise NothingToPredictFrom(str(error)) from None
+
     def _commit(
-        self, held: FittedModel, outcome: Outcome, *, forget: FoundRows | None = None, started: float = 0.0
+        self, fitted: FittedModel, outcome: Outcome, *, forget: FoundRows | None = None, started: float = 0.0
     ) -> Report:
-        """Make an outcome what the model holds."""
+        """Carry out a change that was computed, and erase ids from the index."""
 
         def overwrite() -> None:
-            after = FittedModel(outcome.commit(), held.index, held.default_ids, held.flat)
+            after = FittedModel(outcome.commit(), fitted.index, fitted.default_ids, fitted.flat)
             if forget is not None:
-                held.index.erase(forget)
+                fitted.index.erase(forget)
             self._fitted_model = after
 
         try:
             overwrite()
-        except BaseException:  # Ctrl-C within these few microseconds: finish what was begun
+        except BaseException:  # Ctrl-C within these few microseconds: finish first
             overwrite()
             raise
         return Report(outcome.rows, outcome.learners, outcome.bounds_moved, time.perf_counter() - started)
 
     def _validate_rows(self, X: TableLike, y: ColumnLike, *, reset: bool) -> tuple[Floats, Floats, bool]:
         """Check rows and targets and return them as float64 matrices, and whether y was one-dimensional."""
-        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, order="C", multi_output=True, y_numeric=True)
-        flat = y.ndim == 1
-        y = y.reshape(len(y), -1).astype(np.float64, copy=False)
-        if not reset and y.shape[1] != (t := self._state.ensemble.encoder.n_targets):
-            raise InvalidInput(f"y must have {t} columns as in fit, got {y.shape[1]}")
-        return X, y, flat
+        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, order="C", **self._target_checks)
+        return X, self._read_targets(y, reset=reset), y.ndim == 1
 
     def _validate_inputs(self, X: TableLike) -> Floats:
-        """Check rows without targets; rows that need no conversion are only looked at."""
+        """Check rows without targets. Rows that need no conversion skip scikit-learn's slower checks."""
         if (
             type(X) is np.ndarray
             and X.dtype == np.float64
             and X.flags.c_contiguous
-            and self._has_fitted_shape(X.shape)
+            and "feature_names_in_" not in self.__dict__
+            and X.ndim == 2
+            and X.shape[0] > 0
+            and X.shape[1] == self.n_features_in_
             and _is_finite(X)
         ):
             return X
-        # In C order, because BLAS rounds other orders otherwise.
+        # In C order, because BLAS rounds differently in other orders.
         checked: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return checked
 
-    def _has_fitted_shape(self, shape: tuple[int, ...]) -> bool:
-        """Whether rows without names of columns may have this shape."""
-        named = "feature_names_in_" in self.__dict__
-        return not named and len(shape) == 2 and shape[0] > 0 and shape[1] == self.n_features_in_
-
     def _admit_rows(self, X: TableLike, y: ColumnLike) -> tuple[Floats, Floats]:
-        """Check rows for a model that is fitted; return them as they will be kept."""
+        """Check rows for a fitted model; return them as they will be kept."""
         X, y, _ = self._validate_rows(X, y, reset=False)
         X, y = self._state.blueprint.admit(X, y, self._column_names())
         return unsigned_zeros(X), unsigned_zeros(y)
 
     def _needs_rows(self, X: TableLike, y: ColumnLike, method: str) -> bool:
-        """Whether the caller has to bring the rows, which must then be there, and otherwise not."""
+        """Whether the caller has to pass the rows. Refuse missing rows, and rows that are not needed."""
         coded = self._state.blueprint.keep == "coded"
         if coded and (X is None or y is None):
             raise InvalidInput(f"keep='coded' keeps no rows: {method} needs the ids and the rows as they were learned")
@@ -322,17 +467,17 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _match_rows(self, ids: Any, X: TableLike, y: ColumnLike) -> tuple[Change, FoundRows]:
         if ids is None:
-            raise InvalidInput("ids are missing: name each row's")
+            raise InvalidInput("ids are missing: pass one id per row")
         X, y = self._admit_rows(X, y)
-        return self._fitted_model.match_rows(ids_per_row(ids, X), X, y)
+        return self._fitted_model.match_rows(_ids_per_row(ids, X), X, y)
 
     def _place_survivors(self, X: TableLike, y: ColumnLike, ids: ColumnLike) -> Rows:
-        """All surviving rows, brought along, in their slots."""
+        """Put all surviving rows, which the caller passed, into their slots."""
         state = self._state
         encoder, room = state.ensemble.encoder, len(state.ensemble.store.live)
         if not state.rows and not len(X):
-            none = np.zeros((0, len(encoder.inputs.low))), np.zeros((0, encoder.n_targets))
-            return Rows.place(*none, np.zeros(0, dtype=np.int64), room)
+            no_rows = np.zeros((0, len(encoder.inputs.low))), np.zeros((0, encoder.n_targets))
+            return Rows.place(*no_rows, np.zeros(0, dtype=np.int64), room)
         change, _ = self._match_rows(ids, X, y)
         if len(change.slots) != state.rows:
             raise InvalidInput(f"retrained needs all {state.rows} surviving rows, got {len(change.slots)}")
@@ -343,9 +488,49 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return None if names is None else [str(name) for name in names]
 
 
+def _ids_per_row(ids: Any, X: Any) -> Ids:
+    """Return one id per row; a single id is that of all rows."""
+    array = as_ids(ids)
+    return np.repeat(array, len(X)) if len(array) == 1 and hasattr(X, "__len__") else array
+
+
+def _check_distinct(ids: Ids) -> Ids:
+    """Return the ids, or refuse duplicates."""
+    if not len(ids):
+        raise InvalidInput("ids is empty: name at least one id")
+    if len(ids) == 1:
+        return ids
+    _, first = np.unique(ids, return_index=True)
+    if len(first) < len(ids):
+        repeated = np.setdiff1d(np.arange(len(ids)), first).tolist()
+        raise InvalidInput(f"duplicates in ids: {len(repeated)}, {format_positions(repeated)}; name each id once")
+    return ids
+
+
 def _is_finite(X: Floats) -> bool:
-    """Whether all values are finite; without native kernels, large ones may be taken for others."""
+    """Whether all values are finite. Without native kernels, False is also possible if their sum overflows."""
     if (native := kernels()) is not None:
         return bool(native.finite(X))
     with np.errstate(all="ignore"):
         return math.isfinite(X.sum())
+
+
+def _warn_if_standardised(X: Floats) -> None:
+    """Warn of rows that were standardised by their own mean: the last step of a Pipeline does not see the others."""
+    close = 1e-6  # far closer than the mean of rows that were scaled by anything else
+    if abs(X[:, 0].mean()) > close:
+        return  # most tables: save a pass over all columns
+    if (np.abs(X.mean(axis=0)) > close).any() or X.max() <= 1 + close:  # balanced columns of -1 and 1 need no scaler
+        return
+    deviation = X.std(axis=0)
+    if (np.abs(deviation[deviation > 0] - 1) <= close).all():
+        warnings.warn(
+            "every column has mean 0 and standard deviation 1 over exactly these rows: the scaler that did this keeps "
+            "a trace of each row, even after it is unlearned; pass unscaled values, with declared bounds or scales",
+            stacklevel=4,  # the caller of fit
+        )
+
+
+def _rule_factory(learner: Any) -> RuleFactory | None:
+    """Return what makes the rule of an estimator; None for "ridge"."""
+    return None if learner is None or isinstance(learner, str) else partial(EstimatorRule.from_estimator, learner)

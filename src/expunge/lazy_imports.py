@@ -1,4 +1,4 @@
-"""Doors: rooms whose names are loaded when they are first used, so that nobody waits for what they do not need."""
+"""Lazy imports: a package's public names are loaded on first use, so that no command waits for more than it needs."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def lazy_attributes(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` (PEP 562) of a room: each name is loaded from its home, a module below."""
+    """Return the ``__getattr__`` and ``__dir__`` (PEP 562) of a package whose names are in these submodules."""
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(f".{modules[name]}", package), name)
-        setattr(sys.modules[package], name, value)  # found at once the next time
+        setattr(sys.modules[package], name, value)  # so that Python finds it without calling this again
         return value
 
     return load, lambda: sorted({*vars(sys.modules[package]), *modules})

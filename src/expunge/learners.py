@@ -1,7 +1,11 @@
 """Weak learners that are scikit-learn regressors, each trained from scratch on its coded shard.
 
-Only here do other people's estimators run: on one BLAS thread and with derived seeds, so that the same integers give
-the same model wherever an estimator is deterministic.
+Estimators of other packages run only here: on one BLAS thread and with derived seeds, so that the same integers give
+the same model if the estimator is deterministic.
+
+A digest and a saved file describe an estimator by its parameters as text, the same in every process and different for
+different values. A value without such a text, for example a lambda, is refused: two models would share a digest and
+predict differently.
 """
 
 import hashlib
@@ -26,81 +30,16 @@ from .stores.change import Change
 from .stores.store import Store, coded_floats
 
 
-def describe_estimator(estimator: Any, *, name: str) -> dict[str, str]:
-    """The parameters of an estimator, each as text; an error calls them ``name``'s."""
-    return {
-        key: describe_value(None if _is_seeded(key, value) else value, name=f"the parameter {key} of {name}")
-        for key, value in sorted(estimator.get_params(deep=False).items())
-    }
-
-
-def describe_value(value: Any, *, name: str) -> str:
-    """A value as text. What may be inside of it is described too; what cannot be described is an `InvalidSetting`."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or type(value) in (bool, int, float, complex, str, bytes):
-        return repr(value)
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        return _describe_array(value, name)
-    if isinstance(value, list | tuple):
-        return f"{class_name(type(value))}({', '.join(describe_value(item, name=name) for item in value)})"
-    if isinstance(value, set | frozenset):
-        return f"{class_name(type(value))}({', '.join(sorted(describe_value(item, name=name) for item in value))})"
-    if isinstance(value, dict):
-        items = sorted((describe_value(key, name=name), describe_value(item, name=name)) for key, item in value.items())
-        return f"{class_name(type(value))}({', '.join(f'{key}: {item}' for key, item in items)})"
-    if isinstance(value, partial):
-        parts = (value.func, value.args, value.keywords)
-        return f"partial({', '.join(describe_value(part, name=name) for part in parts)})"
-    if hasattr(value, "get_params") and not isinstance(value, type):
-        inside = describe_estimator(value, name=class_name(type(value)))
-        return f"{class_name(type(value))}({', '.join(f'{key}={text}' for key, text in inside.items())})"
-    if callable(value) and (found := _importable_name(value)) is not None:
-        return found
-    what = "a function that cannot be found by its name" if callable(value) else f"of type {type(value).__name__}"
-    raise InvalidSetting(
-        f"{name} is {what}, which cannot be described in a digest; use numbers, text, arrays, lists, sets, dicts, "
-        "estimators, or functions at the top level of a module"
-    )
-
-
-def class_name(kind: type) -> str:
-    """The name of a class, with its module."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _describe_array(array: Any, name: str) -> str:
-    if array.dtype.hasobject:  # its bytes are addresses
-        return f"array object {array.shape} {describe_value(array.ravel().tolist(), name=name)}"
-    return f"array {array.dtype.str} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
-
-
-def _is_seeded(key: str, value: Any) -> bool:
-    """Whether it is a seed that training replaces by one derived from the model's key."""
-    return key == "random_state" and not isinstance(value, int | np.integer)
-
-
-def _importable_name(value: Any) -> str | None:
-    """The name under which a function or class is found again, or None if it is not."""
-    module = "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None)
-    path = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
-    found: Any = sys.modules.get(str(module))
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    same = found is value or (isinstance(value, MethodType) and found == value)  # a class method is made at each look
-    return f"{module}.{path}" if same else None
-
-
 @dataclass(frozen=True)
 class EstimatorRule:
-    """Any scikit-learn regressor, trained from scratch on its coded shard: the paper's protocol to the letter."""
+    """Any scikit-learn regressor, trained from scratch on its coded shard, exactly as in the paper."""
 
     estimator: Any
     key: Key = field(repr=False)
 
     @classmethod
     def from_estimator(cls, estimator: Any, key: Key) -> Self:
-        """The rule of a regressor that may be used further; what is none is refused."""
+        """Make the rule of a clone of a regressor; refuse anything else."""
         check_regressor(estimator)
         return cls(clone(estimator), key)
 
@@ -108,7 +47,7 @@ class EstimatorRule:
         check_learner(self.estimator, code)
 
     def wants_ones(self, code: Code) -> bool:
-        # A learner of plain rows has an intercept of its own, unless it is a linear model told to have none.
+        # A learner of plain rows fits its own intercept, unless it is a linear model with fit_intercept=False.
         return not code.is_selection or self.estimator.get_params(deep=False).get("fit_intercept") is False
 
     def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Any:
@@ -143,7 +82,7 @@ class EstimatorRule:
 
     def fingerprint(self, state: Any, encoder: Encoder, store: Store, learner: int) -> bytes:
         hashed = hashlib.sha256()
-        for block in store.shard(encoder, learner):  # the blocks' size must not show: hash row by row, index first
+        for block in store.shard(encoder, learner):  # the hash must not depend on block sizes: row by row, index first
             hashed.update(np.column_stack([block.stripes, block.rows.astype(np.int64)]).astype("<i8").tobytes())
         return hashed.digest()
 
@@ -153,7 +92,7 @@ class EstimatorRule:
 
 
 def check_regressor(estimator: Any) -> None:
-    """Refuse what is not an instance of a regressor."""
+    """Refuse anything but an instance of a regressor."""
     if isinstance(estimator, type):
         raise InvalidSetting(f"learner must be an instance, got the class: write {estimator.__name__}()")
     for method in ("fit", "predict", "get_params"):
@@ -166,7 +105,7 @@ def check_regressor(estimator: Any) -> None:
 
 
 def check_learner(estimator: Any, code: Code) -> None:
-    """Refuse an estimator that cannot learn from this code's coded rows, and say why."""
+    """Refuse an estimator that cannot learn from the coded rows of this code, with the reason."""
     check_regressor(estimator)
     if code.is_selection:
         return
@@ -174,7 +113,7 @@ def check_learner(estimator: Any, code: Code) -> None:
     if estimator.get_params(deep=False).get("fit_intercept"):
         raise InvalidSetting(
             f"learner: {name}(fit_intercept=True) would learn one intercept per coded row, but a coded row sums "
-            f"several rows; use {name}(fit_intercept=False): the model encodes a column of ones of its own"
+            f"several rows; use {name}(fit_intercept=False): the model encodes a column of ones instead"
         )
 
 
@@ -193,8 +132,8 @@ def fit_estimator(estimator: Any, X: Floats, y: Floats, *, seed: int, code: Code
             model.fit(X, y[:, 0] if y.shape[1] == 1 else y)
         except Exception as error:
             raise InvalidInput(
-                f"learner: {type(model).__name__} cannot be trained on the {len(X)} coded rows that it would have "
-                f"({error}); nothing was changed"
+                f"learner: {type(model).__name__} cannot be trained on its {len(X)} coded rows ({error}); "
+                "nothing was changed"
             ) from error
         if not code.is_selection:
             _check_linear(model, X)
@@ -202,7 +141,7 @@ def fit_estimator(estimator: Any, X: Floats, y: Floats, *, seed: int, code: Code
 
 
 def _check_linear(model: Any, X: Floats) -> None:
-    """A coded row is a sum of rows: only a model that is linear in its features can learn rows from sums."""
+    """Refuse a model that is not linear in its features: a coded row is a sum of rows."""
     name = type(model).__name__
     reason = "a coded row is a sum of rows, from which only a model linear in its features can learn"
     if not hasattr(model, "coef_"):
@@ -211,3 +150,68 @@ def _check_linear(model: Any, X: Floats) -> None:
     linear = X @ np.atleast_2d(model.coef_).T
     if predicted.shape != linear.shape or not np.allclose(predicted, linear, rtol=1e-6, atol=1e-9):
         raise InvalidSetting(f"learner: the coef_ of {name} does not reproduce its predictions; {reason}")
+
+
+def describe_estimator(estimator: Any, *, name: str) -> dict[str, str]:
+    """Describe each parameter of an estimator as text; errors call the estimator ``name``."""
+    return {
+        key: describe_value(None if _is_seeded(key, value) else value, name=f"the parameter {key} of {name}")
+        for key, value in sorted(estimator.get_params(deep=False).items())
+    }
+
+
+def describe_value(value: Any, *, name: str) -> str:
+    """Describe a value as text, with everything inside it; raise `InvalidSetting` if that is not possible."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return repr(value)
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        return _describe_array(value, name)
+    if isinstance(value, list | tuple):
+        return f"{class_name(type(value))}({', '.join(describe_value(item, name=name) for item in value)})"
+    if isinstance(value, set | frozenset):
+        return f"{class_name(type(value))}({', '.join(sorted(describe_value(item, name=name) for item in value))})"
+    if isinstance(value, dict):
+        items = sorted((describe_value(key, name=name), describe_value(item, name=name)) for key, item in value.items())
+        return f"{class_name(type(value))}({', '.join(f'{key}: {item}' for key, item in items)})"
+    if isinstance(value, partial):
+        parts = (value.func, value.args, value.keywords)
+        return f"partial({', '.join(describe_value(part, name=name) for part in parts)})"
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        inside = describe_estimator(value, name=class_name(type(value)))
+        return f"{class_name(type(value))}({', '.join(f'{key}={text}' for key, text in inside.items())})"
+    if callable(value) and (path := _importable_name(value)) is not None:
+        return path
+    what = "a function that cannot be imported by name" if callable(value) else f"of type {type(value).__name__}"
+    raise InvalidSetting(
+        f"{name} is {what}, which cannot be described in a digest; use numbers, text, arrays, lists, sets, dicts, "
+        "estimators, or functions at the top level of a module"
+    )
+
+
+def class_name(kind: type) -> str:
+    """Return the name of a class, with its module."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _describe_array(array: Any, name: str) -> str:
+    if array.dtype.hasobject:  # its bytes are addresses
+        return f"array object {array.shape} {describe_value(array.ravel().tolist(), name=name)}"
+    return f"array {array.dtype.str} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+
+
+def _is_seeded(key: str, value: Any) -> bool:
+    """Whether a parameter is a seed that training replaces by one derived from the model's key."""
+    return key == "random_state" and not isinstance(value, int | np.integer)
+
+
+def _importable_name(value: Any) -> str | None:
+    """Return the name under which a function or class can be imported, or None."""
+    module = "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None)
+    path = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
+    target: Any = sys.modules.get(str(module))
+    for part in path.split("."):
+        target = getattr(target, part, None)
+    same = target is value or (isinstance(value, MethodType) and target == value)  # each access makes a new method
+    return f"{module}.{path}" if same else None

@@ -1,6 +1,6 @@
-"""The generic check: unlearning equals retraining, bit for bit.
+"""A generic test: unlearning equals retraining, bit for bit.
 
-Every code, feature map, learner and store has to pass it, ours and yours.
+Every code, feature map, learner and store has to pass it, those of this package and your own.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from .encoding.randomness import Seed, as_generator
 from .exact.arrays import Floats
 from .regressor import CodedRegressor
 
-#: scikit-learn regressors that give the same bytes whenever they are trained on the same bytes, on one thread and with
-#: a derived seed. For a model with one of these as learner, predictions are compared byte by byte.
+#: scikit-learn regressors that give the same bytes when they are trained on the same bytes, on one thread and with a
+#: derived seed. For a model with one of these as learner, predictions are compared byte by byte.
 DETERMINISTIC = (
     "DecisionTreeRegressor",
     "ElasticNet",
@@ -37,16 +37,16 @@ def check_unlearning(
 ) -> None:
     """Check that a model that unlearned rows is the model that never saw them.
 
-    Trains on a part of the rows, then makes random requests (unlearn a batch, add rows, correct rows), and after each
-    compares the model with one that is trained from scratch on the rows that are left, in their slots: the digest, and
-    the bytes of the weights (of the predictions, if the learner is one of the estimators in `DETERMINISTIC`).
+    Train on some of the rows, then make random requests (unlearn a batch, add rows, correct rows). After each request
+    compare the model with one that is trained from scratch on the remaining rows in their slots: the digest, and the
+    bytes of the weights (of the predictions, if the learner is one of the estimators in `DETERMINISTIC`).
 
     Parameters
     ----------
     estimator : CodedRegressor
-        The model to check; it is cloned, not changed.
+        The model to check; a clone of it is trained.
     X, y : array
-        Rows to learn and forget: at least twice as many as shards. With ``keep="coded"``, inside the bounds.
+        Rows to learn and unlearn, at least twice as many as shards. With ``keep="coded"``, inside the bounds.
     requests : int
         How many requests to make.
     random_state : int, Generator, RandomState or None
@@ -55,7 +55,7 @@ def check_unlearning(
     Raises
     ------
     AssertionError
-        If the two models differ: the message says after which requests and in what.
+        If the two models differ. The message says after which requests, and in what.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def check_unlearning(
 
 
 class _UnlearningCheck:
-    """A model and, beside it, a plain record of the rows that it should have."""
+    """A model and a plain record of the rows that it should have."""
 
     def __init__(self, model: CodedRegressor, X: Floats, y: Floats, seed: Seed) -> None:
         self.model, self.X, self.y, self.rng = model, X, y, as_generator(seed)
@@ -95,7 +95,7 @@ class _UnlearningCheck:
         self.compare()
 
     def add(self, picked: Any, learn: Callable[..., Any]) -> None:
-        """New people with one to three rows each, some of them known already."""
+        """Learn rows of new people, with one to three rows each, and one more row of a known person."""
         if not len(picked):
             return
         ids = self.next_id + self.rng.integers(0, max(1, len(picked) // 2), size=len(picked))
@@ -121,11 +121,11 @@ class _UnlearningCheck:
     def rectify(self) -> None:
         people = self.choose_people()
         ids, picked = self.rows_of(people, shuffle=False)
-        right = self.rng.integers(0, len(self.X), size=len(picked))
+        corrected = self.rng.integers(0, len(self.X), size=len(picked))
         old = {"old_X": self.X[picked], "old_y": self.y[picked]} if self.coded else {}
-        self.model.rectify(ids, self.X[right], self.y[right], **old)
+        self.model.rectify(ids, self.X[corrected], self.y[corrected], **old)
         for person in people:
-            self.rows[person] = right[np.array(ids) == person].tolist()
+            self.rows[person] = corrected[np.array(ids) == person].tolist()
         self.history.append(f"corrected {len(people)} ids")
 
     def compare(self) -> None:
@@ -138,8 +138,8 @@ class _UnlearningCheck:
         self.require(self.model.n_rows_ == expected, f"{self.model.n_rows_} rows instead of {expected}")
         self.require(self.model.digest() == fresh.digest(), "the digest differs from the retrained model's")
         if isinstance(self.model.learner, str):
-            for j, (mine, its) in enumerate(zip(_weights(self.model), _weights(fresh), strict=True)):
-                self.require(mine == its, f"the weights of learner {j} differ from the retrained model's")
+            for j, (weights, retrained) in enumerate(zip(_weights(self.model), _weights(fresh), strict=True)):
+                self.require(weights == retrained, f"the weights of learner {j} differ from the retrained model's")
         elif type(self.model.learner).__name__ in DETERMINISTIC and self.rows:
             same = self.model.predict(self.X).tobytes() == fresh.predict(self.X).tobytes()
             self.require(same, "the predictions differ from the retrained model's")
@@ -149,13 +149,13 @@ class _UnlearningCheck:
             raise AssertionError(f"after: {', '.join(self.history)}: {problem}")
 
     def choose_people(self) -> list[int]:
-        """A random batch of people, in random order: up to half of them, or the last one."""
+        """Return a random batch of people, in random order: up to half of them, or the last one."""
         people = list(self.rows)
         share = int(self.rng.integers(1, max(2, len(people) // 2)))
         return [int(person) for person in self.rng.permutation(people)[:share]]
 
     def rows_of(self, people: list[int], *, shuffle: bool = True) -> tuple[list[int], list[int]]:
-        """The ids and rows of these people, row by row."""
+        """Return the ids and rows of these people, one entry per row."""
         pairs = [(person, row) for person in people for row in self.rows[person]]
         if shuffle:
             pairs = [pairs[i] for i in self.rng.permutation(len(pairs))]
@@ -163,5 +163,5 @@ class _UnlearningCheck:
 
 
 def _weights(model: CodedRegressor) -> list[bytes | None]:
-    """The bytes of every learner's weights."""
+    """Return the bytes of every learner's weights."""
     return [None if W is None else W.tobytes() for W in model._state.ensemble.models]

@@ -1,4 +1,4 @@
-"""Feature maps as scikit-learn transformers: for pipelines, and to look at what a model sees."""
+"""Feature maps as scikit-learn transformers: for pipelines, and to inspect what a model sees."""
 
 from typing import Any, Self
 
@@ -14,10 +14,10 @@ from .exact.arrays import Floats, cut
 
 
 class _FeatureTransformer(TransformerMixin, BaseEstimator, FeatureMap):  # type: ignore[misc]  # scikit-learn has no types
-    """What makes a feature map a scikit-learn transformer."""
+    """Base class that makes a feature map a scikit-learn transformer."""
 
     def fit(self, X: Any, y: object = None) -> Self:
-        """Draw the map for as many inputs as X has columns; their values do not matter."""
+        """Draw the map for as many inputs as X has columns; the values of X are not used."""
         self.check()
         X = validate_data(self, X, dtype=np.float64)
         self.draw(X.shape[1], as_generator(getattr(self, "random_state", None)))
@@ -37,7 +37,7 @@ class Identity(_FeatureTransformer, IdentityMap, name="Identity"):
     """The scaled inputs as they are: a linear model."""
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """The inputs' own names."""
+        """Return the names of the inputs."""
         names: NDArray[np.object_] = _check_feature_names_in(self, input_features)
         return names
 
@@ -57,7 +57,7 @@ class Powers(_FeatureTransformer, PowersMap, name="Powers"):
     """
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names such as ``x0`` and ``x0^2``."""
+        """Return names such as ``x0`` and ``x0^2``."""
         names = _check_feature_names_in(self, input_features)
         powers = ["" if k == 1 else f"^{k}" for k in range(1, self.degree + 1)]
         return np.array([f"{name}{power}" for power in powers for name in names], dtype=object)
@@ -73,26 +73,27 @@ class RandomFourier(_FeatureTransformer, RandomFourierMap, name="RandomFourier")
     kernel : {"gaussian", "laplacian", "exponential", "matern32", "matern52"}
         How theta is distributed, and so which kernel the features approximate. "gaussian": normal entries, as in the
         paper. "laplacian": Cauchy entries, exp(-|x - x'|_1); often better on tables with sharp edges. The others are
-        Matern kernels of smoothness 1/2 (exp(-|x - x'|_2)), 3/2 and 5/2: normal vectors over the root of a chi-square
-        per degree of freedom, of which there are 1, 3 and 5. Several with + in between ("gaussian+laplacian") take
-        turns: of k kernels, feature j has the one with number j % k.
+        Matern kernels of smoothness 1/2 (exp(-|x - x'|_2)), 3/2 and 5/2: normal vectors divided by the root of a
+        chi-square per degree of freedom, with 1, 3 and 5 degrees. Kernels joined by + ("gaussian+laplacian")
+        alternate: of k kernels, feature j has number j % k.
     scale : float, or array of shape (d,) or (d, d), optional
-        What theta is multiplied by, an inverse length: a number; or one >= 0 per input, its relevance (0: it has no
-        influence on the cosines); or a matrix, theta = scale @ draw. None is 1 / sqrt(2 d), the paper's choice, where
-        d counts the inputs that a feature looks at. With k kernels an array has one such entry for each of them,
-        (k, d) or (k, d, d).
+        The factor of theta, an inverse length: a number; or one >= 0 per input, its relevance (0: no influence on the
+        cosines); or a matrix, theta = scale @ draw. None is 1 / sqrt(2 d), the paper's choice, where d is the number of
+        inputs that a feature uses. With k kernels an array has one entry per kernel, (k, d) or (k, d, d).
     linear : bool
-        Whether the inputs themselves are features, too, after the cosines.
+        Whether the inputs themselves are features as well, after the cosines.
     order : int, optional
-        Feature j looks at 1 + j % order inputs only, drawn among those that are relevant. None: at all.
+        Feature j uses only 1 + j % order of the relevant inputs. With one scale per input, an input is drawn with
+        probability proportional to its scale, and its entry of theta is multiplied by the geometric mean of its scale
+        and the largest: relevant inputs get more features, not only higher frequencies. None: all inputs.
     random_state : int, Generator, RandomState or None
-        The seed. Inside a `CodedRegressor`, None means that the model's own seed decides.
+        The seed. Inside a `CodedRegressor`, None means that the model's own seed is used.
 
     Attributes
     ----------
     theta_ : array, shape (d, D)
     offset_ : array, shape (D,)
-        What was drawn, in radians; ``projection_``, ``phases_`` and ``exponents_`` are the integers behind it.
+        The draws in radians; ``projection_``, ``phases_`` and ``exponents_`` are the integers behind them.
 
     Examples
     --------
@@ -101,7 +102,7 @@ class RandomFourier(_FeatureTransformer, RandomFourierMap, name="RandomFourier")
     """
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Names ``randomfourier0``, ``randomfourier1``, ...; with ``linear``, then the inputs' own."""
+        """Return ``randomfourier0``, ``randomfourier1``, ...; with ``linear``, followed by the names of the inputs."""
         check_is_fitted(self)
         inputs = _check_feature_names_in(self, input_features)
         cosines = [f"randomfourier{j}" for j in range(self.n_features)]

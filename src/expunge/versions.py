@@ -1,4 +1,4 @@
-"""Versions: what this installation consists of, to be put into a report of a problem."""
+"""Versions of this package and its dependencies, for bug reports and for comparing processes."""
 
 import sys
 
@@ -8,29 +8,29 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "threadpoolctl", "pyarrow", "cryp
 
 
 def version_line() -> str:
-    """The version, and whether the native kernels are in use."""
+    """Return the version, and whether the native kernels are in use."""
     from . import __version__
 
     return f"expunge {__version__} (native kernels: {kernel_status()})"
 
 
 def versions() -> dict[str, str]:
-    """The versions of expunge, Python and what decides about bits, by name: two processes with the same agree."""
+    """Return the versions of expunge, Python and the packages that bits depend on: equal versions give equal bits."""
     from importlib import metadata
 
     from . import __version__
 
-    there = {"expunge": __version__, "python": ".".join(map(str, sys.version_info[:2]))}
+    installed = {"expunge": __version__, "python": ".".join(map(str, sys.version_info[:2]))}
     for name in ("numpy", "scipy", "pyarrow"):
         try:
-            there[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            there[name] = "none"
-    return there
+            installed[name] = "none"
+    return installed
 
 
 def show_versions() -> None:
-    """Print the versions of expunge, Python and the packages it stands on, and whether native kernels are in use.
+    """Print the versions of expunge, Python and the dependencies, and whether native kernels are in use.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def show_versions() -> None:
     expunge ... (native kernels: ...)
     python ...
     """
-    import platform  # here, and what follows: every command asks for the version, few for these
+    import platform  # here, because every command imports this module and few need these
     from importlib import metadata
 
     lines = [version_line(), f"python {sys.version.split()[0]}, {platform.platform()}"]

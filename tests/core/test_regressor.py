@@ -807,7 +807,7 @@ def test_a_learner_that_cannot_be_trained_on_what_is_left_says_so_and_changes_no
     X, y = table
     model = CodedRegressor(code=Code.uncoded(2), learner=LassoCV(cv=3), random_state=0, **UNIT).fit(X[:20], y[:20])
     before = model.digest()
-    with pytest.raises(InvalidInput, match="LassoCV cannot be trained on the"):
+    with pytest.raises(InvalidInput, match="LassoCV cannot be trained on"):
         model.unlearn(range(17))
     assert model.digest() == before
 

@@ -19,9 +19,8 @@ from sklearn.linear_model import Lasso, LinearRegression
 from expunge import Code, CodedRegressor, FeatureMap, Powers, RandomFourier
 from expunge.encoding.scales import Scales
 from expunge.errors import InvalidFile, InvalidInput, InvalidSetting
-from expunge.estimator import place_rows
 from expunge.learners import EstimatorRule
-from expunge.learning.state import ModelState
+from expunge.learning.state import ModelState, place_rows
 from expunge.saving.archive import Archive, dump_archive
 from expunge.saving.format import blueprint_parts, load_blueprint
 

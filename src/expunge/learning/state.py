@@ -12,7 +12,8 @@ import numpy as np
 
 from ..encoding.bounds import Extents
 from ..encoding.placement import draw_slots, slots_needed
-from ..exact.arrays import Slots
+from ..errors import InvalidInput
+from ..exact.arrays import Floats, Slots
 from ..stores.bits import count_set
 from ..stores.change import Change
 from ..stores.store import CodedStore, Rows, Store
@@ -99,6 +100,17 @@ class ModelState:
         X, y = store.as_rows().take(change.slots[store.live[change.slots]])
         new = (X[:0], y[:0]) if change.X is None or change.y is None else (change.X, change.y)
         return self.extents.replace_rows((X, y), new)
+
+
+def place_rows(blueprint: Blueprint, X: Floats, y: Floats) -> tuple[Rows, Slots]:
+    """Put the rows of a first batch into their slots; return the rows in slot order, and the slot of each."""
+    s, n = blueprint.code.shards, len(X)
+    if n < s:
+        raise InvalidInput(
+            f"fit needs at least as many rows as shards, got n_samples={n}, shards={s}; use fewer shards"
+        )
+    slots = draw_slots(blueprint.key, 0, n, s)
+    return Rows.place(X, y, slots, slots_needed(n, s)), slots
 
 
 def _count_rows(rows: Rows, change: Change | None) -> int:

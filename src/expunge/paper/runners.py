@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 from sklearn.linear_model import LinearRegression, Ridge
 
 from ..encoding.codes import Code, random_code
-from ..estimator import FittedModel, place_rows
+from ..estimator import FittedModel
 from ..exact.arrays import Floats, Slots
 from ..exact.moments import Moments
 from ..exact.threads import one_blas_thread
@@ -24,7 +24,7 @@ from ..learning.blueprint import draw_blueprint
 from ..learning.ensemble import Ensemble
 from ..learning.rules import RidgeRule
 from ..learning.settings import Settings
-from ..learning.state import ModelState
+from ..learning.state import ModelState, place_rows
 from ..regressor import CodedRegressor
 from ..stores.ids import IdIndex
 from ..stores.store import coded_floats

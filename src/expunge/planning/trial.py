@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ..encoding.encoder import Encoder
 from ..encoding.features import FeatureMap
 from ..encoding.fourier import RandomFourierMap
-from ..estimator import place_rows
 from ..exact.arrays import Floats, cut
 from ..exact.moments import FloatMoments
 from ..exact.ridge import ridge_weights
@@ -24,7 +23,7 @@ from ..exact.threads import one_blas_thread, spread
 from ..learning.blueprint import draw_blueprint
 from ..learning.rules import ROWS_PER_THREAD, mean_weights
 from ..learning.settings import Settings
-from ..learning.state import ModelState
+from ..learning.state import ModelState, place_rows
 from ..stores.change import Change
 from .sample import Fold, Validation, standard_error
 

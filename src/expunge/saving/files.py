@@ -310,7 +310,7 @@ def sync(fd: int) -> None:
 
 
 def sync_several(fds: Sequence[int]) -> None:
-    """Make what was written to several files last. Syncing them in parallel takes the disk about as long as one sync."""
+    """Sync several open files, in parallel: that takes a disk about as long as one sync."""
     global _sync_pool
     tasks = list["Future[None]"]()
     if len(fds) > 1 and type(system) is System:  # a disk that stands in for the real one sees one call at a time
