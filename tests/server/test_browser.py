@@ -195,7 +195,7 @@ def test_a_certificate_on_paper_has_only_itself(opened, service):
 def test_somebody_is_erased_by_keyboard_alone(opened, vault):
     page = opened("/")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
 
     def tab_to(wanted):
         for _ in range(30):

@@ -264,7 +264,7 @@ def test_a_request_that_is_carried_out_later_is_called_back_and_cannot_be_revoke
     agent, service = waiting
     found = agent.delete(status_callback=CALLBACK).json()
     clock.pass_(hours=1)
-    service.look()
+    service.run_due()
     (row,) = service.database.fetch_all("SELECT * FROM deliveries")
     assert json.loads(row["body"]) == found | {"status": "fulfilled"}
     answer = agent.send("DELETE", f"{PATH}/{found['request_id']}", agent.signed({"reason": ""}))
@@ -319,7 +319,7 @@ def test_a_request_of_another_protocol_is_not_there(agent, client):
     id_ = client.post("/api/v1/erasures", json={"ids": ["p5"]}).json()["id"]
     answers = [agent.send("GET", f"{PATH}/{one}") for one in (id_, "x", "00000000-0000-0000-0000-000000000000")]
     assert [one.status_code for one in answers] == [404] * 3
-    assert answers[0].json() == {"code": "404", "message": "there is no such request", "fatal": False}
+    assert answers[0].json() == {"code": "404", "message": "there is no request with this id", "fatal": False}
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic eA==", "Bearer \xe4"])

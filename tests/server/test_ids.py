@@ -246,7 +246,7 @@ def test_pages_say_not_known_here(client, service):
     text = Page(page.text).text
     assert "2 people are not known here" in text
     assert "For 1 of them a similar id is here" in text
-    assert "4703.0 not known here; a similar id is here" in text
+    assert "4703.0 not known here; the vault has a similar id" in text
     done = Page(person.send(Page(page.text).form("/erase/now")).text).text
     assert "2 people are not known here, so nothing was erased for them." in done
     assert "For 1 of them a similar id is here" in done

@@ -523,7 +523,7 @@ def test_a_second_person_confirms_on_the_page(two):
         place = f"/matters/{matter.id}"
         jo.post(f"{place}/release", f"{place}/release", name="case 7", reason="settled")
         mine, theirs = jo.get(place), kim.get(place)
-        assert "has to be confirmed with another one" in mine.text
+        assert "another token has to confirm it" in mine.text
         assert f"{place}/release/confirm" not in [form.action for form in mine.forms]
         assert "by jo2" in theirs.text
         kim.post(place, f"{place}/release/confirm", 422, name="wrong")

@@ -326,7 +326,7 @@ def test_a_pending_request_can_be_cancelled(waiting, vault):
     assert waiting.get(f"{V2}/requests/{NAME}").json()["request_status"] == "cancelled"
     assert [json.loads(one["body"])["request_status"] for one in deliveries(service)] == ["cancelled"]
     service.clock.pass_(days=2)
-    service.look()
+    service.run_due()
     assert vault.find(["p7"])[0].state == "present"
 
 
@@ -355,7 +355,7 @@ def test_a_request_belongs_to_the_token_that_sent_it(waiting, vault):
     assert waiting.delete(where, headers=one).status_code == 202
     assert [waiting.get(where, headers=who).json()["request_status"] for who in (one, two)] == ["cancelled", "pending"]
     service.clock.pass_(days=2)
-    service.look()
+    service.run_due()
     assert vault.find(["p7"])[0].state == "erased"
 
 
@@ -387,8 +387,8 @@ def test_every_address_is_called_once_with_a_signature_when_the_state_changes(wa
     urls = [HOOK, "https://other.example.com/x"]
     waiting.post(f"{V2}/requests", json=asked(status_callback_urls=urls))
     service.clock.pass_(days=2)
-    service.look()
-    service.look()
+    service.run_due()
+    service.run_due()
     client_of(service)  # a start finds nothing that was not told
     found = deliveries(service)
     assert [one["url"] for one in found] == urls
@@ -423,7 +423,7 @@ def test_a_key_that_cannot_be_read_keeps_nobody_from_being_erased(waiting, vault
     files.key.write_bytes(b"")
     files._signer = None
     service.clock.pass_(days=2)
-    service.look()
+    service.run_due()
     assert vault.find(["p7"])[0].state == "erased"
     assert not deliveries(service)
     files.key.unlink()
@@ -481,7 +481,7 @@ def test_nobody_is_in_the_database_once_all_is_done(waiting):
         for file in path.parent.glob(f"{path.name}*"):
             assert CANARY.encode() not in file.read_bytes()
         service.clock.pass_(days=2)
-        service.look()
+        service.run_due()
     assert not service.database.fetch_all("SELECT * FROM people")
 
 
@@ -534,7 +534,7 @@ def test_the_certificate_of_an_authority_is_kept_and_names_the_domain(vault, clo
     found = SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
     assert (found.domain, found.pem, files.certificate.read_bytes()) == ("trusted.example.com", pem, pem)
     files.key.unlink()
-    with pytest.raises(InvalidFile, match="another key"):
+    with pytest.raises(InvalidFile, match="does not belong to the key"):
         SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
 
 
@@ -561,11 +561,11 @@ def test_a_key_that_others_can_read_is_refused(vault, clock):
 )
 def test_a_public_address_must_be_one(make, address):
     with pytest.raises(InvalidSetting):
-        create_app(make(public=address))
+        create_app(make(public_url=address))
 
 
 def test_addresses_that_are_told_begin_with_the_public_one(make):
-    with client_of(make(public="https://privacy.example.com:8443/ml/")) as client:
+    with client_of(make(public_url="https://privacy.example.com:8443/ml/")) as client:
         found = client.get(f"{V2}/discovery").json()
         assert found["processor_certificate"] == "https://privacy.example.com:8443/ml/opendsr/v2/certificate.pem"
         answer = client.post(f"{V2}/requests", json=asked())

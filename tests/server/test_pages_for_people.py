@@ -17,7 +17,7 @@ HTML = {"Accept": "text/html"}
 @pytest.fixture
 def served(make):
     """A service of an organisation, with an address of its own."""
-    with LocalClient(create_app(make(organisation="Acme Ltd", public="https://privacy.acme.example"))) as client:
+    with LocalClient(create_app(make(organisation="Acme Ltd", public_url="https://privacy.acme.example"))) as client:
         yield client
 
 
@@ -30,7 +30,9 @@ def test_a_certificate_says_in_plain_words_who_did_what_and_whether_in_time(serv
     _, text = certificate(served, reference="DSR-17")
     for said in ("Acme Ltd", "DSR-17", "within the deadline", vault.places.vault.stem):
         assert said in text
-    assert text.index("within the deadline") < text.index("For specialists") < text.index("Commitment to the new state")
+    assert (
+        text.index("within the deadline") < text.index("Technical details") < text.index("Commitment to the new state")
+    )
 
 
 def test_a_certificate_is_downloaded_beside_being_copied(served, vault):
@@ -110,7 +112,7 @@ def test_an_address_that_is_not_there_is_a_page_for_a_browser_and_a_problem_for_
     shown = client.get("/no/such/page", headers=HTML)
     assert shown.status_code == 404
     assert shown.headers["content-type"].startswith("text/html")
-    assert "There is no such page" in shown.text
+    assert "Page not found" in shown.text
     other = client.get("/no/such/page")
     assert (other.status_code, other.headers["content-type"]) == (404, "application/problem+json")
 
@@ -120,7 +122,7 @@ def test_the_button_counts_who_will_be_erased_and_not_who_was_named(client):
     shown = person.post("/erase", "/erase", 200, ids="p1\np2\nnobody")
     assert "Erase 2 people</button>" in shown.text
     shown = person.post("/erase", "/erase", 200, ids="nobody")
-    assert "erase nobody</button>" in shown.text
+    assert "without erasing anyone</button>" in shown.text
 
 
 def test_requests_are_found_by_reference_and_date(client, clock):

@@ -73,7 +73,7 @@ def test_a_host_that_is_a_name_is_not_logged(client, token, capsys):
 
 
 def test_with_a_public_address_its_pages_are_ours_whatever_the_host(make, token):
-    with LocalClient(create_app(make(public=PUBLIC + "/"))) as client:
+    with LocalClient(create_app(make(public_url=PUBLIC + "/"))) as client:
         assert log_in(client, token, Host="127.0.0.1:8080", Origin=PUBLIC).status_code == 303
         for foreign in ("https://evil.example", "http://privacy.example.com", PUBLIC + ".evil.example", "null", ""):
             assert log_in(client, token, Host="127.0.0.1:8080", Origin=foreign).status_code == 403
@@ -87,7 +87,7 @@ def test_a_browser_that_says_itself_that_the_page_is_ours_is_believed(client, to
 
 
 def test_cookies_are_secure_where_the_public_address_is(make, token):
-    with LocalClient(create_app(make(public=PUBLIC))) as client:
+    with LocalClient(create_app(make(public_url=PUBLIC))) as client:
         there = client.get("/login", headers={"Host": "privacy.example.com"}).headers["set-cookie"]
         here = client.get("/login").headers["set-cookie"]
     assert there.startswith("__Host-expunge_form=")
@@ -112,7 +112,7 @@ def test_a_public_address_needs_a_token(vault):
 
 @pytest.fixture
 def below(make, token):
-    service = make(public="https://example.com", root_path="/expunge")
+    service = make(public_url="https://example.com", root_path="/expunge")
     with LocalClient(create_app(service), raise_server_exceptions=False) as client:
         client.headers["Origin"] = "http://localhost"
         yield client
@@ -169,7 +169,7 @@ def test_a_public_address_that_has_the_prefix_keeps_it():
 
 
 def test_secure_cookies_of_a_prefix_are_not_those_of_a_whole_host(make, token):
-    with LocalClient(create_app(make(public=PUBLIC, root_path="/expunge"))) as client:
+    with LocalClient(create_app(make(public_url=PUBLIC, root_path="/expunge"))) as client:
         cookie = client.get("/login", headers={"Host": "privacy.example.com"}).headers["set-cookie"]
     assert cookie.startswith("__Secure-expunge_form=")
     assert "Path=/expunge;" in cookie

@@ -82,6 +82,15 @@ class Aliases:
         row = self._database.fetch_one("SELECT * FROM aliases WHERE alias = ?", *self._hash_emails([text]))
         return None if row is None else SealedId(row["hash"], row["sealed"])
 
+    def resolve(self, ids: Sequence[str], emails: Sequence[str]) -> list[str] | None:
+        """Return the given ids and those of e-mail addresses, without addresses that are nobody's.
+
+        None if there is no id and no alias at all, so that the people cannot be identified.
+        """
+        known = [sealed for sealed in map(self.find, emails) if sealed is not None]
+        people = [*ids, *self._vault.unseal(known)]
+        return people if people or (emails and self.has_any()) else None
+
     def has_any(self) -> bool:
         """Whether there is one."""
         return self._database.fetch_one("SELECT 1 FROM aliases") is not None

@@ -187,7 +187,6 @@ def create_app(service: Service, limits: Limits | None = None) -> FastAPI:
     for router in (
         api.router,
         matters_api.router,
-        api.verification_router,
         predictions.router,
         predictions.v2_router,
         monitoring_router,

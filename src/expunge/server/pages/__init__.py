@@ -1,40 +1,18 @@
-"""The dashboard: pages for people, drawn on the server.
+"""The dashboard: HTML pages rendered on the server.
 
-They show and do what the API does, by the same tokens and scopes. Every page works without JavaScript; a small script
-keeps the page up to date. A form counts only if it comes from a page of ours, and an id that somebody types is in no
-address, and is kept nowhere.
+The pages show and do what the API does, with the same tokens and scopes. They all work without JavaScript; a small
+script keeps them up to date. A form is accepted only from one of our own pages, and the ids that people type are
+neither put into an address nor stored.
 """
 
 from fastapi import APIRouter
 
-from .erasure import router as erasing_routes
-from .matters import router as matters_routes
-from .overview import overview_router as overview_routes
-from .overview import verification_router as verification_routes
-from .public import login_router as login_routes
-from .public import receipt_router as receipt_routes
-from .requests import certificate_router as certifying_routes
-from .requests import request_router as listing_routes
+from . import erasure, matters, overview, public, requests, templating, webhooks
 from .templating import answer_browser
-from .templating import static_router as static_routes
 from .visitors import Sessions
-from .webhooks import router as webhook_routes
 
-__all__ = ["ROUTERS", "Sessions", "answer_browser", "router"]
-
-ROUTERS = (
-    overview_routes,
-    listing_routes,
-    certifying_routes,
-    erasing_routes,
-    matters_routes,
-    verification_routes,
-    webhook_routes,
-    receipt_routes,
-    login_routes,
-    static_routes,
-)
+__all__ = ["Sessions", "answer_browser", "router"]
 
 router = APIRouter(include_in_schema=False)
-for one in ROUTERS:
-    router.include_router(one)
+for _page in (overview, requests, erasure, matters, webhooks, public, templating):
+    router.include_router(_page.router)

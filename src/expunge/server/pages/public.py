@@ -1,6 +1,7 @@
-"""The person's receipt: a page for everybody that checks one, and the page that does so without this service.
+"""The pages that need no session: login and logout, and the check of a person's receipt.
 
-Nothing but the public keys is needed, so nobody has to log in; neither the receipt nor the id is kept.
+A token is entered once; a cookie stands for it until the session ends. Checking a receipt needs only the public keys,
+so nobody has to log in for it; neither the receipt nor the id is stored.
 """
 
 import re
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from ...errors import ExpungeError
 from ...vault import check_receipt
 from ...vault.certificates.keys import public_pem
-from ...vault.certificates.personal_receipts import offline_checker_page as offline_page
+from ...vault.certificates.personal_receipts import offline_checker_page
 from ..auth import get_service
 from ..logs import log, tag_token
 from ..service import Service
@@ -28,19 +29,17 @@ from .visitors import (
     set_session_cookie,
 )
 
-# MERGED login: Login: a token is shown once, and a cookie stands for it until the session ends.
-
-
-login_router = APIRouter(route_class=PageRoute)
+router = APIRouter(route_class=PageRoute)
 
 _OWN_PATH = re.compile(r"/(?:[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*)?")
+_POLICY_TAG = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)"')
 
 
-@login_router.get("/login")
+@router.get("/login")
 def show_login(request: Request, next: Annotated[str, Query(max_length=200)] = "/") -> Response:  # noqa: A002
-    """The form."""
+    """Show the login form, or go on to the next page if the visitor needs none."""
     visitor = identify_visitor(request)
-    if visitor.who is not None:
+    if visitor.principal is not None:
         return redirect_to(_safe_path(next))
     return _render_login(request, visitor, _safe_path(next))
 
@@ -49,17 +48,16 @@ def _render_login(request: Request, visitor: Visitor, next_: str, problem: str =
     return render_page(request, "login.html", visitor, status=422 if problem else 200, next=next_, problem=problem)
 
 
-@login_router.post("/login")
-def log_in(request: Request, posted: Annotated[SubmittedForm, require_form(None)]) -> Response:
+@router.post("/login")
+def log_in(request: Request, form: Annotated[SubmittedForm, require_form(None)]) -> Response:
     """Begin a session."""
     check_rate(request, f"login {'' if request.client is None else request.client.host}")
-    next_ = _safe_path(posted.get("next"))
-    token = get_service(request).tokens.authenticate(posted.get("token"))
+    next_ = _safe_path(form.get("next"))
+    token = get_service(request).tokens.authenticate(form.get("token"))
     if token is None:
         log("login", level="warning", right=False)
-        return _render_login(
-            request, posted.visitor, next_, "This token is not valid: it is unknown, expired or revoked."
-        )
+        problem = "This token is not valid: it is unknown, expired or revoked."
+        return _render_login(request, form.visitor, next_, problem)
     get_sessions(request).end(read_session_cookie(request))
     response = redirect_to(next_)
     set_session_cookie(request, response, get_sessions(request).begin(token))
@@ -69,8 +67,8 @@ def log_in(request: Request, posted: Annotated[SubmittedForm, require_form(None)
     return response
 
 
-@login_router.post("/logout")
-def log_out(request: Request, posted: Annotated[SubmittedForm, require_form(None)]) -> Response:
+@router.post("/logout")
+def log_out(request: Request, form: Annotated[SubmittedForm, require_form(None)]) -> Response:
     """End the session."""
     get_sessions(request).end(read_session_cookie(request))
     response = redirect_to("/login")
@@ -79,54 +77,49 @@ def log_out(request: Request, posted: Annotated[SubmittedForm, require_form(None
 
 
 def _safe_path(path: str) -> str:
-    """A page of ours to go on to; for anything else the overview."""
+    """Return the path if it is one of our pages, else that of the overview."""
     return path if _OWN_PATH.fullmatch(path) else "/"
 
 
-receipt_router = APIRouter(route_class=PageRoute)
-
-_POLICY_TAG = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)"')
-
-
-@receipt_router.get("/receipt")
+@router.get("/receipt")
 def show_receipt_form(request: Request) -> Response:
-    """The form."""
+    """Show the form that checks a receipt."""
     return _render_receipt_form(request, identify_visitor(request))
 
 
-@receipt_router.post("/receipt")
-def check_receipt_form(request: Request, posted: Annotated[SubmittedForm, require_form(None)]) -> Response:
-    """What a receipt proves to whoever has this id."""
+@router.post("/receipt")
+def check_receipt_form(request: Request, form: Annotated[SubmittedForm, require_form(None)]) -> Response:
+    """Show what a receipt proves about an id."""
     check_rate(request, f"receipt {'' if request.client is None else request.client.host}")
-    text, person = posted.get("receipt"), posted.get("id")
+    text, id_ = form.get("receipt"), form.get("id")
     try:
-        said = check_receipt(text, person, _public_keys_pem(get_service(request)))
+        statement = check_receipt(text, id_, _public_keys_pem(get_service(request)))
     except ExpungeError as error:
-        return _render_receipt_form(request, posted.visitor, receipt=text, problem=str(error))
-    return _render_receipt_form(request, posted.visitor, receipt=text, said=said)
+        return _render_receipt_form(request, form.visitor, receipt=text, problem=str(error))
+    return _render_receipt_form(request, form.visitor, receipt=text, statement=statement)
 
 
 def _render_receipt_form(request: Request, visitor: Visitor, **facts: Any) -> Response:
     thumbprints = get_service(request).vault.public_keys()
-    shown: dict[str, Any] = {"receipt": "", "said": None, "problem": "", "keys": thumbprints} | facts
-    return render_page(request, "receipt.html", visitor, status=422 if shown["problem"] else 200, **shown)
+    facts = {"receipt": "", "statement": None, "problem": "", "keys": thumbprints} | facts
+    return render_page(request, "receipt.html", visitor, status=422 if facts["problem"] else 200, **facts)
 
 
 def _public_keys_pem(service: Service) -> bytes:
-    return b"".join(public_pem(one["x"]) for one in service.vault.jwks())
+    return b"".join(public_pem(key["x"]) for key in service.vault.jwks())
 
 
-@receipt_router.get("/receipt/check.html")
+@router.get("/receipt/check.html")
 def download_checker() -> Response:
-    """The page that checks receipts without a network, to be saved; its own policy lets only its own script run."""
-    text = offline_page()
+    """Serve the page that checks receipts offline; its own policy allows only its own script."""
+    text = offline_checker_page()
     policy = _POLICY_TAG.search(text)
     assert policy is not None
     headers = {"Content-Security-Policy": f"{policy[1]}; frame-ancestors 'none'"}
     return Response(text, headers=headers, media_type="text/html; charset=utf-8")
 
 
-@receipt_router.get("/receipt/keys.pem")
+@router.get("/receipt/keys.pem")
 def download_keys(request: Request) -> Response:
-    """The public keys that receipts are checked with, the newest first."""
+    """Serve the public keys that receipts are checked with, newest first."""
     return Response(_public_keys_pem(get_service(request)), media_type="application/x-pem-file")

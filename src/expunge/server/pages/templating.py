@@ -1,4 +1,8 @@
-"""Words: numbers, times and states as people read them."""
+"""Rendering: pages from Jinja templates, with labels and filters for what they show, and static files.
+
+The content security policy lets a page load nothing from other hosts. The address of a static file changes with its
+content, so browsers may cache it for good.
+"""
 
 import hashlib
 import re
@@ -29,10 +33,7 @@ from ..queue import Job
 from ..verifications import Verification
 from .visitors import Visitor, identify_visitor, set_proof_cookie
 
-# MERGED static: Static files: the style, the script and the icon of the pages, by addresses that change with their content.
-
-
-static_router = APIRouter()
+router = APIRouter()  # of static files
 
 _MEDIA_TYPES = {
     "style.css": "text/css; charset=utf-8",
@@ -43,22 +44,22 @@ _MEDIA_TYPES = {
 
 @lru_cache(maxsize=len(_MEDIA_TYPES))
 def read_asset(name: str) -> bytes:
-    """The bytes of a file."""
+    """Return the content of a static file."""
     return files(__package__).joinpath("static", name).read_bytes()
 
 
 def asset_url(name: str) -> str:
-    """Where a file is."""
+    """Return the address of a static file."""
     return f"/static/{name}?v={hashlib.sha256(read_asset(name)).hexdigest()[:12]}"
 
 
-@static_router.get("/static/{name}")
+@router.get("/static/{name}")
 def serve_asset(name: str) -> Response:
-    """One of the files; browsers may keep it, because another content has another address."""
+    """Serve a static file."""
     if name not in _MEDIA_TYPES:
         raise Problem(404, "not-found")
-    kept = {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(read_asset(name), headers=kept, media_type=_MEDIA_TYPES[name])
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(read_asset(name), headers=headers, media_type=_MEDIA_TYPES[name])
 
 
 STATE_LABELS = {
@@ -80,11 +81,11 @@ _ACTION_LABELS = {
     "unlearn": "erased the rows of",
     "rectify": "replaced the rows of",
     "add": "added rows of",
-    "readmit": "let come back, after an erasure,",
+    "readmit": "allowed the return, after an erasure, of",
     "train": "trained a model on the rows of",
     "rebound": "set new bounds for the rows of",
     "restore": "repeated the erasures of",
-    "clone": "recorded that another vault was made with the rows of",
+    "clone": "recorded that a clone of the vault was made with the rows of",
     "cloned": "took over, as a clone of another vault, the rows of",
 }
 _MATTER_EVENT_LABELS = {
@@ -114,17 +115,17 @@ _PLURALS = {"person": "people", "has": "have", "is": "are"}
 
 
 def format_count(number: int) -> str:
-    """A number with its thousands apart."""
+    """Format a number with commas between thousands."""
     return f"{number:,}"
 
 
 def pluralize(number: int, singular: str) -> str:
-    """So many of something."""
+    """Format a number with its noun: "1 row", "2 rows"."""
     return f"{number:,} {singular if number == 1 else _PLURALS.get(singular, singular + 's')}"
 
 
 def time_element(time: datetime | str | None) -> Markup:
-    """A time to the minute, in UTC."""
+    """Format a time to the minute, in UTC, as HTML."""
     if time is None:
         return Markup("&ndash;")
     time = parse_time(time) if isinstance(time, str) else time.astimezone(UTC)
@@ -133,7 +134,7 @@ def time_element(time: datetime | str | None) -> Markup:
 
 
 def date_element(time: datetime | str) -> Markup:
-    """A date."""
+    """Format a date as HTML."""
     time = parse_time(time) if isinstance(time, str) else time.astimezone(UTC)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         format_time(time), format_time(time), f"{time.day} {time:%b %Y}"
@@ -141,7 +142,7 @@ def date_element(time: datetime | str) -> Markup:
 
 
 def format_duration(length: timedelta) -> str:
-    """A length of time in its largest unit."""
+    """Format a length of time in its largest unit."""
     seconds = abs(length.total_seconds())
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
@@ -149,29 +150,27 @@ def format_duration(length: timedelta) -> str:
     return "less than a minute"
 
 
-def format_time_left(entry: Job, now: datetime) -> str:
-    """How much of its time a request has left."""
-    if not entry.open:
+def format_time_left(job: Job, now: datetime) -> str:
+    """Return how much time is left until the deadline of an open request, or how late it is."""
+    if not job.open:
         return ""
-    return (
-        f"{format_duration(entry.due - now)} left" if entry.due >= now else f"{format_duration(now - entry.due)} late"
-    )
+    return f"{format_duration(job.due - now)} {'left' if job.due >= now else 'late'}"
 
 
-def is_late(entry: Job, now: datetime) -> bool:
-    """Whether an open request is overdue."""
-    return entry.open and entry.due < now
+def is_late(job: Job, now: datetime) -> bool:
+    """Return whether an open request is overdue."""
+    return job.open and job.due < now
 
 
 def format_seconds(number: float) -> str:
-    """How long something took."""
+    """Format seconds, in milliseconds if they are few."""
     if number >= 1:
         return f"{number:.1f} s" if number < 100 else f"{number:,.0f} s"
     return f"{1e3 * number:.0f} ms" if number >= 0.01 else f"{1e3 * number:.1f} ms"
 
 
 def format_bytes(number: int) -> str:
-    """A number of bytes."""
+    """Format a size in bytes, kB, MB or GB."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if number < 1000 or unit == "GB":
             break
@@ -180,40 +179,40 @@ def format_bytes(number: int) -> str:
 
 
 def kind_label(name: str) -> str:
-    """What a request is for."""
+    """Return the name of a kind of request."""
     return _KIND_LABELS.get(name, name)
 
 
 def describe_features(text: str) -> str:
-    """Return a feature map, which the status shows as code, in words."""
-    name, given = text.partition("(")[0], dict(re.findall(r"(\w+)='?([\w+.-]+)", text))
+    """Describe a feature map, given as the code that the vault's status shows."""
+    name, settings = text.partition("(")[0], dict(re.findall(r"(\w+)='?([\w+.-]+)", text))
     if name == "Identity":
         return "the inputs as they are"
     if name == "RandomFourier":
-        kernels = given.get("kernel", "gaussian").replace("+", " and ")
-        return f"{int(given.get('n_features', 100)):,} random cosines of the inputs ({kernels})"
+        kernels = settings.get("kernel", "gaussian").replace("+", " and ")
+        return f"{int(settings.get('n_features', 100)):,} random cosines of the inputs ({kernels})"
     if name == "Powers":
-        return f"powers of the inputs up to {given.get('degree', 2)}"
+        return f"powers of the inputs up to {settings.get('degree', 2)}"
     return name
 
 
 def describe_action(name: str) -> str:
-    """What a request of the vault did to somebody."""
+    """Describe what a request of the vault did to people."""
     return _ACTION_LABELS.get(name, name)
 
 
 def shorten_id(id_: str) -> str:
-    """The beginning of a request's name, which tells requests apart well enough for people."""
+    """Shorten a request's id for display."""
     return id_[:8]
 
 
 def source_label(protocol: str) -> str:
-    """Return the name of what a request came through."""
+    """Return the name of the protocol through which a request came."""
     return _PROTOCOL_LABELS.get(protocol, protocol)
 
 
 def describe_starter(verification: Verification) -> str:
-    """Who started a verification, and from where."""
+    """Describe who started a verification, and from where."""
     source = _STARTER_LABELS[verification.source]
     return f"{verification.actor} ({source})" if verification.actor else source
 
@@ -238,15 +237,11 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "state": STATE_LABELS.__getitem__,
 }
 
-
-# MERGED rendering: Rendering: a template and its facts as an answer, with the policy that lets a page load nothing from elsewhere.
-
-
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-# Forms need same-origin: with no-referrer a browser does not say which page it sends them from.
+# Forms need same-origin: with no-referrer a browser does not say from which page it sends them.
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Referrer-Policy": "same-origin",
@@ -254,20 +249,18 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _ERROR_TITLES = {
-    400: "This cannot be read",
-    403: "You may not do this",
-    404: "There is no such page",
-    405: "This cannot be done here",
-    409: "Too late",
+    400: "Invalid request",
+    403: "Not allowed",
+    404: "Page not found",
+    405: "Not possible here",
+    409: "Not possible now",
     413: "Too large",
-    415: "This cannot be read",
-    422: "This cannot be carried out",
-    429: "Slow down",
-    503: "Not now: try again",
+    415: "Invalid request",
+    422: "Invalid input",
+    429: "Too many requests",
+    503: "Not available right now",
 }
-_ERROR_DETAILS = {
-    404: "The address may be mistyped, or what it led to no longer exists."
-}  # for problems that have none
+_NOT_FOUND = "The address may be mistyped, or the page may no longer exist."
 
 _environment = Environment(
     loader=PackageLoader("expunge.server.pages"),
@@ -281,7 +274,7 @@ _environment.globals |= {"static": asset_url, "version": __version__}
 
 
 def render_page(request: Request, template: str, visitor: Visitor, *, status: int = 200, **facts: Any) -> HTMLResponse:
-    """A page for a visitor."""
+    """Render a page for a visitor."""
     service = get_service(request)
     text = _environment.get_template(template).render(
         visitor=visitor,
@@ -298,38 +291,38 @@ def render_page(request: Request, template: str, visitor: Visitor, *, status: in
 
 
 def redirect_to(path: str) -> RedirectResponse:
-    """Go on to another page, with GET."""
+    """Redirect to another page, to be loaded with GET."""
     return RedirectResponse(path, 303)
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages, too."""
+    """A route whose errors are shown as pages."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """The handler, and what is shown when it fails."""
+        """Return the handler, wrapped so that its errors become pages."""
         handle = super().get_route_handler()
 
-        async def handled(request: Request) -> Response:
+        async def handle_errors(request: Request) -> Response:
             try:
                 return await handle(request)
             except (Problem, HTTPException, RequestValidationError, ExpungeError, LookupError) as error:
                 return _render_error(request, to_problem(error))
-            except Exception as error:  # nobody expected it: the log says where it was raised
+            except Exception as error:  # unexpected: the log says where it was raised
                 log_error("page-failed", error)
                 return _render_error(request, to_problem(error))
 
-        return handled
+        return handle_errors
 
 
 async def answer_browser(request: Request, error: Exception) -> Response:
-    """Answer an address that is not there: a page for a browser, a problem for everybody else."""
+    """Answer an error that no route handled, such as an unknown address: browsers get a page, others a problem."""
     if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
         return await run_in_threadpool(_render_error, request, to_problem(error))
     return await answer_error(request, error)
 
 
 def _render_error(request: Request, problem: Problem) -> Response:
-    """The page of an error; who has to log in is led there, and back."""
+    """Render the page of an error; a visitor who has to log in is redirected to the login page, and back later."""
     if problem.status == 401:
         back = route_path(request.scope) if request.method == "GET" else "/"
         return redirect_to("/login" if back == "/" else f"/login?next={quote(back)}")
@@ -337,8 +330,8 @@ def _render_error(request: Request, problem: Problem) -> Response:
         visitor = identify_visitor(request)
     except Problem:
         visitor = Visitor(None, "")
-    title = _ERROR_TITLES.get(problem.status, "The service failed")
-    detail = problem.detail or _ERROR_DETAILS.get(problem.status, "")
-    answer = render_page(request, "error.html", visitor, status=problem.status, title=title, detail=detail)
-    answer.headers.update(problem.headers)
-    return answer
+    title = _ERROR_TITLES.get(problem.status, "Internal error")
+    detail = problem.detail or (_NOT_FOUND if problem.status == 404 else "")
+    response = render_page(request, "error.html", visitor, status=problem.status, title=title, detail=detail)
+    response.headers.update(problem.headers)
+    return response

@@ -1,4 +1,4 @@
-"""Webhooks: where they lead, what was posted to them and why it failed; buttons that test one and send again."""
+"""The webhooks page: each webhook with its recent deliveries, and buttons to test it and to send a delivery again."""
 
 from typing import Annotated
 
@@ -12,32 +12,35 @@ from .visitors import SubmittedForm, Visitor, require_form, require_visitor
 
 router = APIRouter(route_class=PageRoute)
 
-_SHOWN_DELIVERIES = 20  # deliveries of each
+_MAX_DELIVERIES = 20  # listed per webhook
 
 
 @router.get("/webhooks")
 def show_webhooks(request: Request, visitor: Annotated[Visitor, require_visitor("admin")]) -> Response:
-    """All of them, each with its newest deliveries."""
+    """Show all webhooks, each with its newest deliveries."""
     service = get_service(request)
-    found = [
-        (hook, service.deliveries.list_for_hook(hook.id, limit=_SHOWN_DELIVERIES)) for hook in service.hooks.list_all()
+    webhooks = [
+        (hook, service.deliveries.list_for_hook(hook.id, limit=_MAX_DELIVERIES)) for hook in service.hooks.list_all()
     ]
     return render_page(
-        request, "webhooks.html", visitor, webhooks=found, reasons=FAILURE_REASONS, events=WEBHOOK_EVENTS
+        request, "webhooks.html", visitor, webhooks=webhooks, reasons=FAILURE_REASONS, events=WEBHOOK_EVENTS
     )
 
 
 @router.post("/webhooks/{id}/test")
-def test_webhook(request: Request, id: str, posted: Annotated[SubmittedForm, require_form("admin")]) -> Response:  # noqa: A002
-    """Post a test message now; its line shows how that went."""
+def test_webhook(request: Request, id: str, form: Annotated[SubmittedForm, require_form("admin")]) -> Response:  # noqa: A002
+    """Send a test message now; the list of deliveries shows the result."""
     get_service(request).hooks.send_test(id)
     return redirect_to("/webhooks")
 
 
 @router.post("/webhooks/{id}/deliveries/{delivery}/resend")
 def resend_delivery(
-    request: Request, id: str, delivery: int, posted: Annotated[SubmittedForm, require_form("admin")]
+    request: Request,
+    id: str,  # noqa: A002
+    delivery: int,
+    form: Annotated[SubmittedForm, require_form("admin")],
 ) -> Response:
-    """Send a message again."""
+    """Send a delivery again."""
     get_service(request).hooks.resend(id, delivery)
     return redirect_to("/webhooks")

@@ -1,1 +1,1 @@
-"""What systems out there speak, each in a module of its own with a router; all of them ask one `Service`."""
+"""The protocols that clients speak. Each module has a router and translates between its protocol and `Service`."""

@@ -1,6 +1,6 @@
-"""Models: the bodies of the service's own API, as they must be."""
+"""The bodies of requests and responses of the service's own API, as its OpenAPI document describes them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
@@ -13,19 +13,17 @@ from ..matters import MatterAction
 from ..problems import PROBLEM_MEDIA_TYPE, Problem
 from ..queue import JobKind, JobState, ProtocolName
 
-# MERGED answers: Answers: what the service's own API gives back, as its OpenAPI document tells it.
-
 
 class ResponseBody(BaseModel):
-    """An answer: nothing else is in it."""
+    """Base class of responses, which have no other members than the declared ones."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class AcceptedRequest(ResponseBody):
-    """A request that brings rows or names erased people, for a token with neither `erase` nor `read`.
+    """A request to change rows or readmit people, as shown to a token with neither `erase` nor `read`.
 
-    It is the same whoever is in the vault: what became of the request is told to tokens with one of those scopes.
+    It is the same whoever is in the vault: the outcome is shown only to tokens with one of those scopes.
     """
 
     id: str
@@ -39,7 +37,7 @@ class AcceptedRequest(ResponseBody):
 
 
 class RequestInfo(ResponseBody):
-    """A request; whose it is, is not in it."""
+    """A request, without the ids of its people."""
 
     id: str
     kind: JobKind
@@ -61,26 +59,26 @@ class RequestInfo(ResponseBody):
 
 
 class CertifiedRequest(RequestInfo):
-    """A request that was carried out, and its certificate (compact JWS)."""
+    """A request that was carried out, with its certificate (compact JWS)."""
 
     certificate: str | None
 
 
 class ErasureResponse(CertifiedRequest):
-    """An erasure; once it is done, with a receipt for each person, in the order of the ids."""
+    """An erasure; once it is done, with a receipt per person in the order of the ids."""
 
     receipts: list[dict[str, Any] | None] | None
 
 
 class RequestPage(ResponseBody):
-    """Requests, the newest first, and where the next page begins."""
+    """A page of requests, newest first, and where the next page begins."""
 
     requests: list[RequestInfo]
     next: int | None
 
 
 class MatterLogView(ResponseBody):
-    """What somebody did to a matter."""
+    """An entry of a matter's log."""
 
     time: str
     what: MatterAction
@@ -91,7 +89,7 @@ class MatterLogView(ResponseBody):
 
 
 class MatterView(ResponseBody):
-    """A matter; whom it holds is not in it. ``release`` waits for a second token."""
+    """A matter, without the ids of its people. ``release`` is set while a release waits for a second token."""
 
     id: str
     name: str
@@ -107,7 +105,7 @@ class MatterView(ResponseBody):
 
 
 class MatterWithCounts(MatterView):
-    """A matter, how many people were put on it, and how many of those named the vault has, erased or does not know."""
+    """A matter, how many people were added, and how many of the ids are present, erased or unknown in the vault."""
 
     added: int
     present: int
@@ -117,14 +115,14 @@ class MatterWithCounts(MatterView):
 
 
 class MatterDetails(MatterView):
-    """A matter, the requests that wait on it, and what was done to it, the oldest first."""
+    """A matter, the requests that wait for it, and its log, oldest first."""
 
     waiting: list[str]
     log: list[MatterLogView]
 
 
 class ReleaseView(ResponseBody):
-    """What a release will do: ``text`` says it in a sentence."""
+    """The effect of a release; ``text`` describes it in a sentence."""
 
     text: str
     people: int
@@ -158,7 +156,7 @@ IDEMPOTENCY_HEADER: dict[str, Any] = {
             "in": "header",
             "required": False,
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
-            "description": "The same key and body get the same answer; nothing is done twice.",
+            "description": "A repeat with the same key and body gets the same response, and nothing is done twice.",
         }
     ]
 }
@@ -168,17 +166,17 @@ M = TypeVar("M", bound=BaseModel)
 ShortText = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _MAX_ID_LENGTH = 1000  # characters
 PersonId = Annotated[str, Field(min_length=1, max_length=_MAX_ID_LENGTH)] | int
-_MAX_ERRORS = 20  # places of a body that are named
+_MAX_ERRORS = 20  # errors listed per body
 
 
 class RequestBody(BaseModel):
-    """A body: unknown members are refused."""
+    """Base class of request bodies, which refuse unknown members."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ErasureBody(RequestBody):
-    """Whose rows are to be erased."""
+    """The people whose rows to erase."""
 
     ids: list[PersonId] = Field(min_length=1)
     regulation: Regulation | None = None
@@ -186,7 +184,7 @@ class ErasureBody(RequestBody):
 
 
 class IdsBody(RequestBody):
-    """Whom a request is about."""
+    """The people that a request is about."""
 
     ids: list[PersonId] = Field(min_length=1)
     reference: ShortText = ""
@@ -196,7 +194,7 @@ RequiredText = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\
 
 
 class NewMatter(RequestBody):
-    """A matter: its name, its reason, whom it holds, and when somebody has to look at it again."""
+    """A new matter: its name, its reason, its people and its review date."""
 
     name: RequiredText
     reason: RequiredText
@@ -205,13 +203,13 @@ class NewMatter(RequestBody):
 
 
 class MatterChange(RequestBody):
-    """When somebody has to look at a matter again; null: nobody has to."""
+    """The new review date of a matter, or null for none."""
 
     review: AwareDatetime | None = Field(strict=False)
 
 
 class MatterRelease(RequestBody):
-    """A release: the matter's name, typed as it is, why, and whom it is about if not everybody."""
+    """A release: the matter's exact name, the reason, and the people to release, or everyone without ``ids``."""
 
     name: RequiredText
     reason: RequiredText
@@ -219,26 +217,26 @@ class MatterRelease(RequestBody):
 
 
 class ReleaseConfirmation(RequestBody):
-    """The second token's word: the matter's name, typed as it is."""
+    """A confirmation by a second token: the matter's exact name."""
 
     name: RequiredText
 
 
 class ReasonBody(RequestBody):
-    """Why."""
+    """A reason."""
 
     reason: RequiredText
 
 
 def describe_body(model: type[BaseModel], *more: str) -> dict[str, Any]:
-    """What OpenAPI says of a body that is read here."""
+    """Return the OpenAPI description of a JSON body, or of plain text of other media types."""
     content: dict[str, Any] = {"application/json": {"schema": model.model_json_schema()}}
     content |= {kind: {"schema": {"type": "string"}} for kind in more}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def describe_rows_body() -> dict[str, Any]:
-    """What OpenAPI says of a body that brings rows."""
+    """Return the OpenAPI description of a body with rows."""
     rows = {"type": "array", "minItems": 1, "items": {"type": "object"}}
     table = {"type": "object", "required": ["rows"], "properties": {"rows": rows}}
     content: dict[str, Any] = {"application/json": {"schema": table}}
@@ -247,31 +245,29 @@ def describe_rows_body() -> dict[str, Any]:
 
 
 def validate_body(model: type[M], body: Any) -> M:
-    """A body as it must be; what is wrong is named by its place, never by its value or a name that we do not know."""
+    """Return the validated body. Errors name the location, never a value or an unknown member's name."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        wrong = error.errors(include_url=False, include_input=False, include_context=False)[:_MAX_ERRORS]
-        places = sorted({_describe_error(model, one["loc"], one["type"], one["msg"]) for one in wrong})
-        raise Problem(422, "invalid-request", "; ".join(places)[:1000]) from None
+        errors = error.errors(include_url=False, include_input=False, include_context=False)[:_MAX_ERRORS]
+        texts = sorted({_describe_error(model, item["loc"], item["type"], item["msg"]) for item in errors})
+        raise Problem(422, "invalid-request", "; ".join(texts)[:1000]) from None
 
 
-def _describe_error(model: type[BaseModel], place: Sequence[str | int], kind: str, text: str) -> str:
-    """What is wrong at a place, in words that name no class or type of this program."""
-    if not place:
+def _describe_error(model: type[BaseModel], location: Sequence[str | int], kind: str, text: str) -> str:
+    """Describe a validation error without naming our classes or types."""
+    if not location:
         return "the body must be a JSON object"
-    if kind == "extra_forbidden" and len(place) == 1:
-        return f"there is a member that is not known here; those of this body are {', '.join(model.model_fields)}"
-    if place[0] == "ids" and len(place) > 1:
-        return f"ids.{place[1]}: an id is text of 1 to {_MAX_ID_LENGTH:,} characters, or a whole number"
-    return f"{_format_location(place, model.model_fields)}: {text}"
+    if kind == "extra_forbidden" and len(location) == 1:
+        return f"the body has an unknown member; it can have {', '.join(model.model_fields)}"
+    if location[0] == "ids" and len(location) > 1:
+        return f"ids.{location[1]}: an id must be a string of 1 to {_MAX_ID_LENGTH:,} characters, or an integer"
+    known = model.model_fields
+    path = ".".join(str(part) if isinstance(part, int) or part in known else "?" for part in location)
+    return f"{path}: {text}"
 
 
 async def read_body(request: Request, model: type[M]) -> M:
-    """Read a body as it must be, in a thread: a long one would keep the event loop from everybody else."""
+    """Read and validate a body, in a thread, because a long one would block the event loop."""
     raw = await request.body()
     return await run_in_threadpool(lambda: validate_body(model, parse_json(raw)))
-
-
-def _format_location(parts: Sequence[str | int], known: Collection[str]) -> str:
-    return ".".join(str(part) if isinstance(part, int) or part in known else "?" for part in parts)

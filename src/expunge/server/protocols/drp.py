@@ -1,6 +1,8 @@
-"""The Data Rights Protocol 1.0, under /drp: deletions that agents of consumers ask for, in signed messages.
+"""The Data Rights Protocol 1.0, under /drp: deletion requests that agents send for consumers in signed messages.
 
-Agents know people by e-mail; the aliases of the service tell whose id that is. Only ``deletion`` is carried out.
+Agents and their public keys come from a directory file. An agent gets a token for a signed message; only the token's
+hash is stored. Agents know people by e-mail address, which the service's aliases map to an id. Only ``deletion`` is
+supported.
 """
 
 import base64
@@ -28,20 +30,17 @@ from ..problems import Problem, to_problem
 from ..queue import ERASURE, Job, JobKind, NewJob, ProtocolName
 from ..service import Event, Service, run_in_writer_thread
 
-# MERGED agents: Agents: who may send data rights requests for others, and the messages that they sign.
-# MERGED agents:
-# MERGED agents: Agents and their keys come from a directory file. An agent gets a token for a signed message; what is kept is its hash.
-
-
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
-_MAX_MESSAGE_BYTES = 64 * 2**10  # bytes of a message
+_MAX_MESSAGE_BYTES = 64 * 2**10
 _MAX_LIFETIME = timedelta(days=1)  # of a message; the protocol recommends ten minutes
-_REPLAY_RETENTION = timedelta(days=1)  # how long a mark outlives its message: a clock that is set back opens nothing
+_REPLAY_RETENTION = timedelta(
+    days=1
+)  # how long a message is remembered after it expires, in case the clock is set back
 _DRP_VERSION = "1.0"
 
 
 class AgentRefusal(Exception):
-    """Why a message is not taken; ``fatal``: to send it again is useless."""
+    """The refusal of a message; ``fatal`` if sending it again is useless."""
 
     def __init__(self, status: int, message: str, *, fatal: bool = False) -> None:
         super().__init__(message)
@@ -50,24 +49,24 @@ class AgentRefusal(Exception):
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent of the directory."""
+    """An agent in the directory."""
 
     id: str
     name: str
-    key: bytes  # Ed25519, public
+    key: bytes  # Ed25519 public key
 
 
 def read_directory(path: Path) -> list[Agent]:
-    """The agents of a file: a JSON list of objects with id, name and verify_key (base64)."""
+    """Read the agents from a file: a JSON list of objects with id, name and verify_key (base64)."""
     try:
-        found = json.loads(path.read_bytes())
+        documents = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidSetting(f"{path} cannot be read as a directory of agents: {type(error).__name__}") from None
-    if not isinstance(found, list):
+        raise InvalidSetting(f"{path} is not a readable directory of agents: {type(error).__name__}") from None
+    if not isinstance(documents, list):
         raise InvalidSetting(f"{path} must be a JSON list of agents, with id, name and verify_key")
-    agents = [_parse_agent(one, f"{path}: agent {number}") for number, one in enumerate(found, 1)]
+    agents = [_parse_agent(document, f"{path}: agent {number}") for number, document in enumerate(documents, 1)]
     if len({agent.id for agent in agents}) < len(agents):
-        raise InvalidSetting(f"{path} has two agents with one id")
+        raise InvalidSetting(f"{path} contains two agents with the same id")
     return agents
 
 
@@ -85,8 +84,8 @@ def _parse_agent(document: Any, where: str) -> Agent:
 
 
 def _parse_key(text: str) -> bytes | None:
-    """A key in base64, or in hexadecimal as some directories have it."""
-    for decode in (bytes.fromhex, lambda one: base64.b64decode(one, validate=True)):
+    """Decode a key in base64, or in hexadecimal as some directories have it."""
+    for decode in (bytes.fromhex, lambda encoded: base64.b64decode(encoded, validate=True)):
         try:
             if len(raw := decode(text)) == _KEY_BYTES:
                 return raw
@@ -96,7 +95,7 @@ def _parse_key(text: str) -> bytes | None:
 
 
 class Agents:
-    """The agents that a service knows, and what it has seen of them."""
+    """The agents of a service, their tokens, and the messages it has seen."""
 
     def __init__(
         self,
@@ -111,17 +110,17 @@ class Agents:
         with database.transaction():
             for row in database.fetch_all("SELECT id, key FROM agents"):
                 agent = self._known.get(row["id"])
-                if agent is None or agent.key.hex() != row["key"]:  # a token of another key does not count
+                if agent is None or agent.key.hex() != row["key"]:  # the token was issued for a different key
                     database.execute("DELETE FROM agents WHERE id = ?", row["id"])
 
     def get(self, id_: str) -> Agent:
-        """The agent with this id."""
+        """Return the agent with an id."""
         if id_ not in self._known:
-            raise AgentRefusal(403, "there is no such agent")
+            raise AgentRefusal(403, "unknown agent")
         return self._known[id_]
 
     def register(self, agent: Agent, raw: bytes) -> str:
-        """Make the token of an agent who signed for it; one that it had counts no more."""
+        """Create the token of an agent that signed a request for it; its previous token becomes invalid."""
         self.read_claims(agent, raw)
         token = secrets.token_urlsafe(32)
         with self._database.transaction() as database:
@@ -132,35 +131,33 @@ class Agents:
         return token
 
     def find_by_token(self, header: str | None) -> Agent:
-        """The agent whose token a request carries."""
+        """Return the agent whose token is in an Authorization header."""
         scheme, _, token = (header or "").partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             row = self._database.fetch_one("SELECT id FROM agents WHERE token = ?", _hash_token(token.strip()))
             if row is not None and row["id"] in self._known:
                 return self._known[row["id"]]
-        raise AgentRefusal(401, "send the token that POST /drp/v1/agent/{id} gave: Authorization: Bearer ...")
-
-    # Messages
+        raise AgentRefusal(401, "send the token from POST /drp/v1/agent/{id} as Authorization: Bearer ...")
 
     def read_claims(self, agent: Agent, raw: bytes) -> dict[str, Any]:
-        """What an agent signed, checked in the order that the protocol asks for, and seen for the first time."""
+        """Return the signed claims of a message, checked in the order of the protocol, and refuse a replay."""
         text, now = open_message(agent, raw), self._clock()
         message = _parse_object(text)
         self._check_names(agent, message)
         issued, expires = _read_message_time(message, "issued-at"), _read_message_time(message, "expires-at")
         if issued > now:
-            raise AgentRefusal(400, "issued-at is in the future: whose clock is wrong?")
+            raise AgentRefusal(400, "issued-at is in the future: check the clock")
         if expires <= now:
             raise AgentRefusal(400, "the message has expired", fatal=True)
         if expires - issued > _MAX_LIFETIME:
-            raise AgentRefusal(400, "a message is valid for at most a day", fatal=True)
+            raise AgentRefusal(400, "a message may be valid for at most one day", fatal=True)
         if message.get("drp.version", _DRP_VERSION) != _DRP_VERSION:
             raise AgentRefusal(400, f"drp.version must be {_DRP_VERSION}", fatal=True)
         self._refuse_replay(agent, text, expires)
         return message
 
     def check_revocation(self, agent: Agent, raw: bytes) -> None:
-        """Check a message that names only a reason; claims that it has all the same must be right."""
+        """Check a revocation: it needs only a reason, but the claims that it contains must be correct."""
         message = _parse_object(open_message(agent, raw))
         if "agent-id" in message or "business-id" in message:
             self._check_names(agent, message)
@@ -169,29 +166,27 @@ class Agents:
 
     def _check_names(self, agent: Agent, message: dict[str, Any]) -> None:
         if message.get("agent-id") != agent.id:
-            raise AgentRefusal(403, "agent-id is not the agent that sent this", fatal=True)
+            raise AgentRefusal(403, "agent-id is not the agent that sent this message", fatal=True)
         if message.get("business-id") != self._business:
             raise AgentRefusal(403, "business-id is not this business", fatal=True)
 
     def _refuse_replay(self, agent: Agent, text: bytes, expires: datetime) -> None:
-        """Note what was signed, as a keyed hash, or refuse it if it was noted before."""
-        mark, until = (
-            self._mark(f"expunge message {agent.id}\n".encode() + text),
-            format_time(expires + _REPLAY_RETENTION),
-        )
+        """Remember a message by its keyed hash, or refuse it if it was seen before."""
+        mark = self._mark(f"expunge message {agent.id}\n".encode() + text)
+        until = format_time(expires + _REPLAY_RETENTION)
         with self._database.transaction() as database:
             database.execute("DELETE FROM seen WHERE until < ?", format_time(self._clock()))
             if not database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", mark, until):
-                raise AgentRefusal(409, "this message was sent before: sign a new one", fatal=True)
+                raise AgentRefusal(409, "this message was already sent: sign a new one", fatal=True)
 
 
 def open_message(agent: Agent, raw: bytes) -> bytes:
-    """What this agent signed: a message is base64 of the signature, followed by that."""
+    """Return the text that an agent signed: a message is base64 of the signature followed by the text."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     if len(raw) > _MAX_MESSAGE_BYTES:
-        raise AgentRefusal(413, f"a message has at most {_MAX_MESSAGE_BYTES:,} bytes", fatal=True)
+        raise AgentRefusal(413, f"a message can have at most {_MAX_MESSAGE_BYTES:,} bytes", fatal=True)
     try:
         data = base64.b64decode(raw.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -200,25 +195,25 @@ def open_message(agent: Agent, raw: bytes) -> bytes:
     try:
         Ed25519PublicKey.from_public_bytes(agent.key).verify(signature, text)
     except (InvalidSignature, ValueError):
-        raise AgentRefusal(403, "the signature is not one of this agent", fatal=True) from None
+        raise AgentRefusal(403, "the signature is not valid for this agent's key", fatal=True) from None
     return text
 
 
 def _parse_object(text: bytes) -> dict[str, Any]:
     try:
-        found = parse_json(text)
+        message = parse_json(text)
     except (Problem, InvalidInput):
-        found = None
-    if not isinstance(found, dict):
-        raise AgentRefusal(400, "what is signed must be a JSON object", fatal=True)
-    return found
+        message = None
+    if not isinstance(message, dict):
+        raise AgentRefusal(400, "the signed message must be a JSON object", fatal=True)
+    return message
 
 
 def _read_message_time(message: dict[str, Any], name: str) -> datetime:
     try:
         return parse_time(message[name])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise AgentRefusal(400, f"{name} must be a time as ISO 8601 has it", fatal=True) from None
+        raise AgentRefusal(400, f"{name} must be an ISO 8601 time", fatal=True) from None
 
 
 def _hash_token(token: str) -> str:
@@ -231,141 +226,142 @@ PROTOCOL: ProtocolName = "drp"
 REVOKED = "revoked by the agent"
 _RIGHTS: tuple[JobKind, ...] = ("access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in")
 _EXERCISES: dict[Any, JobKind] = {"deletion": ERASURE, **{right: right for right in _RIGHTS}}
-_CALLBACK_EVENTS = ("done", "not_known", "cancelled", "refused")  # events after which the status is another
-_MAX_NAME_LENGTH = 200  # characters of an agent's name for a request
+_CALLBACK_EVENTS = ("done", "not_known", "cancelled", "refused")  # events that change the status
+_MAX_NAME_LENGTH = 200  # of an agent's name for a request
 _SIGNED_BODY = {
     "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string", "format": "byte"}}}}
 }
 
 
 def install(service: Service) -> Agents:
-    """The agents of the directory, and a listener that calls them back."""
+    """Read the directory of agents, and register the listener that sends their callbacks."""
     options = service.options
     if options.drp_directory is not None and not options.business_id:
-        raise InvalidSetting("--drp-directory needs --business-id: what agents call this business")
-    known = () if options.drp_directory is None else read_directory(options.drp_directory)
+        raise InvalidSetting("--drp-directory needs --business-id, the name that agents use for this business")
+    agents = () if options.drp_directory is None else read_directory(options.drp_directory)
 
-    def hear(event: Event) -> None:
+    def send_callbacks(event: Event) -> None:
         if event.job.protocol == PROTOCOL and event.name in _CALLBACK_EVENTS:
             body = json.dumps(status_view(event.job)).encode()
             for url in event.job.callbacks:
                 service.deliveries.add(url, body, {"content-type": "application/json"})
 
-    service.listeners.append(hear)
-    return Agents(service.database, service.clock, service.keyed_hash, options.business_id, known)
-
-
-# Agents
+    service.listeners.append(send_callbacks)
+    return Agents(service.database, service.clock, service.keyed_hash, options.business_id, agents)
 
 
 @router.post("/agent/{agent_id}", openapi_extra=_SIGNED_BODY)
 async def register_agent(request: Request, agent_id: str) -> Response:
-    """Give an agent of the directory a token, for a message that it signed; an older token counts no more."""
+    """Issue a token to an agent for a message that it signed; an older token becomes invalid."""
     agents, raw = _get_agents(request), await request.body()
 
-    def work() -> dict[str, str]:
+    def register() -> dict[str, str]:
         _check_rate(request, "")
         agent = agents.get(agent_id)
         return {"agent-id": agent.id, "token": agents.register(agent, raw)}
 
-    answer = await _respond(work)
-    limited = answer.status_code in (200, 429, 503)
-    return answer if limited else Response(status_code=403)  # as the protocol has it, whatever was wrong
+    response = await _respond(register)
+    if response.status_code in (200, 429, 503):
+        return response
+    return Response(status_code=403)  # the protocol's answer to every error
 
 
 @router.get("/agent/{agent_id}")
 async def get_agent(request: Request, agent_id: str) -> Response:
-    """Tell an agent whether its token counts."""
+    """Confirm that an agent's token is valid."""
 
-    def work() -> dict[str, str]:
+    def check() -> dict[str, str]:
         if _authenticate_agent(request).id != agent_id:
-            raise AgentRefusal(403, "the token is another agent's")
+            raise AgentRefusal(403, "the token belongs to another agent")
         return {}
 
-    return await _respond(work)
-
-
-# Requests
+    return await _respond(check)
 
 
 @router.post("/data-rights-request", openapi_extra=_SIGNED_BODY)
 @router.post("/data-rights-request/", include_in_schema=False)
 async def exercise_right(request: Request) -> Response:
-    """Take a signed request; a deletion is carried out, anything else is denied."""
+    """Accept a signed request. Deletions are carried out, other rights are denied."""
     raw = await request.body()
 
-    def work() -> dict[str, Any]:
+    def start() -> dict[str, Any]:
         agent, service = _authenticate_agent(request), get_service(request)
         return status_view(_start_request(service, agent, _get_agents(request).read_claims(agent, raw)))
 
-    return await _respond(work)
+    return await _respond(start)
 
 
 @router.get("/data-rights-request/{request_id}")
 @router.get("/data-rights-request/{request_id}/", include_in_schema=False)
 async def get_status(request: Request, request_id: str) -> Response:
-    """How far a request is."""
+    """Return the status of a request."""
     return await _respond(lambda: status_view(_find_own_request(request, _authenticate_agent(request), request_id)))
 
 
 @router.delete("/data-rights-request/{request_id}", openapi_extra=_SIGNED_BODY)
 @router.delete("/data-rights-request/{request_id}/", include_in_schema=False)
 async def revoke_request(request: Request, request_id: str) -> Response:
-    """Revoke a request that is not carried out yet."""
+    """Revoke a request that has not been carried out."""
     raw = await request.body()
 
-    def work() -> dict[str, Any]:
+    def revoke() -> dict[str, Any]:
         agent = _authenticate_agent(request)
         _get_agents(request).check_revocation(agent, raw)
-        entry = _find_own_request(request, agent, request_id)
-        if (entry.state, entry.reason) != ("cancelled", REVOKED):  # to say it twice is no error
-            cancelled = get_service(request).cancel(entry.id, REVOKED, Author(agent.name, agent.id))
+        job = _find_own_request(request, agent, request_id)
+        if (job.state, job.reason) != ("cancelled", REVOKED):  # revoking twice is not an error
+            cancelled = get_service(request).cancel(job.id, REVOKED, Author(agent.name, agent.id))
             if cancelled is None:
-                raise AgentRefusal(409, "the request is over already: it cannot be revoked")
-            entry = cancelled
-        return status_view(entry)
+                raise AgentRefusal(409, "the request is already closed and cannot be revoked")
+            job = cancelled
+        return status_view(job)
 
-    return await _respond(work)
+    return await _respond(revoke)
 
 
 def _start_request(service: Service, agent: Agent, message: dict[str, Any]) -> Job:
-    wanted = message.get("exercise")
-    if not isinstance(wanted, str) or wanted not in _EXERCISES:
+    right = message.get("exercise")
+    if not isinstance(right, str) or right not in _EXERCISES:
         raise AgentRefusal(400, f"exercise must be one of {', '.join(_EXERCISES)}", fatal=True)
     name = _read_line(message, "agent-request-id")
     facts = {"_agent": agent.id} | ({} if name is None else {"_agent_request_id": name})
-    asked = NewJob(
-        _EXERCISES[wanted], PROTOCOL, _read_regulation(service, message),
-        actor=agent.name, caller=agent.id, outside=name or "", callbacks=_read_callbacks(service, message), facts=facts,
-    )  # fmt: skip
-    if wanted != "deletion":
-        return _deny_request(service, asked, "claim_not_covered", "only deletion is carried out here")
+    new_job = NewJob(
+        kind=_EXERCISES[right],
+        protocol=PROTOCOL,
+        regulation=_read_regulation(service, message),
+        actor=agent.name,
+        caller=agent.id,
+        outside=name or "",
+        callbacks=_read_callbacks(service, message),
+        facts=facts,
+    )
+    if right != "deletion":
+        return _deny_request(service, new_job, "claim_not_covered", "only deletion is supported")
     email = message.get("email")
     if not isinstance(email, str) or not email.strip():
-        return _deny_request(service, asked, "no_match", "people are found by email, which is not in the request")
+        return _deny_request(service, new_job, "no_match", "the request has no email, by which people are found")
     if message.get("email_verified") not in (True, "true"):
-        return _deny_request(service, asked, "insuf_verification", "email_verified must be true")
-    found = service.aliases.find(email)
-    if found is None:
-        return _deny_request(service, asked, "no_match", "nobody is known by this email")
-    return service.erase(service.vault.unseal([found]), asked)
+        return _deny_request(service, new_job, "insuf_verification", "email_verified must be true")
+    person = service.aliases.find(email)
+    if person is None:
+        return _deny_request(service, new_job, "no_match", "no person is known by this email")
+    return service.erase(service.vault.unseal([person]), new_job)
 
 
 def _deny_request(service: Service, new_job: NewJob, reason: str, detail: str) -> Job:
-    """Keep a request that is not carried out, and why."""
+    """Record a request that is denied, and the reason."""
     with service.database.transaction():
-        entry = service.queue.add(new_job, service.clock(), "running")
-        entry = service.queue.move(entry.id, "failed", detail, _denied=reason)
-        service.emit("refused", entry)
-    return entry
+        job = service.queue.add(new_job, service.clock(), "running")
+        job = service.queue.move(job.id, "failed", detail, _denied=reason)
+        service.emit("refused", job)
+    return job
 
 
 def _read_regulation(service: Service, message: dict[str, Any]) -> Regulation:
-    """The law whose clock counts; a regime that we have no clock for gets the service's own."""
+    """Return the regulation that sets the deadline: the message's regime if it is known, else the service's default."""
     regime = message.get("regime")
     known: dict[Any, Regulation] = {"ccpa": "ccpa", "gdpr": "gdpr"}
     if regime is not None and not isinstance(regime, str):
-        raise AgentRefusal(400, "regime must be a text", fatal=True)
+        raise AgentRefusal(400, "regime must be a string", fatal=True)
     return known.get(regime, service.options.regulation)
 
 
@@ -389,47 +385,44 @@ def _read_line(message: dict[str, Any], name: str) -> str | None:
     return text
 
 
-# Answers
-
-
-def status_view(entry: Job) -> dict[str, Any]:
-    """The status object of a request; members that there is nothing to say about are left out."""
-    state, reason, details = _describe_state(entry)
-    found = {
-        "request_id": entry.id,
+def status_view(job: Job) -> dict[str, Any]:
+    """Return the status object of a request, without members that have no value."""
+    state, reason, details = _describe_state(job)
+    view = {
+        "request_id": job.id,
         "status": state,
         "reason": reason,
         "processing_details": details,
-        "received_at": entry.received.isoformat(timespec="seconds"),
-        "expected_by": entry.due.isoformat(timespec="seconds"),
-        "agent_request_id": entry.outcome.get("_agent_request_id"),
+        "received_at": job.received.isoformat(timespec="seconds"),
+        "expected_by": job.due.isoformat(timespec="seconds"),
+        "agent_request_id": job.outcome.get("_agent_request_id"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in view.items() if value is not None}
 
 
-def _describe_state(entry: Job) -> tuple[str, str | None, str | None]:
-    """What the protocol calls the state of a request, the reason, and details; why somebody is held is not told."""
-    if entry.state == "done":
+def _describe_state(job: Job) -> tuple[str, str | None, str | None]:
+    """Return the protocol's status, reason and details of a request; the reason of a hold is not disclosed."""
+    if job.state == "done":
         return "fulfilled", None, None
-    if entry.state == "not_known":
-        return "denied", "no_match", "nobody is known here by the id that this email leads to"
-    if entry.state == "cancelled":
-        return ("revoked", None, None) if entry.reason == REVOKED else ("denied", "other", "the business cancelled it")
-    if entry.state == "failed":
-        why = entry.outcome.get("_denied")
-        return "denied", why or "other", entry.reason if why else "it could not be carried out"
-    if entry.extension:
-        return "in_progress", None, f"the time was extended: {entry.extension}"
-    return "in_progress", None, "the data must be kept for now by law" if entry.state == "held" else None
+    if job.state == "not_known":
+        return "denied", "no_match", "the person with this email is not known here"
+    if job.state == "cancelled":
+        return ("revoked", None, None) if job.reason == REVOKED else ("denied", "other", "the business cancelled it")
+    if job.state == "failed":
+        why = job.outcome.get("_denied")
+        return "denied", why or "other", job.reason if why else "the request could not be carried out"
+    if job.extension:
+        return "in_progress", None, f"the deadline was extended: {job.extension}"
+    return "in_progress", None, "the data must be kept for now by law" if job.state == "held" else None
 
 
 def _get_agents(request: Request) -> Agents:
-    found: Agents = request.app.state.agents
-    return found
+    agents: Agents = request.app.state.agents
+    return agents
 
 
 def _authenticate_agent(request: Request) -> Agent:
-    """The agent that asks, unless it asks too often."""
+    """Return the agent that sends a request, unless it exceeds the rate limit."""
     agent = _get_agents(request).find_by_token(request.headers.get("authorization"))
     _check_rate(request, agent.id)
     return agent
@@ -437,27 +430,27 @@ def _authenticate_agent(request: Request) -> Agent:
 
 def _check_rate(request: Request, key: str) -> None:
     if request.app.state.limit(f"{PROTOCOL} {key}") > 0:
-        raise AgentRefusal(429, "slow down")
+        raise AgentRefusal(429, "too many requests: wait a moment and try again")
 
 
 def _find_own_request(request: Request, agent: Agent, id_: str) -> Job:
-    """A request of this agent."""
-    entry = get_service(request).queue.get(id_)
-    if entry.protocol != PROTOCOL:
+    """Return a request of this agent."""
+    job = get_service(request).queue.get(id_)
+    if job.protocol != PROTOCOL:
         raise LookupError
-    if entry.outcome.get("_agent") != agent.id:
-        raise AgentRefusal(403, "the request is another agent's")
-    return entry
+    if job.outcome.get("_agent") != agent.id:
+        raise AgentRefusal(403, "the request belongs to another agent")
+    return job
 
 
-async def _respond(work: Callable[[], dict[str, Any]]) -> Response:
-    """An answer, or an error as the protocol has it."""
+async def _respond(task: Callable[[], dict[str, Any]]) -> Response:
+    """Run a task and return its result, or an error in the form of the protocol."""
     try:
-        return JSONResponse(await run_in_writer_thread(work))
+        return JSONResponse(await run_in_writer_thread(task))
     except AgentRefusal as refusal:
         status, message, fatal = refusal.status, refusal.message, refusal.fatal
     except LookupError:
-        status, message, fatal = 404, "there is no such request", False
+        status, message, fatal = 404, "there is no request with this id", False
     except ExpungeError as error:
         problem = to_problem(error)
         status, message, fatal = problem.status, problem.detail, False

@@ -1,14 +1,13 @@
-"""Fides, under /fides: the webhook that a policy calls, and what the SaaS connector calls.
+"""Fides, under /fides: the webhook of a policy, and the endpoints of the SaaS connector.
 
-A connector asks whether a person is known, and has them erased. An id travels as the whole of a plain text body: Fides
-puts values into bodies as they are, which JSON would not survive, and into no address. What is not going to be erased
-(a legal hold) is an error for Fides, or halts it: a request must not be called complete there.
+The connector asks whether a person is known, and erases them. An id is sent as a whole plain text body: Fides inserts
+values into bodies unescaped, which could break JSON, and ids must not be in URLs. If a person is not going to be erased
+(legal hold), Fides gets an error or is halted, so that it does not mark the privacy request as complete.
 """
 
 import io
 import re
 import zipfile
-from dataclasses import replace
 from importlib import resources
 from typing import Annotated, Any, Literal
 
@@ -25,7 +24,6 @@ from ..queue import CARRIED_OUT_STATES, ERASURE, Job, NewJob, ProtocolName
 from ..service import Service, run_in_writer_thread
 from ..views import request_view
 from .api_models import read_body
-from .identities import resolve_people
 
 router = APIRouter(prefix="/fides", tags=["Fides"])
 PROTOCOL: ProtocolName = "fides"
@@ -46,8 +44,6 @@ _WEBHOOK_SCHEMA = {
     },
 }
 _Id = Annotated[str, Field(min_length=1, max_length=_MAX_ID_LENGTH)] | Annotated[int, Field(strict=True)]
-
-
 _PERSON_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _MAX_ID_LENGTH}
 
 
@@ -56,27 +52,27 @@ def _describe_body(kind: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class LabelledIdentity(BaseModel):
-    """An identity that somebody defined in Fides."""
+    """A custom identity defined in Fides."""
 
     value: _Id | list[_Id] | None = None
 
 
 class FidesIdentity(BaseModel):
-    """Who a privacy request is about; Fides sends more kinds of identities than we know."""
+    """The person of a privacy request; other kinds of identities that Fides sends are ignored."""
 
     external_id: _Id | LabelledIdentity | None = None
     email: Annotated[str, Field(max_length=_MAX_ID_LENGTH)] | None = None
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the vault that are in it."""
-        found = self.external_id.value if isinstance(self.external_id, LabelledIdentity) else self.external_id
-        some = found if isinstance(found, list) else [found]
-        return [str(one) for one in some if one is not None]
+        """The ids of the vault among them."""
+        value = self.external_id.value if isinstance(self.external_id, LabelledIdentity) else self.external_id
+        values = value if isinstance(value, list) else [value]
+        return [str(id_) for id_ in values if id_ is not None]
 
 
 class FidesWebhook(BaseModel):
-    """What Fides posts to a policy's webhook, as far as it matters here."""
+    """The message that Fides posts to a policy's webhook, as far as it is used here."""
 
     privacy_request_id: Annotated[str, Field(pattern=f"^{_REQUEST_NAME.pattern}$")]
     direction: Literal["one_way", "two_way"]
@@ -86,43 +82,42 @@ class FidesWebhook(BaseModel):
 
     @property
     def erases(self) -> bool:
-        """Whether somebody is to be erased: an erasure that was approved."""
+        """Whether to erase the person: only for an approved erasure."""
         return self.policy_action == "erasure" and self.callback_type != "pre_approval"
 
 
 @router.post("/webhook", openapi_extra=_describe_body("application/json", _WEBHOOK_SCHEMA))
-async def receive_webhook(request: Request, who: Annotated[Principal, Secret]) -> dict[str, Any]:
+async def receive_webhook(request: Request, principal: Annotated[Principal, Secret]) -> dict[str, Any]:
     """Erase the person of a privacy request, before or after Fides carries it out.
 
-    Only erasures that are approved erase; of all others nothing is done. A legal hold halts the request.
+    Only approved erasures erase anyone; other privacy requests are ignored. A legal hold halts the privacy request.
     """
-    asked = await read_body(request, FidesWebhook)
-    entry = await run_in_writer_thread(_erase_for_webhook, get_service(request), asked, who) if asked.erases else None
-    if asked.direction == "one_way":
+    message = await read_body(request, FidesWebhook)
+    job = None
+    if message.erases:
+        job = await run_in_writer_thread(_erase_for_webhook, get_service(request), message, principal)
+    if message.direction == "one_way":
         return {}
-    return {"halt": entry is not None and not _is_accepted(entry), "derived_identity": {}}
+    return {"halt": job is not None and not _is_accepted(job), "derived_identity": {}}
 
 
-def _erase_for_webhook(service: Service, message: FidesWebhook, who: Principal) -> Job | None:
-    """Have the person erased; None if they are nobody whom the vault knows."""
-    ids = resolve_people(service, message.identity.ids, [message.identity.email] if message.identity.email else [])
+def _erase_for_webhook(service: Service, message: FidesWebhook, principal: Principal) -> Job | None:
+    """Erase the person; return None if their e-mail address is nobody's."""
+    ids = service.aliases.resolve(message.identity.ids, [message.identity.email] if message.identity.email else [])
     if ids is None:
-        raise Problem(422, "no-identity", "identity has no external_id: that is the id that the vault knows")
-    return _erase_people(service, ids, message.privacy_request_id, who) if ids else None
-
-
-# What the connector calls
+        raise Problem(422, "no-identity", "identity has no external_id, which is the id in the vault")
+    return _erase_people(service, ids, message.privacy_request_id, principal) if ids else None
 
 
 @router.get("/connection")
-def check_connection(who: Annotated[Principal, Erase]) -> dict[str, str]:
-    """Whether the connector's token counts, and may erase."""
+def check_connection(principal: Annotated[Principal, Erase]) -> dict[str, str]:
+    """Confirm that the connector's token is valid and may erase."""
     return {"status": "ok"}
 
 
 @router.post("/people", openapi_extra=_describe_body("text/plain", _PERSON_SCHEMA))
-async def find_person(request: Request, who: Annotated[Principal, Erase]) -> dict[str, Any]:
-    """Whether a person has rows; the body is the id, as plain text."""
+async def find_person(request: Request, principal: Annotated[Principal, Erase]) -> dict[str, Any]:
+    """Return whether a person has rows; the body is the id, as plain text."""
     id_ = _read_person_id(request, await request.body())
     (holding,) = await run_in_writer_thread(get_service(request).vault.find, [id_])
     return {"people": [{"id": id_, "rows": holding.rows}] if holding.state == "present" else []}
@@ -131,32 +126,35 @@ async def find_person(request: Request, who: Annotated[Principal, Erase]) -> dic
 @router.post(
     "/erasures",
     openapi_extra=_describe_body("text/plain", _PERSON_SCHEMA),
-    responses={202: {"description": "written down, and carried out later"}},
+    responses={202: {"description": "accepted, and carried out later"}},
 )
 async def erase_person(
-    request: Request, who: Annotated[Principal, Erase], fides_privacy_request: Annotated[str, Header()] = ""
+    request: Request, principal: Annotated[Principal, Erase], fides_privacy_request: Annotated[str, Header()] = ""
 ) -> Response:
-    """Erase a person; the body is the id, as plain text. For the same privacy request it is done once."""
+    """Erase a person; the body is the id, as plain text. Repeats for the same privacy request do nothing."""
     if fides_privacy_request and not _REQUEST_NAME.fullmatch(fides_privacy_request):
         raise Problem(422, "invalid-request", "Fides-Privacy-Request must be the id of a privacy request")
     id_ = _read_person_id(request, await request.body())
-    entry = await run_in_writer_thread(_erase_people, get_service(request), [id_], fides_privacy_request, who)
-    if not _is_accepted(entry):
-        raise Problem(409, "not-erased", _refusal_of(entry))
-    return JSONResponse(request_view(entry, similar=True), 200 if entry.carried_out else 202)
+    job = await run_in_writer_thread(_erase_people, get_service(request), [id_], fides_privacy_request, principal)
+    if job.state == "cancelled":
+        detail = "the erasure for this privacy request was cancelled: create a new privacy request"
+        raise Problem(409, "not-erased", detail)
+    if not _is_accepted(job):
+        raise Problem(409, "not-erased", job.reason)
+    return JSONResponse(request_view(job, similar=True), 200 if job.carried_out else 202)
 
 
 @router.get("/connector.zip")
-def download_connector(request: Request, who: Annotated[Principal, Read]) -> Response:
-    """The SaaS connector, to be uploaded to Fides."""
-    found, prefix = io.BytesIO(), get_service(request).options.root_path.encode()
-    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
+def download_connector(request: Request, principal: Annotated[Principal, Read]) -> Response:
+    """Serve the SaaS connector as a zip to upload to Fides."""
+    out, prefix = io.BytesIO(), get_service(request).options.root_path.encode()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in _CONNECTOR_FILES:
             content = (resources.files("expunge.server") / "fides" / name).read_bytes()
             content = content.replace(b"path: /fides/", b"path: " + prefix + b"/fides/")
-            archive.writestr(zipfile.ZipInfo(f"expunge_{name}"), content)  # no time: the same zip each time
-    saved = {"Content-Disposition": 'attachment; filename="expunge-fides.zip"'}
-    return Response(found.getvalue(), media_type="application/zip", headers=saved)
+            archive.writestr(zipfile.ZipInfo(f"expunge_{name}"), content)  # without a time: the same zip every time
+    headers = {"Content-Disposition": 'attachment; filename="expunge-fides.zip"'}
+    return Response(out.getvalue(), media_type="application/zip", headers=headers)
 
 
 def _read_person_id(request: Request, raw: bytes) -> str:
@@ -166,7 +164,7 @@ def _read_person_id(request: Request, raw: bytes) -> str:
         text = raw.decode()
         refuse_json(text)
     except UnicodeDecodeError:
-        raise Problem(400, "invalid-text", "the id must be in UTF-8") from None
+        raise Problem(400, "invalid-text", "the id must be encoded in UTF-8") from None
     except InvalidInput as error:
         raise Problem(400, "invalid-text", str(error)) from None
     if not 0 < len(text) <= _MAX_ID_LENGTH:
@@ -174,23 +172,25 @@ def _read_person_id(request: Request, raw: bytes) -> str:
     return text
 
 
-def _erase_people(service: Service, ids: list[str], name: str, who: Principal) -> Job:
-    """Have people erased; the same people for the same privacy request once."""
-    asked = NewJob(ERASURE, PROTOCOL, service.options.regulation, name, who.name, who.token_id)
-    if not name:
-        return service.erase(ids, asked)
-    hashes = b"".join(sorted({one.hash for one in service.vault.seal(ids)}))
-    key = service.keyed_hash(f"{PROTOCOL}\n{who.token_id}\n{name}\n".encode() + hashes)
-    return service.erase(ids, replace(asked, idempotency=(key, service.keyed_hash(hashes))))
+def _erase_people(service: Service, ids: list[str], name: str, principal: Principal) -> Job:
+    """Erase people; a repeat for the same people and the same privacy request returns the first job."""
+    idempotency = None
+    if name:
+        hashes = b"".join(sorted({sealed.hash for sealed in service.vault.seal(ids)}))
+        key = service.keyed_hash(f"{PROTOCOL}\n{principal.token_id}\n{name}\n".encode() + hashes)
+        idempotency = key, service.keyed_hash(hashes)
+    new_job = NewJob(
+        kind=ERASURE,
+        protocol=PROTOCOL,
+        regulation=service.options.regulation,
+        reference=name,
+        actor=principal.name,
+        caller=principal.token_id,
+        idempotency=idempotency,
+    )
+    return service.erase(ids, new_job)
 
 
-def _refusal_of(entry: Job) -> str:
-    """Return why nobody was erased, and what to do."""
-    if entry.state == "cancelled":
-        return "the erasure for this privacy request was cancelled: make a new privacy request to ask again"
-    return entry.reason
-
-
-def _is_accepted(entry: Job) -> bool:
-    """Whether the people of a request are erased, will be, or are not known here: Fides need not try again."""
-    return entry.state in (*CARRIED_OUT_STATES, "waiting", "running")
+def _is_accepted(job: Job) -> bool:
+    """Return whether the people are erased, will be, or are not known here, so that Fides need not try again."""
+    return job.state in (*CARRIED_OUT_STATES, "waiting", "running")

@@ -1,25 +1,25 @@
 'use strict'
 
-// What a page is better with; without it everything works all the same.
+// Optional improvements: every page works without this script.
 
-// Parts of the page that are kept up to date: the page is asked for again, and what differs is put in place.
+// Elements with data-live are kept up to date: the page is fetched again, and the parts that changed are replaced.
 const live = () => [...document.querySelectorAll('[data-live]')]
-const at = document.querySelector('[data-live-at]')
+const statusLine = document.querySelector('[data-live-at]')
 let paused = false, failures = 0
 
 const seconds = () => Math.min(...live().map((part) => Number(part.dataset.live)))
 
-const said = (text) => {
-  if (!at) return
-  at.firstChild.textContent = text
-  at.classList.toggle('off', paused || failures > 0)
+const showStatus = (text) => {
+  if (!statusLine) return
+  statusLine.firstChild.textContent = text
+  statusLine.classList.toggle('off', paused || failures > 0)
 }
 
-// What was drawn last is compared, because buttons are added to it; somebody's focus survives.
-const drawn = new Map(live().map((part) => [part.id, part.outerHTML]))
-const put = (old, fresh) => {
-  if (drawn.get(old.id) === fresh.outerHTML) return
-  drawn.set(old.id, fresh.outerHTML)
+// The HTML as received is compared, not the element, because buttons are added to it. The focus is kept.
+const received = new Map(live().map((part) => [part.id, part.outerHTML]))
+const replace = (old, fresh) => {
+  if (received.get(old.id) === fresh.outerHTML) return
+  received.set(old.id, fresh.outerHTML)
   const focused = old.contains(document.activeElement) ? document.activeElement : null
   const key = focused && (focused.id ? `#${CSS.escape(focused.id)}` : focused.getAttribute('href') && `[href="${CSS.escape(focused.getAttribute('href'))}"]`)
   old.replaceWith(document.adoptNode(fresh))
@@ -27,37 +27,37 @@ const put = (old, fresh) => {
   if (key) fresh.querySelector(key)?.focus({ preventScroll: true })
 }
 
-const renew = async () => {
+const refresh = async () => {
   try {
-    const answer = await fetch(location.href, { headers: { accept: 'text/html' }, cache: 'no-store' })
-    if (answer.redirected) return location.reload()
-    if (!answer.ok) throw new Error(answer.status)
-    const page = new DOMParser().parseFromString(await answer.text(), 'text/html')
+    const response = await fetch(location.href, { headers: { accept: 'text/html' }, cache: 'no-store' })
+    if (response.redirected) return location.reload()
+    if (!response.ok) throw new Error(response.status)
+    const page = new DOMParser().parseFromString(await response.text(), 'text/html')
     for (const part of live()) {
       const fresh = page.getElementById(part.id)
-      if (fresh) put(part, fresh)
+      if (fresh) replace(part, fresh)
     }
     failures = 0
-    said(`live, as of ${new Date().toISOString().slice(11, 19)}`)
+    showStatus(`live, updated ${new Date().toISOString().slice(11, 19)}`)
   } catch {
     failures += 1
-    said('no answer; trying again')
+    showStatus('connection lost, retrying')
   }
 }
 
-const later = () => {
+const scheduleRefresh = () => {
   if (!live().length) {
-    if (at) at.replaceChildren()
+    if (statusLine) statusLine.replaceChildren()
     return
   }
   setTimeout(async () => {
-    if (!paused && !document.hidden) await renew()
-    later()
+    if (!paused && !document.hidden) await refresh()
+    scheduleRefresh()
   }, 1000 * seconds() * Math.min(2 ** failures, 16))
 }
 
 if (live().length) {
-  if (at) {
+  if (statusLine) {
     const button = document.createElement('button')
     button.type = 'button'
     button.className = 'small'
@@ -65,14 +65,14 @@ if (live().length) {
     button.addEventListener('click', () => {
       paused = !paused
       button.textContent = paused ? 'Resume' : 'Pause'
-      said(paused ? 'paused' : 'live')
+      showStatus(paused ? 'paused' : 'live')
     })
-    at.append('live', button)
+    statusLine.append('live', button)
   }
-  later()
+  scheduleRefresh()
 }
 
-// A text can be copied, and a file can be read into a field: it goes nowhere else.
+// Texts get a button that copies them.
 const decorate = (root) => {
   for (const text of root.querySelectorAll('[data-copy]')) {
     const button = document.createElement('button')
@@ -90,6 +90,7 @@ const decorate = (root) => {
 }
 decorate(document)
 
+// Fields can be filled from a file, which is read in the browser and not uploaded.
 for (const field of document.querySelectorAll('[data-from-file]')) {
   const file = document.createElement('input')
   file.type = 'file'
@@ -101,7 +102,7 @@ for (const field of document.querySelectorAll('[data-from-file]')) {
   field.after(file)
 }
 
-// A form that does something for good is sent once.
+// Forms with data-once are submitted once.
 for (const form of document.querySelectorAll('[data-once]')) {
   form.addEventListener('submit', () => {
     for (const button of form.querySelectorAll('button')) button.disabled = true

@@ -1,7 +1,7 @@
-"""The key that signs what is said in OpenDSR: RSA with SHA-256 (PKCS #1 v1.5), and its X.509 certificate.
+"""The key that signs OpenDSR responses, RSA with SHA-256 (PKCS #1 v1.5), and its X.509 certificate.
 
-Both lie beside the vault, `spend.opendsr.key` and `spend.opendsr.crt`. They are made when they are first needed. The
-specification wants a certificate of a trusted authority: put yours, and its key, in their place.
+The files are beside the vault, for example `spend.opendsr.key` and `spend.opendsr.crt`, and are created when they are
+first needed. The specification asks for a certificate of a trusted authority: replace the files with yours.
 """
 
 import base64
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 _KEY_BITS = 3072
 _MAX_FILE_BYTES = 2**16
 _LIFETIME, _RENEWAL = timedelta(days=730), timedelta(days=30)
-_MAX_NAME_LENGTH = 64  # characters of a common name
+_MAX_NAME_LENGTH = 64  # of a common name
 
 
 @dataclass(frozen=True)
 class OpenDsrSigner:
-    """A key with its certificate."""
+    """A signing key with its certificate."""
 
     key: "RSAPrivateKey"
     certificate: "Certificate"
-    pem: bytes  # of the certificate, and of those that come with it
+    pem: bytes  # of the certificate and its chain
 
     @property
     def domain(self) -> str:
-        """Whom the certificate is about."""
+        """The domain that the certificate is for."""
         return _certificate_domain(self.certificate)
 
     def sign(self, body: bytes) -> str:
-        """The signature of a body, in base64."""
+        """Return the signature of a body, in base64."""
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import padding
 
@@ -49,16 +49,16 @@ class OpenDsrSigner:
 
 
 class SigningFiles:
-    """The two files beside a vault, read or made when somebody has to sign."""
+    """The two files beside a vault, read or created when something has to be signed."""
 
     def __init__(self, vault: Path, domain: str, clock: Clock = utc_now) -> None:
         self.key = PrivateSiblingPath(vault.with_suffix(".opendsr.key"))
         self.certificate = SiblingPath(vault.with_suffix(".opendsr.crt"))
-        self._wanted, self._clock, self._lock = domain, clock, threading.Lock()
+        self._domain, self._clock, self._lock = domain, clock, threading.Lock()
         self._signer: OpenDsrSigner | None = None
 
     def load_signer(self) -> OpenDsrSigner:
-        """Who signs; a certificate of our own that is of another name, or at its end, is made again."""
+        """Return the signer. A self-signed certificate is renewed if the domain changed or it expires soon."""
         with self._lock:
             if self._signer is None or self._needs_renewal(self._signer.certificate):
                 key = self._read_key() or self._create_key()
@@ -73,12 +73,14 @@ class SigningFiles:
         if (pem := _read_if_present(self.key)) is None:
             return None
         try:
-            found = load_pem_private_key(pem, None)
+            key = load_pem_private_key(pem, None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            found = None
-        if not isinstance(found, RSAPrivateKey):
-            raise InvalidFile(f"{self.key} is no RSA key in PEM without a password: remove it, and one is made")
-        return found
+            key = None
+        if not isinstance(key, RSAPrivateKey):
+            raise InvalidFile(
+                f"{self.key} is not an unencrypted RSA key in PEM: replace it, or remove it to have one created"
+            )
+        return key
 
     def _create_key(self) -> "RSAPrivateKey":
         from cryptography.hazmat.primitives import serialization
@@ -92,27 +94,29 @@ class SigningFiles:
         return key
 
     def _read_certificate(self, key: "RSAPrivateKey") -> OpenDsrSigner | None:
-        """The certificate that is there, unless it is one of ours that has to be made again."""
+        """Return the signer with the existing certificate, or None if a new one has to be created."""
         from cryptography.x509 import load_pem_x509_certificates
 
         if (pem := _read_if_present(self.certificate)) is None:
             return None
         try:
-            found = load_pem_x509_certificates(pem)[0]
+            certificate = load_pem_x509_certificates(pem)[0]
         except ValueError:
-            raise InvalidFile(f"{self.certificate} is no certificate in PEM: remove it, and one is made") from None
-        if found.public_key() == key.public_key():
-            return None if self._needs_renewal(found) else OpenDsrSigner(key, found, pem)
-        if found.issuer != found.subject:
-            raise InvalidFile(f"{self.certificate} is the certificate of another key than {self.key}: put both there")
+            raise InvalidFile(
+                f"{self.certificate} is not a certificate in PEM: replace it, or remove it to have one created"
+            ) from None
+        if certificate.public_key() == key.public_key():
+            return None if self._needs_renewal(certificate) else OpenDsrSigner(key, certificate, pem)
+        if certificate.issuer != certificate.subject:
+            raise InvalidFile(f"{self.certificate} does not belong to the key {self.key}: replace both files together")
         return None
 
     def _needs_renewal(self, certificate: "Certificate") -> bool:
-        """Whether we have to make it again; one that an authority issued is its owner's to renew."""
+        """Return whether to renew a certificate; one that an authority issued is up to its owner."""
         if certificate.issuer != certificate.subject:
             return False
         return (
-            _certificate_domain(certificate) != self._wanted
+            _certificate_domain(certificate) != self._domain
             or certificate.not_valid_after_utc - self._clock() < _RENEWAL
         )
 
@@ -120,19 +124,19 @@ class SigningFiles:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
 
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._wanted[:_MAX_NAME_LENGTH])])
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._domain[:_MAX_NAME_LENGTH])])
         now = self._clock()
-        made = (
+        certificate = (
             x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))  # for clocks that are behind
+            .not_valid_before(now - timedelta(hours=1))  # for clients whose clock is slow
             .not_valid_after(now + _LIFETIME)
-            .add_extension(x509.SubjectAlternativeName([_alternative_name(self._wanted)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_alternative_name(self._domain)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .sign(key, hashes.SHA256())
         )
-        pem = made.public_bytes(serialization.Encoding.PEM)
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
         files.put(self.certificate, pem)
-        return OpenDsrSigner(key, made, pem)
+        return OpenDsrSigner(key, certificate, pem)
 
 
 def _read_if_present(path: Path) -> bytes | None:
@@ -157,10 +161,10 @@ def _certificate_domain(certificate: "Certificate") -> str:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         for kind in (x509.DNSName, x509.IPAddress):
-            found: list[Any] = names.get_values_for_type(kind)
-            if found:
-                return str(found[0])
+            values: list[Any] = names.get_values_for_type(kind)
+            if values:
+                return str(values[0])
     except x509.ExtensionNotFound:
         pass
-    common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return str(common[0].value) if common else ""
+    common_names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return str(common_names[0].value) if common_names else ""
