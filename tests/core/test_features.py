@@ -383,7 +383,7 @@ def test_the_edge_of_the_exact_range_is_restored():
         (RandomFourier(0), "n_features must be a whole number of at least 1, got 0"),
         (RandomFourier(True), "n_features must be a whole number"),
         (RandomFourier(5, kernel="rbf"), "kernel must be one of 'gaussian', 'laplacian', .*, got 'rbf'"),
-        (RandomFourier(5, scale=0), "scale must be None, a number between 0 and 1e9 or an array of such, got 0"),
+        (RandomFourier(5, scale=0), "scale must be None, a number between 0 and 1e9 or an array of these, got 0"),
         (RandomFourier(5, scale=-1.0), "scale must be"),
         (RandomFourier(5, scale=1e9), "scale must be"),
         (RandomFourier(5, scale=float("nan")), "scale must be"),
@@ -424,7 +424,7 @@ def test_a_projection_that_rounds_up_beyond_the_exact_range_gets_a_coarser_grid(
 
 def test_floats_are_not_taken_for_what_was_drawn():
     drawn = RandomFourier(3, random_state=0).fit(np.zeros((1, 2))).arrays()
-    with pytest.raises(InvalidSetting, match="kept as integers"):
+    with pytest.raises(InvalidSetting, match="must be integers"):
         RandomFourier(3).restore(2, {name: array.astype(float) for name, array in drawn.items()})
 
 

@@ -214,18 +214,18 @@ def test_a_straight_line_is_learned_with_linear_features(rng):
     [
         ({"kernel": "matern"}, "kernel must be one of 'gaussian', 'laplacian', 'exponential', 'matern32', 'matern52'"),
         ({"kernel": ["gaussian"]}, "kernel must be one of"),
-        ({"kernel": "gaussian+"}, r"or some of them with \+ in between, got 'gaussian\+'"),
+        ({"kernel": "gaussian+"}, r"or several joined by \+, got 'gaussian\+'"),
         ({"kernel": "gaussian+gaussian", "scale": [1.0]}, "an entry for each of 2 kernels"),
         ({"kernel": "gaussian+gaussian", "scale": np.array(1.0)}, "an entry for each of 2 kernels"),
         ({"kernel": "gaussian+gaussian", "scale": [[1.0], np.ones((3, 3))]}, r"got shape \(1,\)"),
         ({"kernel": "gaussian+gaussian", "scale": [[1.0, 1.0], [0.0, 0.0]]}, "not all 0"),
-        ({"kernel": "gaussian+gaussian", "scale": np.ones((2, 3))}, r"of 2 scaled inputs here, got shape \(3,\)"),
+        ({"kernel": "gaussian+gaussian", "scale": np.ones((2, 3))}, r"for 2 scaled inputs here, got shape \(3,\)"),
         ({"linear": 1}, "linear must be True or False, got 1"),
         ({"order": 0}, "order must be a whole number of at least 1, got 0"),
         ({"order": 1.5}, "order must be a whole number"),
         ({"order": True}, "order must be a whole number"),
         ({"scale": []}, "not all 0"),
-        ({"scale": [1.0]}, r"one number per input or a matrix, of 2 scaled inputs here, got shape \(1,\)"),
+        ({"scale": [1.0]}, r"one number per input or a matrix, for 2 scaled inputs here, got shape \(1,\)"),
         ({"scale": np.ones((2, 3))}, r"got shape \(2, 3\)"),
         ({"scale": np.ones((3, 3))}, r"got shape \(3, 3\)"),
         ({"scale": np.ones((2, 2, 2))}, r"scale must be .* got an array of shape \(2, 2, 2\)"),
@@ -258,7 +258,7 @@ def test_a_bad_parameter_is_refused_before_anything_is_drawn(parameters, reason)
 def test_a_scale_counts_the_scaled_columns_and_not_the_inputs(rng):
     X, y = rng.random((40, 2)), rng.random(40)
     scales = ["linear", ["linear", "log"]]
-    with pytest.raises(InvalidSetting, match="of 3 scaled inputs here"):
+    with pytest.raises(InvalidSetting, match="for 3 scaled inputs here"):
         CodedRegressor(scales=scales, features=RandomFourier(5, scale=[1.0, 2.0])).fit(X, y)
     model = CodedRegressor(scales=scales, features=RandomFourier(5, scale=[1.0, 2.0, 0.0])).fit(X, y)
     assert model.features_.projection_.shape == (3, 5)
@@ -277,7 +277,7 @@ def test_a_scale_counts_the_scaled_columns_and_not_the_inputs(rng):
     ids=repr,
 )
 def test_a_projection_that_its_parameters_cannot_have_drawn_is_not_restored(parameters, others):
-    with pytest.raises(InvalidSetting, match="looks at inputs that scale or order leave out"):
+    with pytest.raises(InvalidSetting, match="uses inputs that scale or order exclude"):
         RandomFourier(3, **parameters).restore(2, drawn(2, 3, **others).arrays())
 
 

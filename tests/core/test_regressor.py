@@ -418,7 +418,7 @@ def test_rows_that_are_brought_must_be_the_rows_that_were_learned(table):
     X, y = table
     model = CodedRegressor(keep="coded", random_state=0, **UNIT).fit(X, y, ids=np.arange(100) // 2)
     before = state_of(model)
-    with pytest.raises(InvalidInput, match="not all of these are the rows"):
+    with pytest.raises(InvalidInput, match="not exactly the rows that were learned"):
         model.unlearn([3, 3], X[[6, 8]], y[[6, 8]])
     with pytest.raises(InvalidInput, match="another number of rows"):
         model.unlearn([3], X[[6]], y[[6]])

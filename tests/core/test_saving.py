@@ -344,7 +344,7 @@ def test_rows_where_none_can_be_are_refused(tmp_path, rng):
             kept = np.load(io.BytesIO(archive.read(f"{member}.npy")))
         kept[~model._state.ensemble.store.live] = 1
         rewritten(path, **{f"{member}__npy": npy(kept)})
-        with pytest.raises(InvalidFile, match="where there is no row"):
+        with pytest.raises(InvalidFile, match="in empty slots"):
             CodedRegressor.load(path)
 
 
@@ -375,7 +375,7 @@ def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
     path = tmp_path / "m.expunge"
     model = CodedRegressor(random_state=0, **MIXED).fit(X, y)
     kept = model._state.ensemble.store.X
-    for column, value, reason in ((0, 1.5, "outside the bounds"), (1, 1.5, "not those declared or those of the rows")):
+    for column, value, reason in ((0, 1.5, "outside the bounds"), (1, 1.5, "neither declared nor those of the rows")):
         model.save(path)
         moved = kept.copy()
         moved[7, column] = value

@@ -224,10 +224,10 @@ def test_arrays_and_tuples_and_other_numbers_are_knots():
     [
         ("sqrt", r"scales must be 'linear', 'log' or a list of knots, or a list of these, got 'sqrt'"),
         ("", "scales must be"),
-        (7, r"scales must be None, .* one entry per input, of which there are 2; got 7"),
+        (7, r"scales must be None, .* one entry for each of the 2 inputs; got 7"),
         ({"a": "log"}, "scales must be None"),
-        (["log"], "there are 2; got 1 entries"),
-        (["log"] * 3, "there are 2; got 3 entries"),
+        (["log"], "2 inputs; got 1 entries"),
+        (["log"] * 3, "2 inputs; got 3 entries"),
         (["log", "sqrt"], r"scales\[1\] must be 'linear', 'log' or a list of knots, .*, got 'sqrt'"),
         (["log", None], r"scales\[1\] must be"),
         (["log", 3.0], r"scales\[1\] must be"),
@@ -259,7 +259,7 @@ def test_scales_that_cannot_be_are_refused(spec, reason):
 def test_values_that_are_taken_as_they_are_have_no_other_scale(rng):
     X, y = rng.uniform(-1, 1, (30, 2)), rng.random(30)
     for spec in ("log", ["linear", [0, 1]], ["linear", ["linear", "log"]]):
-        with pytest.raises(InvalidSetting, match="bounds='unit' takes the inputs as they are"):
+        with pytest.raises(InvalidSetting, match="bounds='unit' uses the inputs as they are"):
             CodedRegressor(bounds="unit", scales=spec).fit(X, y)
     model = CodedRegressor(code=Code.single(), bounds="unit", scales=["linear", ["linear", "linear"]]).fit(X, y)
     np.testing.assert_allclose(model.coef_[1], model.coef_[2], rtol=1e-9)  # the penalty shares it out

@@ -117,6 +117,6 @@ def test_target_scales_that_cannot_be_are_refused(rng, spec):
 
 def test_targets_that_are_taken_as_they_are_have_no_other_scale(rng):
     X = rng.random((20, 2))
-    with pytest.raises(InvalidSetting, match="target_bounds='unit' takes the targets as they are, so target_scales"):
+    with pytest.raises(InvalidSetting, match="target_bounds='unit' uses the targets as they are, so target_scales"):
         CodedRegressor(target_bounds="unit", target_scales="log").fit(X, X[:, 0])
     CodedRegressor(target_bounds="unit", target_scales="linear").fit(X, X[:, 0])

@@ -216,4 +216,4 @@ except MemoryError as error:
     print(error)
 """
     ran = python(code)
-    assert (ran.returncode, ran.stdout) == (0, "there is no room for the buffers of BLAS\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "not enough memory for the buffers of BLAS\n"), ran.stderr

@@ -165,7 +165,7 @@ def test_a_plan_with_a_line_less_is_refused(document):
         ("declared", "[{a = 1}, 2024-01-01, true, 1]", r"declared: scales\[0\]"),
         ("declared", '["linear", "log", "linear", [0.0, 1.0]]', "declared: target_scales must be"),
         ("target_scales", '["cubic"]', "target_scales must be None, 'linear', 'log' or a list"),
-        ("target_scales", '["log", "log"]', "of which there are 1; got"),
+        ("target_scales", '["log", "log"]', "each of the 1 targets; got"),
         ("target_scales", "[[0.0, 1.0]]", "target_scales must be"),
         ("target_scales", "3", "target_scales must be"),
         ("cosines", "0", "n_features must be a whole number of at least 1"),

@@ -150,7 +150,7 @@ def test_the_plan_proposes_scales_only_for_inputs_whose_entry_is_none(table, qui
     assert quick(X, y, ids, scales=[None] * 3).best.scales == quickly.best.scales
     unit = quick(X, y / 4, bounds="unit", target_bounds="unit", scales=[None, "linear", None])
     assert unit.best.fit(X, y / 4).predict(X).shape == (300,)
-    with pytest.raises(InvalidSetting, match="one entry per input, of which there are 3; got 2 entries"):
+    with pytest.raises(InvalidSetting, match="one entry for each of the 3 inputs; got 2 entries"):
         quick(X, y, scales=[None, "linear"])
 
 

@@ -1,4 +1,4 @@
-"""From a row to integers: bounds, scales, feature maps, codes, the slot of a row, and the encoder that ties them.
+"""From a row to integers: bounds, scales, feature maps, codes, slots, and the encoder that connects them.
 
-Slots, codes and feature maps are drawn without a look at any row.
+Slots, codes and feature maps are drawn without looking at any row.
 """

@@ -1,8 +1,8 @@
 """Bounds: where the columns of a table begin and end, and the map of their values to [0, 1].
 
-Declared bounds are public facts. Observed bounds are the least and the largest value of the rows there are, so they
-belong to the rows: an `Extent` counts how many rows lie on each, so that most changes are known to leave it where it
-is without a look at the other rows. Each column has one or the other. Unit bounds take values in [-1, 1] as they are.
+Declared bounds are public facts. Observed bounds are the least and the largest value of the present rows, so they
+depend on the rows: an `Extent` counts how many rows lie on each, so that most changes are known to leave it unmoved
+without reading the other rows. Each column has one or the other. Unit bounds use values in [-1, 1] as they are.
 Prediction uses the same map and never refuses a row: a row outside is moved to the nearest point inside (`clamp`) or
 extrapolated.
 """
@@ -22,12 +22,12 @@ from ..exact.native import kernels
 
 BoundsLike: TypeAlias = Any  # None, "unit" or a pair (low, high)
 
-_ROWS_PER_BLOCK = 2**13  # rows that are looked at at once: what is computed of them then stays small
+_ROWS_PER_BLOCK = 2**13  # rows that are checked at once, to keep intermediate results small
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """The range of each column of a table. As a declaration: NaN where it is to be observed."""
+    """The range of each column of a table. In a declaration, NaN means observed."""
 
     low: Floats  # (d,)
     high: Floats  # (d,)
@@ -35,7 +35,7 @@ class Bounds:
 
     @classmethod
     def from_pair(cls, pair: Any, columns: int, *, name: str) -> "Bounds":
-        """A pair (low, high): two scalars or one of each per column, NaN or None in both to observe it."""
+        """Read a pair (low, high): two scalars, or two values per column; NaN or None in both means observed."""
         try:
             low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), (columns,)) + 0.0 for side in pair)
         except (TypeError, ValueError):
@@ -76,48 +76,46 @@ class Bounds:
             return values
         scaled = values - self.low
         scaled /= self.width
-        if len(self._constant):  # such a column says nothing, also where a row to be predicted has another value
+        if len(self._constant):  # a constant column carries no information, even if a row to predict has another value
             scaled[:, self._constant] = 0.0
         return scaled
 
     def unscale(self, scaled: Floats) -> Floats:
-        """The inverse of `scale`; a constant column comes back as its constant."""
+        """Invert `scale`; a constant column becomes its constant."""
         if self.unit:
             return scaled
         return scaled * (self.high - self.low) + self.low
 
     def clamp(self, values: Floats) -> Floats:
-        """The nearest values inside; columns that are to be observed stay as they are."""
+        """Return the nearest values inside; observed columns stay as they are."""
         inside = np.fmax(values, self.low)  # np.clip would make an observed column NaN
         return np.fmin(inside, self.high, out=inside)
 
     def outside_rows(self, values: Floats) -> NDArray[np.bool_]:
-        """Which rows have a value outside, (n,)."""
+        """Return which rows have a value outside, (n,)."""
         outside = np.empty(len(values), dtype=np.bool_)
         for start in range(0, len(values), _ROWS_PER_BLOCK):
-            some = values[start : start + _ROWS_PER_BLOCK]
-            outside[start : start + _ROWS_PER_BLOCK] = ((some < self.low) | (some > self.high)).any(axis=1)
+            block = values[start : start + _ROWS_PER_BLOCK]
+            outside[start : start + _ROWS_PER_BLOCK] = ((block < self.low) | (block > self.high)).any(axis=1)
         return outside
 
     def admit(self, values: Floats, *, clip: bool, name: str, columns: Sequence[str] | None = None) -> Floats:
-        """Return the rows if they are inside (or clipped), or say how many are outside in which columns."""
+        """Return the rows, clipped if ``clip`` is set, or raise an error with the number outside in each column."""
         if np.isnan(self.low).all():
-            return values  # nothing is declared: spare a pass over the rows
+            return values  # nothing is declared: save a pass over the rows
         if (
             (native := kernels()) is not None
             and values.flags.c_contiguous
             and native.inside(values, self.low, self.high)
         ):
             return values
-        outside = sum(
-            ((some < self.low) | (some > self.high)).sum(axis=0)
-            for some in (values[start : start + _ROWS_PER_BLOCK] for start in range(0, len(values), _ROWS_PER_BLOCK))
-        )
+        blocks = (values[start : start + _ROWS_PER_BLOCK] for start in range(0, len(values), _ROWS_PER_BLOCK))
+        outside = sum(((block < self.low) | (block > self.high)).sum(axis=0) for block in blocks)
         if not np.any(outside):
             return values
         if clip and not self.unit:
             return self.clamp(values)
-        counts: Counter[str] = Counter()  # two columns may have one name
+        counts: Counter[str] = Counter()  # two columns may have the same name
         for j in np.flatnonzero(outside).tolist():
             counts[f"column {f'{j} of {name}' if columns is None else repr(columns[j])}"] += int(outside[j])
         kind, way_out = (
@@ -147,17 +145,17 @@ class Extent:
 
     @classmethod
     def empty(cls, declared: Bounds) -> "Extent":
-        """The extent of no rows: zero where it is observed."""
+        """Return the extent of no rows: zero in observed columns."""
         observed = np.isnan(declared.low)
         low, high = np.where(observed, 0.0, declared.low), np.where(observed, 0.0, declared.high)
         rows = (~observed).astype(np.int64)
         return cls(Bounds(low, high, declared.unit), rows, rows)
 
     def widen(self, values: Floats) -> "Extent":
-        """The extent with more rows; in declared columns they lie inside."""
+        """Return the extent with more rows, which lie inside the declared bounds."""
         if not len(values):
             return self
-        values = np.asfortranarray(values)  # what follows goes down the columns: many times faster where they lie whole
+        values = np.asfortranarray(values)  # the steps below go down the columns: many times faster if contiguous
         least, largest, first = values.min(axis=0), values.max(axis=0), self.at_low == 0
         low = unsigned_zeros(np.where(first, least, np.minimum(self.bounds.low, least)))
         high = unsigned_zeros(np.where(first, largest, np.maximum(self.bounds.high, largest)))
@@ -170,18 +168,18 @@ class Extent:
         return Extent(Bounds(low, high, self.bounds.unit), at_low, at_high)
 
     def merge(self, parts: "Iterable[Extent]") -> "Extent":
-        """The extent of no rows, which this is, with all rows that the parts are of."""
+        """Combine the extents of parts of a table; call it on the extent of no rows."""
         extent = self
         for part in parts:
             if (part.at_low > 0).all():
                 both = extent.widen(np.array([part.bounds.low, part.bounds.high]))
-                at_low = [np.where(one.bounds.low == both.bounds.low, one.at_low, 0) for one in (extent, part)]
-                at_high = [np.where(one.bounds.high == both.bounds.high, one.at_high, 0) for one in (extent, part)]
+                at_low = [np.where(e.bounds.low == both.bounds.low, e.at_low, 0) for e in (extent, part)]
+                at_high = [np.where(e.bounds.high == both.bounds.high, e.at_high, 0) for e in (extent, part)]
                 extent = Extent(both.bounds, sum(at_low) - self.at_low, sum(at_high) - self.at_high)
         return extent
 
     def replace_rows(self, old: Floats, new: Floats) -> "Extent | None":
-        """The extent with rows ``old`` gone and ``new`` there, or None if a bound may have moved: measure again."""
+        """Return the extent with rows ``new`` in place of ``old``, or None if a bound may have moved: measure again."""
         low, high = self.bounds.low, self.bounds.high
         if len(new) and ((new < low) | (new > high)).any():
             return None
@@ -201,18 +199,18 @@ class Extents:
 
     @classmethod
     def measure(cls, inputs: Bounds, targets: Bounds, blocks: Iterable[tuple[Floats, Floats]] = ()) -> "Extents":
-        """The extents of rows, with what was declared; they come in blocks (X, y)."""
+        """Measure the extents of rows, which come in blocks (X, y), given the declared bounds."""
         extents = cls(Extent.empty(inputs), Extent.empty(targets))
         for X, y in blocks:
             extents = extents.widen(X, y)
         return extents
 
     def widen(self, X: Floats, y: Floats) -> "Extents":
-        """The extents with more rows."""
+        """Return the extents with more rows."""
         return Extents(self.inputs.widen(X), self.targets.widen(y))
 
     def merge(self, parts: "Sequence[Extents]") -> "Extents":
-        """The extents of no rows, which these are, with all rows that the parts are of."""
+        """Combine the extents of parts of a table; call it on the extents of no rows."""
         inputs = self.inputs.merge(part.inputs for part in parts)
         return Extents(inputs, self.targets.merge(part.targets for part in parts))
 
@@ -222,11 +220,11 @@ class Extents:
         return all(np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high) for a, b in sides)
 
     def replace_rows(self, old: tuple[Floats, Floats], new: tuple[Floats, Floats]) -> "Extents | None":
-        """The extents after a change of rows (X, y), or None if a bound moved."""
+        """Return the extents after a change of rows (X, y), or None if a bound may have moved."""
         inputs, targets = self.inputs.replace_rows(old[0], new[0]), self.targets.replace_rows(old[1], new[1])
         return Extents(inputs, targets) if inputs and targets else None
 
 
 def _count_at_bounds(values: Floats, low: Floats, high: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many rows lie on each bound."""
+    """Count the rows on each bound."""
     return (values == low).sum(axis=0), (values == high).sum(axis=0)

@@ -1,8 +1,8 @@
 """Codes: which lanes are summed into which weak learner.
 
-A code is the paper's generator matrix G (Algorithm 2, LinearEnc). It never looks at data, so it can leak nothing about
-a row. It keeps the paper's two conditions: no lane is left out (no all-zero row), and no learner's shard follows from
-the others' (full column rank).
+A code is the paper's generator matrix G (Algorithm 2, LinearEnc). It never looks at data, so it cannot leak anything
+about a row. It meets the paper's two conditions: no lane is left out (no all-zero row), and no learner's shard follows
+from the others' (full column rank).
 """
 
 import math
@@ -17,21 +17,21 @@ from ..exact.arrays import Slots
 from .randomness import Seed, as_generator
 from .values import as_float, flag, whole_number
 
-# A coded row must fit in 36 bits and a feature needs 20 of them (see moments.py), so a column of G may sum to 2^16.
+# A coded row must fit in 36 bits and a feature needs 20 of them (see limbs.py), so a column of G may sum to 2^16.
 MAX_COLUMN_SUM = 2**16
 
 # Full rank modulo any prime proves full rank over the rationals; the converse fails only if the prime divides every
-# r x r minor. Three primes below 2^31, whose products fit int64, make that a coincidence that nobody will meet.
+# r x r minor. With three primes below 2^31, whose products fit int64, that does not happen in practice.
 _PRIMES = (2_147_483_647, 2_147_483_629, 2_147_483_587)
 
 
 @dataclass(frozen=True, eq=False)
 class CodeColumn:
-    """What feeds one learner: L lanes and their weights."""
+    """A column of G: the L lanes that feed one learner, and their weights."""
 
     lanes: NDArray[np.intp]  # (L,)
     weights: NDArray[np.int64]  # (L,)
-    place: NDArray[np.intp]  # (s,): where among its lanes a lane is; -1 if it does not feed this learner
+    place: NDArray[np.intp]  # (s,): each lane's position among the L; -1 if it does not feed this learner
     plain: bool  # whether all weights are 1
     floats: NDArray[np.float64]  # (L,), the weights
 
@@ -44,7 +44,7 @@ class CodeColumn:
         return cls(lanes, g[lanes], place, bool((g[lanes] == 1).all()), g[lanes].astype(np.float64))
 
     def sum(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The learner's coded rows, from the rows of its lanes, exactly: (m, L, D) -> (m, D), maybe a view."""
+        """Sum the rows of the learner's lanes to coded rows, exactly: (m, L, D) -> (m, D), maybe a view."""
         if self.plain and len(self.lanes) == 1:
             return rows[:, 0]
         if not self.plain:
@@ -75,11 +75,11 @@ class Code:
 
     G: NDArray[np.int64]  # (s, r)
     heaviest: int = field(init=False)
-    """The largest sum of a column of absolute weights: how much larger than a row a coded row can be."""
+    """The largest column sum of absolute weights: how much larger than a row a coded row can be."""
     is_selection: bool = field(init=False)
-    """Whether every coded row is a row as it is (each column of G a unit vector)."""
+    """Whether every coded row is a single row (each column of G is a unit vector)."""
     columns: tuple["CodeColumn", ...] = field(init=False)
-    """What feeds each learner: the nonzero entries of each column of G."""
+    """The nonzero entries of each column of G: the lanes that feed each learner."""
     feeds: tuple[tuple[int, ...], ...] = field(init=False)
     """The learners that each lane feeds."""
 
@@ -93,7 +93,7 @@ class Code:
             "columns": tuple(CodeColumn.from_weights(column) for column in G.T),
             "feeds": tuple(tuple(np.flatnonzero(row).tolist()) for row in G),
         }
-        for name, value in derived.items():  # at once, not when asked for: a parameter must not change by being used
+        for name, value in derived.items():  # now, not on first use: using a parameter must not change it
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -103,12 +103,12 @@ class Code:
 
     @classmethod
     def single(cls) -> "Code":
-        """One learner on everything."""
+        """One learner that sees all rows."""
         return cls.uncoded(1)
 
     @property
     def shards(self) -> int:
-        """Lanes, s: a stripe has one row for each."""
+        """Lanes, s: a stripe has one row per lane."""
         return int(self.G.shape[0])
 
     @property
@@ -127,14 +127,14 @@ class Code:
         return float(np.count_nonzero(self.G) / self.G.size)
 
     def learners_of(self, slots: Slots) -> list[int]:
-        """Learners that the rows in these slots feed: those that learn anew when one changes (Algorithm 3, line 17)."""
+        """Return the learners that the rows in these slots feed: those that a change affects (Algorithm 3, line 17)."""
         if len(slots) == 1:
             return list(self.feeds[slots[0] % len(self.G)])
         learners: list[int] = np.flatnonzero(self.G[slots % len(self.G)].any(axis=0)).tolist()
         return learners
 
     def lanes_of(self, learner: int) -> NDArray[np.intp]:
-        """Lanes that feed a learner."""
+        """Return the lanes that feed a learner."""
         return self.columns[learner].lanes
 
     def encode(self, stripes: NDArray[Any]) -> NDArray[Any]:
@@ -143,7 +143,7 @@ class Code:
         Parameters
         ----------
         stripes : array, shape (m, s, D)
-            Whole stripes. Stripes do not depend on each other: any block of them can be encoded anywhere.
+            Whole stripes. They are independent: any block of stripes can be encoded anywhere.
 
         Returns
         -------
@@ -159,20 +159,21 @@ class Code:
         return np.stack([column.sum(stripes[:, column.lanes]) for column in self.columns])
 
     def __reduce__(self) -> tuple[type["Code"], tuple[NDArray[np.int64]]]:
-        return Code, (self.G,)  # a copy is checked and read-only, too
+        return Code, (self.G,)  # so that a copy is checked and read-only as well
 
     def __repr__(self) -> str:
         return f"Code(shards={self.shards}, learners={self.learners}, density={self.density:.3g})"
 
 
 class Echelon:
-    """Vectors in echelon form modulo a prime: tells whether one more is independent of those there are."""
+    """Vectors in echelon form modulo a prime, to test whether another vector is independent of them."""
 
     def __init__(self, prime: int = _PRIMES[0]) -> None:
         self.prime = prime
         self._rows: list[tuple[int, NDArray[np.int64]]] = []
 
     def add(self, vector: NDArray[np.int64]) -> bool:
+        """Add a vector if it is independent of the others, and return whether it was."""
         rest = vector % self.prime
         for pivot, row in self._rows:
             if rest[pivot]:
@@ -213,7 +214,7 @@ def _check_generator(G: ArrayLike) -> NDArray[np.int64]:
         )
     if not _has_full_rank(matrix):
         raise InvalidSetting(
-            f"G must have full column rank {r}: as it is, one learner's shard follows from the others'"
+            f"G must have full column rank {r}; with this G one learner's shard follows from the others'"
         )
     matrix.flags.writeable = False
     return matrix
@@ -222,7 +223,7 @@ def _check_generator(G: ArrayLike) -> NDArray[np.int64]:
 def random_code(
     shards: int, learners: int, *, density: float | None = None, balanced: bool = True, random_state: Seed = None
 ) -> Code:
-    """Draw a random binary code (the paper's RandMatrix, given its two conditions).
+    """Draw a random binary code that meets the paper's two conditions (its RandMatrix).
 
     Parameters
     ----------
@@ -231,12 +232,12 @@ def random_code(
     learners : int
         Weak learners, r <= s.
     density : float, optional
-        Share of ones, rho: exactly ``round(density * s * r)`` of them. None is the minimum 1/r, one per lane, which
-        makes unlearning cheapest: a row is then in one learner only.
+        Share of ones, rho: G has exactly ``round(density * s * r)`` of them. None is the minimum 1/r, one per lane,
+        which makes unlearning cheapest: each row feeds one learner only.
     balanced : bool
-        Whether all columns have the same number of ones (or one more): learners see equally much. If False and
-        ``density`` is None, the code has the distribution of the paper's own draw (each row of G a random unit vector,
-        redrawn until the rank is full) without the redrawing, which never ends for large s.
+        Whether all columns have the same number of ones (or one more), so that learners see equally many lanes. If
+        False and ``density`` is None, the code has the distribution of the paper's own draw (each row of G a random
+        unit vector, redrawn until the rank is full) without the redrawing, which takes too long for large s.
     random_state : int, Generator, RandomState or None
         The seed.
 
@@ -254,8 +255,8 @@ def random_code(
     ones = s if density is None else _count_ones(s, r, density)
     rng = as_generator(random_state)
     for attempt in range(1000):
-        # Above the minimum density a draw of column sums may allow no full rank (two columns of ones): draw again, and
-        # after many times with balanced sums, which do.
+        # Above the minimum density some column sums do not allow full rank (two columns of ones): draw again, and after
+        # ten attempts with balanced sums, which do.
         even = balanced or attempt >= 10
         G = _cover(s, _even_sizes(s, r, rng) if even else _surjection_sizes(s, r, rng), rng)
         if ones == s:
@@ -285,16 +286,16 @@ def _count_ones(s: int, r: int, density: float) -> int:
 
 
 def _even_sizes(s: int, r: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Column sums that differ by at most one, the larger ones in random places."""
+    """Return column sums that differ by at most one, the larger ones at random positions."""
     return s // r + (rng.permutation(r) < s % r).astype(np.int64)
 
 
 def _surjection_sizes(s: int, r: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Column sums of a uniform map of s rows onto all of r columns.
+    """Draw the column sums of a uniform map of s rows onto all of r columns.
 
     Given that no column is empty, they are independent zero-truncated Poisson variables given that they sum to s
-    (whatever the Poisson mean; the best one makes the expected sum s). That sum is hit about once in sqrt(2 pi s)
-    draws, where redrawing rows until no column is empty succeeds with probability 3e-12 at s=300, r=150.
+    (for any Poisson mean; the best one makes the expected sum s). About one draw in sqrt(2 pi s) has that sum, while
+    redrawing rows until no column is empty succeeds with probability 3e-12 at s=300, r=150.
     """
     if s == r:
         return np.ones(r, dtype=np.int64)
@@ -317,14 +318,14 @@ def _truncated_poisson_mean(target: float) -> float:
 
 
 def _cover(s: int, sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """One 1 per row, in random rows, with these column sums. Disjoint nonempty columns have full rank."""
+    """Draw a matrix with one 1 per row and these column sums. Disjoint nonempty columns have full rank."""
     G = np.zeros((s, len(sizes)), dtype=np.int64)
     G[np.arange(s), rng.permutation(np.repeat(np.arange(len(sizes)), sizes))] = 1
     return G
 
 
 def _even_extra(G: NDArray[np.int64], ones: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """How many ones each column gets on top of G so that the sums differ by at most one in the end."""
+    """Return how many ones to add to each column of G so that the column sums differ by at most one."""
     base = G.sum(axis=0)
     total = np.full(G.shape[1], ones // G.shape[1])
     order = np.lexsort((rng.random(G.shape[1]), -base))  # larger columns first, ties at random
@@ -334,10 +335,10 @@ def _even_extra(G: NDArray[np.int64], ones: int, rng: np.random.Generator) -> ND
 
 
 def _fill(G: NDArray[np.int64], extra: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64] | None:
-    """Add ``extra[j]`` ones to column j, each column redrawn until it does not depend on those before it.
+    """Add ``extra[j]`` ones to column j, redrawing each column until it is independent of those before it.
 
-    The vectors of one weight span the whole space, so a column that depends on the others is the exception; where no
-    choice is left (nearly square G) the caller starts again.
+    The vectors of one weight span the whole space, so a dependent column is the exception. Return None if no choice is
+    left (nearly square G): the caller starts again.
     """
     G = G.copy()
     basis = Echelon()

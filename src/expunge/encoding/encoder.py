@@ -22,7 +22,7 @@ Outside: TypeAlias = Literal["clamp", "extrapolate"]
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """All that it takes to turn a row into integers: scale, map to features, put on a grid. Knows no row."""
+    """The map from a row to integers: scale, map to features, round to a grid. It stores no row."""
 
     code: Code
     features: FeatureMap
@@ -45,7 +45,7 @@ class Encoder:
 
     @cached_property
     def n_weights(self) -> int:
-        """Columns of a coded row that a learner weighs: D features and, with an intercept, the ones."""
+        """Columns of a coded row that have a weight: D features and, with an intercept, the ones."""
         return self.features.n_out + self.intercept
 
     @cached_property
@@ -54,17 +54,17 @@ class Encoder:
         return self.n_weights + self.n_targets
 
     def integers(self, X: Floats, y: Floats) -> Floats:
-        """Rows as integers in floats, (n, d) and (n, t) -> (n, width). No entry exceeds 2^F."""
+        """Return rows as integers in floats, (n, d) and (n, t) -> (n, width). No entry exceeds 2^F."""
         if self.native is not None:
-            one_each: Floats = self.encode(X, y, np.arange(len(X)), np.ones((1, len(X))), len(X))[0]
-            return one_each
+            integers: Floats = self.encode(X, y, np.arange(len(X)), np.ones((1, len(X))), len(X))[0]
+            return integers
         Z = np.empty((len(X), self.width))
         for block in cut(len(X), self.width):
             self._fill(Z[block], X[block], y[block])
         return Z
 
     def encode(self, X: Floats, y: Floats, owner: NDArray[np.int64], weights: Floats, count: int) -> Floats:
-        """Sum rows as integers into ``count`` coded rows, in one pass; only if there is a `native` one.
+        """Sum rows as integers into ``count`` coded rows, in one native pass; only if `native` is not None.
 
         Row k is added to coded row ``owner[k]`` of each set with ``weights[set, k]``: (n, d), (n, t), (n,), (sets, n)
         -> (sets, count, width).
@@ -77,20 +77,20 @@ class Encoder:
 
     @property
     def native(self) -> Any:
-        """What computes integers and coded rows natively; None if nothing can."""
+        """The `Map` of the extension that computes integers and coded rows; None if there is none."""
         return None if self.features.is_custom else self.features.native(2.0**self.bits)
 
     def column(self, learner: int) -> Any:
-        """What trains a learner natively, and learns it anew when one row changes; None if nothing can."""
+        """Return the native column that trains a learner and relearns it after a row changed; None if there is none."""
         return None if self.native is None else self._columns[learner]
 
     @cached_property
     def plain(self) -> bool:
-        """Whether there is no more to scaling than bounds: a `column` then takes rows in their own units."""
+        """Whether all scales are linear: a `column` then takes rows in their own units."""
         return self.scales.plain and self.target_scales.plain
 
     def column_inputs(self, X: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Rows as a `column` takes them: in their own units, or scaled if they are not `plain`."""
+        """Return rows as a `column` takes them: in their own units if the encoder is `plain`, else scaled."""
         rows = (X, y) if self.plain else (self._scale_inputs(X), self.scale_targets(y))
         return np.ascontiguousarray(rows[0]), np.ascontiguousarray(rows[1])
 
@@ -102,19 +102,19 @@ class Encoder:
         return [native_column(self.native, c.lanes.astype(np.int64), c.floats, *rows) for c in self.code.columns]
 
     def features_of(self, X: Floats, unit: float = 1.0) -> Floats:
-        """The features of a few rows in their own units, times ``unit``: (b, d) -> (b, D)."""
+        """Compute the features of a few rows in their own units, times ``unit``: (b, d) -> (b, D)."""
         scaled = self._scale_inputs(X)
         if self.features.is_custom:
             scaled = scaled.view()
-            scaled.flags.writeable = False  # with unit bounds they are the rows themselves
+            scaled.flags.writeable = False  # with unit bounds this is X itself
         return self.features.map_block(scaled, unit)
 
     def nearest(self, X: Floats) -> Floats:
-        """The rows that are predicted for these: with outside="clamp", the nearest ones inside the bounds."""
+        """Return the rows to predict for: with outside="clamp", the nearest rows inside the bounds."""
         return self.inputs.clamp(X) if self.outside == "clamp" else X
 
     def scale_nearest(self, X: Floats) -> Floats:
-        """The scaled columns of the rows that are predicted for these: (b, d) -> (b, d')."""
+        """Return the scaled columns of the `nearest` rows: (b, d) -> (b, d')."""
         native = kernels()
         if native is None or self.inputs.unit or not self.scales.plain:
             return np.ascontiguousarray(self._scale_inputs(self.nearest(X)))
@@ -123,11 +123,11 @@ class Encoder:
         return scaled
 
     def unscale(self, predicted: Floats) -> Floats:
-        """Predictions in the targets' own units; with outside="clamp" inside the bounds of the targets."""
+        """Return predictions in the targets' own units; with outside="clamp" inside the bounds of the targets."""
         predicted = self.target_scales.unscaler(self.targets)(predicted)
         if (native := kernels()) is not None and not self.targets.unit:
             limits = self.targets if self.outside == "clamp" else self._no_limits
-            predicted = np.array(predicted, order="C")  # it is overwritten, and a caller may have cut it from others
+            predicted = np.array(predicted, order="C")  # a copy: it is overwritten, and may be a view of a larger array
             native.unscale(predicted, self.targets.low, self.targets.high, limits.low, limits.high)
             return predicted
         predicted = self.targets.unscale(predicted)
@@ -143,7 +143,7 @@ class Encoder:
 
     @cached_property
     def scale_targets(self) -> Callable[[Floats], Floats]:
-        """The map of targets in their own units to what is learned: (b, t) -> (b, t)."""
+        """The map of targets in their own units to scaled targets: (b, t) -> (b, t)."""
         return self.target_scales.scaler(self.targets)
 
     def _fill(self, Z: Floats, X: Floats, y: Floats) -> None:
@@ -157,9 +157,9 @@ class Encoder:
         np.rint(self.scale_targets(y) * unit, out=Z[:, p:])
 
     def _check_custom_features(self, phi: Floats, rows: int, unit: float) -> None:
-        """Refuse features of a user's map for which the sums of a learner would not be exact."""
+        """Refuse features of a user's map whose sums would not be exact."""
         name, shape = self.features.map_name, (rows, self.features.n_out)
         if np.shape(phi) != shape:
             raise InvalidSetting(f"{name}.map_block must return an array of shape {shape}, got {np.shape(phi)}")
         if not (np.abs(phi) <= unit).all():
-            raise InvalidSetting(f"{name}.map_block must return numbers of size at most `unit` for rows inside bounds")
+            raise InvalidSetting(f"{name}.map_block must return numbers from -unit to unit for rows inside the bounds")

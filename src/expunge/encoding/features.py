@@ -1,8 +1,8 @@
-"""Feature maps: [0, 1] -> D numbers of size at most 1, the same bits on every machine.
+"""Feature maps: from inputs in [0, 1] to D numbers in [-1, 1], the same bits on every machine.
 
 A map is drawn once, from the number of inputs and a seed, never from data. It uses only operations that IEEE 754 fixes
-to the last bit (+, -, *, rint) and matrix products whose every partial sum is exact, so that neither the block size nor
-the processor shows in a feature.
+to the last bit (+, -, *, rint) and matrix products whose partial sums are all exact, so that a feature depends neither
+on the block size nor on the processor.
 """
 
 import copy
@@ -25,21 +25,21 @@ from .values import plain_value, whole_number
 
 
 class FeatureMap(ABC):
-    """What every feature map does. Subclass it to write your own: see ``docs/feature-maps.md``.
+    """Base class of feature maps. Subclass it to write your own: see ``docs/feature-maps.md``.
 
     As in scikit-learn, ``__init__`` stores its parameters under their names and does nothing else; so a map can be
-    copied, searched (``features__degree``) and described. A parameter ``random_state`` is a seed and is not described:
-    what it drew is.
+    copied, searched (``features__degree``) and described. A parameter ``random_state`` is a seed: digests contain what
+    it drew, not the seed.
     """
 
-    n_features_in_: int  # d, from `drawn` or `restore`
+    n_features_in_: int  # d, set by `draw_copy` or `restore`
 
     map_name: ClassVar[str]  # in digests and files
-    is_custom: ClassVar[bool]  # whether it is the user's: code that no file can bring
+    is_custom: ClassVar[bool]  # whether the user wrote it: code that is not in any file
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.map_name, cls.is_custom = name or cls.__name__, name is None  # a subclass of one of ours is not ours
+        cls.map_name, cls.is_custom = name or cls.__name__, name is None  # a user's subclass of our map is custom
 
     @property
     @abstractmethod
@@ -48,24 +48,24 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def map_block(self, scaled: Floats, unit: float = 1.0) -> Floats:
-        """Features of a few rows times ``unit``, a power of two: (b, d) -> (b, D), a new array."""
+        """Compute the features of a few rows times ``unit``, a power of two: (b, d) -> (b, D), a new array."""
 
     def native(self, unit: float) -> Any:
-        """The `Map` of the native extension that computes the same features times ``unit``; None if there is none."""
+        """Return the `Map` of the extension that computes the same features times ``unit``; None if there is none."""
         return None
 
     def check(self) -> None:  # noqa: B027 - most maps have nothing to refuse
-        """Refuse parameters that cannot work."""
+        """Refuse invalid parameters."""
 
     def draw(self, n_inputs: int, rng: np.random.Generator) -> None:  # noqa: B027 - nor to draw
-        """Draw what is random, for ``n_inputs`` columns, as integers; `arrays` returns it."""
+        """Draw the random part for ``n_inputs`` columns, as integers; `arrays` returns it."""
 
     def arrays(self) -> dict[str, NDArray[np.int64]]:
-        """What was drawn, as integers: enough to build the same map again with `restore`."""
+        """Return the draws as integers: `restore` builds the same map from them."""
         return {}
 
     def restore(self, n_inputs: int, arrays: dict[str, NDArray[np.int64]]) -> Self:
-        """Take up what was drawn before; refuse arrays that this map cannot have drawn."""
+        """Set the draws to ``arrays``; refuse arrays that this map cannot have drawn."""
         if arrays:
             raise InvalidSetting(f"{self.map_name} draws nothing, got {sorted(arrays)}")
         self.check()
@@ -73,25 +73,25 @@ class FeatureMap(ABC):
         return self
 
     def draw_copy(self, n_inputs: int, rng: np.random.Generator) -> Self:
-        """A new map with these parameters, drawn; the generator given is used if the map has no seed of its own."""
+        """Return a new map with these parameters, drawn from its own seed if it has one, else from ``rng``."""
         fresh = self.copy()
         fresh.check()
         fresh.n_features_in_ = n_inputs
         seed = getattr(fresh, "random_state", None)
         fresh.draw(n_inputs, rng if seed is None else as_generator(seed))
         for name, array in fresh.arrays().items():
-            if np.asarray(array).dtype.kind not in "iu":  # floats would be cut off in digests and files
+            if np.asarray(array).dtype.kind not in "iu":  # floats would be truncated in digests and files
                 raise InvalidSetting(
                     f"{self.map_name}.arrays must return integers, {name!r} is {np.asarray(array).dtype}"
                 )
         return fresh
 
     def copy(self) -> Self:
-        """A new map with the same parameters, not drawn."""
+        """Return a new map with the same parameters, not drawn."""
         return type(self)(**copy.deepcopy(self.get_params(deep=False)))
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters without the seed, as plain JSON values; of an array its shape and a hash."""
+        """Return name and parameters without the seed, as plain JSON values; an array as its shape and a hash."""
         large = self.array_params()
         params = {
             name: _summary(large[name])
@@ -103,7 +103,7 @@ class FeatureMap(ABC):
         return {"name": self.map_name, "params": params}
 
     def array_params(self) -> dict[str, Floats]:
-        """The parameters that are arrays of numbers, by name."""
+        """Return the parameters that are arrays of numbers, by name."""
         return {
             name: value.astype("<f8")
             for name, value in FeatureMap.get_params(self).items()
@@ -111,7 +111,7 @@ class FeatureMap(ABC):
         }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters of ``__init__``, by name."""
+        """Return the parameters of ``__init__``, by name."""
         return {name: getattr(self, name) for name in _defaults(type(self))}
 
     def set_params(self, **params: Any) -> Self:
@@ -132,12 +132,12 @@ class FeatureMap(ABC):
 
 @cache
 def _native_identity(inputs: int, unit: float) -> Any:
-    """Features that are the inputs, natively."""
+    """Make the `Map` of the extension that returns its inputs."""
     return native_map(np.empty((inputs + 1, 0)), np.empty(8), True, unit)
 
 
 def _format_value(value: Any) -> str:
-    """A parameter on one line; of many numbers the first."""
+    """Format a parameter on one line, at most 60 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -148,7 +148,7 @@ def _summary(array: Floats) -> dict[str, Any]:
 
 @cache
 def _defaults(kind: type) -> Mapping[str, Any]:
-    """The parameters of a class, with their defaults."""
+    """Return the parameters of a class, with their defaults."""
     parameters = inspect.signature(kind).parameters.values()
     if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
         raise InvalidSetting(f"{kind.__name__}.__init__ must name its parameters, without * or **")

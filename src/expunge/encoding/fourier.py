@@ -14,7 +14,7 @@ from .frequencies import FrequencyMixture, ScaleLike, check_frequencies
 from .randomness import Seed
 from .values import flag, whole_number
 
-# Inputs are put on a grid of 2^-32: with 22 bits predictions on real data move by 2e-5, with 32 by less than 1e-6.
+# Inputs are rounded to a grid of 2^-32: with 22 bits predictions on real data move by 2e-5, with 32 by less than 1e-6.
 INPUT_BITS = 32
 
 _COSINES_PER_BLOCK = 2**13  # cosines that are computed at once
@@ -35,29 +35,7 @@ _SINE = (
 class RandomFourierMap(FeatureMap, name="RandomFourier"):
     """Random cosine features, cos(x . theta + b) with random theta and b (Rahimi and Recht 2007; the paper's eq. 7).
 
-    Parameters
-    ----------
-    n_features : int
-        The number of cosines, D.
-    kernel : {"gaussian", "laplacian", "exponential", "matern32", "matern52"}
-        How theta is distributed, and so which kernel the features approximate. "gaussian": normal entries, as in the
-        paper. "laplacian": Cauchy entries, exp(-|x - x'|_1); often better on tables with sharp edges. The others are
-        Matern kernels of smoothness 1/2 (exp(-|x - x'|_2)), 3/2 and 5/2: normal vectors over the root of a chi-square
-        per degree of freedom, of which there are 1, 3 and 5. Several with + in between ("gaussian+laplacian") take
-        turns: of k kernels, feature j has the one with number j % k.
-    scale : float, or array of shape (d,) or (d, d), optional
-        What theta is multiplied by, an inverse length: a number; or one >= 0 per input, its relevance (0: it has no
-        influence on the cosines); or a matrix, theta = scale @ draw. None is 1 / sqrt(2 d), the paper's choice, where
-        d counts the inputs that a feature looks at. With k kernels an array has one such entry for each of them,
-        (k, d) or (k, d, d).
-    linear : bool
-        Whether the inputs themselves are features, too, after the cosines.
-    order : int, optional
-        Feature j looks at 1 + j % order inputs only. With one scale per input, an input is drawn with a chance in
-        proportion to its own, and its entry of theta is multiplied by the geometric mean of that and the largest: what
-        is relevant gets more features, not only higher frequencies. None: a feature looks at all inputs.
-    random_state : int, Generator, RandomState or None
-        The seed. Inside a model, None means that the model's own seed decides.
+    `expunge.RandomFourier` documents the parameters.
 
     Attributes
     ----------
@@ -105,17 +83,18 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         return 2 * np.pi * np.ldexp(self.phases_.astype(np.float64), -self.exponents_)
 
     def map_block(self, scaled: Floats, unit: float = 1.0) -> Floats:
-        """cos, by exact phases.
+        """Compute cosines from exact phases.
 
-        With x on a grid of 2^-32, ``x . theta + b`` is an integer times 2^-k, and `_rounded` keeps the sum of the
-        sizes of its terms below 2^53 of them. Every partial sum is then exact, whatever order or fused operation the
-        BLAS uses, and so are the fraction of a turn and its distance from a quarter turn. Beyond [-1, 1] sums are
-        rounded, and BLAS has another order for one row than for many: those phases are summed in one fixed order.
+        With x on a grid of 2^-32, ``x . theta + b`` is an integer times 2^-k, and `_round_to_grid` keeps the sum of the
+        absolute values of its terms below 2^53 units. Every partial sum is then exact, in any order and with any fused
+        operation that BLAS uses, and so are the fraction of a turn and its distance from a quarter turn. Beyond [-1, 1]
+        sums are rounded, and BLAS uses another order for one row than for many: these phases are summed in one fixed
+        order.
         """
         if (kernel := self.native(unit)) is not None:
             features: Floats = kernel.features(np.ascontiguousarray(scaled))
             return features
-        inputs = np.ones((len(scaled), self.n_features_in_ + 1))  # the last column brings b in
+        inputs = np.ones((len(scaled), self.n_features_in_ + 1))  # the last column adds b
         grid = inputs[:, :-1]
         np.minimum(scaled, 2.0**64, out=grid)  # so that any finite input has a finite phase
         np.maximum(grid, -(2.0**64), out=grid)
@@ -140,7 +119,7 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
         return self._kernels[unit]
 
     def slopes(self, scaled: Floats, weights: Floats) -> Floats:
-        """The gradients of the prediction with these weights of the features, at some rows: (b, d), (D,) -> (b, d)."""
+        """Return the gradients of the prediction with these weights, at some rows: (b, d), (D,) -> (b, d)."""
         theta = self.theta_
         cosines = weights[: self.n_features]
         slopes: Floats = (np.sin(scaled @ theta + self.offset_) * -cosines) @ theta.T
@@ -151,18 +130,18 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
 
     def restore(self, n_inputs: int, arrays: dict[str, NDArray[np.int64]]) -> Self:
         self.check()
-        asked = self._frequencies(n_inputs)
+        frequencies = self._frequencies(n_inputs)
         shapes = {name: array.shape for name, array in arrays.items()}
         D = self.n_features
         if shapes != {"projection": (n_inputs, D), "phases": (D,), "exponents": (D,)}:
             raise InvalidSetting(f"RandomFourier({D}) on {n_inputs} inputs cannot have arrays of shapes {shapes}")
         if any(array.dtype.kind != "i" for array in arrays.values()):
-            raise InvalidSetting("RandomFourier: what was drawn is kept as integers")
+            raise InvalidSetting("RandomFourier: the arrays must be integers")
         theta, b, k = arrays["projection"], arrays["phases"], arrays["exponents"]
         if ((k < -200) | (k > 53)).any() or not _is_exact(theta.astype(np.float64), b.astype(np.float64)).all():
             raise InvalidSetting("RandomFourier: projection or phases exceed the exact range")
-        if not asked.could_draw(theta):
-            raise InvalidSetting("RandomFourier: the projection looks at inputs that scale or order leave out")
+        if not frequencies.could_draw(theta):
+            raise InvalidSetting("RandomFourier: the projection uses inputs that scale or order exclude")
         self.n_features_in_ = n_inputs
         self._keep(theta, b, k)
         return self
@@ -187,14 +166,14 @@ class RandomFourierMap(FeatureMap, name="RandomFourier"):
 
 
 def _round_to_grid(theta: Floats, b: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Round a projection (in turns) to the finest grid on which every phase is exact; the exponents k with it."""
+    """Round a projection (in turns) to the finest grid on which every phase is exact; return the exponents as well."""
     k = 53 - np.frexp(np.abs(theta).sum(axis=0) + 0.5)[1]
     while True:
         grid_theta, grid_b = np.rint(np.ldexp(theta, k - INPUT_BITS)), np.rint(np.ldexp(b, k))
         exact = _is_exact(grid_theta, grid_b)
         if exact.all():
             return grid_theta.astype(np.int64), grid_b.astype(np.int64), k.astype(np.int64)
-        k = k - ~exact  # rounding up can exceed the bound by a little: one bit less there
+        k = k - ~exact  # rounding up can slightly exceed the bound: use one bit less there
 
 
 def _is_exact(theta: Floats, b: Floats) -> NDArray[np.bool_]:
@@ -204,7 +183,7 @@ def _is_exact(theta: Floats, b: Floats) -> NDArray[np.bool_]:
 
 
 def _multiply_in_order(inputs: Floats, turns: Floats) -> Floats:
-    """The product of two matrices, each entry summed in order."""
+    """Multiply two matrices, each entry summed in order."""
     total: Floats = inputs[:, :1] * turns[0]
     for column, row in zip(inputs.T[1:], turns[1:], strict=True):
         total += column[:, None] * row
@@ -212,20 +191,20 @@ def _multiply_in_order(inputs: Floats, turns: Floats) -> Floats:
 
 
 def cosines(turns: Floats, unit: float = 1.0) -> Floats:
-    """Compute unit * cos(2 pi t), in place of t, in C order; some at a time, so that what lies between stays in cache.
+    """Compute unit * cos(2 pi t) in place of t, in C order, in blocks whose intermediate results stay in cache.
 
-    Around a quarter turn cos is odd: one polynomial does for all.
+    Around a quarter turn cos is odd, so one polynomial is enough.
     """
-    assert turns.flags.c_contiguous  # or what is reshaped would be a copy
+    assert turns.flags.c_contiguous  # else reshaping would copy
     if (native := kernels()) is not None:
         native.cosines(turns.reshape(1, -1), np.array(_coefficients(unit)))
         return turns
     *rest, last = _coefficients(unit)
     flat = turns.reshape(-1)  # a view
-    room = np.empty((2, min(flat.size, _COSINES_PER_BLOCK)))
+    buffers = np.empty((2, min(flat.size, _COSINES_PER_BLOCK)))
     for start in range(0, flat.size, _COSINES_PER_BLOCK):
         t = flat[start : start + _COSINES_PER_BLOCK]
-        square, value = room[:, : t.size]
+        square, value = buffers[:, : t.size]
         t -= np.rint(t, out=square)  # exact, in [-1/2, 1/2]
         np.abs(t, out=t)
         t -= 0.25  # exact, in [-1/4, 1/4]: cos(2 pi t) = -sin(2 pi (|t| - 1/4))
@@ -241,5 +220,5 @@ def cosines(turns: Floats, unit: float = 1.0) -> Floats:
 
 @cache
 def _coefficients(unit: float) -> tuple[float, ...]:
-    """Of -unit * sin(2 pi t), from those of sin(pi/2 v), v = 4 t: powers of two scale them without any rounding."""
+    """Return the coefficients of -unit * sin(2 pi t), from those of sin(pi/2 v), v = 4 t, scaled without rounding."""
     return tuple(-c * unit * 4.0 ** (2 * k + 1) for k, c in enumerate(_SINE))

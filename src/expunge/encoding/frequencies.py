@@ -19,7 +19,7 @@ from ..exact.arrays import Floats
 from .values import as_float, whole_number
 
 Kernel: TypeAlias = Literal["gaussian", "laplacian", "exponential", "matern32", "matern52"]
-ScaleLike: TypeAlias = Any  # None, a number, one per input or a matrix; of several kernels an array of such
+ScaleLike: TypeAlias = Any  # None, a number, one per input or a matrix; for several kernels an array of these
 
 T = TypeVar("T", bound=np.generic)
 
@@ -32,8 +32,8 @@ _FREEDOM: Mapping[str, int | None] = {
     "matern52": 5,
 }
 
-_MAX_SCALE = 1e9  # of a scale: beyond it phases have no bits left
-_MIN_CHI_SQUARE = 2.0**-100  # less is drawn once in 10^15 draws, and would be beyond what phases can hold
+_MAX_SCALE = 1e9  # with a larger scale, phases have no bits left
+_MIN_CHI_SQUARE = 2.0**-100  # phases cannot hold less, which comes up once in 10^15 draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +47,18 @@ class Frequencies:
 
     @classmethod
     def parse(cls, kernel: Kernel, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
-        """Read parameters that `check_frequencies` lets pass, of one kernel."""
-        read = _parse_scale(scale)
-        if isinstance(read, np.ndarray) and read.shape not in ((n_inputs,), (n_inputs, n_inputs)):
+        """Read parameters of one kernel, which `check_frequencies` has checked."""
+        parsed = _parse_scale(scale)
+        if isinstance(parsed, np.ndarray) and parsed.shape not in ((n_inputs,), (n_inputs, n_inputs)):
             raise InvalidSetting(
-                f"scale must be None, a number, one number per input or a matrix, of {n_inputs} scaled inputs here, "
-                f"got shape {read.shape}"
+                f"scale must be None, a number, one number per input or a matrix, for {n_inputs} scaled inputs here, "
+                f"got shape {parsed.shape}"
             )
-        return cls(kernel, read, order, n_inputs)
+        return cls(kernel, parsed, order, n_inputs)
 
     @cached_property
     def relevant(self) -> NDArray[np.bool_]:
-        """Which inputs may have an influence, (d,)."""
+        """Which inputs can have an influence, (d,)."""
         if not isinstance(self.scale, np.ndarray):
             return np.ones(self.n_inputs, dtype=np.bool_)
         rows = self.scale.reshape(self.n_inputs, -1)  # of a matrix, or single numbers
@@ -66,7 +66,7 @@ class Frequencies:
         return relevant
 
     def inputs_per_feature(self, count: int) -> NDArray[np.intp]:
-        """How many inputs each feature looks at, (D,)."""
+        """Return how many inputs each feature uses, (D,)."""
         most = int(np.count_nonzero(self.relevant))
         if self.order is None:
             return np.full(count, most)
@@ -84,7 +84,7 @@ class Frequencies:
         return turns
 
     def _apply_scale(self, base: Floats) -> Floats:
-        """Multiply by the scale, over 2 pi."""
+        """Multiply by the scale, divided by 2 pi."""
         if self.scale is None:
             d = self.n_inputs if self.order is None else self.inputs_per_feature(base.shape[1])
             return base * (1 / np.sqrt(2 * d) / (2 * np.pi))
@@ -96,64 +96,65 @@ class Frequencies:
         return base * scale
 
     def _draw_inputs(self, count: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Draw which inputs each feature looks at, one after the other, by their relevance: (d, D).
+        """Draw which inputs each feature uses, without replacement, weighted by their relevance: (d, D).
 
-        Whose exponential time over its relevance comes first is drawn first (Efraimidis and Spirakis 2006).
+        The inputs with the smallest exponential time divided by relevance are drawn (Efraimidis and Spirakis 2006).
         """
         chance = self.relevant.astype(np.float64)
         if isinstance(self.scale, np.ndarray) and self.scale.ndim == 1:
             chance = self.scale
         with np.errstate(divide="ignore"):
-            times = rng.standard_exponential((self.n_inputs, count)) / chance[:, None]  # never, without relevance
+            times = rng.standard_exponential((self.n_inputs, count)) / chance[:, None]  # infinite without relevance
         chosen: NDArray[np.bool_] = times.argsort(axis=0).argsort(axis=0) < self.inputs_per_feature(count)
         return chosen
 
 
 @dataclass(frozen=True, eq=False)
 class FrequencyMixture:
-    """The frequencies of several kernels in turn, or of one: feature j has those of part j % k of k."""
+    """The frequencies of k kernels that alternate: feature j has those of part j % k."""
 
     parts: tuple[Frequencies, ...]
 
     @classmethod
     def parse(cls, kernel: str, scale: ScaleLike, order: int | None, n_inputs: int) -> Self:
-        """Read parameters that `check_frequencies` lets pass."""
-        return cls(tuple(Frequencies.parse(name, one, order, n_inputs) for name, one in _pair_kernels(kernel, scale)))
+        """Read parameters, which `check_frequencies` has checked."""
+        pairs = _pair_kernels(kernel, scale)
+        return cls(tuple(Frequencies.parse(name, part_scale, order, n_inputs) for name, part_scale in pairs))
 
     def draw(self, count: int, rng: np.random.Generator) -> Floats:
         """Draw frequencies in turns, (d, D): a feature is cos(2 pi x . turns + b)."""
         turns = np.empty((self.parts[0].n_inputs, count))
-        for part, mine in self._columns_by_part(turns):
-            mine[:] = part.draw(mine.shape[1], rng)
+        for part, columns in self._columns_by_part(turns):
+            columns[:] = part.draw(columns.shape[1], rng)
         return turns
 
     def could_draw(self, turns: NDArray[Any]) -> bool:
-        """Whether frequencies, (d, D), look only at inputs that scale and order let them look at."""
+        """Whether frequencies, (d, D), use only inputs that scale and order allow."""
         return not any(
-            mine[~part.relevant].any()
-            or (np.count_nonzero(mine, axis=0) > part.inputs_per_feature(mine.shape[1])).any()
-            for part, mine in self._columns_by_part(turns)
+            columns[~part.relevant].any()
+            or (np.count_nonzero(columns, axis=0) > part.inputs_per_feature(columns.shape[1])).any()
+            for part, columns in self._columns_by_part(turns)
         )
 
     def _columns_by_part(self, turns: NDArray[T]) -> Iterator[tuple[Frequencies, NDArray[T]]]:
-        """Each part and the columns that are its own, a view."""
+        """Yield each part and a view of its columns."""
         yield from ((part, turns[:, k :: len(self.parts)]) for k, part in enumerate(self.parts))
 
 
 def check_frequencies(kernel: object, scale: ScaleLike, order: object) -> None:
-    """Refuse parameters that no number of inputs could make right."""
+    """Refuse parameters that are invalid for any number of inputs."""
     if not isinstance(kernel, str) or not set(kernel.split("+")) <= set(_FREEDOM):
         raise InvalidSetting(
-            f"kernel must be one of {', '.join(map(repr, _FREEDOM))}, or some of them with + in between, got {kernel!r}"
+            f"kernel must be one of {', '.join(map(repr, _FREEDOM))}, or several joined by +, got {kernel!r}"
         )
-    for _, one in _pair_kernels(kernel, scale):
-        _parse_scale(one)
+    for _, part_scale in _pair_kernels(kernel, scale):
+        _parse_scale(part_scale)
     if order is not None:
         whole_number("order", order)
 
 
 def _pair_kernels(kernel: str, scale: ScaleLike) -> list[tuple[Kernel, ScaleLike]]:
-    """Each of the kernels with its scale: a number is that of all, of an array or list each has an entry."""
+    """Return each kernel with its scale: a number is shared by all, an array or list has one entry per kernel."""
     names = cast("list[Kernel]", kernel.split("+"))
     if len(names) == 1 or not isinstance(scale, list | tuple | np.ndarray):
         return [(name, scale) for name in names]
@@ -163,12 +164,12 @@ def _pair_kernels(kernel: str, scale: ScaleLike) -> list[tuple[Kernel, ScaleLike
 
 
 def _parse_scale(scale: ScaleLike) -> float | Floats | None:
-    """A scale as None, a float or an array."""
+    """Return a scale as None, a float or an array."""
     if scale is None:
         return None
     if not isinstance(scale, list | tuple | np.ndarray):
         if not 0 < as_float(scale) < _MAX_SCALE:
-            raise InvalidSetting(f"scale must be None, a number between 0 and 1e9 or an array of such, got {scale!r}")
+            raise InvalidSetting(f"scale must be None, a number between 0 and 1e9 or an array of these, got {scale!r}")
         return as_float(scale)
     try:
         array = np.array(scale)

@@ -1,8 +1,8 @@
 """Randomness: seeds in, draws out.
 
-Draws that must come out the same for ever (who gets which slot) use the raw words of Philox, a counter-based
-generator fixed by its publication (Salmon et al. 2011), not by a NumPy release. All other draws are made once, at fit,
-and stored.
+Draws that must be the same for ever (which row gets which slot) use the raw words of Philox, a counter-based generator
+defined by its publication (Salmon et al. 2011), not by a NumPy release. All other draws are made once, at fit, and
+stored.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ DEAL, SEEDS = range(2)  # the streams of a model's key: slots, learners' seeds
 
 
 def as_generator(seed: Seed) -> np.random.Generator:
-    """Turn what scikit-learn calls a ``random_state`` into a Generator."""
+    """Turn a ``random_state``, as in scikit-learn, into a Generator."""
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**32, size=4, dtype=np.uint32))
     try:
@@ -38,21 +38,21 @@ def draw_key(rng: np.random.Generator) -> Key:
 
 
 def random_words(key: Key, stream: int, start: int, count: int) -> NDArray[np.uint64]:
-    """Words ``start .. start + count - 1`` of an endless keyed sequence: any part of it at the cost of that part."""
+    """Return words ``start .. start + count - 1`` of an endless keyed sequence, at the cost of these words alone."""
     first, skip = divmod(start, 4)  # Philox makes four words per counter
     philox = np.random.Philox(key=key, counter=[first, 0, 0, stream])
     return philox.random_raw(skip + count)[skip:]
 
 
 def derive_seed(key: Key, stream: int, position: int) -> int:
-    """A seed below 2**31 for position ``position``: what scikit-learn takes as ``random_state``."""
+    """Return a seed below 2**31, as scikit-learn takes as ``random_state``, for this position."""
     return int(random_words(key, stream, position, 1)[0] >> np.uint64(33))
 
 
 Words: TypeAlias = NDArray[np.uint64]
 Sizes: TypeAlias = Words | np.uint64
 
-_ROUNDS = 20  # with which all orders of few numbers are equally likely, as far as a million draws tell
+_ROUNDS = 20  # with these all orders of few numbers are equally likely, as far as a million draws show
 _KINDS = 3
 ODD = np.uint64(0x9E3779B97F4A7C15)
 MIX = tuple(np.uint64(odd) for odd in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB))  # of SplitMix64's finaliser
@@ -76,16 +76,16 @@ class Shuffle:
 
     @classmethod
     def from_key(cls, key: Key) -> "Shuffle":
-        """The permutations that a key gives."""
+        """Make the permutations of a key."""
         drawn = random_words(key, DEAL, 0, _ROUNDS + _KINDS)
         return cls(drawn[:_ROUNDS], drawn[_ROUNDS:])
 
     def forward(self, kind: int, tweak: Sizes, size: Sizes, x: Words) -> Words:
-        """Where each of these numbers, all below its size, goes."""
+        """Return where each of these numbers, all below their sizes, is moved."""
         return self._walk(kind, tweak, size, x, backward=False)
 
     def backward(self, kind: int, tweak: Sizes, size: Sizes, x: Words) -> Words:
-        """Where each came from: the inverse of `forward`."""
+        """Return where each number came from: the inverse of `forward`."""
         return self._walk(kind, tweak, size, x, backward=True)
 
     def _walk(self, kind: int, tweak: Sizes, size: Sizes, x: Words, *, backward: bool) -> Words:
@@ -107,11 +107,11 @@ class Shuffle:
         b = (size - _ONE) // a + _ONE
         sides, halves = (a, b), list(np.divmod(x, b))
         for k in range(_ROUNDS)[:: -1 if backward else 1]:
-            one, other = k % 2, 1 - k % 2
+            half, other = k % 2, 1 - k % 2
             step = mix_bits(halves[other] * ODD + (hashed + self.rounds[k]))
-            step = ((step >> _HALF) * sides[one]) >> _HALF
-            moved = halves[one] + (sides[one] - step if backward else step)
-            halves[one] = np.where(moved >= sides[one], moved - sides[one], moved)
+            step = ((step >> _HALF) * sides[half]) >> _HALF
+            moved = halves[half] + (sides[half] - step if backward else step)
+            halves[half] = np.where(moved >= sides[half], moved - sides[half], moved)
         joined: Words = halves[0] * b + halves[1]
         return joined
 

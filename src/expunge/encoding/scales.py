@@ -1,9 +1,9 @@
-"""Scales: monotone maps of the inputs to [0, 1], declared like bounds. An input may be given on several at once.
+"""Scales: monotone maps of the inputs to [0, 1], declared like bounds. An input may be given on several scales at once.
 
-A target has one scale, on which it is learned, and predictions come back from it; it has no knots.
+A target has one scale, on which it is learned and from which predictions are mapped back; it has no knots.
 
-"linear" is where a value lies between the bounds, "log" the same in orders of magnitude, and knots are a piecewise
-linear map that was written down. A scale never looks at rows; only the bounds, where they are observed, belong to them.
+"linear" is the position of a value between the bounds, "log" the same in orders of magnitude, and knots declare a
+piecewise linear map. A scale never looks at rows; only observed bounds depend on them.
 """
 
 import math
@@ -24,7 +24,7 @@ from .values import as_float
 Knots: TypeAlias = tuple[float, ...]
 Scale: TypeAlias = str | Knots  # "linear", "log", or knots
 
-# A log scale whose low end is not above zero goes over ten doublings.
+# A log scale whose low end is not above zero spans ten doublings.
 _SPAN = 2.0**10
 
 # log2(1 + f) = s * P(s^2), s = f / (2 + f), for 1 + f from sqrt(1/2) to sqrt(2): minimax by Remez' algorithm, within
@@ -72,7 +72,7 @@ class Curves:
         return scaled
 
     def invert(self, scaled: Floats) -> Floats:
-        """Where values lie between the bounds, 0 and 1, whose scaled columns these are; there are no knots."""
+        """Return the positions between the bounds, from 0 to 1, of scaled values; knots are not supported."""
         between = scaled.copy()
         values = scaled.take(self._logs, axis=1)
         sizes = exp2_minus_one(np.abs(values) * self._whole)
@@ -81,17 +81,17 @@ class Curves:
         return between
 
     def _log(self, t: Floats) -> Floats:
-        """sign(t) log(1 + c |t|) / log(1 + c), where t is 0 and 1 on the bounds, and so is this, exactly."""
+        """Return sign(t) log(1 + c |t|) / log(1 + c), which maps 0 to 0 and 1 to 1, exactly."""
         size = np.abs(t)
         np.minimum(size, 2.0**64, out=size)  # so that any finite input has a finite value
         value = log2_of_one_plus(size * self._ratio)
         value /= self._whole
-        np.minimum(value, np.maximum(size, 1.0), out=value)  # by its last bit it could be beyond 1 before t is
+        np.minimum(value, np.maximum(size, 1.0), out=value)  # rounding could put it above 1 for t below 1
         return np.copysign(value, t, out=value)
 
 
 class _PiecewiseLinear:
-    """Piecewise linear maps, one per column: i / m on knot i of 0 to m, flat before the first and after the last."""
+    """Piecewise linear maps, one per column: i / m at knot i of 0 to m, flat outside the first and last knot."""
 
     def __init__(self, knots: Sequence[Knots]) -> None:
         self._first, self._last = (np.array([column[end] for column in knots]) for end in (0, -1))
@@ -115,19 +115,19 @@ class _PiecewiseLinear:
 
 
 def _pair_with_column(column: Floats, x: Floats) -> NDArray[np.complex128]:
-    """Values behind the number of their column: NumPy orders by real, then by imaginary part, so one search does."""
+    """Pair values with column numbers as complex numbers, which NumPy sorts by real part first: one search for all."""
     pairs = np.empty(x.shape, dtype=np.complex128)
     pairs.real, pairs.imag = column, x
     return pairs
 
 
 def log2_of_one_plus(v: Floats) -> Floats:
-    """log2(1 + v) for 0 <= v < 2^1000, within 1e-15 of it."""
+    """Return log2(1 + v) for 0 <= v < 2^1000, within 1e-15."""
     mantissa, exponent = np.frexp(v + 1.0)
     low = mantissa < 0.7071067811865476
     mantissa += mantissa * low  # now from sqrt(1/2) to sqrt(2)
     exponent -= low
-    f = np.where(exponent == 0, v, mantissa - 1.0)  # v itself: in 1 + v it was rounded
+    f = np.where(exponent == 0, v, mantissa - 1.0)  # v itself, because 1 + v was rounded
     s = f / (f + 2.0)
     square = s * s
     value = square * _LOG2[-1]
@@ -141,7 +141,7 @@ def log2_of_one_plus(v: Floats) -> Floats:
 
 
 def exp2_minus_one(x: Floats) -> Floats:
-    """2^x - 1 for x >= 0, within a few last bits of it; beyond 1000 as there."""
+    """Return 2^x - 1 for x >= 0, within a few last bits; above 1000, the value at 1000."""
     x = np.minimum(x, 1000.0)
     whole = np.rint(x)
     f, power = x - whole, np.ldexp(1.0, whole.astype(np.int32))
@@ -155,7 +155,7 @@ def exp2_minus_one(x: Floats) -> Floats:
 
 
 def _ratios(bounds: Bounds) -> Floats:
-    """How many times its low end an input's range is, (d,): c of its log scale."""
+    """Return the range of each input divided by its low end, (d,): c of its log scale."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         ratio = (bounds.high - bounds.low) / bounds.low  # high / low - 1, without rounding that to nothing
     return np.where(bounds.low > 0.0, np.minimum(ratio, 2.0**900), _SPAN - 1.0)
@@ -171,37 +171,37 @@ _ALLOWED = "'linear', 'log' or a list of knots"
 
 @dataclass(frozen=True)
 class Scales:
-    """On which scales each input is given: d inputs become d' scaled columns, in order."""
+    """The scales of each input: d inputs become d' scaled columns, in order."""
 
     by_input: tuple[tuple[Scale, ...], ...]  # (d,), one or more each
 
     @classmethod
     def parse(cls, spec: ScalesLike, inputs: int) -> Self:
-        """Read a ``scales`` parameter for so many inputs."""
+        """Read a ``scales`` parameter for this many inputs."""
         if spec is None or isinstance(spec, str):
             return cls((_parse_entry("linear" if spec is None else spec, "scales"),) * inputs)
         if not isinstance(spec, list | tuple) or len(spec) != inputs:
             got = f"{len(spec)} entries" if isinstance(spec, list | tuple) else f"{spec!r}"
             raise InvalidSetting(
-                f"scales must be None, 'linear', 'log' or a list with one entry per input, of which "
-                f"there are {inputs}; got {got}"
+                f"scales must be None, 'linear', 'log' or a list with one entry for each of the {inputs} inputs; "
+                f"got {got}"
             )
         return cls(tuple(_parse_entry(entry, f"scales[{j}]") for j, entry in enumerate(spec)))
 
     @classmethod
     def parse_targets(cls, spec: ScalesLike, targets: int) -> Self:
-        """Read a ``target_scales`` parameter for so many targets."""
+        """Read a ``target_scales`` parameter for this many targets."""
         names = list(spec) if isinstance(spec, list | tuple) else ["linear" if spec is None else spec] * targets
         if len(names) != targets or not all(isinstance(name, str) and name in _NAMES for name in names):
             raise InvalidSetting(
-                f"target_scales must be None, 'linear', 'log' or a list with one of these names per target, of which "
-                f"there are {targets}; got {spec!r}"
+                f"target_scales must be None, 'linear', 'log' or a list with one of these names for each of the "
+                f"{targets} targets; got {spec!r}"
             )
         return cls(tuple((name,) for name in names))
 
     @cached_property
     def plain(self) -> bool:
-        """Whether every input is given once and linear, as without scales."""
+        """Whether every input is given once, on a linear scale."""
         return all(scales == ("linear",) for scales in self.by_input)
 
     @cached_property
@@ -215,33 +215,33 @@ class Scales:
         return np.repeat(np.arange(len(self.by_input)), [len(scales) for scales in self.by_input])
 
     def spec(self) -> ScalesLike:
-        """The parameter from which `of` makes them again, as plain JSON values: the same for equal scales."""
+        """Return the parameter that `parse` reads, as plain JSON values: the same for equal scales."""
         if self.plain:
             return None
         entries = [[scale if isinstance(scale, str) else list(scale) for scale in scales] for scales in self.by_input]
         return [entry[0] if len(entry) == 1 else entry for entry in entries]
 
     def check(self, bounds: Bounds, *, target: bool = False) -> None:
-        """Refuse scales of values that are taken as they are."""
+        """Refuse scales of values with unit bounds, which are used as they are."""
         if bounds.unit and any(scale != "linear" for scales in self.by_input for scale in scales):
             side, values = ("target_", "targets") if target else ("", "inputs")
             raise InvalidSetting(
-                f"{side}bounds='unit' takes the {values} as they are, so {side}scales must be 'linear'; declare or "
+                f"{side}bounds='unit' uses the {values} as they are, so {side}scales must be 'linear'; declare or "
                 "observe the bounds"
             )
 
     def scaler(self, bounds: Bounds) -> Callable[[Floats], Floats]:
-        """The map of rows in their own units to scaled columns, with the bounds in force: (b, d) -> (b, d')."""
+        """Return the map of rows in their own units to scaled columns, with the bounds in force: (b, d) -> (b, d')."""
         if self.plain:
             return bounds.scale
         return Curves([scale for scales in self.by_input for scale in scales], self.source, bounds)
 
     def unscaler(self, bounds: Bounds) -> Callable[[Floats], Floats]:
-        """The map back from scaled targets to where they lie between the bounds, 0 and 1: (b, t) -> (b, t)."""
+        """Return the map of scaled targets to positions between the bounds, from 0 to 1: (b, t) -> (b, t)."""
         return _identity if self.plain else Curves([scale for (scale,) in self.by_input], self.source, bounds).invert
 
     def scale(self, X: Floats, bounds: Bounds) -> Floats:
-        """Scale rows in their own units, (b, d) -> (b, d'): what a feature map sees of them."""
+        """Scale rows in their own units, (b, d) -> (b, d'), to what a feature map sees."""
         return self.scaler(bounds)(X)
 
 
@@ -250,7 +250,7 @@ def _identity(values: Floats) -> Floats:
 
 
 def _parse_entry(entry: Any, where: str) -> tuple[Scale, ...]:
-    """The scales of one input."""
+    """Read the scales of one input."""
     if isinstance(entry, np.ndarray):
         entry = entry.tolist()
     if not isinstance(entry, list | tuple) or any(isinstance(part, Real) for part in entry):
@@ -269,7 +269,7 @@ def _parse_scale(scale: Any, where: str) -> Scale:
         raise InvalidSetting(f"{where} must be {_ALLOWED}, or a list of these, got {scale!r}")
     if not 2 <= len(scale) <= MAX_KNOTS:
         raise InvalidSetting(f"{where} must have 2 to {MAX_KNOTS} knots, got {len(scale)}")
-    knots = np.array([as_float(knot) for knot in scale]) + 0.0  # NaN where there is no number
+    knots = np.array([as_float(knot) for knot in scale]) + 0.0  # NaN for anything but a number
     with np.errstate(over="ignore", invalid="ignore"):
         if not (np.isfinite(knots[-1] - knots[0]) and (np.diff(knots) > 0).all()):
             raise InvalidSetting(

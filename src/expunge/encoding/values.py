@@ -1,4 +1,4 @@
-"""Values of settings: read, or refused with a message that says what is allowed."""
+"""Values of settings: each is read, or refused with a message that says what is allowed."""
 
 import math
 from decimal import Decimal
@@ -18,7 +18,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def as_float(value: object) -> float:
-    """A number of any type as a float; NaN for what is none, so that every comparison with it fails."""
+    """Return a number of any type as a float; NaN for anything else, so that every comparison fails."""
     try:
         return float(value) if isinstance(value, Real | Decimal) else math.nan
     except (OverflowError, ValueError):  # a fraction beyond float64, a signalling NaN
@@ -33,7 +33,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def plain_value(name: str, value: object) -> Any:
-    """A setting as a value that JSON has; numbers of other types become floats."""
+    """Return a setting as a JSON value; numbers of other types become floats."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -43,5 +43,5 @@ def plain_value(name: str, value: object) -> Any:
     if isinstance(value, Real | Decimal):
         return float(value)
     raise InvalidSetting(
-        f"{name} must be a number, a text, True, False, None, a list of them or an array of numbers, got {value!r}"
+        f"{name} must be a number, a text, True, False, None, a list of these or an array of numbers, got {value!r}"
     )

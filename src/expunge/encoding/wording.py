@@ -1,10 +1,10 @@
-"""Wording: kernels in plain words. No NumPy is imported: who only looks at a vault does not wait for it."""
+"""Kernels in plain words. This module imports no NumPy, so that commands that only read a vault start fast."""
 
 from collections import Counter
 
 
 def describe_kernels(kernel: str) -> str:
-    """Kernels for people: "gaussian kernel", "2 gaussian kernels", "gaussian and laplacian kernels"."""
+    """Return a phrase such as "gaussian kernel", "2 gaussian kernels" or "gaussian and laplacian kernels"."""
     counts = Counter(kernel.split("+"))
     alike = max(counts.values()) > 1
     *first, last = [f"{count} {name}" if alike else name for name, count in counts.items()]

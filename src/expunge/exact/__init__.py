@@ -1,4 +1,4 @@
 """Exact integers: moments of coded rows by BLAS on one thread, and the ridge solve from them.
 
-What was added and is subtracted again leaves no trace.
+A row that was added and is subtracted again leaves no trace.
 """

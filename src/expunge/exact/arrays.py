@@ -1,6 +1,6 @@
-"""Arrays: the types that every room speaks of, how rows are cut into pieces that stay in cache, and sets of numbers.
+"""Arrays: types used everywhere, blocks of rows that stay in cache, and sets of numbers.
 
-Sets are made by sorting: NumPy's own functions hash since 2.3, which takes many times as long for large arrays.
+Sets are made by sorting: since 2.3 NumPy's own functions hash, which takes many times as long for large arrays.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ Part: TypeAlias = tuple[int, int]  # (k, n): the k-th of n shares of the work
 
 WHOLE: Part = (0, 1)
 
-# Numbers that a step works on at once: 1 MiB. More leave the cache; with fewer, threads wait for each other.
+# Numbers that a step works on at once: 1 MiB. More do not fit the cache; with fewer, threads wait for each other.
 NUMBERS_PER_BLOCK = 2**17
 
-_FEW = 64  # comparisons that are faster than to sort
-_WIDE = 16  # flags per number, in a table of them that is faster than to sort
+_FEW = 64  # up to this many comparisons are faster than sorting
+_WIDE = 16  # up to this many flags per number, a table of flags is faster than sorting
 _Numbers = TypeVar("_Numbers", bound=np.generic)
 
 
@@ -34,12 +34,12 @@ def cut(rows: int, width: int, part: Part = WHOLE) -> Iterator[slice]:
 
 
 def unsigned_zeros(values: Floats) -> Floats:
-    """The values with 0.0 for -0.0: the two are equal, so no digest and no bound may tell them apart."""
+    """Return the values with 0.0 for -0.0: the two are equal, so no digest and no bound may distinguish them."""
     return values + 0.0
 
 
 def unique(values: NDArray[_Numbers]) -> NDArray[_Numbers]:
-    """The values in order, each once."""
+    """Return the distinct values, sorted."""
     if len(values) < 2:
         return values
     values = np.sort(values)
@@ -49,7 +49,7 @@ def unique(values: NDArray[_Numbers]) -> NDArray[_Numbers]:
 
 
 def isin(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of the values are among others."""
+    """Return which of the values are among ``others``."""
     if values.size * others.size <= _FEW:  # most requests are about one person
         few: NDArray[np.bool_] = (values[:, None] == others).any(axis=1)
         return few

@@ -1,12 +1,12 @@
 """BLAS and LAPACK: routines that work in place, most of them without the interpreter's lock.
 
 SciPy's own wrapper of ``dsyrk`` holds the lock, so that no other thread can run meanwhile, and ``A.T @ A`` in NumPy
-fills in both triangles of a new matrix each time. Its wrappers that pack and unpack triangles return new arrays, and to
-touch tens of megabytes for the first time takes longer than to copy them. SciPy publishes the routines themselves for
-callers such as this one (`scipy.linalg.cython_blas` and `cython_lapack`); ctypes calls them on the arrays that we have.
+fills in both triangles of a new matrix each time. Its wrappers that pack and unpack triangles return new arrays, and
+touching tens of megabytes for the first time takes longer than copying them. SciPy publishes the routines themselves
+(`scipy.linalg.cython_blas` and `cython_lapack`); ctypes calls them on our arrays.
 
-This is the only module that imports SciPy, and it does so when a routine is first called: what only reads a model's
-files need not wait for the import.
+This is the only module that imports SciPy, when a routine is first called: code that only reads a model's files does
+not wait for the import.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from .arrays import Floats
 
 @cache
 def scipy_linalg() -> Any:
-    """The module `scipy.linalg`; importing it loads SciPy's own BLAS library."""
+    """Import `scipy.linalg`, which loads SciPy's own BLAS library."""
     import scipy.linalg
 
     return scipy.linalg
@@ -26,7 +26,7 @@ def scipy_linalg() -> Any:
 
 @cache
 def _load_routine(module: str, name: str, kinds: str) -> Any:
-    """A routine of SciPy's whose arguments are, one letter each, references to (c)har, (i)nt and (d)ouble."""
+    """Load a SciPy routine whose arguments are references to (c)har, (i)nt and (d)ouble, one letter each."""
     from importlib import import_module
 
     from scipy import LowLevelCallable
@@ -44,7 +44,7 @@ def _load_routine(module: str, name: str, kinds: str) -> Any:
 
 @cache
 def _load_wrapper(module: str, name: str) -> Any:
-    """SciPy's own wrapper of a routine."""
+    """Load SciPy's own wrapper of a routine."""
     return getattr(getattr(scipy_linalg(), module), name)
 
 
@@ -76,15 +76,16 @@ def pack(square: Floats, packed: Floats) -> None:
 
 
 def unpack(packed: Floats, square: Floats) -> None:
-    """Copy a packed triangle back into a matrix; what is below the diagonal stays."""
+    """Copy a packed triangle back into a matrix; entries below the diagonal stay as they are."""
     _check(square, packed)
     n, dtpttr = _int(len(square)), _load_routine("cython_lapack", "dtpttr", "ciddii")
     dtpttr(b"L", n, packed.ctypes.data, square.ctypes.data, n, _int(0))
 
 
 def factorise(lower: Floats) -> tuple[Floats, int]:
-    """The Cholesky factor of a symmetric matrix, in place of its lower triangle, (w, w) in Fortran order; 0 if it is
-    positive definite, else the number of the pivot that is not.
+    """Compute the Cholesky factor of a symmetric matrix in place of its lower triangle, (w, w) in Fortran order.
+
+    Return the factor, and 0 if the matrix is positive definite, else the number of the pivot that is not positive.
     """
     factor, failed = _load_wrapper("lapack", "dpotrf")(lower, lower=1, clean=0, overwrite_a=1)
     return factor, failed

@@ -16,39 +16,13 @@ from .limbs import FLOAT_ROWS, INT_ROWS, Limbs, limb_scales, limb_type, slices
 from .native import kernels, product_kernels
 from .threads import stop_if_cancelled
 
-
-@dataclass(frozen=True, eq=False)
-class FloatMoments:
-    """The sum of q'q over coded rows q, in rounded floats: a third of the work of `Moments`.
-
-    For trials only, which choose settings and are thrown away. `ridge_weights` takes it in place of `Moments`.
-    """
-
-    total: Floats  # (w, w), the upper triangle
-
-    @classmethod
-    def from_coded_rows(cls, width: int, blocks: Iterable[Floats]) -> "FloatMoments":
-        """Sum the products of coded rows, (m, w) integers in floats."""
-        total = np.zeros((width, width))
-        for rows in blocks:
-            add_gram(total, np.ascontiguousarray(rows), 1.0)
-        return cls(total)
-
-    def __add__(self, other: "FloatMoments") -> "FloatMoments":
-        return FloatMoments(self.total + other.total)
-
-    def matrix(self, bits: int) -> Floats:
-        """The lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order; what is above it means nothing."""
-        return (self.total * 2.0 ** (-2 * bits)).T
-
-
-_FEW_ROWS = 4  # up to here rank-one updates of the packed triangle are faster than dsyrk
-_BUFFER_ROWS = 192  # rows per product, at least: fewer waste memory traffic
-_STRIPES_PER_CALL = 48 * _BUFFER_ROWS  # stripes that are encoded and multiplied in one call: Ctrl-C waits for no more
+_FEW_ROWS = 4  # up to this many rows, rank-one updates of the packed triangle are faster than dsyrk
+_BUFFER_ROWS = 192  # minimum rows per product: fewer waste memory traffic
+_STRIPES_PER_CALL = 48 * _BUFFER_ROWS  # stripes that are encoded and multiplied in one call, which Ctrl-C waits for
 
 
 class TallyMemory:
-    """Memory for one tally after another, all of one width: to touch fresh memory takes longer than many a product."""
+    """Memory for one tally after another, all of one width: touching fresh memory takes longer than many products."""
 
     def __init__(self) -> None:
         self._sums: Floats | None = None
@@ -56,8 +30,8 @@ class TallyMemory:
         self._square: Floats | None = None
 
     def sums(self, width: int) -> Floats:
-        """Three triangles of zeros: packed, (3, P), which will be limbs; or where BLAS multiplies the upper ones of
-        squares, (3, w, w), and those of the tally before are gone.
+        """Return three triangles of zeros: packed ones, (3, P), which become limbs; or, if BLAS multiplies, the upper
+        triangles of squares, (3, w, w), which overwrite those of the previous tally.
         """
         if product_kernels() is not None:
             return np.zeros((3, width * (width + 1) // 2))
@@ -68,40 +42,40 @@ class TallyMemory:
         return self._sums
 
     def rows(self, width: int) -> Floats:
-        """Memory for a block of coded rows and what is made of it: see `Column.add` of the extension."""
+        """Return memory for a block of coded rows and its slices: see `Column.add` of the extension."""
         if self._rows is None:
             native, m = product_kernels(), 2 * _BUFFER_ROWS
             self._rows = np.empty((4, m, width)) if native is None else native.room(m, width)
         return self._rows
 
     def square(self, width: int) -> Floats:
-        """A matrix for whoever solves, (w, w); if sums are in squares, they are gone then."""
+        """Return a matrix for the ridge solve, (w, w); it overwrites sums that are kept as squares."""
         if self._square is None:
             self._square = np.empty((width, width)) if self._sums is None else self._sums[0]
         return self._square
 
     def wipe(self) -> None:
-        """Overwrite the rows that came last."""
+        """Overwrite the rows that were summed last."""
         if self._rows is not None:
             self._rows.fill(0.0)
 
 
 class Tally:
-    """Coded rows that come and go, in blocks: their q'q is summed as they come, but for the last few."""
+    """The exact sum of q'q over coded rows q that are added and subtracted, in blocks."""
 
     def __init__(self, width: int, memory: TallyMemory | None = None) -> None:
-        self.rows = self.coded_rows = 0  # that came, less those that went
-        self.seen = 0  # coded rows that came or went
+        self.rows = self.coded_rows = 0  # added less subtracted
+        self.seen = 0  # coded rows added or subtracted
         self._width = width
-        self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; small blocks make a slow dsyrk
-        self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet: see `Room.sums`
+        self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; dsyrk is slow on small blocks
+        self._sums: Floats | None = None  # H'H, (H + L)'(H + L), L'L of the rows not folded yet: `TallyMemory.sums`
         self._summed_rows = 0
         self._folded_limbs: NDArray[np.int64] | None = None
         self._memory = TallyMemory() if memory is None else memory
-        self._slice_buffer: Floats | None = None  # for slices: fresh memory for each block would cost more than they do
+        self._slice_buffer: Floats | None = None  # fresh memory for each block would cost more than the slices
 
     def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
-        """Take coded rows, (m, w) integers in floats, none beyond 2^36, in which there are ``rows`` rows."""
+        """Add coded rows, (m, w) integers in floats of at most 2^36, that are sums of ``rows`` rows."""
         stop_if_cancelled()
         self.rows += sign * rows
         self.coded_rows += sign * len(coded)
@@ -112,7 +86,7 @@ class Tally:
             self._flush(sign)
 
     def add_stripes(self, column: Any, table: tuple[Any, ...], shards: int, stripes: range) -> None:
-        """Take a learner's coded rows of stripes of a table (X, y, live), which a native column encodes."""
+        """Add a learner's coded rows from stripes of a table (X, y, live), which a native column encodes."""
         step = min(FLOAT_ROWS, _STRIPES_PER_CALL)
         for first in range(stripes.start, stripes.stop, step):
             stop_if_cancelled()
@@ -125,9 +99,7 @@ class Tally:
 
     def add_to(self, limbs: Limbs) -> None:
         """Add the products of all rows so far to limbs, in place."""
-        if (
-            self.seen <= _FEW_ROWS and self._sums is None and self._folded_limbs is None
-        ):  # a deletion: spare the matrices
+        if self.seen <= _FEW_ROWS and self._sums is None and self._folded_limbs is None:  # a deletion needs no matrices
             floats = limbs if limbs.dtype == np.float64 else np.zeros(limbs.shape)
             for sign, waiting in self._waiting.items():
                 for coded in waiting:
@@ -140,7 +112,7 @@ class Tally:
     def limbs(self, kind: "np.dtype[Any] | type[np.generic]", *, last: bool = False) -> Limbs:
         """Return the products of all rows so far as limbs of this type, which must hold them.
 
-        After the ``last`` call no row may come: what is returned can be the tally's own memory.
+        After the ``last`` call no row may be added: the result can be the tally's own memory.
         """
         for sign in self._waiting:
             self._flush(sign)
@@ -154,7 +126,7 @@ class Tally:
         if not waiting:
             return
         coded = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-        for start in range(0, len(coded), 2 * _BUFFER_ROWS):  # more rows would leave the cache
+        for start in range(0, len(coded), 2 * _BUFFER_ROWS):  # more rows would not fit the cache
             self._multiply(coded[start : start + 2 * _BUFFER_ROWS], float(sign))
 
     def _multiply(self, q: Floats, sign: float) -> None:
@@ -173,7 +145,7 @@ class Tally:
         return self._sums
 
     def _pieces(self, q: Floats) -> Sequence[Floats]:
-        """The slices h, h + l and l: what is multiplied by itself."""
+        """Return the slices h, h + l and l, each of which is multiplied by itself."""
         if (native := kernels()) is None:
             high, low = slices(q)
             return high, high + low, low
@@ -183,13 +155,13 @@ class Tally:
         return [piece[: len(q)] for piece in self._slice_buffer]
 
     def _fold(self) -> None:
-        """Take the sums in floats over into integers, before they could be rounded."""
+        """Add the float sums to the integers, before they could be rounded."""
         limbs = self._pack_sums(last=True).astype(np.int64)
         self._folded_limbs = limbs if self._folded_limbs is None else self._folded_limbs + limbs
         self._sums, self._summed_rows = None, 0
 
     def _pack_sums(self, *, last: bool) -> Floats:
-        """The sums in floats as limbs: H'H, H'L + L'H, L'L; the ``last`` time in their place, if they are packed."""
+        """Return the float sums as limbs H'H, H'L + L'H, L'L; the ``last`` time in place, if they are packed."""
         if self._sums is not None and (native := product_kernels()) is not None:
             limbs = self._sums if last else self._sums.copy()
             native.middle(limbs)
@@ -216,7 +188,7 @@ def _update(limbs: Floats, coded: Floats, sign: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The exact sum of q'q over the coded rows q of one learner, and the number of rows that are in them."""
+    """The exact sum of q'q over the coded rows q of one learner, and the number of rows in them."""
 
     limbs: Limbs  # (3, P): lower triangles of H'H, H'L + L'H, L'L, packed by columns
     rows: int  # rows, not coded rows
@@ -224,7 +196,7 @@ class Moments:
 
     @classmethod
     def from_tallies(cls, first: Tally, *others: Tally, last: bool = False) -> "Moments":
-        """The moments of coded rows that came; the ``last`` time that a tally is asked, its memory becomes theirs."""
+        """Make moments from tallies. With ``last`` the first tally's memory is reused: it cannot be used again."""
         limbs = first.limbs(limb_type(sum(tally.seen for tally in (first, *others))), last=last)
         for tally in others:
             tally.add_to(limbs)
@@ -250,13 +222,13 @@ class Moments:
     __hash__ = None  # type: ignore[assignment]  # arrays inside: equal, but not hashable
 
     def digest(self) -> bytes:
-        """SHA-256 of the counts and the limbs as little-endian int64: equal if and only if the moments are."""
+        """Return SHA-256 of the counts and the limbs as little-endian int64."""
         hashed = hashlib.sha256(np.array([self.rows, self.coded_rows], dtype="<i8").tobytes())
         hashed.update(np.ascontiguousarray(self.limbs, dtype="<i8").data.cast("B"))
         return hashed.digest()
 
     def matrix(self, bits: int) -> Floats:
-        """The lower triangle of Q'Q / 2^(2 bits) in float64, (w, w) in Fortran order; what is above it means nothing.
+        """Return the lower triangle of Q'Q / 2^(2 bits) in float64, (w, w) in Fortran order; ignore the upper one.
 
         Each limb is rounded once and each sum once: the same bits on every machine.
         """
@@ -265,17 +237,17 @@ class Moments:
             square: Floats = native.matrix(self.limbs, scales, self.width)
             return square.T
         packed = np.empty(self.limbs.shape[1])
-        for some in cut(len(packed), 1):
-            high, middle, low = (limb[some] * scale for limb, scale in zip(self.limbs, scales, strict=True))
+        for block in cut(len(packed), 1):
+            high, middle, low = (limb[block] * scale for limb, scale in zip(self.limbs, scales, strict=True))
             middle += low
-            np.add(high, middle, out=packed[some])
+            np.add(high, middle, out=packed[block])
         full = np.empty((self.width, self.width))
         unpack(packed, full)
         return full.T
 
     def apply(self, *changes: Tally) -> "Moments":
-        """The moments with coded rows added and subtracted; what is subtracted is in them, or is added as well."""
-        # No partial sum has more products in it than rows that there were and rows that come or go.
+        """Return the moments with coded rows added and subtracted; rows that are subtracted must be in them."""
+        # A partial sum has at most as many products as there were coded rows, plus those added or subtracted.
         limbs = self.limbs.astype(limb_type(self.coded_rows + sum(change.seen for change in changes)))  # a copy
         for change in changes:
             change.add_to(limbs)
@@ -283,20 +255,20 @@ class Moments:
         return Moments(limbs, self.rows + rows, check_capacity(self.coded_rows + coded_rows))
 
     def plus(self, other: "Moments") -> "Moments":
-        """The moments of the coded rows of both."""
+        """Return the moments of the coded rows of both."""
         coded_rows = check_capacity(self.coded_rows + other.coded_rows)
         kind = limb_type(coded_rows)
         limbs = self.limbs.astype(kind) + other.limbs.astype(kind, copy=False)
         return Moments(limbs, self.rows + other.rows, coded_rows)
 
     def minus(self, other: "Moments") -> "Moments":
-        """The moments without the coded rows of the other, all of which are in these."""
+        """Return the moments without the coded rows of the other, all of which must be in these."""
         kind = limb_type(self.coded_rows)
         limbs = self.limbs.astype(kind) - other.limbs.astype(kind, copy=False)
         return Moments(limbs, self.rows - other.rows, self.coded_rows - other.coded_rows)
 
     def exchange_row(self, before: Floats, after: Floats, rows: int) -> "Moments":
-        """The moments with one coded row in the place of another, (1, w) or none each, and so many rows more."""
+        """Return the moments with one coded row in place of another, (1, w) or (0, w) each, and ``rows`` more rows."""
         native = kernels()
         if native is None:
             tally = Tally(self.width)
@@ -308,13 +280,38 @@ class Moments:
         return Moments(limbs, self.rows + rows, check_capacity(self.coded_rows + len(after) - len(before)))
 
 
+@dataclass(frozen=True, eq=False)
+class FloatMoments:
+    """The sum of q'q over coded rows q, in rounded floats: a third of the work of `Moments`.
+
+    For trials only, which choose settings and are thrown away. `ridge_weights` takes it in place of `Moments`.
+    """
+
+    total: Floats  # (w, w), the upper triangle
+
+    @classmethod
+    def from_coded_rows(cls, width: int, blocks: Iterable[Floats]) -> "FloatMoments":
+        """Sum the products of coded rows, (m, w) integers in floats."""
+        total = np.zeros((width, width))
+        for rows in blocks:
+            add_gram(total, np.ascontiguousarray(rows), 1.0)
+        return cls(total)
+
+    def __add__(self, other: "FloatMoments") -> "FloatMoments":
+        return FloatMoments(self.total + other.total)
+
+    def matrix(self, bits: int) -> Floats:
+        """Return the lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order; ignore the upper one."""
+        return (self.total * 2.0 ** (-2 * bits)).T
+
+
 def _counts(*tallies: Tally) -> tuple[int, int]:
-    """Rows and coded rows that came, less those that went."""
+    """Return rows and coded rows, added less subtracted."""
     return sum(tally.rows for tally in tallies), sum(tally.coded_rows for tally in tallies)
 
 
 def check_capacity(coded_rows: int) -> int:
-    """So many coded rows, or an error if no limbs hold them exactly."""
+    """Return the number of coded rows, or raise an error if limbs cannot hold that many exactly."""
     if coded_rows > INT_ROWS:
         raise CapacityExceeded(
             f"a learner can hold at most {INT_ROWS:,} coded rows exactly, got {coded_rows:,}; use more shards"

@@ -1,6 +1,6 @@
-"""Native kernels, where they were built: the same bits as the passes of NumPy that they replace, several times faster.
+"""Native kernels: the same bits as the NumPy code that they replace, several times faster.
 
-The extension is optional. It is not there if no compiler was when the package was installed, and it is left alone if
+The extension is optional. It is missing if there was no compiler when the package was installed, and it is not used if
 ``EXPUNGE_NATIVE`` is 0. Everything works without it.
 """
 
@@ -15,7 +15,7 @@ _SWITCH = "EXPUNGE_NATIVE"
 
 
 def kernel_status() -> str:
-    """Say whether the kernels are used, and if not, why; nothing is loaded for it."""
+    """Return "used", or why the kernels are not used, without loading them."""
     if os.environ.get(_SWITCH) == "0":
         return f"not used, because {_SWITCH}=0"
     return "used" if find_spec("expunge.exact._native") else "not built, NumPy is used instead"
@@ -23,11 +23,11 @@ def kernel_status() -> str:
 
 @cache
 def kernels() -> ModuleType | None:
-    """The extension, or None."""
+    """Return the extension, or None if it is not used."""
     if kernel_status() != "used":
         return None
     try:
-        from . import _native  # not at import: it loads SciPy's BLAS, which what only reads files does without
+        from . import _native  # not at import: it loads SciPy's BLAS, which code that only reads files does not need
     except (ImportError, TypeError) as error:  # built for another machine, or for another SciPy
         warnings.warn(f"expunge's native kernels cannot be loaded, NumPy is used instead: {error}", stacklevel=2)
         return None
@@ -35,24 +35,24 @@ def kernels() -> ModuleType | None:
 
 
 def product_kernels() -> ModuleType | None:
-    """The extension, if it multiplies coded rows itself; None where BLAS does."""
+    """Return the extension if it multiplies coded rows itself; None if BLAS does."""
     native = kernels()
     return native if native is not None and native.multiplies() else None
 
 
 def native_map(*arguments: Any) -> Any:
-    """A `Map` of the extension; None where there is no extension. Copies and pickles come here, too."""
+    """Make a `Map` of the extension, or None without the extension. Copies and pickles call this as well."""
     native = kernels()
     return None if native is None else native.Map(*arguments)
 
 
 def native_predictor(features: Any, *arguments: Any) -> Any:
-    """A `Predictor` of the extension from features that are a `Map`; None if these are None."""
+    """Make a `Predictor` of the extension from features that are a `Map`, or None if they are None."""
     native = kernels()
     return None if native is None or features is None else native.Predictor(features, *arguments)
 
 
 def native_column(features: Any, *arguments: Any) -> Any:
-    """A `Column` of the extension from features that are a `Map`; None if these are None."""
+    """Make a `Column` of the extension from features that are a `Map`, or None if they are None."""
     native = kernels()
     return None if native is None or features is None else native.Column(features, *arguments)

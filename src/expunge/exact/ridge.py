@@ -1,7 +1,7 @@
 """The ridge solve: weights from exact moments.
 
-A pure function of integers. Whoever calls it with the same integers on the same machine gets the same bytes, because
-all of it runs on one BLAS thread.
+A pure function of integers: the same integers give the same bytes on the same machine, because all of it runs on one
+BLAS thread.
 """
 
 from typing import Any, Protocol, TypeAlias
@@ -15,7 +15,7 @@ from .moments import Moments, check_capacity
 from .native import kernels
 from .threads import run_on_one_thread
 
-_LARGE = 2.0**500  # no sum of squares of ours comes near
+_LARGE = 2.0**500  # larger than any sum of squares here
 
 
 # X, y, live and the first slot of a stripe, the lane of the row that changes, and the new row or twice None: see
@@ -24,10 +24,10 @@ OneRow: TypeAlias = tuple[Any, ...]
 
 
 class MomentMatrix(Protocol):
-    """What `Moments` and `FloatMoments` have in common."""
+    """The common interface of `Moments` and `FloatMoments`."""
 
     def matrix(self, bits: int) -> Floats:
-        """The lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order, a new array."""
+        """Return the lower triangle of Q'Q / 2^(2 bits), (w, w) in Fortran order, a new array."""
 
 
 def ridge_weights(
@@ -35,24 +35,24 @@ def ridge_weights(
 ) -> Floats:
     """Solve (Q'Q + alpha I) W = Q'y for one learner: (D [+ 1], t), the intercept last and unpenalised.
 
-    A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of the diagonal
-    entry that it is left of) gets the least-squares solution of minimum norm, the intercept apart: see `_minimum_norm`.
-    ``room``, (w, w), may be overwritten.
+    A system that is singular to working precision (a pivot of its Cholesky factor is below w * 2^-52 of its original
+    diagonal entry) gets the least-squares solution of minimum norm, not counting the intercept: see `_minimum_norm`.
+    ``scratch``, (w, w), may be overwritten.
     """
 
     def solve() -> Floats:
         if (native := kernels()) is not None and isinstance(moments, Moments):
             scales, w = limb_scales(bits), moments.width
             W: Floats | None = native.ridge(moments.limbs, scales, w, targets, alpha, intercept, _LARGE, scratch)
-            return _singular() if W is None else W
+            return solve_singular() if W is None else W
         M = moments.matrix(bits)  # (w, w) in Fortran order: the lower triangle of [[A, B], [B', C]]
         w = len(M)
         p = w - targets
         diagonal = M.T.reshape(-1)[:: w + 1]  # a view
         diagonal[: p - intercept] += alpha
         least = diagonal[:p] * (w * 2.0**-52)
-        # Its factor is [[L, 0], [V', R]] with L L' = A and L V = B: half of the solution comes with it, and nothing has
-        # to be copied. C is not needed: anything large will do in its place.
+        # Its factor is [[L, 0], [V', R]] with L L' = A and L V = B: that is half of the solution, and nothing has to be
+        # copied. C is not needed: any large number will do in its place.
         M[p:, p:] = 0.0
         diagonal[p:] = _LARGE
         factor, failed = factorise(M)
@@ -60,9 +60,9 @@ def ridge_weights(
             V = np.zeros((w, targets), order="F")
             V[:p] = factor[p:, :p].T
             return solve_transposed(factor, V)[:p].copy()  # L' W = V; below it 0 = 0
-        return _singular()
+        return solve_singular()
 
-    def _singular() -> Floats:
+    def solve_singular() -> Floats:
         M = moments.matrix(bits)
         w = len(M)
         p = w - targets
@@ -75,7 +75,7 @@ def ridge_weights(
 def relearn_row(
     moments: Moments, column: Any, row: OneRow, *, bits: int, alpha: float
 ) -> tuple[Moments, Floats | None]:
-    """Moments and weights after one row changed, from a native column; no weights if the system is singular."""
+    """Return moments and weights after one row changed, by a native column; no weights if the system is singular."""
     old = moments.limbs.astype(limb_type(moments.coded_rows + 2), copy=False)
     limbs, W, before, after = run_on_one_thread(column.relearned, *row, old, bits, alpha, _LARGE)
     coded_rows = check_capacity(moments.coded_rows - (before > 0) + (after > 0))
@@ -83,14 +83,14 @@ def relearn_row(
 
 
 def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:
-    """The solution of minimum norm; eigenvalues below w * 2^-52 of the largest count as zero.
+    """Return the solution of minimum norm; eigenvalues below w * 2^-52 of the largest count as zero.
 
-    The intercept is eliminated first (A and B are centred), so that it neither counts in the norm nor is cut.
+    The intercept is eliminated first (A and B are centred), so that it neither counts in the norm nor is cut off.
     """
     W = np.zeros(B.shape)
     if intercept:
         ones, n = A[:-1, -1:], A[-1, -1]  # Phi'1 and 1'1 of the encoded column of ones
-        if n == 0:  # members of opposite sign left every coded one zero: the rows say nothing of an intercept
+        if n == 0:  # rows of opposite sign made every coded one zero: they say nothing about an intercept
             W[:-1] = _minimum_norm(A[:-1, :-1], B[:-1], intercept=False)
             return W
         slope = _minimum_norm(A[:-1, :-1] - ones * (ones.T / n), B[:-1] - ones * (B[-1:] / n), intercept=False)

@@ -1,8 +1,8 @@
 """Threads: one inside BLAS, as many outside as BLAS would have used.
 
-LAPACK's Cholesky gives other last bits on two threads than on one, and BLAS threads that wait for each other in small
-products cost more than they bring. So everything here runs on one BLAS thread, and work is spread over blocks of rows
-instead, whose exact sums do not depend on who computed them.
+LAPACK's Cholesky gives different last bits on two threads than on one, and in small products BLAS threads cost more
+than they gain. So everything here runs on one BLAS thread, and threads share blocks of rows instead, whose exact sums
+do not depend on which thread computed them.
 """
 
 import mmap
@@ -19,46 +19,46 @@ from .blas import scipy_linalg
 
 T = TypeVar("T")
 
-_BUFFER_BYTES = 2**25 + 2**16  # what OpenBLAS allocates at its first product
+_BUFFER_BYTES = 2**25 + 2**16  # OpenBLAS allocates this at its first product
 
 _COUNT_FUNCTIONS = [f"{a}openblas_get_num_threads{b}" for a, b in product(("", "scipy_"), ("", "64_", "_64"))]
 
-_thread_state = threading.local()  # of a thread of `spread`: what tells it to stop
+_thread_state = threading.local()  # in a thread of `spread`: the event that stops it
 _lock = threading.Lock()
 _holders = 0
-_counts_before: list[int] = []  # what the process had when the first holder came
+_counts_before: list[int] = []  # thread counts of the libraries before the first holder limited them
 
 
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """The BLAS libraries whose limit is the process's, and those (built with OpenMP) where each thread has its own."""
-    from threadpoolctl import ThreadpoolController  # not at import: who only reads a model's files does without
+    """Return the BLAS libraries with one limit per process, and those (built with OpenMP) with one per thread."""
+    from threadpoolctl import ThreadpoolController  # not at import: code that only reads a model's files needs none
 
     if "scipy.linalg" not in sys.modules:
-        _check_memory(3)  # the library itself, and the buffer that it takes while it is loaded
-    scipy_linalg()  # NumPy and SciPy each bring a BLAS of their own; only libraries that are loaded already are found
-    found = ThreadpoolController().select(user_api="blas").lib_controllers  # takes a millisecond: do it once
-    _check_memory(len(found))
-    own = [library for library in found if getattr(library, "threading_layer", "") == "openmp"]
-    return [library for library in found if library not in own], own
+        _check_memory(3)  # the library itself, and the buffer that it allocates while it is loaded
+    scipy_linalg()  # NumPy and SciPy each have their own BLAS, and only loaded libraries are found
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers  # takes a millisecond: do it once
+    _check_memory(len(libraries))
+    own = [library for library in libraries if getattr(library, "threading_layer", "") == "openmp"]
+    return [library for library in libraries if library not in own], own
 
 
 def _check_memory(buffers: int) -> None:
-    """Refuse to go on without room for so many buffers: OpenBLAS asks for one again and again, for ever."""
+    """Refuse to continue without memory for this many buffers: OpenBLAS would retry the allocation for ever."""
     try:
         mmap.mmap(-1, max(1, buffers) * _BUFFER_BYTES).close()
     except OSError as error:
-        raise MemoryError("there is no room for the buffers of BLAS") from error
+        raise MemoryError("not enough memory for the buffers of BLAS") from error
 
 
 def load_blas() -> None:
-    """Load BLAS and find its libraries now: at the first call of a process that takes longer than many requests."""
+    """Load BLAS and find its libraries now: the first call in a process takes longer than many requests."""
     _libraries()
 
 
 @cache
 def _count_reader(library: Any) -> Callable[[], int]:
-    """What tells how many threads a library has: its own function, where we know it, takes a tenth of the time."""
+    """Return a function that reads a library's thread count: its own, if known, takes a tenth of the time."""
     if getattr(library, "internal_api", "") == "openblas" and library.threading_layer != "openmp":
         for name in _COUNT_FUNCTIONS:
             if (read := getattr(library.dynlib, name, None)) is not None:
@@ -72,7 +72,7 @@ def _thread_counts(libraries: list[Any]) -> list[int]:
 
 def _is_single_threaded() -> bool:
     """Whether all of BLAS has one thread."""
-    for group in _libraries():  # plain loops: every deletion asks twice
+    for group in _libraries():  # plain loops: every deletion calls this twice
         for library in group:
             if _count_reader(library)() > 1:
                 return False
@@ -80,14 +80,14 @@ def _is_single_threaded() -> bool:
 
 
 def _max_threads() -> int:
-    """How many threads BLAS has, or had before it was held to one."""
+    """Return how many threads BLAS has, or had before it was limited to one."""
     if _holders:
         return max(_counts_before, default=1)
     return max((count for group in _libraries() for count in _thread_counts(group)), default=1)
 
 
 def _set_threads(library: Any, count: int) -> None:
-    """Set a limit. Since threadpoolctl 3.8 only one thread at a time can, and others are ignored: take control."""
+    """Set a library's thread count. Since threadpoolctl 3.8 it ignores all but one thread: take control first."""
     release = getattr(library, "clear_controlling_thread", lambda *, force: None)
     release(force=True)
     library.set_num_threads(count)
@@ -95,11 +95,11 @@ def _set_threads(library: Any, count: int) -> None:
 
 
 class TaskCancelled(BaseException):
-    """Another thread has failed, or somebody has pressed Ctrl-C; nobody hears of it."""
+    """Another thread has failed, or Ctrl-C was pressed. Only `spread` sees it."""
 
 
-class OneThread:
-    """Holds BLAS to one thread: of the holders in a process, the first to come sets the limit, the last lifts it."""
+class one_blas_thread:  # noqa: N801 - used like a function, as contextlib.suppress is
+    """Limit BLAS to one thread in a ``with`` statement. The first holder in a process sets it, the last lifts it."""
 
     __slots__ = ("_entered", "_mine")
 
@@ -117,7 +117,7 @@ class OneThread:
                     _limit(shared, _counts_before)
             if own:
                 _limit(own, self._mine)
-        except BaseException:  # also when Ctrl-C comes while the limit is being set
+        except BaseException:  # also Ctrl-C while the limit is being set
             self.__exit__()
             raise
 
@@ -133,18 +133,13 @@ class OneThread:
             _lift(own, self._mine)
 
 
-def one_blas_thread() -> OneThread:
-    """Hold BLAS to one thread for a while."""
-    return OneThread()
-
-
 def run_on_one_thread(compute: Callable[..., T], *arguments: Any) -> T:
-    """Compute on one BLAS thread, and again if somebody else in the process lifted the limit meanwhile."""
-    if not _holders and _is_single_threaded():  # so nobody who holds BLAS now, or comes to hold it, has a limit to lift
+    """Compute on one BLAS thread; compute again if other code in the process lifted the limit meanwhile."""
+    if not _holders and _is_single_threaded():  # then no holder, present or future, has a limit to lift
         result = compute(*arguments)
         if not _holders and _is_single_threaded():
             return result
-    with OneThread():
+    with one_blas_thread():
         for _ in range(100):
             result = compute(*arguments)
             shared, own = _libraries()
@@ -156,7 +151,7 @@ def run_on_one_thread(compute: Callable[..., T], *arguments: Any) -> T:
 
 
 def _reset() -> None:
-    """Forget all holders, in a forked child: the threads that held BLAS were the parent's."""
+    """Reset the holders in a forked child: the threads that held BLAS are the parent's."""
     global _lock, _holders
     _lock = threading.Lock()
     if _holders:
@@ -183,36 +178,36 @@ def _lift(libraries: list[Any], counts: list[int]) -> None:
 
 
 def worker_count(limit: int) -> int:
-    """How many threads work at once: as many as BLAS has, at most ``most``."""
+    """Return the number of threads to use: as many as BLAS has, at most ``limit``."""
     return min(_max_threads(), limit) if limit > 1 else 1
 
 
 def spread(task: Callable[[int, int], T], limit: int) -> list[T]:
-    """Call ``task(k, n)`` for k = 0 .. n - 1 at once; n is the number of threads that BLAS has, at most ``most``."""
+    """Call ``task(k, n)`` for k = 0 .. n - 1 in parallel; n is the thread count of BLAS, at most ``limit``."""
     n = worker_count(limit)
     if n == 1:
         return [task(0, 1)]
 
     stop = threading.Event()
 
-    def held(k: int) -> T:
+    def run(k: int) -> T:
         _thread_state.stop = stop
-        with one_blas_thread():  # where each thread has its own limit, this one's is not set yet
+        with one_blas_thread():  # with OpenMP each thread has its own limit, and this one's is not set yet
             return task(k, n)
 
     with ThreadPoolExecutor(n) as pool:
-        parts = [pool.submit(held, k) for k in range(n)]
+        parts = [pool.submit(run, k) for k in range(n)]
         try:
             for part in as_completed(parts):
-                part.result()  # the first error, not that of a thread which then had to stop
+                part.result()  # raises the first error, not that of a thread that was stopped because of it
             return [part.result() for part in parts]
-        except BaseException:  # also Ctrl-C, which comes to the thread that waits
+        except BaseException:  # also Ctrl-C, which the waiting thread receives
             stop.set()
             raise
 
 
 def stop_if_cancelled() -> None:
-    """End this thread of `spread` if what it computes is no longer wanted: long work calls it now and then."""
+    """End this thread of `spread` if its result is no longer needed. Long computations call it now and then."""
     stop = getattr(_thread_state, "stop", None)
     if stop is not None and stop.is_set():
         raise TaskCancelled

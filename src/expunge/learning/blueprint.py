@@ -23,7 +23,7 @@ from .settings import Aggregate, Keep, Settings
 
 @dataclass(frozen=True, eq=False)
 class Blueprint:
-    """What a model is before it has seen a row."""
+    """Everything that defines a model before it has seen a row."""
 
     key: Key
     code: Code
@@ -42,8 +42,8 @@ class Blueprint:
     def __post_init__(self) -> None:
         if self.keep == "coded" and self.observed:
             raise InvalidSetting(
-                "keep='coded' needs bounds and target_bounds that are declared in every column or 'unit': "
-                "observed ones move with a row, and without the rows nothing could be fitted again"
+                "keep='coded' needs bounds and target_bounds that are declared in every column or 'unit': an observed "
+                "bound can move with a row, and without the rows nothing can be refitted"
             )
         self.scales.check(self.inputs)
         self.target_scales.check(self.targets, target=True)
@@ -73,25 +73,26 @@ class Blueprint:
         *,
         clip: bool | None = None,
     ) -> tuple[Floats, Floats]:
-        """Rows as they will be kept (clipped, if so declared or asked), or an error that names columns."""
+        """Return rows as they will be kept (clipped, if ``clip`` says so), or raise an error that names columns."""
         clip = self.clip if clip is None else clip
         try:
             X = self.inputs.admit(X, clip=clip, name="X", columns=inputs)
-        except InvalidColumns as refusal:
+        except InvalidColumns as error:
             try:
                 self.targets.admit(y, clip=clip, name="y", columns=targets)
-            except InvalidColumns as more:
-                raise refusal.add_columns(more) from None
+            except InvalidColumns as target_error:
+                raise error.add_columns(target_error) from None
             raise
         return X, self.targets.admit(y, clip=clip, name="y", columns=targets)
 
     def measure(self, store: Store | None = None, change: Change | None = None) -> Extents:
-        """The extents of the rows that a store keeps, as they are or as they will be after a change."""
-        look = self.observed and store is not None  # declared bounds do not depend on rows
-        return Extents.measure(self.inputs, self.targets, store.as_rows().sweep(change) if look and store else ())
+        """Return the extents of the rows that a store keeps, as they are or as they will be after a change."""
+        if store is None or not self.observed:  # declared bounds do not depend on rows
+            return Extents.measure(self.inputs, self.targets)
+        return Extents.measure(self.inputs, self.targets, store.as_rows().sweep(change))
 
     def encoder(self, extents: Extents) -> Encoder:
-        """What turns rows into integers, with the bounds in force."""
+        """Return the encoder with the bounds in force."""
         return Encoder(
             code=self.code,
             features=self.features,
@@ -105,17 +106,22 @@ class Blueprint:
 
 
 def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleFactory | None = None) -> Blueprint:
-    """Check settings for tables of so many inputs and targets, and draw what is drawn once.
+    """Check settings for tables with this many inputs and targets, and draw what is drawn once.
 
-    ``rule`` brings the rule of a learner that is not "ridge".
+    ``rule`` makes the rule of a learner that is not "ridge".
     """
     settings.check()
     rng = as_generator(settings.random_state)
     code = settings.draw_code(rng)
     key = draw_key(rng)
     features = IdentityMap() if settings.features is None else settings.features
-    made = _make_rule(settings, key, rule)
-    made.check(code)
+    if isinstance(settings.learner, str):
+        learner_rule: Rule = RidgeRule(as_float(settings.alpha))
+    elif rule is not None:
+        learner_rule = rule(key)
+    else:
+        raise InvalidSetting(f"learner must be 'ridge' here, got {type(settings.learner).__name__}")
+    learner_rule.check(code)
     scales = Scales.parse(settings.scales, inputs)
     return Blueprint(
         key=key,
@@ -125,18 +131,10 @@ def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleF
         inputs=parse_bounds(settings.bounds, inputs, name="bounds"),
         targets=parse_bounds(settings.target_bounds, targets, name="target_bounds"),
         target_scales=Scales.parse_targets(settings.target_scales, targets),
-        intercept=bool(settings.fit_intercept) and made.wants_ones(code),
+        intercept=bool(settings.fit_intercept) and learner_rule.wants_ones(code),
         clip=bool(settings.clip),
         outside=settings.outside,
         keep=settings.keep,
-        rule=made,
+        rule=learner_rule,
         aggregate=settings.aggregate,
     )
-
-
-def _make_rule(settings: Settings, key: Key, rule: RuleFactory | None) -> Rule:
-    if isinstance(settings.learner, str):
-        return RidgeRule(as_float(settings.alpha))
-    if rule is None:
-        raise InvalidSetting(f"learner must be 'ridge' here, got {type(settings.learner).__name__}")
-    return rule(key)

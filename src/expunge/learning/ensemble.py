@@ -1,8 +1,10 @@
 """The ensemble: what every weak learner has learned, how it changes with a row, and what it predicts.
 
-`Ensemble.learn` is Algorithm 1 (Learn) and `Ensemble.changed` is Algorithm 3 (Unlearn), made general: to delete, add or
-correct rows is to replace the coded rows of the stripes that they are in. Neither touches the store: a caller computes
-the new ensemble first and commits the change afterwards, so a failure in between changes nothing.
+`Ensemble.learn` is Algorithm 1 (Learn) and `Ensemble.apply` is Algorithm 3 (Unlearn), generalised: deleting, adding and
+correcting rows all replace coded rows of the stripes they are in. Neither touches the store: a caller computes the new
+ensemble first and commits the change afterwards, so a failure in between changes nothing.
+
+The digest is one hash of everything that predictions follow from, the same on every machine.
 """
 
 import hashlib
@@ -27,55 +29,7 @@ from ..stores.store import Store
 from .rules import ROWS_PER_THREAD, RidgeRule, Rule, sum_in_parallel, sum_moments, touches_most
 from .settings import Aggregate
 
-# MERGED digest: The digest: one hash of everything that predictions follow from, the same on every machine.
-
-
 DIGEST_VERSION = 5
-
-
-def compute_digest(encoder: Encoder, description: dict[str, Any], live: Live, fingerprints: Sequence[bytes]) -> str:
-    """SHA-256 over the public parameters, the slots in use and each learner's fingerprint: 64 hex characters.
-
-    ``described`` is what is public of aggregate and rule, as plain JSON values.
-    """
-    if (known := _encoder_hashes.get(encoder)) is None:
-        arrays = [f"{array.dtype.str}{array.shape}".encode() + array.tobytes() for array in _public_arrays(encoder)]
-        known = _encoder_hashes[encoder] = _public_values(encoder), b"".join(map(_hash, arrays))
-    values, arrays_hashed = known
-    header = json.dumps(values | description, sort_keys=True).encode()
-    # A hash per part: no byte can move from one to the next.
-    return _hash(b"".join([_hash(header), arrays_hashed, hash_slots(live), *map(_hash, fingerprints)])).hex()
-
-
-def _hash(part: bytes) -> bytes:
-    return hashlib.sha256(part).digest()
-
-
-# What is public of an encoder, and the hashes of its arrays, as long as it is in use.
-_encoder_hashes: WeakKeyDictionary[Encoder, tuple[dict[str, Any], bytes]] = WeakKeyDictionary()
-
-
-def _public_values(encoder: Encoder) -> dict[str, Any]:
-    return {
-        "version": DIGEST_VERSION,
-        "bits": encoder.bits,
-        "intercept": encoder.intercept,
-        "unit": [encoder.inputs.unit, encoder.targets.unit],
-        "features": encoder.features.describe(),
-        "scales": encoder.scales.spec(),
-        "target_scales": encoder.target_scales.spec(),
-        "outside": encoder.outside,
-    }
-
-
-def _public_arrays(encoder: Encoder) -> list[NDArray[Any]]:
-    bounds = (encoder.inputs.low, encoder.inputs.high, encoder.targets.low, encoder.targets.high)
-    drawn = [array for _, array in sorted(encoder.features.arrays().items())]
-    return [
-        np.ascontiguousarray(encoder.code.G, dtype="<i8"),
-        *(np.ascontiguousarray(array, dtype="<i8") for array in drawn),
-        *(np.ascontiguousarray(side, dtype="<f8") for side in bounds),
-    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,17 +57,17 @@ class Ensemble:
     def from_states(
         cls, encoder: Encoder, store: Store, rule: Rule, aggregate: Aggregate, states: list[Any]
     ) -> "Ensemble":
-        """The ensemble with these states."""
+        """Make the ensemble from the learners' states."""
         models = [rule.model(state, encoder) for state in states]
         return cls(encoder, store, rule, aggregate, states, models, [None] * len(states))
 
     def apply(self, change: Change) -> tuple["Ensemble", list[int]]:
-        """The ensemble after a change that its store has yet to carry out, and the learners that it touches."""
+        """Return the ensemble after a change that its store has yet to carry out, and the learners it touches."""
         touched = self.encoder.code.learners_of(change.slots)
         if self.store.stripes_per_block(self.encoder) is not None and touches_most(self.encoder, self.store, change):
             return Ensemble.learn(self.encoder, self.store, self.rule, self.aggregate, change), touched
         states, models, prints = self.states.copy(), self.models.copy(), self._fingerprints.copy()
-        # Of one row nothing is summed by BLAS, and who solves holds it to one thread.
+        # For one row BLAS sums nothing, and the solver limits BLAS to one thread itself.
         if len(change.slots) == 1:
             self._relearn(touched, change, states, models)
         else:
@@ -124,18 +78,16 @@ class Ensemble:
         return Ensemble(self.encoder, self.store, self.rule, self.aggregate, states, models, prints), touched
 
     def extend(self, store: Store, stripes: range, had: range, touched: list[int]) -> "Ensemble":
-        """The ensemble on a store that has more rows in some stripes, which touch these learners.
+        """Return the ensemble on a store that has more rows in some stripes, which touch these learners.
 
-        Of these stripes its own store has rows in ``had`` at most.
+        ``had`` are the stripes among them in which the ensemble's own store has rows already.
         """
         with one_blas_thread():
-            every = len(touched) == len(self.states)
             before = sum_moments(self.encoder, self.store, had, learners=touched)
-            after = (
-                sum_in_parallel(self.encoder, store, stripes)
-                if every
-                else sum_moments(self.encoder, store, stripes, learners=touched)
-            )
+            if len(touched) == len(self.states):
+                after = sum_in_parallel(self.encoder, store, stripes)
+            else:
+                after = sum_moments(self.encoder, store, stripes, learners=touched)
             states, models, prints = self.states.copy(), self.models.copy(), self._fingerprints.copy()
             for j, old, new in zip(touched, before, after, strict=True):
                 states[j], prints[j] = states[j].minus(old).plus(new), None
@@ -163,10 +115,10 @@ class Ensemble:
         return encoder.unscale(out)
 
     def _predict_natively(self, X: Floats) -> Floats:
-        """Predict rows natively, in scaled targets; a row alone has the same bits as among others."""
+        """Predict scaled targets natively. A row alone gets the same bits as among others."""
         if len(X) < ROWS_PER_THREAD:
-            few: Floats = self._native_predictor.predict(self.encoder.scale_nearest(X))
-            return few
+            predicted: Floats = self._native_predictor.predict(self.encoder.scale_nearest(X))
+            return predicted
         out = np.empty((len(X), self.encoder.n_targets))
 
         def part(k: int, n: int) -> None:
@@ -178,7 +130,7 @@ class Ensemble:
 
     @cached_property
     def _native_predictor(self) -> Any:
-        """What predicts natively; None if nothing can."""
+        """The `Predictor` of the extension; None if it cannot predict with this rule or these features."""
         encoder, features = self.encoder, self.encoder.features
         if self.aggregate != "mean" or not isinstance(self.rule, RidgeRule) or features.is_custom:
             return None
@@ -187,23 +139,68 @@ class Ensemble:
 
     @cached_property
     def _combined_models(self) -> list[Any]:
-        """What predicts."""
+        """The models that predictions are made from."""
         models = [model for model in self.models if model is not None]
         if not models:
-            raise NothingLearned("every row was unlearned: there is nothing to predict from; add rows first")
+            raise NothingLearned("every row was unlearned, so there is nothing to predict from; add rows first")
         return self.rule.combine(models, self.aggregate)
 
     def digest(self) -> str:
-        """SHA-256 over the public parameters, the slots in use and each learner's integers: 64 hex characters."""
+        """Return SHA-256 over the public parameters, the slots in use and each learner's integers, in hex."""
         prints = [self.fingerprint(j) for j in range(len(self.states))]
-        described = {"aggregate": self.aggregate} | self.rule.describe()
-        return compute_digest(self.encoder, described, self.store.live, prints)
+        description = {"aggregate": self.aggregate} | self.rule.describe()
+        return compute_digest(self.encoder, description, self.store.live, prints)
 
     def fingerprint(self, learner: int, state: Any = None) -> bytes:
-        """A hash of the integers that a learner has seen, computed once; ``state`` has them in a form at hand."""
+        """Return a hash of the integers that a learner has seen, computed once; ``state`` defaults to its own."""
         known = self._fingerprints[learner]
         if known is None:
             state = self.states[learner] if state is None else state
             known = self.rule.fingerprint(state, self.encoder, self.store, learner)
             self._fingerprints[learner] = known
         return known
+
+
+def compute_digest(encoder: Encoder, description: dict[str, Any], live: Live, fingerprints: Sequence[bytes]) -> str:
+    """Return SHA-256 over the public parameters, the slots in use and each learner's fingerprint, in hex.
+
+    ``description`` has the public parameters of aggregate and rule, as plain JSON values.
+    """
+    if (known := _encoder_hashes.get(encoder)) is None:
+        arrays = [f"{array.dtype.str}{array.shape}".encode() + array.tobytes() for array in _public_arrays(encoder)]
+        known = _encoder_hashes[encoder] = _public_values(encoder), b"".join(map(_hash, arrays))
+    values, array_hashes = known
+    header = json.dumps(values | description, sort_keys=True).encode()
+    # A hash per part: no byte can move from one to the next.
+    return _hash(b"".join([_hash(header), array_hashes, hash_slots(live), *map(_hash, fingerprints)])).hex()
+
+
+def _hash(part: bytes) -> bytes:
+    return hashlib.sha256(part).digest()
+
+
+# The public values of an encoder and the hashes of its arrays, as long as it is in use.
+_encoder_hashes: WeakKeyDictionary[Encoder, tuple[dict[str, Any], bytes]] = WeakKeyDictionary()
+
+
+def _public_values(encoder: Encoder) -> dict[str, Any]:
+    return {
+        "version": DIGEST_VERSION,
+        "bits": encoder.bits,
+        "intercept": encoder.intercept,
+        "unit": [encoder.inputs.unit, encoder.targets.unit],
+        "features": encoder.features.describe(),
+        "scales": encoder.scales.spec(),
+        "target_scales": encoder.target_scales.spec(),
+        "outside": encoder.outside,
+    }
+
+
+def _public_arrays(encoder: Encoder) -> list[NDArray[Any]]:
+    bounds = (encoder.inputs.low, encoder.inputs.high, encoder.targets.low, encoder.targets.high)
+    drawn = [array for _, array in sorted(encoder.features.arrays().items())]
+    return [
+        np.ascontiguousarray(encoder.code.G, dtype="<i8"),
+        *(np.ascontiguousarray(array, dtype="<i8") for array in drawn),
+        *(np.ascontiguousarray(side, dtype="<f8") for side in bounds),
+    ]

@@ -22,112 +22,38 @@ from ..stores.change import Change
 from ..stores.store import Store
 from .settings import Aggregate
 
-
-def sum_moments(
-    encoder: Encoder, store: Store, stripes: range, change: Change | None = None, learners: Sequence[int] | None = None
-) -> list[Moments]:
-    """The moments of learners (None: of all) over some stripes, as they are or will be after a change in order."""
-    wanted = range(encoder.code.learners) if learners is None else learners
-    tallies = {j: Tally(encoder.width) for j in wanted}
-    for block in cut_stripes(stripes, stripes_per_block(encoder, store)):
-        rows = store.read_stripes(encoder.code.shards, block, change)
-        for j, tally in tallies.items():
-            add_shard(tally, encoder, rows, j)
-    return [Moments.from_tallies(tally, last=True) for tally in tallies.values()]
-
-
-def cut_stripes(stripes: range, at_once: int) -> Iterator[range]:
-    """Cut stripes where whole multiples of ``at_once`` are."""
-    cuts = range(stripes.start // at_once * at_once, stripes.stop, at_once)
-    return (range(max(stripes.start, first), min(first + at_once, stripes.stop)) for first in cuts)
-
-
-def sum_in_parallel(encoder: Encoder, store: Store, stripes: range, change: Change | None = None) -> list[Moments]:
-    """The moments of every learner over some stripes, by others or by threads of this process."""
-    change = None if change is None else change.sort_slots()
-    if (known := store.sum_remotely(encoder, stripes, change)) is not None:
-        return known
-    blocks = list(cut_stripes(stripes, stripes_per_block(encoder, store)))
-
-    def part(k: int, n: int) -> list[Moments]:
-        mine = blocks[len(blocks) * k // n : len(blocks) * (k + 1) // n]
-        return sum_moments(encoder, store, range(mine[0].start, mine[-1].stop), change)
-
-    with one_blas_thread():
-        return add_moments(spread(part, len(blocks)))
-
-
-def stripes_per_block(encoder: Encoder, store: Store) -> int:
-    """Stripes whose rows are read together."""
-    return store.stripes_per_block(encoder) or max(1, NUMBERS_PER_BLOCK // encoder.code.shards)
-
-
-def add_moments(parts: Iterable[list[Moments]]) -> list[Moments]:
-    """Add the moments of disjoint stripes, learner by learner."""
-    return reduce(lambda total, more: [a.plus(b) for a, b in zip(total, more, strict=True)], parts)
-
-
-def add_shard(
-    tally: Tally, encoder: Encoder, store: Store, learner: int, change: Change | None = None, part: Part = WHOLE
-) -> None:
-    """Add the coded rows of a learner to a tally, or a share of them."""
-    column, table = encoder.column(learner), store.table(encoder)
-    if change is None and column is not None and table is not None:
-        (k, n), shards = part, encoder.code.shards
-        stripes = store.live.size // shards
-        tally.add_stripes(column, table, shards, range(stripes * k // n, stripes * (k + 1) // n))
-        return
-    for block in store.shard(encoder, learner, change, part=part):
-        tally.add(block.rows, block.members)
-
-
-def tally_shard(
-    encoder: Encoder,
-    store: Store,
-    learner: int,
-    change: Change | None,
-    *,
-    part: Part = WHOLE,
-    memory: TallyMemory | None = None,
-) -> Tally:
-    """The coded rows of a learner, summed, or a share of them."""
-    tally = Tally(encoder.width, memory)
-    add_shard(tally, encoder, store, learner, change, part)
-    return tally
-
-
-ROWS_PER_THREAD = 512  # rows for which another thread is worth its start
+ROWS_PER_THREAD = 512  # rows that make another thread worth starting
 
 
 class Rule(Protocol):
-    """How a weak learner learns: what it knows of its coded rows (its state) and its model."""
+    """How a weak learner learns: from its coded rows to its state, and from its state to its model."""
 
     def check(self, code: Code) -> None:
-        """Refuse a code from whose coded rows it cannot learn."""
+        """Refuse a code whose coded rows it cannot learn from."""
 
     def wants_ones(self, code: Code) -> bool:
-        """Whether an intercept is a column of ones that the model encodes; if not, a learner has its own."""
+        """Whether the model encodes a column of ones as intercept; if not, a learner has its own intercept."""
 
     def learn_all(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
-        """State and model of each learner, from all coded rows, as they are or as they will be after a change."""
+        """Train each learner on all its coded rows, before or after a change; return states and models."""
 
     def relearn(self, state: Any, encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, Any]:
-        """The state and the model after a change: the same as those of `learned` afterwards, bit for bit."""
+        """Return state and model after a change: bit for bit those of `learn_all` afterwards."""
 
     def model(self, state: Any, encoder: Encoder) -> Any:
-        """What predicts, or None if there is no row left to learn from."""
+        """Return the model of a state, or None if no row is left."""
 
     def combine(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
-        """What `predictor` takes, kept for as long as the models are: one model instead of many, where that is one."""
+        """Return the models that `predictor` takes: a single one, if the aggregate of the models is such a model."""
 
     def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
-        """A function from features to aggregated predictions: (b, D) -> (b, t)."""
+        """Return a function from features to aggregated predictions: (b, D) -> (b, t)."""
 
     def fingerprint(self, state: Any, encoder: Encoder, store: Store, learner: int) -> bytes:
-        """A hash of the integers that a learner has seen."""
+        """Return a hash of the integers that a learner has seen."""
 
     def describe(self) -> dict[str, Any]:
-        """Public parameters, for the digest."""
+        """Return the public parameters, for the digest."""
 
 
 @dataclass(frozen=True)
@@ -149,23 +75,23 @@ class RidgeRule:
             states = sum_in_parallel(encoder, store, range(store.live.size // encoder.code.shards), change)
             return [(state, self.model(state, encoder)) for state in states]
         r, n = encoder.code.learners, worker_count(store.live.size // ROWS_PER_THREAD)
-        shared_out = 0 if n > r else r - r % n  # whole learners for each thread; the rows of the others are shared out
+        whole_learners = 0 if n > r else r - r % n  # each trained by one thread; threads share the rows of the others
 
-        def some(k: int, n: int) -> list[tuple[Moments, Floats | None]]:
-            room = TallyMemory()
-            tallies = (tally_shard(encoder, store, j, change, memory=room) for j in range(k, shared_out, n))
+        def learn_every_nth(k: int, n: int) -> list[tuple[Moments, Floats | None]]:
+            memory = TallyMemory()
+            tallies = (tally_shard(encoder, store, j, change, memory=memory) for j in range(k, whole_learners, n))
             states = (Moments.from_tallies(tally, last=True) for tally in tallies)
-            learned = [(state, self.model(state, encoder, room.square(encoder.width))) for state in states]
-            room.wipe()
+            learned = [(state, self.model(state, encoder, memory.square(encoder.width))) for state in states]
+            memory.wipe()
             return learned
 
-        parts = spread(some, n)
-        whole = [parts[j % len(parts)][j // len(parts)] for j in range(shared_out)]
-        rest = (self.learn(encoder, store, j, change) for j in range(shared_out, r))
+        parts = spread(learn_every_nth, n)
+        whole = [parts[j % len(parts)][j // len(parts)] for j in range(whole_learners)]
+        rest = (self.learn(encoder, store, j, change) for j in range(whole_learners, r))
         return whole + [(state, self.model(state, encoder)) for state in rest]
 
     def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Moments:
-        """The state of one learner, its rows shared out to threads."""
+        """Train one learner, its rows divided among threads."""
 
         def part(k: int, n: int) -> Tally:
             return tally_shard(encoder, store, learner, change, part=(k, n))
@@ -177,8 +103,8 @@ class RidgeRule:
     def relearn(
         self, state: Moments, encoder: Encoder, store: Store, learner: int, change: Change
     ) -> tuple[Moments, Floats | None]:
-        if len(change.slots) == 1 and (one := _native_row_change(encoder, store, learner, change)) is not None:
-            moments, W = relearn_row(state, *one, bits=encoder.bits, alpha=self.alpha)
+        if len(change.slots) == 1 and (native := _native_row_change(encoder, store, learner, change)) is not None:
+            moments, W = relearn_row(state, *native, bits=encoder.bits, alpha=self.alpha)
             return moments, self.model(moments, encoder) if W is None or not moments.rows else W
         moments = self._apply(state, encoder, store, learner, change)
         return moments, self.model(moments, encoder)
@@ -222,11 +148,11 @@ class RidgeRule:
         return {"learner": "ridge", "alpha": float(self.alpha).hex()}
 
 
-RuleFactory: TypeAlias = Callable[[Key], Rule]  # brings the rule of a learner that is not ours; the key seeds it
+RuleFactory: TypeAlias = Callable[[Key], Rule]  # makes the rule of an estimator; the key seeds it
 
 
 def touches_most(encoder: Encoder, store: Store, change: Change, coded_rows: int | None = None) -> bool:
-    """Whether the coded rows in which rows go or are replaced, before and after, are more than all that there are."""
+    """Whether a change touches so many coded rows that learning all of them again is less work."""
     shards = encoder.code.shards
     coded_rows = store.live.size // shards if coded_rows is None else coded_rows
     if 2 * len(change.slots) <= coded_rows:
@@ -236,7 +162,7 @@ def touches_most(encoder: Encoder, store: Store, change: Change, coded_rows: int
 
 
 def _native_row_change(encoder: Encoder, store: Store, learner: int, change: Change) -> tuple[Any, OneRow] | None:
-    """What computes natively what becomes of a learner, and what it takes; None if nothing can."""
+    """Return the native column that relearns one row and its arguments; None if there is none."""
     if (column := encoder.column(learner)) is None:
         return None
     slot = int(change.slots[0])
@@ -248,13 +174,88 @@ def _native_row_change(encoder: Encoder, store: Store, learner: int, change: Cha
 
 
 def _feeding_rows(encoder: Encoder, learner: int, rows: int) -> int:
-    """About how many of these rows feed a learner."""
+    """Return about how many of these rows feed a learner."""
     return rows * len(encoder.code.lanes_of(learner)) // encoder.code.shards
 
 
 def mean_weights(models: list[Floats]) -> Floats:
-    """The mean of the learners' weights, summed in the learners' order."""
+    """Return the mean of the learners' weights, summed in the learners' order."""
     total = models[0].copy()
     for W in models[1:]:
         total += W
     return total / len(models)
+
+
+def sum_moments(
+    encoder: Encoder, store: Store, stripes: range, change: Change | None = None, learners: Sequence[int] | None = None
+) -> list[Moments]:
+    """Sum the moments of learners (None: all) over some stripes, reading the rows once, block by block.
+
+    With a ``change``, whose slots are sorted, the rows are those after it.
+    """
+    tallies = {j: Tally(encoder.width) for j in (range(encoder.code.learners) if learners is None else learners)}
+    for block in cut_stripes(stripes, stripes_per_block(encoder, store)):
+        rows = store.read_stripes(encoder.code.shards, block, change)
+        for j, tally in tallies.items():
+            add_shard(tally, encoder, rows, j)
+    return [Moments.from_tallies(tally, last=True) for tally in tallies.values()]
+
+
+def cut_stripes(stripes: range, size: int) -> Iterator[range]:
+    """Cut stripes into blocks at the multiples of ``size``."""
+    starts = range(stripes.start // size * size, stripes.stop, size)
+    return (range(max(stripes.start, first), min(first + size, stripes.stop)) for first in starts)
+
+
+def sum_in_parallel(encoder: Encoder, store: Store, stripes: range, change: Change | None = None) -> list[Moments]:
+    """Sum the moments of every learner over some stripes, on other machines or in threads of this process."""
+    change = None if change is None else change.sort_slots()
+    if (known := store.sum_remotely(encoder, stripes, change)) is not None:
+        return known
+    blocks = list(cut_stripes(stripes, stripes_per_block(encoder, store)))
+
+    def part(k: int, n: int) -> list[Moments]:
+        mine = blocks[len(blocks) * k // n : len(blocks) * (k + 1) // n]
+        return sum_moments(encoder, store, range(mine[0].start, mine[-1].stop), change)
+
+    with one_blas_thread():
+        return add_moments(spread(part, len(blocks)))
+
+
+def stripes_per_block(encoder: Encoder, store: Store) -> int:
+    """Return how many stripes are read together."""
+    return store.stripes_per_block(encoder) or max(1, NUMBERS_PER_BLOCK // encoder.code.shards)
+
+
+def add_moments(parts: Iterable[list[Moments]]) -> list[Moments]:
+    """Add the moments of disjoint stripes, learner by learner."""
+    return reduce(lambda total, more: [a.plus(b) for a, b in zip(total, more, strict=True)], parts)
+
+
+def add_shard(
+    tally: Tally, encoder: Encoder, store: Store, learner: int, change: Change | None = None, part: Part = WHOLE
+) -> None:
+    """Add the coded rows of a learner to a tally, or a share of them."""
+    column, table = encoder.column(learner), store.table(encoder)
+    if change is None and column is not None and table is not None:
+        (k, n), shards = part, encoder.code.shards
+        stripes = store.live.size // shards
+        tally.add_stripes(column, table, shards, range(stripes * k // n, stripes * (k + 1) // n))
+        return
+    for block in store.shard(encoder, learner, change, part=part):
+        tally.add(block.rows, block.members)
+
+
+def tally_shard(
+    encoder: Encoder,
+    store: Store,
+    learner: int,
+    change: Change | None,
+    *,
+    part: Part = WHOLE,
+    memory: TallyMemory | None = None,
+) -> Tally:
+    """Sum the coded rows of a learner, or a share of them."""
+    tally = Tally(encoder.width, memory)
+    add_shard(tally, encoder, store, learner, change, part)
+    return tally

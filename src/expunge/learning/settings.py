@@ -22,7 +22,7 @@ _CHOICES = {"aggregate": ("mean", "median"), "keep": ("rows", "coded"), "outside
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """The parameters of a model; `CodedRegressor` says what each means and has the same defaults."""
+    """The parameters of a model, with the meanings and defaults of `CodedRegressor`."""
 
     shards: int = 5
     rate: float = 5
@@ -50,14 +50,14 @@ class Settings:
         if isinstance(model, type) or not all(hasattr(model, name) for name in names):
             got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
             advice = "pass an instance"
-            if hasattr(model, "steps"):  # a pipeline, whose scaler would have learned from people who leave
-                advice = "pass its last step alone, and declare what the columns are in a schema"
+            if hasattr(model, "steps"):  # a pipeline: its scaler would have learned from people who are erased later
+                advice = "pass its last step alone, and declare the columns in a schema"
             raise InvalidSetting(f"model must be a CodedRegressor or Settings, got {got}; {advice}")
         return cls(**{name: getattr(model, name) for name in names})
 
     def check(self) -> None:
-        """Refuse values that are of no use in any model; those that are drawn with are checked as they are used."""
-        given = self.code is not None  # what is not used may also be None
+        """Refuse values that are invalid in any model; other values are checked where they are used."""
+        given = self.code is not None  # unused parameters may also be None
         if not (given and self.shards is None):
             whole_number("shards", self.shards)
         for name, value, least, used in (("rate", self.rate, 1, not given), ("alpha", self.alpha, 0, self._is_ridge)):
@@ -73,7 +73,7 @@ class Settings:
                 raise InvalidSetting(f"{name} must be one of {choices}, got {value!r}")
         if self.features is not None and not isinstance(self.features, FeatureMap):
             raise InvalidSetting(
-                "features must be None, Powers(...), RandomFourier(...) or a FeatureMap of yours, an instance, "
+                "features must be None, Powers(...), RandomFourier(...) or an instance of your own FeatureMap, "
                 f"got {self.features!r}"
             )
         if self.code is not None and not isinstance(self.code, Code):
@@ -86,14 +86,14 @@ class Settings:
         return isinstance(self.learner, str)
 
     def draw_code(self, rng: np.random.Generator) -> Code:
-        """The code that was given, or one that is drawn."""
+        """Return the given code, or draw one."""
         if self.code is not None:
             return self.code
         s, rate = whole_number("shards", self.shards), as_float(self.rate)
         learners = round(s / rate)
         if learners < 1 or abs(learners * rate - s) > 1e-9 * s:
             multiples = rate * np.arange(1, s + 2)
-            whole = multiples[(multiples > s) & (np.abs(multiples - multiples.round()) < 1e-9)]
+            whole = multiples[(multiples > s) & (np.abs(multiples - multiples.round()) < 1e-9)]  # valid shards
             fix = f"use shards={whole[0]:.0f}" if len(whole) else "use a whole number as rate"
             raise InvalidSetting(f"shards must be a multiple of rate, got shards={s}, rate={rate:g}; {fix}")
         return random_code(s, learners, density=self.density, balanced=self.balanced, random_state=rng)

@@ -1,7 +1,7 @@
-"""The state of a trained model: what it knows, and how a change of rows changes it; not whose rows they are.
+"""The state of a trained model: what it has learned, and how a change of rows changes it. It has no ids.
 
-`State.after` computes everything that a change leads to and overwrites nothing; the outcome's `commit` then does the
-overwriting, in plain stores. A request is therefore carried out whole or not at all.
+`ModelState.prepare` computes the outcome of a change and overwrites nothing; the outcome's `commit` then overwrites, in
+plain stores. A request is therefore carried out whole or not at all.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from .ensemble import Ensemble
 
 @dataclass(frozen=True, eq=False)
 class ModelState:
-    """All that a trained model knows. A change makes a new one; only the store is overwritten in place."""
+    """Everything that a trained model has learned. A change makes a new one; only the store changes in place."""
 
     blueprint: Blueprint
     ensemble: Ensemble
@@ -43,7 +43,7 @@ class ModelState:
     ) -> Self:
         """Train from scratch on rows in their slots, as they are or as they will be after a change.
 
-        Whoever has measured the rows brings their ``extents``.
+        ``extents`` are those of the rows, if the caller has measured them already.
         """
         if extents is None:
             extents = blueprint.measure(rows, change)
@@ -53,33 +53,31 @@ class ModelState:
         return cls(blueprint, ensemble, extents, drawn, _count_rows(rows, change))
 
     def grow(self, drawn: int) -> Self:
-        """The same state with room for more rows, once so many slots are given out."""
+        """Return the same state with room for ``drawn`` slots given out."""
         store = self.ensemble.store.grow(slots_needed(drawn, self.blueprint.code.shards))
         return replace(self, ensemble=replace(self.ensemble, store=store), drawn=drawn)
 
     def with_room(self, rows: int) -> tuple[Self, Slots]:
-        """The state with room for more rows, and the slots that they get."""
+        """Return the state with room for more rows, and the slots of these rows."""
         slots = draw_slots(self.blueprint.key, self.drawn, rows, self.blueprint.code.shards)
         return self.grow(self.drawn + rows), slots
 
     def extend(self, rows: Rows, drawn: int, extents: Extents, touched: list[int]) -> "tuple[ModelState, bool]":
-        """The state with one batch more, and whether a bound moved.
+        """Return the state with one more batch, and whether a bound moved.
 
-        ``rows`` has all rows, of which those of the batch, with these ``extents``, touch these learners.
+        ``rows`` are all rows; ``extents`` and ``touched`` are the extents and the learners of the batch.
         """
         both = self.blueprint.measure().merge([self.extents, extents])
         if not self.extents.has_same_bounds(both):
             return ModelState.learn(self.blueprint, rows, drawn, extents=both), True
         s = self.blueprint.code.shards
-        stripes, had = (
-            range(self.drawn // s, slots_needed(drawn, s) // s),
-            range(self.drawn // s, slots_needed(self.drawn, s) // s),
-        )
+        stripes = range(self.drawn // s, slots_needed(drawn, s) // s)
+        had = range(self.drawn // s, slots_needed(self.drawn, s) // s)
         ensemble = self.ensemble.extend(rows, stripes, had, touched)
         return ModelState(self.blueprint, ensemble, both, drawn, count_set(rows.live)), False
 
     def prepare(self, change: Change) -> "Outcome":
-        """What a change leads to. Nothing is overwritten yet."""
+        """Compute the outcome of a change. Nothing is overwritten yet."""
         store = self.ensemble.store
         extents = self.extents_after(change)
         if extents is None:
@@ -93,7 +91,7 @@ class ModelState:
         return Outcome(after, len(change.slots), learners, extents is None, overwrite)
 
     def extents_after(self, change: Change) -> Extents | None:
-        """The extents after a change, or None if a bound moves."""
+        """Return the extents after a change, or None if a bound moves."""
         store = self.ensemble.store
         if not self.blueprint.observed:
             return self.extents
@@ -114,19 +112,19 @@ def place_rows(blueprint: Blueprint, X: Floats, y: Floats) -> tuple[Rows, Slots]
 
 
 def _count_rows(rows: Rows, change: Change | None) -> int:
-    """How many rows there are, or will be after a change."""
+    """Return the number of rows, as they are or as they will be after a change."""
     return count_set(rows.live) + (0 if change is None else _added_rows(rows, change))
 
 
 def _added_rows(store: Store, change: Change) -> int:
-    """How many rows more there are after a change than before."""
+    """Return how many more rows there are after a change than before."""
     if len(change.slots) == 1:
         return int(not change.erases) - int(store.live[change.slots[0]])
     return (0 if change.erases else len(change.slots)) - int(np.count_nonzero(store.live[change.slots]))
 
 
 class Outcome(NamedTuple):
-    """What a change leads to, ready to be committed."""
+    """The result of a change, ready to be committed."""
 
     state: ModelState
     rows: int
@@ -135,6 +133,6 @@ class Outcome(NamedTuple):
     overwrite: Callable[[], None]
 
     def commit(self) -> ModelState:
-        """Overwrite what is to go and return the new state. Plain stores only: repeat it if it is interrupted."""
+        """Overwrite the rows that change and return the new state. Plain stores only: repeat it if interrupted."""
         self.overwrite()
         return self.state

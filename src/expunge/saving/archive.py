@@ -1,9 +1,8 @@
 """Archives: plain arrays and JSON in one file, on disk or in memory.
 
 An archive is a zip file of ``model.json`` and uncompressed ``.npy`` members. Nothing is pickled and nothing in a file
-names code to run, so a file from elsewhere can at worst be refused. Every array that is read is checked against the
-shape and type that it must have, before memory is set aside for it. A file on disk is replaced in one step: whoever is
-interrupted keeps the old one.
+names code to run, so an untrusted file can at worst be refused. Every array is checked against the expected shape and
+type before memory is allocated for it. A file on disk is replaced atomically: an interrupted save keeps the old one.
 """
 
 import io
@@ -25,13 +24,18 @@ from numpy.typing import NDArray
 from ..errors import InvalidFile, InvalidSetting
 from .drafts import open_draft
 
-# MERGED npy: Plain ``.npy`` arrays: headers that are checked before anything is read, and the parts to be written.
+FORMAT = "expunge model"
+VERSION = 5
 
+_HEADER_BYTES = 2**24  # the maximum size of model.json
+
+# Exceptions of zipfile, json and NumPy when they read damaged bytes.
+_DAMAGE = (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, struct.error)
 
 _NPY_MAGIC = np.lib.format.magic(1, 0)
 
-# What NumPy writes, to the letter: it would read other words for the same, too. And it reads them by Python's parser,
-# which fails in one thread while another parses (CPython 3.11): a sound file would be called damaged.
+# Exactly what NumPy writes; NumPy itself reads variations as well. It also reads with Python's parser, which fails in
+# one thread while another parses (CPython 3.11): a sound file would be called damaged.
 _NPY_HEADER = re.compile(
     rb"\{'descr': '(?P<kind>[<|][bfiuU](?:0|[1-9]\d{0,7}))', 'fortran_order': False, "
     rb"'shape': \((?P<shape>|(?:LENGTH),|(?:LENGTH)(?:, (?:LENGTH))+)\), \} *\n".replace(b"LENGTH", rb"0|[1-9]\d{0,18}")
@@ -39,82 +43,16 @@ _NPY_HEADER = re.compile(
 
 
 class BadArray(ValueError):
-    """Bytes that are not the array that they must be; its text goes on after a name: "x.npy is damaged"."""
-
-
-def read_npy_header(stream: Any, dtype: str, *shape: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Read a header that must say this type and shape, and return both; the stream is then at the first byte of data.
-
-    Parameters
-    ----------
-    stream : binary file
-        At the first byte of the array.
-    dtype : str
-        NumPy's letters and size, such as "<f8"; "<U" is text of any width.
-    *shape : int or None
-        None is any length.
-
-    Raises
-    ------
-    BadArray
-        If the header is damaged, or says another type or shape. Nothing is ever unpickled.
-    """
-    magic, length = stream.read(len(_NPY_MAGIC)), stream.read(2)
-    said = _NPY_HEADER.fullmatch(stream.read(int.from_bytes(length, "little")))
-    if magic != _NPY_MAGIC or said is None:
-        raise BadArray("is damaged, or not a plain array")
-    kind = said["kind"].decode()
-    have = tuple(int(length) for length in said["shape"].split(b",") if length)
-    fits = len(have) == len(shape) and all(want in (None, got) for want, got in zip(shape, have, strict=True))
-    typed = kind == dtype or (dtype == "<U" and kind.startswith("<U"))
-    if not fits or not typed:
-        raise BadArray("has the wrong shape or type")
-    return have, np.dtype(kind)
-
-
-def parse_array(data: bytes, dtype: str, *shape: int | None) -> NDArray[Any]:
-    """The array that these bytes are, a read-only view of them; it must be of this type and shape, or `BadArray`."""
-    stream = io.BytesIO(data)
-    have, kind = read_npy_header(stream, dtype, *shape)
-    if len(data) != stream.tell() + math.prod(have) * kind.itemsize:
-        raise BadArray("is cut short or too long")
-    return np.frombuffer(data, kind, offset=stream.tell()).reshape(have)
-
-
-def array_parts(array: NDArray[Any]) -> tuple[bytes, memoryview]:
-    """Header and data of a plain ``.npy`` file, in an order of bytes that any machine will read."""
-    portable = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return _npy_header(portable.dtype.str, portable.shape), portable.reshape(-1).view(np.uint8).data
-
-
-def array_file_size(dtype: str, *shape: int) -> int:
-    """The length of a plain ``.npy`` file of an array of this type and shape."""
-    return len(_npy_header(dtype, shape)) + math.prod(shape) * np.dtype(dtype).itemsize
-
-
-@lru_cache(maxsize=64)
-def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
-    return header.getvalue()
-
-
-FORMAT = "expunge model"
-VERSION = 5
-
-_HEADER_BYTES = 2**24  # more than any model.json has
-
-# What zipfile, json and NumPy raise when they read damaged bytes.
-_DAMAGE = (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, NotImplementedError, RuntimeError, struct.error)
+    """Bytes that are not the expected array. The message continues a sentence: "x.npy is damaged"."""
 
 
 def dump_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an archive into an open file."""
+    """Write an archive to an open file."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **header}, indent=1)
     if len(text) > _HEADER_BYTES:  # it could not be read again
         raise InvalidSetting(
-            f"the names and parameters of the model take {len(text):,} characters, a file has room for "
-            f"{_HEADER_BYTES:,}; pass parameters of many numbers as NumPy arrays"
+            f"the names and parameters of the model take {len(text):,} characters, at most {_HEADER_BYTES:,} can be "
+            "saved; pass parameters of many numbers as NumPy arrays"
         )
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("model.json", text)
@@ -125,7 +63,7 @@ def dump_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str
 
 
 def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an archive in place of whatever was at ``path``, in one step and synced."""
+    """Write an archive to a path atomically and durably, replacing any file there."""
     with open_draft(Path(path)) as new:
         with os.fdopen(os.dup(new.fd), "wb") as file:
             dump_archive(file, header, arrays)
@@ -133,9 +71,9 @@ def write_archive(path: str | os.PathLike[str], header: Mapping[str, Any], array
 
 
 class Archive:
-    """A file that is being read. Anything that is not as it must be is an `InvalidFile`.
+    """An archive that is being read. Any error in it raises `InvalidFile`.
 
-    ``source`` is a path, or an open file that whoever opened it closes; ``name`` is what errors call it.
+    ``source`` is a path, or an open file that the caller closes; ``name`` is its name in errors.
     """
 
     def __init__(self, source: str | os.PathLike[str] | IO[bytes], *, name: str | None = None) -> None:
@@ -160,7 +98,7 @@ class Archive:
         self._opened.close()
 
     def get(self, name: str, kind: type) -> Any:
-        """A value of the header, of this type."""
+        """Return a value of the header, which must have this type."""
         value = self.header.get(name)
         if not isinstance(value, kind) or (
             isinstance(value, int) and kind is int and (isinstance(value, bool) or value < 0)
@@ -169,17 +107,17 @@ class Archive:
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> Any:
-        """A value of the header that is one of these."""
+        """Return a value of the header, which must be one of ``allowed``."""
         if self.header.get(name) not in allowed:
             raise self._invalid(f"has no valid {name!r}")
         return self.header[name]
 
     def array(self, name: str, dtype: str, *shape: int | None) -> NDArray[Any]:
-        """The array of this name, type (one of NumPy's letters and sizes) and shape; None is any length."""
+        """Read an array, which must have this type (NumPy's letters and size) and shape; None is any length."""
         try:
             with self._member(f"{name}.npy") as member:
-                have, kind = read_npy_header(member, dtype, *shape)
-                size = math.prod(have) * kind.itemsize
+                actual, kind = read_npy_header(member, dtype, *shape)
+                size = math.prod(actual) * kind.itemsize
                 if size > self._size:
                     raise BadArray("is cut short")
                 data = bytearray(size)
@@ -191,10 +129,10 @@ class Archive:
             raise self._invalid(f"has {name!r}, which {error}") from error
         except _DAMAGE as error:
             raise self._invalid(f"lacks {name!r}, or it is damaged") from error
-        return np.frombuffer(data, dtype=kind).reshape(have)
+        return np.frombuffer(data, dtype=kind).reshape(actual)
 
     def inconsistency(self, reason: str) -> InvalidFile:
-        """An error that names the file."""
+        """Return an error that names the file."""
         return self._invalid(f"is inconsistent: {reason}")
 
     def _read_header(self) -> dict[str, Any]:
@@ -205,13 +143,13 @@ class Archive:
         if header.get("version") != VERSION:
             raise self._invalid(
                 f"has version {header.get('version')!r}; this release reads version {VERSION} only: "
-                "use the release that made it, or train the model anew"
+                "use the release that wrote it, or train the model again"
             )
         return header
 
     def _member(self, name: str) -> zipfile.ZipExtFile:
         info = self._zip.getinfo(name)
-        if info.compress_type != zipfile.ZIP_STORED:  # we write none, and a small one can claim to be huge
+        if info.compress_type != zipfile.ZIP_STORED:  # never written, and a small one can expand to a huge one
             raise self._invalid("has compressed members")
         member = self._zip.open(info)
         assert isinstance(member, zipfile.ZipExtFile)
@@ -219,3 +157,60 @@ class Archive:
 
     def _invalid(self, problem: str) -> InvalidFile:
         return InvalidFile(f"{self._name} {problem}")
+
+
+def read_npy_header(stream: Any, dtype: str, *shape: int | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Read a header, check its type and shape, and return both; the stream is then at the first byte of data.
+
+    Parameters
+    ----------
+    stream : binary file
+        At the first byte of the array.
+    dtype : str
+        NumPy's letters and size, such as "<f8"; "<U" is text of any width.
+    *shape : int or None
+        None is any length.
+
+    Raises
+    ------
+    BadArray
+        If the header is damaged, or has another type or shape. Nothing is ever unpickled.
+    """
+    magic, length = stream.read(len(_NPY_MAGIC)), stream.read(2)
+    header = _NPY_HEADER.fullmatch(stream.read(int.from_bytes(length, "little")))
+    if magic != _NPY_MAGIC or header is None:
+        raise BadArray("is damaged, or not a plain array")
+    kind = header["kind"].decode()
+    actual = tuple(int(length) for length in header["shape"].split(b",") if length)
+    fits = len(actual) == len(shape) and all(want in (None, got) for want, got in zip(shape, actual, strict=True))
+    typed = kind == dtype or (dtype == "<U" and kind.startswith("<U"))
+    if not fits or not typed:
+        raise BadArray("has the wrong shape or type")
+    return actual, np.dtype(kind)
+
+
+def parse_array(data: bytes, dtype: str, *shape: int | None) -> NDArray[Any]:
+    """Return a read-only array view of the bytes of a ``.npy`` file; raise `BadArray` for another type or shape."""
+    stream = io.BytesIO(data)
+    actual, kind = read_npy_header(stream, dtype, *shape)
+    if len(data) != stream.tell() + math.prod(actual) * kind.itemsize:
+        raise BadArray("is cut short or too long")
+    return np.frombuffer(data, kind, offset=stream.tell()).reshape(actual)
+
+
+def array_parts(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+    """Return header and data of a plain ``.npy`` file, little-endian on every machine."""
+    portable = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return _npy_header(portable.dtype.str, portable.shape), portable.reshape(-1).view(np.uint8).data
+
+
+def array_file_size(dtype: str, *shape: int) -> int:
+    """Return the length of a plain ``.npy`` file with an array of this type and shape."""
+    return len(_npy_header(dtype, shape)) + math.prod(shape) * np.dtype(dtype).itemsize
+
+
+@lru_cache(maxsize=64)
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return header.getvalue()

@@ -1,8 +1,7 @@
-"""Drafts: a file that is to appear whole is written beside its place, under a name of its own.
+"""Drafts: a file that has to appear whole is written beside its place, under a name of its own.
 
-Whoever writes a draft holds a lock on it until it is in its place. A process that is killed leaves its draft, and its
-lock goes with it: so the next one that writes the same file finds it, and wipes it. Where there are no locks, drafts
-are left alone.
+The writer of a draft holds a lock on it until it is in its place. A process that is killed leaves its draft, but not
+its lock: the next process that writes the same file finds the draft and wipes it. Without locks, drafts are left.
 """
 
 import os
@@ -18,7 +17,7 @@ from . import files
 
 @contextmanager
 def open_draft(path: Path, *, shared: bool = False) -> Iterator[files.Replacement]:
-    """Write a new file that takes another's place in one step, as `files.replacing` does; wipe what others left."""
+    """Replace a file atomically, as `files.replace_file` does, and wipe drafts of killed processes."""
     wipe_stale_drafts(path)
     while True:
         beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -34,30 +33,29 @@ def wipe_stale_drafts(path: Path) -> None:
         return
     draft = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}")
     with suppress(OSError):
-        left = [path.parent / name for name in files.system.names(path.parent) if draft.fullmatch(name)]
-        wiped = [one for one in left if _wipe_if_stale(one)]
-        if wiped:
+        drafts = [path.parent / name for name in files.system.names(path.parent) if draft.fullmatch(name)]
+        if sum(map(_wipe_if_stale, drafts)):
             files.sync_folder(path.parent)
 
 
 def _lock_draft(fd: int, locked: ExitStack) -> bool:
-    """Lock a draft that was just made, for as long as ``locked`` lasts; False if somebody who swept was faster."""
-    locked.callback(os.close, os.dup(fd))  # a lock lasts as long as one of the file's numbers
+    """Lock a new draft for as long as ``locked`` lasts; return False if another process took it for a stale one."""
+    locked.callback(os.close, os.dup(fd))  # a lock lasts as long as one of the file's descriptors
     try:
         files.system.lock(fd)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks: nobody sweeps there
+    except OSError:  # a file system without locks: no process wipes drafts there
         return True
     return os.fstat(fd).st_nlink > 0
 
 
 def _wipe_if_stale(draft: Path) -> bool:
-    """Wipe a draft that nobody holds, if it is a plain file of ours that has no other name."""
+    """Wipe a draft without a lock, if it is a plain file of this user with no other name; return whether it was."""
     with suppress(OSError, InvalidFile), files.open_file(draft) as fd:
         files.system.lock(fd)
-        found, named = os.fstat(fd), os.lstat(draft)
-        if os.path.samestat(found, named) and found.st_uid == os.geteuid() and found.st_nlink == 1:
+        status = os.fstat(fd)
+        if os.path.samestat(status, os.lstat(draft)) and status.st_uid == os.geteuid() and status.st_nlink == 1:
             files.wipe(draft)
             return True
     return False

@@ -1,8 +1,8 @@
-"""Files: every operation on the disk, and what it takes to make one last.
+"""Files: every operation on the disk, made durable.
 
-All of them go through `system`, a handful of thin methods, so that a test can put another in its place: one that fails,
-or forgets what was not synced, or keeps count. Nothing here follows a symbolic link or opens anything but plain files.
-What is opened at a guarded path (`own`) is checked before it is used.
+All operations go through `system`, a few thin methods that a test can replace: by a disk that fails, that forgets what
+was not synced, or that counts. Nothing here follows a symbolic link or opens anything but plain files. A file at a
+guarded path (see `ownership`) is checked before it is used.
 """
 
 import errno
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 Data: TypeAlias = bytes | memoryview
 
 _ZEROS = memoryview(bytes(2**20))  # written at once
-_MAX_OPEN_FILES = 16  # files that are open at once
-_GROUP_FILE_MODE, _GROUP_FOLDER_MODE = 0o640, 0o2750  # 2: what is made in it later is the same group's
-_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # if there are
+_MAX_OPEN_FILES = 16  # open files in a batch
+_GROUP_FILE_MODE, _GROUP_FOLDER_MODE = 0o640, 0o2750  # setgid: files made in the folder later have the same group
+_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # where defined
 
 
 class SyncFailed(OSError):
-    """What was written may be lost although it can still be read back: trust nothing, open the vault anew."""
+    """Data that was written may be lost although it can still be read back: open the vault again."""
 
 
 class System:
@@ -54,7 +54,7 @@ class System:
     def write(self, fd: int, data: Data, offset: int) -> int:
         if os.name == "posix":
             return os.pwrite(fd, data, offset)
-        os.lseek(fd, offset, os.SEEK_SET)  # a saved model is written on other systems, too; a vault is not
+        os.lseek(fd, offset, os.SEEK_SET)  # models can be saved on other systems as well; vaults cannot
         return os.write(fd, data)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -65,7 +65,7 @@ class System:
             os.posix_fallocate(fd, start, stop - start)
 
     def sync(self, fd: int) -> None:
-        if sys.platform == "darwin" and _sync_to_drive(fd):  # fsync leaves data in the drive's own cache there
+        if sys.platform == "darwin" and _sync_to_drive(fd):  # fsync leaves data in the drive's cache on macOS
             return
         os.fsync(fd)
 
@@ -88,7 +88,7 @@ class System:
         return mmap.mmap(fd, size, prot=mmap.PROT_READ)
 
     def lock(self, fd: int) -> None:
-        import fcntl  # not on every system; only a vault locks
+        import fcntl  # not on every system, and only a vault locks
 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -100,11 +100,11 @@ class System:
 
 system = System()
 
-_sync_pool: "tuple[int, ThreadPoolExecutor] | None" = None  # the process that has threads for syncs, and these
+_sync_pool: "tuple[int, ThreadPoolExecutor] | None" = None  # the process id, and its threads for syncs
 
 
 class _OpenFolders(threading.local):
-    """The folders that this thread keeps open, by their paths."""
+    """The folders that this thread keeps open, by path."""
 
     def __init__(self) -> None:
         self.folders: dict[str, int] = {}
@@ -114,7 +114,7 @@ _open_folders = _OpenFolders()
 
 
 def _sync_to_drive(fd: int) -> bool:
-    """Flush a file down to the medium, as Apple's F_FULLFSYNC does; False where the file system has no such call."""
+    """Flush a file to the medium with Apple's F_FULLFSYNC; return False if the file system does not support it."""
     import fcntl
 
     try:
@@ -128,15 +128,15 @@ def _sync_to_drive(fd: int) -> bool:
 
 @contextmanager
 def open_file(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Iterator[int]:
-    """Open a plain file for a while. A new one is its owner's alone, unless it is shared: then the umask decides."""
+    """Open a plain file in a ``with`` statement. A new one is private, or ``shared`` as far as the umask allows."""
     fd = _open(path, flags, 0o666 if shared else 0o600)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise InvalidFile(f"{path} is not a plain file")
         if isinstance(path, GuardedPath):
-            path.check(found)
-            if flags & os.O_CREAT and path.for_group and stat.S_IMODE(found.st_mode) != _GROUP_FILE_MODE:
+            path.check(status)
+            if flags & os.O_CREAT and path.for_group and stat.S_IMODE(status.st_mode) != _GROUP_FILE_MODE:
                 system.chmod(fd, _GROUP_FILE_MODE)
         yield fd
     finally:
@@ -144,15 +144,15 @@ def open_file(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> 
 
 
 def _close(fd: int) -> None:
-    """Close a file. An error changes nothing: it is closed all the same, and what must last was synced before."""
-    try:  # noqa: SIM105 - it is called often, and this is faster
+    """Close a file, ignoring errors: it is closed anyway, and data that must last was synced before."""
+    try:  # noqa: SIM105 - called often, and this is faster
         os.close(fd)
     except OSError:
         pass
 
 
 def _open(path: Path, flags: int, mode: int) -> int:
-    """Open a file, in the folder that was checked if it is guarded."""
+    """Open a file; a guarded one relative to its folder, which is checked."""
     try:
         if isinstance(path, ContainedPath):
             if (held := _open_folders.folders.get(path.folder_path)) is not None:
@@ -170,7 +170,7 @@ def _open(path: Path, flags: int, mode: int) -> int:
             raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
         if isinstance(path, GuardedPath) and isinstance(error, PermissionError):
             path.check_existing()
-        if error.errno == errno.EROFS:  # to those who cannot write it is all the same why
+        if error.errno == errno.EROFS:  # callers treat all reasons for not writing alike
             raise PermissionError(error.errno, error.strerror, error.filename) from error
         raise
 
@@ -180,17 +180,17 @@ def _open_folder(path: Path) -> int:
         return system.open_folder(path)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise InvalidFile(f"{path} is not a folder, or a symbolic link; a vault follows no links") from error
+            raise InvalidFile(f"{path} is not a folder or is a symbolic link; a vault follows no links") from error
         raise
 
 
 @contextmanager
 def open_folder(path: GuardedPath) -> Iterator[int]:
-    """Open a folder of a vault for a while."""
+    """Open a folder of a vault in a ``with`` statement."""
     try:
         fd = _open_folder(path)
     except PermissionError:
-        path.check_existing()  # says whose it is, and what mends that
+        path.check_existing()  # raises an error with the owner and the fix
         raise
     try:
         path.check(os.fstat(fd))
@@ -201,9 +201,9 @@ def open_folder(path: GuardedPath) -> Iterator[int]:
 
 @contextmanager
 def keep_folder_open(path: GuardedPath) -> Iterator[bool]:
-    """Keep a folder of a vault open for a while: this thread opens files in it without another look at the folder.
+    """Keep a folder of a vault open, so that this thread opens files in it without checking the folder again.
 
-    Yields whether it is. If it cannot be opened, or is not ours, then whoever opens a file in it says so.
+    Yields whether the folder is open. If it cannot be opened or fails the check, opening a file in it raises the error.
     """
     before = _open_folders.folders.get(str(path))
     with ExitStack() as opened_now:
@@ -218,24 +218,24 @@ def keep_folder_open(path: GuardedPath) -> Iterator[bool]:
 
 
 def make_folder(path: GuardedPath, *, for_group: bool, synced: bool = True) -> None:
-    """Make a folder for its owner alone, or for its group to read as well; one that is there must be ours.
+    """Make a folder for its owner alone, or readable by its group; an existing one must be ours.
 
-    Without ``synced`` its name may not last: for derived data.
+    Without ``synced`` the new folder may be lost in a crash: for derived data.
     """
-    made = False
+    is_new = False
     with suppress(FileExistsError):
         if not path.is_dir():
             system.mkdir(path)
-            made = True
+            is_new = True
     with open_folder(path) as fd:
-        if made and for_group:
+        if is_new and for_group:
             system.chmod(fd, _GROUP_FOLDER_MODE)
-    if made and synced:
+    if is_new and synced:
         sync_folder(path.parent)
 
 
 def list_names(path: GuardedPath) -> list[str]:
-    """The names in a folder of a vault."""
+    """Return the names in a folder of a vault."""
     if str(path) in _open_folders.folders:
         return system.names(path)
     with open_folder(path):
@@ -243,12 +243,12 @@ def list_names(path: GuardedPath) -> list[str]:
 
 
 def file_size(fd: int) -> int:
-    """The length of an open file."""
+    """Return the length of an open file."""
     return os.fstat(fd).st_size
 
 
 def read(path: Path, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None) -> bytes:
-    """A file's bytes from ``offset`` on, up to ``stop``; more than ``most`` of them are refused."""
+    """Read a file from ``offset`` to ``stop``; refuse more than ``max_bytes``."""
     with open_file(path) as fd:
         return read_open_file(fd, path, offset=offset, max_bytes=max_bytes, stop=stop)
 
@@ -256,7 +256,7 @@ def read(path: Path, *, offset: int = 0, max_bytes: int | None = None, stop: int
 def read_open_file(
     fd: int, path: Path, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None
 ) -> bytes:
-    """The same of a file that is open."""
+    """Read an open file, as `read` does."""
     left = (file_size(fd) if stop is None else min(stop, file_size(fd))) - offset
     if max_bytes is not None and left > max_bytes:
         raise InvalidFile(f"{path} has {left:,} bytes where at most {max_bytes:,} are expected")
@@ -268,17 +268,17 @@ def read_open_file(
 
 
 def check_size(path: Path, size: int) -> None:
-    """Refuse a file that has fewer bytes than it had."""
+    """Refuse a file that is missing or shorter than ``size``."""
     try:
-        found = os.stat(path, follow_symlinks=False).st_size
+        actual = os.stat(path, follow_symlinks=False).st_size
     except FileNotFoundError:
         raise InvalidFile(f"{path} is not there: the folder is incomplete") from None
-    if found < size:
-        raise InvalidFile(f"{path} is cut short: {found:,} bytes where {size:,} are expected")
+    if actual < size:
+        raise InvalidFile(f"{path} is cut short: {actual:,} bytes where {size:,} are expected")
 
 
 def map_file(path: Path, size: int) -> memoryview:
-    """The first ``size`` bytes of a file, which must have them, as memory that cannot be written to."""
+    """Map the first ``size`` bytes of a file as read-only memory; refuse a shorter file."""
     with open_file(path) as fd:
         if file_size(fd) < size:
             raise InvalidFile(f"{path} is cut short: {file_size(fd):,} bytes where {size:,} are expected")
@@ -286,7 +286,7 @@ def map_file(path: Path, size: int) -> memoryview:
 
 
 def write_parts(fd: int, parts: Iterable[Data]) -> None:
-    """Write parts one after the other, from the beginning of a file."""
+    """Write parts one after the other, from the start of a file."""
     offset = 0
     for part in parts:
         write_all(fd, part, offset)
@@ -294,7 +294,7 @@ def write_parts(fd: int, parts: Iterable[Data]) -> None:
 
 
 def write_all(fd: int, data: Data, offset: int) -> None:
-    """Write, however many calls it takes."""
+    """Write all data at an offset, in as many calls as needed."""
     view = memoryview(data).cast("B")
     while len(view):
         written = system.write(fd, view, offset)
@@ -302,7 +302,7 @@ def write_all(fd: int, data: Data, offset: int) -> None:
 
 
 def sync(fd: int) -> None:
-    """Make what was written to a file or folder last."""
+    """Sync an open file or folder."""
     try:
         system.sync(fd)
     except OSError as error:
@@ -336,10 +336,10 @@ def sync_several(fds: Sequence[int]) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make new, renamed and removed names last."""
+    """Sync a folder, so that new, renamed and removed names last."""
     if os.name != "posix":
         return
-    real = path.resolve() if path.is_symlink() else path  # a folder that files were put into by this name
+    real = path.resolve() if path.is_symlink() else path  # a user may save a model through a link to a folder
     fd = system.open(real, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync(fd)
@@ -348,7 +348,7 @@ def sync_folder(path: Path) -> None:
 
 
 def create(path: Path, *parts: Data) -> None:
-    """Write a new file, synced unless it is empty; its name lasts from the next `sync_folder` on."""
+    """Write a new file, synced unless it is empty; the next `sync_folder` makes its name durable."""
     with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         if parts:
             write_parts(fd, parts)
@@ -356,7 +356,7 @@ def create(path: Path, *parts: Data) -> None:
 
 
 def create_if(check: Callable[[], None], path: Path, *parts: Data) -> None:
-    """Write a new file, synced. If ``check`` then refuses, it holds zeros, even if it has lost its name meanwhile."""
+    """Write a new file, synced. If ``check`` then fails, overwrite it with zeros, even if it was renamed meanwhile."""
     with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd, zero_on_error(fd):
         write_parts(fd, parts)
         sync(fd)
@@ -365,7 +365,7 @@ def create_if(check: Callable[[], None], path: Path, *parts: Data) -> None:
 
 @contextmanager
 def zero_on_error(fd: int) -> Iterator[None]:
-    """Leave zeros in an open file if what is written to it is not wanted after all."""
+    """Overwrite an open file with zeros if the ``with`` block fails."""
     try:
         yield
     except BaseException:
@@ -377,7 +377,7 @@ def zero_on_error(fd: int) -> Iterator[None]:
 class SyncBatch:
     """Files that are written one after the other and synced together, at the latest when the batch ends.
 
-    Used in a ``with`` statement. If an error ends it, what was not synced yet stays as it is.
+    Used in a ``with`` statement. If an error ends it, files that were not synced yet stay as they are.
     """
 
     def __init__(self) -> None:
@@ -393,20 +393,20 @@ class SyncBatch:
                 self._sync()
 
     def fill(self, path: Path, *parts: Data) -> None:
-        """Write into a file that is there and empty."""
+        """Write to an existing empty file."""
         fd = self._add(path, os.O_WRONLY)
         if file_size(fd):
-            raise InvalidFile(f"{path} is not empty: open the vault anew")
+            raise InvalidFile(f"{path} is not empty: open the vault again")
         write_parts(fd, parts)
 
     def create(self, path: Path, *parts: Data) -> None:
-        """Write a new file; its name lasts from the next `sync_folder` on."""
+        """Write a new file; the next `sync_folder` makes its name durable."""
         write_parts(self._add(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), parts)
 
     def clear(self, path: Path) -> None:
-        """Overwrite a file with zeros and, once they are synced, make it empty.
+        """Overwrite a file with zeros and, after they are synced, truncate it.
 
-        If a power cut undoes the last step, the zeros are there.
+        If a power cut undoes the last step, the file still has only zeros.
         """
         fd = self._add(path, os.O_WRONLY)
         _zero(fd, 0, file_size(fd))
@@ -429,7 +429,7 @@ class SyncBatch:
 
 
 def put(path: Path, *parts: Data) -> None:
-    """Write a file in one step, for good: it is there whole, or as it was."""
+    """Replace a file atomically and durably."""
     new = draft_path(path)
     wipe_draft(new)
     with replace_file(path, new) as replacement:
@@ -438,46 +438,46 @@ def put(path: Path, *parts: Data) -> None:
 
 
 def draft_path(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
+    """Return the path of the draft that is written before it replaces a file."""
     return path.with_name(f"{path.name}.new")
 
 
 def is_draft(path: Path) -> bool:
-    """Whether a draft is there. A second name of a file, or a link, is none: who put it there wants that file wiped."""
+    """Whether a draft exists. A link to another file does not count: wiping it would destroy that file."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def wipe_draft(path: Path) -> None:
-    """Wipe a draft that somebody who was stopped left; anything else of that name is refused."""
+    """Wipe the draft of an interrupted process; refuse anything else of that name."""
     if not os.path.lexists(path):
         return
     if is_draft(path):
         wipe(path)
     else:
-        raise InvalidFile(f"{path} is a link, or a second name of another file: remove it")
+        raise InvalidFile(f"{path} is a symbolic or hard link to another file: remove it")
 
 
 @dataclass
 class Replacement:
-    """A file that is being written beside the one whose place it is to take."""
+    """A file that is being written beside the one it will replace."""
 
     fd: int
     _committed: bool = False
 
     def commit(self) -> None:
-        """Sync it; it takes its place at the end of `replacing`."""
+        """Sync the file; it takes its place at the end of `replace_file`."""
         sync(self.fd)
         self._committed = True
 
 
 @contextmanager
 def replace_file(path: Path, beside: Path, *, shared: bool = False) -> Iterator[Replacement]:
-    """Write a new file that takes another's place in one step, for good; unless it is committed, it is wiped."""
-    mine = placed = False  # a file that was there before is somebody else's
+    """Write a new file that replaces another atomically and durably; if it is not committed, it is wiped."""
+    mine = placed = False  # a file that already exists at ``beside`` belongs to another process
     try:
         with open_file(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, shared=shared) as fd:
             mine, new = True, Replacement(fd)
@@ -493,7 +493,7 @@ def replace_file(path: Path, beside: Path, *, shared: bool = False) -> Iterator[
 
 
 def _discard(path: Path) -> None:
-    """Wipe a file that is not needed; if it cannot be wiped, it goes all the same."""
+    """Wipe a file that is not needed; if it cannot be wiped, remove it anyway."""
     with suppress(OSError):
         wipe(path)
     if path.exists():
@@ -510,20 +510,20 @@ def overwrite(path: Path, pieces: Iterable[tuple[int, Data]]) -> None:
 
 
 def resize(path: Path, size: int) -> None:
-    """Cut a file or lengthen it by zeros, and sync. What is cut off is overwritten first."""
+    """Truncate a file or extend it with zeros, and sync. A part that is cut off is overwritten first."""
     with open_file(path, os.O_WRONLY) as fd:
-        if size < (had := file_size(fd)):
-            _zero(fd, size, had)
+        if size < (old_size := file_size(fd)):
+            _zero(fd, size, old_size)
             sync(fd)
         system.truncate(fd, size)
         sync(fd)
 
 
 def lengthen(path: Path, start: int, size: int) -> None:
-    """Lengthen a file by zeros if it is shorter, give all from ``start`` on a place on the disk, and sync.
+    """Extend a file with zeros up to ``size``, allocate disk space from ``start`` on, and sync.
 
-    A hole in a file that is mapped needs room when it is read, on some file systems (tmpfs): where there is none left
-    the system would end the process.
+    On some file systems (tmpfs) reading a hole in a mapped file allocates space: if none is left, the system would
+    kill the process.
     """
     with open_file(path, os.O_WRONLY) as fd:
         if file_size(fd) < size:
@@ -538,7 +538,7 @@ def lengthen(path: Path, start: int, size: int) -> None:
 
 
 def wipe(path: Path) -> None:
-    """Overwrite a file with zeros, sync, and remove it; no file is fine. `sync_folder` makes that last."""
+    """Overwrite a file with zeros, sync, and remove it, if it exists. `sync_folder` makes the removal durable."""
     with suppress(FileNotFoundError):
         with open_file(path, os.O_WRONLY) as fd:
             zero_all(fd)
@@ -546,14 +546,14 @@ def wipe(path: Path) -> None:
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a plain file is there that has no bytes; one that is not ours is refused."""
+    """Whether a plain file exists and is empty; refuse a file that is not ours."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return False
     if isinstance(path, GuardedPath):
-        path.check(found)
-    return stat.S_ISREG(found.st_mode) and not found.st_size
+        path.check(status)
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def zero_all(fd: int) -> None:

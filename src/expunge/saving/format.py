@@ -1,7 +1,8 @@
-"""The format: a state, whose rows are in it and what was asked of it, to the parts of an archive and back.
+"""The format of saved models: blueprints, states, ids and settings to the parts of an archive and back.
 
-What is saved is what was drawn, what is kept of the rows, and the moments; the weights are solved again, so a file that
-moves to another machine keeps its digest. A file is input from outside: all that a state relies on is checked here.
+A file has what was drawn, what the model keeps of the rows, and the moments. The weights are solved again, so a file
+that moves to another machine keeps its digest. A file is untrusted input: everything that a state relies on is checked
+here.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,26 +34,22 @@ from ..stores.ids import IdIndex
 from ..stores.store import FINGERPRINT_BYTES, CodedStore, Rows, Store
 from .archive import Archive
 
-# MERGED blueprints: Blueprints: what a model is before it has seen a row, to an archive and back.
-
+Parts: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]  # a header and arrays
 
 PLAIN_MAPS: Mapping[str, type[FeatureMap]] = {
     kind.map_name: kind for kind in (IdentityMap, PowersMap, RandomFourierMap)
 }
 
 
-def blueprint_parts(
-    blueprint: Blueprint, *, custom_features: bool = False
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """A header and arrays from which `load_blueprint` makes it again.
+def blueprint_parts(blueprint: Blueprint, *, custom_features: bool = False) -> Parts:
+    """Return a header and arrays that `load_blueprint` reads.
 
-    ``own_features`` says that whoever loads it can bring a feature map that is the user's; else it is refused.
+    A user's own feature map is refused, unless ``custom_features`` says that the caller of `load_blueprint` passes it.
     """
     features, rule = blueprint.features, blueprint.rule
     if features.is_custom and not custom_features:
         raise InvalidSetting(
-            f"features must be those of this package, got {features.map_name}: code never comes from a file, and "
-            "nobody would bring it again"
+            f"features must be those of this package, got {features.map_name}: code never comes from a file"
         )
     drawn = {name: np.asarray(array, dtype=np.int64) for name, array in features.arrays().items()}
     header = {
@@ -70,7 +67,7 @@ def blueprint_parts(
     }
     arrays: dict[str, NDArray[Any]] = {"key": blueprint.key, "G": blueprint.code.G}
     arrays |= {f"features.{name}": array for name, array in drawn.items()}
-    if not features.is_custom:  # whoever brings a map of his own brings its parameters
+    if not features.is_custom:  # the caller passes a custom map with its parameters
         arrays |= {f"parameters.{name}": array for name, array in features.array_params().items()}
     for side, bounds in bounds_by_side(blueprint):
         header[f"{side}.unit"] = bounds.unit
@@ -85,18 +82,18 @@ def load_blueprint(
     features: FeatureMap | None = None,
     maps: Mapping[str, type[FeatureMap]] = PLAIN_MAPS,
 ) -> Blueprint:
-    """Read a blueprint. Code never comes from a file, so the caller brings what is not ours.
+    """Read a blueprint. Code never comes from a file, so the caller passes estimators and custom feature maps.
 
-    ``rule`` brings the rule of a model that was saved with an estimator as learner, ``features`` the feature map of a
-    model that was saved with one of the user's, and ``maps`` are the classes to use for ours.
+    ``rule`` makes the rule of a model that was saved with an estimator as learner, ``features`` is the feature map of a
+    model that was saved with a custom one, and ``maps`` are the classes of this package to use.
     """
     key = archive.array("key", "<u8", 2).astype(np.uint64)
-    brought = _load_custom_rule(archive, rule, key)
+    custom_rule = _load_custom_rule(archive, rule, key)
     _check_custom_features(archive, features)
     try:
         code = Code(archive.array("G", "<i8", None, None))
-        made = brought or _load_ridge_rule(archive)
-        made.check(code)
+        loaded_rule = custom_rule or _load_ridge_rule(archive)
+        loaded_rule.check(code)
         inputs = _load_declared_bounds(archive, "inputs")
         scales = _load_scales(archive, "scales", partial(Scales.parse, inputs=len(inputs.low)))
         targets = _load_declared_bounds(archive, "targets")
@@ -114,20 +111,20 @@ def load_blueprint(
             clip=archive.get("clip", bool),
             outside=archive.choice("outside", ("clamp", "extrapolate")),
             keep=archive.choice("keep", ("rows", "coded")),
-            rule=made,
+            rule=loaded_rule,
             aggregate=archive.choice("aggregate", ("mean", "median")),
         )
-    except InvalidSetting as error:  # from a code, bounds, a feature map or the whole: the file asks for what cannot be
+    except InvalidSetting as error:  # an invalid code, bounds, feature map or combination
         raise archive.inconsistency(str(error)) from error
 
 
 def bounds_by_side(bounded: Blueprint | Encoder) -> list[tuple[str, Bounds]]:
-    """The bounds of both sides of a table, by name."""
+    """Return the bounds of inputs and targets, with their names."""
     return [("inputs", bounded.inputs), ("targets", bounded.targets)]
 
 
 def _load_custom_rule(archive: Archive, rule: RuleFactory | None, key: Key) -> Rule | None:
-    """The caller has to bring the estimator that a model was saved with, and no other."""
+    """Make the rule of the estimator that the model was saved with, and refuse any other; None for ridge."""
     if archive.get("ridge", bool):
         if rule is not None:
             raise InvalidSetting("the model was saved with learner='ridge': load it without a learner")
@@ -137,10 +134,10 @@ def _load_custom_rule(archive: Archive, rule: RuleFactory | None, key: Key) -> R
             "the model was saved with an estimator as learner, and code never comes from a file: "
             "pass the same estimator, load(path, learner=...)"
         )
-    made = rule(key)
-    if made.describe() != archive.get("rule", dict):
+    custom_rule = rule(key)
+    if custom_rule.describe() != archive.get("rule", dict):
         raise InvalidSetting("the model was saved with another learner, or other parameters: pass the same one")
-    return made
+    return custom_rule
 
 
 def _load_ridge_rule(archive: Archive) -> RidgeRule:
@@ -159,17 +156,17 @@ def _load_declared_bounds(archive: Archive, side: str) -> Bounds:
 
 
 def _load_scales(archive: Archive, name: str, read: Callable[[Any], Scales]) -> Scales:
-    said = archive.header.get(name)
-    scales = read(said)
-    if scales.spec() != said:  # one way to write them: equal models have equal files
-        raise archive.inconsistency("the scales are not as a model writes them")
+    spec = archive.header.get(name)
+    scales = read(spec)
+    if scales.spec() != spec:  # equal models have equal files
+        raise archive.inconsistency("the scales are not in the form that a model writes")
     return scales
 
 
 def _check_custom_features(archive: Archive, features: FeatureMap | None) -> None:
-    """The caller has to bring a feature map that is not ours, and no other."""
-    said = archive.get("features", dict)
-    if not said.get("own"):
+    """Refuse a feature map that is not the one the model was saved with."""
+    saved = archive.get("features", dict)
+    if not saved.get("own"):
         if features is not None:
             raise InvalidSetting("the model was saved with features of this package: load it without features")
         return
@@ -178,16 +175,16 @@ def _check_custom_features(archive: Archive, features: FeatureMap | None) -> Non
             "the model was saved with a feature map of your own, and code never comes from a file: "
             "pass the same map, load(path, features=...)"
         )
-    described = features.describe()
-    if any(described[name] != said.get(name) for name in ("name", "params")):
+    description = features.describe()
+    if any(description[name] != saved.get(name) for name in ("name", "params")):
         raise InvalidSetting(f"the model was saved with other features than {features!r}: pass the same map")
 
 
 def _load_features(
     archive: Archive, inputs: int, custom: FeatureMap | None, maps: Mapping[str, type[FeatureMap]]
 ) -> FeatureMap:
-    said = archive.get("features", dict)
-    params, drawn, kind = said.get("params"), said.get("drawn"), maps.get(str(said.get("name")))
+    saved = archive.get("features", dict)
+    params, drawn, kind = saved.get("params"), saved.get("drawn"), maps.get(str(saved.get("name")))
     if not isinstance(params, dict) or not isinstance(drawn, dict):
         raise archive.inconsistency("unknown features")
     if custom is not None:
@@ -197,7 +194,7 @@ def _load_features(
     else:
         raise archive.inconsistency("unknown features")
     arrays = {
-        name: archive.array(f"features.{name}", "<i8", *_parse_shape(archive, said)) for name, said in drawn.items()
+        name: archive.array(f"features.{name}", "<i8", *_parse_shape(archive, shape)) for name, shape in drawn.items()
     }
     restored = features.restore(inputs, arrays)
     if custom is None and restored.describe()["params"] != params:
@@ -206,7 +203,7 @@ def _load_features(
 
 
 def _load_parameter(archive: Archive, name: str, value: Any) -> Any:
-    """A parameter from the header, or the array that it stands for."""
+    """Return a parameter from the header, or the array that it stands for."""
     if not isinstance(value, dict):
         return value
     return archive.array(f"parameters.{name}", "<f8", *_parse_shape(archive, value.get("shape")))
@@ -218,11 +215,8 @@ def _parse_shape(archive: Archive, shape: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-Parts: TypeAlias = tuple[dict[str, Any], dict[str, NDArray[Any]]]  # a header and arrays
-
-
 def state_parts(state: ModelState) -> Parts:
-    """A header and arrays from which `load_state` makes the state again."""
+    """Return a header and arrays that `load_blueprint` and `load_state` read."""
     header, arrays = blueprint_parts(state.blueprint, custom_features=True)
     arrays |= state.ensemble.store.arrays()
     for side, bounds in bounds_by_side(state.ensemble.encoder):
@@ -233,27 +227,27 @@ def state_parts(state: ModelState) -> Parts:
 
 
 def load_state(archive: Archive, blueprint: Blueprint) -> ModelState:
-    """Read the state of a model whose blueprint `load_blueprint` has read."""
+    """Read the state of a model with this blueprint."""
     try:
         drawn, shards = archive.get("drawn", int), blueprint.code.shards
         store = _load_store(archive, blueprint, slots_needed(drawn, shards))
         if store.live[free_slots(blueprint.key, drawn, shards)].any():
-            raise archive.inconsistency("there are rows in slots that were never given out")
+            raise archive.inconsistency("rows in slots that were never given out")
         extents = _load_extents(archive, blueprint, store)
         ensemble = _load_ensemble(archive, blueprint.encoder(extents), store, blueprint)
         return ModelState(blueprint, ensemble, extents, drawn, int(np.count_nonzero(store.live)))
-    except (InvalidInput, InvalidSetting) as error:  # from the rows: no model of this blueprint would have taken them
+    except (InvalidInput, InvalidSetting) as error:  # rows that no model with this blueprint would have accepted
         raise archive.inconsistency(str(error)) from error
 
 
 def index_parts(index: IdIndex) -> Parts:
-    """A header and arrays from which `load_index` makes the index again."""
+    """Return a header and arrays that `load_index` reads."""
     ids, slots = index.entries()
     return {"id_kind": "<i8" if ids.dtype.kind == "i" else "<U"}, {"ids": ids, "slots": slots}
 
 
 def load_index(archive: Archive, live: NDArray[np.bool_]) -> IdIndex:
-    """Read whose rows are where; ``live`` says which slots have a row."""
+    """Read the ids of the rows; ``live`` says which slots have a row."""
     slots = archive.array("slots", "<i8", None)
     ids = archive.array("ids", archive.choice("id_kind", ("<i8", "<U")), len(slots))
     if not np.array_equal(np.sort(slots), np.flatnonzero(live)):
@@ -271,7 +265,7 @@ def _load_store(archive: Archive, blueprint: Blueprint, slots: int) -> Store:
         raise archive.inconsistency("coded rows exceed the exact range")
     prints = archive.array("prints", "|u1", slots, FINGERPRINT_BYTES)
     if prints[~live].any():
-        raise archive.inconsistency("there are fingerprints where there is no row")
+        raise archive.inconsistency("fingerprints in empty slots")
     return CodedStore(q, prints, live, blueprint.fingerprint_key)
 
 
@@ -281,7 +275,7 @@ def _load_rows(archive: Archive, blueprint: Blueprint, live: NDArray[np.bool_]) 
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         raise archive.inconsistency("rows are not finite")
     if X[~live].any() or y[~live].any():
-        raise archive.inconsistency("there are values where there is no row")
+        raise archive.inconsistency("values in empty slots")
     for values, bounds in ((X, blueprint.inputs), (y, blueprint.targets)):
         if live.any() and ((values[live] < bounds.low) | (values[live] > bounds.high)).any():
             raise archive.inconsistency("rows are outside the bounds")
@@ -293,7 +287,7 @@ def _load_extents(archive: Archive, blueprint: Blueprint, store: Store) -> Exten
     for side, bounds in bounds_by_side(blueprint.encoder(extents)):
         in_force = archive.array(f"{side}.in_force", "<f8", 2, len(bounds.low))
         if not np.array_equal(in_force, [bounds.low, bounds.high]):
-            raise archive.inconsistency(f"the bounds of the {side} are not those declared or those of the rows")
+            raise archive.inconsistency(f"the bounds of the {side} are neither declared nor those of the rows")
     return extents
 
 
@@ -315,17 +309,14 @@ def _load_ensemble(archive: Archive, encoder: Encoder, store: Store, blueprint: 
     return Ensemble.from_states(encoder, store, rule, aggregate, states)
 
 
-# MERGED parameters: Parameters: what was asked of a model, to a file's header and back.
-
-
 _PLAIN_SETTINGS = ("shards", "rate", "density", "balanced", "alpha", "fit_intercept", "random_state")
 
 
 def settings_parts(settings: Settings) -> dict[str, Any]:
-    """The settings that a blueprint does not tell, for a header."""
+    """Return the settings that are not in a blueprint, for a header."""
     plain = {name: getattr(settings, name) for name in _PLAIN_SETTINGS}
     if not isinstance(settings.random_state, int | np.integer):
-        plain["random_state"] = None  # a generator: what it drew is in the blueprint
+        plain["random_state"] = None  # a generator: its draws are in the blueprint
     return {
         "parameters": {name: plain_value(name, value) for name, value in plain.items()},
         "own_code": settings.code is not None,
@@ -333,7 +324,7 @@ def settings_parts(settings: Settings) -> dict[str, Any]:
 
 
 def load_settings(archive: Archive, blueprint: Blueprint, learner: Any = "ridge") -> Settings:
-    """The settings of a saved model; ``learner`` is the one that the caller brought."""
+    """Read the settings of a saved model; ``learner`` is the one that the caller passed."""
     plain = archive.get("parameters", dict)
     if set(plain) != set(_PLAIN_SETTINGS) or not all(
         value is None or isinstance(value, Real) for value in plain.values()
@@ -356,7 +347,7 @@ def load_settings(archive: Archive, blueprint: Blueprint, learner: Any = "ridge"
 
 
 def _bounds_spec(bounds: Bounds) -> BoundsLike:
-    """The parameter that these bounds came from. An observed column is None: NaN would not equal itself."""
+    """Return the ``bounds`` parameter of these bounds. An observed column is None: NaN would not equal itself."""
     if bounds.unit:
         return "unit"
     if np.isnan(bounds.low).all():

@@ -1,8 +1,8 @@
-"""Own files: what lies in a vault, or beside it, is ours, and nobody else can change it.
+"""Ownership: files in a vault, or beside it, belong to its owner, and no other user can change them.
 
-A folder that others can write to is a place for traps: a ledger that somebody goes on writing, a key that he knows. The
-type of a path says what is asked of what lies there. `files` asks it of every descriptor that it opens, and not of
-the name: nothing can be put in its place between the look and the use.
+In a folder that others can write to, an attacker could place a ledger that he keeps writing to, or a key that he knows.
+The type of a path says which owners and permissions are allowed there. `files` checks the descriptor that it opened,
+not the name: nothing can be swapped in between check and use.
 """
 
 import os
@@ -16,54 +16,54 @@ from ..errors import InvalidFile
 
 
 class GuardedPath(PosixPath):
-    """A path at which only files of the right owner are taken, that others cannot write to."""
+    """A path whose file must have the right owner, and must not be writable by others."""
 
-    forbidden: ClassVar[int] = 0o022  # none of these permissions may be there
+    forbidden: ClassVar[int] = 0o022  # permissions that must not be set
 
     def __repr__(self) -> str:
         return f"PosixPath({str(self)!r})"
 
-    def check(self, found: os.stat_result, *, mine: bool = False) -> None:
-        """Refuse what was found here if it is not ours (with ``mine``: this user's), or if others can write to it."""
-        if stat.S_ISLNK(found.st_mode):
+    def check(self, status: os.stat_result, *, mine: bool = False) -> None:
+        """Refuse a file that is not ours (with ``mine``: not this user's), or that others can write to."""
+        if stat.S_ISLNK(status.st_mode):
             raise InvalidFile(
                 f"{self} is a symbolic link; a vault follows no links: put the file or folder itself there"
             )
-        if found.st_uid != os.geteuid() and (mine or found.st_uid not in self.allowed_owners()):
-            wrong, command = "belongs to another user", f"chown {os.geteuid()}"
-        elif found.st_mode & self.forbidden & 0o022:
-            wrong, command = "can be written to by others", "chmod go-w"
-        elif found.st_mode & self.forbidden:
-            wrong, command = "can be read by others", "chmod go="
+        if status.st_uid != os.geteuid() and (mine or status.st_uid not in self.allowed_owners()):
+            problem, command = "belongs to another user", f"chown {os.geteuid()}"
+        elif status.st_mode & self.forbidden & 0o022:
+            problem, command = "can be written to by others", "chmod go-w"
+        elif status.st_mode & self.forbidden:
+            problem, command = "can be read by others", "chmod go="
         else:
             return
-        way_out = f"{command} {shlex.quote(str(self))}"
-        raise InvalidFile(f"{self} {wrong}: remove it, or if you trust what it holds: {way_out}")
+        fix = f"{command} {shlex.quote(str(self))}"
+        raise InvalidFile(f"{self} {problem}: remove it, or if you trust its contents: {fix}")
 
     def check_existing(self, *, mine: bool = False) -> None:
-        """Check what has this name, before it is used; nothing there is fine."""
-        if (found := _stat_if_exists(self)) is not None:
-            self.check(found, mine=mine)
+        """Check the file at this path, if it exists."""
+        if (status := _stat_if_exists(self)) is not None:
+            self.check(status, mine=mine)
 
     def allowed_owners(self) -> set[int]:
-        """Who else may own what lies here, besides this user: whoever owns the vault."""
-        found = _stat_if_exists(self.base)
-        return set() if found is None else {found.st_uid}
+        """Return the users besides this one who may own the file: the owner of the vault."""
+        status = _stat_if_exists(self.base)
+        return set() if status is None else {status.st_uid}
 
     @property
     def base(self) -> Path:
-        """The folder whose owner and mode are those of what lies here."""
+        """The folder whose owner and mode the file must have."""
         return self.parent
 
     @property
     def for_group(self) -> bool:
-        """Whether what is made here is for the group of the vault to read, as its folder is."""
-        found = _stat_if_exists(self.base)
-        return found is not None and bool(found.st_mode & stat.S_IRGRP)
+        """Whether new files are readable by the group of the vault, as its folder is."""
+        status = _stat_if_exists(self.base)
+        return status is not None and bool(status.st_mode & stat.S_IRGRP)
 
 
 class VaultFolder(GuardedPath):
-    """The folder of a vault. Whoever owns it owns the vault."""
+    """The folder of a vault. Its owner is the owner of the vault."""
 
     def __truediv__(self, name: str | os.PathLike[str]) -> "ContainedPath":  # type: ignore[override]  # no folder itself
         return _contained_path(str(self), os.fspath(name))
@@ -74,7 +74,7 @@ class VaultFolder(GuardedPath):
 
 
 class SiblingPath(GuardedPath):
-    """What lies beside the folder of a vault: the ledger, keys, and folders of files to hand out."""
+    """A file or folder beside the folder of a vault: the ledger, keys, certificates."""
 
     def __truediv__(self, name: str | os.PathLike[str]) -> "ContainedPath":  # type: ignore[override]  # no folder itself
         return _contained_path(str(self), os.fspath(name))
@@ -85,7 +85,7 @@ class SiblingPath(GuardedPath):
 
 
 class PrivateSiblingPath(SiblingPath):
-    """What lies beside a vault for its owner alone, whoever may read the rest: a private key, the service's files."""
+    """A file beside a vault that only the owner can read: a private key, the service's files."""
 
     forbidden = 0o077
 
@@ -99,28 +99,28 @@ class ContainedPath(GuardedPath):
 
     @cached_property
     def folder_path(self) -> str:
-        """The path of the folder that it lies in."""
+        """The path of the folder that contains the file."""
         return os.path.dirname(self)
 
-    def check_folder(self, found: os.stat_result) -> None:
-        """Refuse the folder that it lies in unless that is ours, and only ours to write to."""
-        if found.st_uid != os.geteuid() or found.st_mode & self.forbidden:  # else there is nothing to ask
+    def check_folder(self, status: os.stat_result) -> None:
+        """Refuse a containing folder that is not ours, or that others can write to."""
+        if status.st_uid != os.geteuid() or status.st_mode & self.forbidden:  # the quick check comes first
             folder = VaultFolder(self.parent) if self.parent.suffix == ".vault" else SiblingPath(self.parent)
-            folder.check(found)
+            folder.check(status)
 
 
 class ExternalKeyPath(GuardedPath):
-    """A private key that was named, wherever it lies.
+    """A private key at any path that the user named.
 
     Secrets that are mounted into a container are links to files of root that others may read. So links are followed;
-    what others can write to, or what belongs to a third user, is refused.
+    files that others can write to, or that belong to a third user, are refused.
     """
 
     def allowed_owners(self) -> set[int]:
         return {0}
 
 
-@lru_cache(maxsize=256)  # a request names the same few files again and again, and pathlib takes its time
+@lru_cache(maxsize=256)  # a request uses the same few paths again and again, and pathlib is slow
 def _contained_path(folder: str, name: str) -> ContainedPath:
     return ContainedPath(os.path.join(folder, name))
 

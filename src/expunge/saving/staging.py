@@ -1,7 +1,7 @@
-"""Staging: a folder in which files are gathered before they appear in their places, and which is wiped otherwise.
+"""Staging: a folder in which files are gathered before they are moved to their places. What remains in it is wiped.
 
-Backups, restores and clones are built in one. Whoever builds it holds a lock on it that ends with the process, so the
-next one to build at the same place knows that what it finds was left by a process that was killed, and wipes it.
+Backups, restores and clones are built in one. The builder holds a lock that ends with its process, so the next builder
+at the same path knows that the contents are those of a killed process, and wipes them.
 """
 
 import errno
@@ -16,24 +16,24 @@ from pathlib import Path
 from ..errors import InvalidFile, VaultBusy
 from . import files
 
-COPY_CHUNK_BYTES = 2**20  # bytes that are copied at once
-_MIN_FREE_BYTES = 2**20  # bytes that should be left on a disk
+COPY_CHUNK_BYTES = 2**20
+_MIN_FREE_BYTES = 2**20  # left free on a disk
 _SECRET_SUFFIXES = (".key", ".queue", "key", "queue")
 
 
 @contextmanager
 def open_staging_folder(path: Path) -> Iterator[Path]:
-    """Make an empty folder that nobody else builds in; what is left in it at the end is wiped."""
+    """Make an empty folder that no other process uses; wipe what is left in it at the end."""
     with _lock_folder(path) as fd:
-        found = os.fstat(fd)
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise InvalidFile(f"{path} belongs to another user, or is open to others: remove it")
         _empty_folder(path)
         files.sync_folder(path.parent)
         try:
             yield path
         finally:
-            with suppress(OSError):  # what cannot be wiped now is wiped by whoever builds here next
+            with suppress(OSError):  # the next builder wipes what cannot be wiped now
                 if _is_same_folder(fd, path):
                     remove_securely(path)
                     files.sync_folder(path.parent)
@@ -41,7 +41,7 @@ def open_staging_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _lock_folder(path: Path) -> Iterator[int]:
-    while True:  # until what was locked is what is there
+    while True:  # until the locked folder is the one at this path
         with suppress(FileExistsError):
             files.system.mkdir(path)
         try:
@@ -70,12 +70,12 @@ def _is_same_folder(fd: int, path: Path) -> bool:
 
 
 def remove_securely(path: Path) -> None:
-    """Remove a folder or a file; whatever may hold rows or keys is overwritten first."""
-    found = os.lstat(path)
-    if stat.S_ISDIR(found.st_mode):
+    """Remove a folder or a file; overwrite files that may contain rows or keys first."""
+    status = os.lstat(path)
+    if stat.S_ISDIR(status.st_mode):
         _empty_folder(path)
         files.system.rmdir(path)
-    elif stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and _is_secret(path):
+    elif stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_secret(path):
         files.wipe(path)
     else:
         files.system.unlink(path)
@@ -91,9 +91,9 @@ def _empty_folder(path: Path) -> None:
 
 
 def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -> int:
-    """Copy ranges of bytes to the same places of another file, not synced; return where the last one really ended.
+    """Copy ranges of bytes to the same offsets of another file, not synced; return where the last one really ended.
 
-    The source may be shorter than it was, if somebody cut or wiped it meanwhile.
+    The source may have been truncated or wiped meanwhile.
     """
     end = 0
     with files.open_file(source) as read, files.open_file(target, os.O_WRONLY | os.O_CREAT) as written:
@@ -106,7 +106,7 @@ def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -
 
 
 def copy_verified(source: Path, target: Path, size: int, sha256: str) -> None:
-    """Copy a whole file that must have this length and hash, synced."""
+    """Copy a whole file, synced; refuse it if it does not have this length and hash."""
     hashed, done = hashlib.sha256(), 0
     with files.open_file(source) as read, files.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as written:
         while done <= size and (part := files.system.read(read, COPY_CHUNK_BYTES, done)):
@@ -119,7 +119,7 @@ def copy_verified(source: Path, target: Path, size: int, sha256: str) -> None:
 
 
 def sync_and_hash(path: Path) -> tuple[int, str]:
-    """Make a file last; return its length and its SHA-256, read back."""
+    """Sync a file; return its length and its SHA-256, read back."""
     hashed, done = hashlib.sha256(), 0
     with files.open_file(path) as fd:
         files.sync(fd)
@@ -130,7 +130,7 @@ def sync_and_hash(path: Path) -> tuple[int, str]:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Refuse to begin what will not fit."""
+    """Raise an error if a disk does not have room for ``needed`` bytes."""
     free = shutil.disk_usage(folder).free
     if free < needed + _MIN_FREE_BYTES:
         text = f"not enough space: {needed:,} bytes are needed and {free:,} are free"

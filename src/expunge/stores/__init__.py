@@ -1,4 +1,4 @@
-"""What is kept of the rows, whose they are, and what a change of rows touches.
+"""What a model keeps of its rows, their ids, and what a change of rows touches.
 
-A store is overwritten only when a change is committed, after all that it leads to was computed.
+A store is overwritten only when a change is committed, after its outcome has been computed.
 """

@@ -1,4 +1,4 @@
-"""Changes: rows that are replaced or erased, and where they touch a learner."""
+"""Changes: rows that are replaced or erased, and the stripes and lanes of a learner that they touch."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -11,33 +11,33 @@ from ..encoding.encoder import Encoder
 from ..exact.arrays import Floats, Slots
 
 
-class Change(NamedTuple):  # made for each deletion: in a third of the time of a frozen dataclass
-    """Rows to be replaced, in their slots; X=None erases the slots."""
+class Change(NamedTuple):  # one per deletion: made in a third of the time of a frozen dataclass
+    """Rows to replace, by slot; X=None erases them."""
 
     slots: Slots  # (k,), each once
     X: Floats | None = None  # (k, d), the new rows
     y: Floats | None = None  # (k, t)
-    old: Floats | None = None  # (k, width), the integers of the rows that are there, for a store that has only sums
+    old: Floats | None = None  # (k, width), the present rows as integers, for a store that keeps only sums
 
     def sort_slots(self) -> "Change":
-        """The same change with its slots sorted, for `between`."""
+        """Return the same change with its slots sorted, for `restrict`."""
         order = np.argsort(self.slots)
         X, y, old = (None if rows is None else rows[order] for rows in (self.X, self.y, self.old))
         return Change(self.slots[order], X, y, old)
 
     def restrict(self, start: int, stop: int) -> "Change":
-        """The part of a change in order that is in these slots."""
+        """Return the part of the change in slots from ``start`` to ``stop``; the slots must be sorted."""
         first, last = np.searchsorted(self.slots, [start, stop]).tolist()
         X, y, old = (None if rows is None else rows[first:last] for rows in self[1:])
         return Change(self.slots[first:last], X, y, old)
 
     @property
     def erases(self) -> bool:
-        """Whether the rows go."""
+        """Whether the rows are erased."""
         return self.X is None
 
     def integers(self, encoder: Encoder, indices: NDArray[np.intp]) -> Floats:
-        """These of the new rows as integers; zeros if the rows go."""
+        """Return some of the new rows as integers; zeros if the rows are erased."""
         if self.X is None or self.y is None:
             return np.zeros((len(indices), encoder.width))
         return encoder.integers(self.X[indices], self.y[indices])
@@ -45,7 +45,7 @@ class Change(NamedTuple):  # made for each deletion: in a third of the time of a
 
 @dataclass(frozen=True, eq=False)
 class TouchedRows:
-    """Which of the changed rows feed a learner, and where."""
+    """The changed rows that feed a learner, with their stripes and lanes."""
 
     indices: NDArray[np.intp]  # (k,) among the changed rows
     stripe: NDArray[np.int64]  # (k,)
@@ -53,15 +53,15 @@ class TouchedRows:
 
     @classmethod
     def from_change(cls, code: Code, learner: int, change: Change | None) -> Self:
-        """Look up the slots of a change."""
+        """Find the changed rows that feed a learner."""
         slots = np.empty(0, dtype=np.int64) if change is None else change.slots
         stripe, lane = np.divmod(slots, code.shards)
         place = code.columns[learner].place[lane]
-        which = np.flatnonzero(place >= 0)
-        return cls(which, stripe[which], place[which])
+        feeding = np.flatnonzero(place >= 0)
+        return cls(feeding, stripe[feeding], place[feeding])
 
     def group_by_stripe(self) -> tuple[NDArray[np.int64], Self]:
-        """The stripes that are touched, sorted, and the same rows with positions among those."""
+        """Return the touched stripes, sorted, and the same rows with positions among these as stripes."""
         if len(self.stripe) == 1:
             return self.stripe, type(self)(self.indices, np.zeros_like(self.indices), self.lane)
         order = np.argsort(self.stripe)  # np.unique hashes, which takes many times as long
@@ -72,7 +72,7 @@ class TouchedRows:
         return ordered[first], type(self)(self.indices, position, self.lane)
 
     def restrict(self, block: slice) -> Self:
-        """The rows in a block of stripes, which are counted from its first."""
+        """Return the rows in a block of stripes, with stripes counted from its first."""
         if len(self.stripe) == 1 and block.start <= self.stripe[0] < block.stop:
             return type(self)(self.indices, self.stripe - block.start, self.lane)
         here = (self.stripe >= block.start) & (self.stripe < block.stop)
@@ -80,5 +80,5 @@ class TouchedRows:
 
     @property
     def index(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-        """Where they are in an array of stripes and lanes."""
+        """The index of these rows in an array of stripes and lanes."""
         return self.stripe, self.lane

@@ -1,4 +1,4 @@
-"""Ids: whose row it is."""
+"""Ids of rows: reading them, and finding the slots of an id."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
@@ -12,7 +12,7 @@ from ..exact.arrays import Slots
 Ids: TypeAlias = NDArray[Any]  # int64 or fixed-width text
 
 GONE = -1  # the slot of an erased row
-_FEW, _ONE_IN = 1_000, 512  # entries that are gone, before an index drops them
+_FEW, _ONE_IN = 1_000, 512  # an index keeps up to 1,000 erased entries, or one in 512, before it drops them
 
 _ONE = np.array([1])
 _ONE.flags.writeable = False
@@ -23,9 +23,9 @@ _TOO_LARGE = "ids that are whole numbers must fit in 64 bits, signed; use text f
 
 
 def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
-    """Read ids: whole numbers or text, one or many, as an array; ``rows`` is how many there must be."""
+    """Return ids, whole numbers or text, one or many, as an array of ``rows`` entries if that is given."""
     if type(ids) is int and abs(ids) < 2**63 - 1 and rows is None:
-        return np.array([ids])  # as below, at once
+        return np.array([ids])  # the same as below, faster
     if type(ids) is np.ndarray and ids.dtype == np.int64 and ids.shape == (1,) and rows is None and ids[0] != _LAST:
         return ids.copy()
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
@@ -45,7 +45,7 @@ def as_ids(ids: Any, *, rows: int | None = None) -> Ids:
         array = array.astype(np.int64)
     elif array.dtype.kind != "U":
         raise InvalidInput(f"ids must be whole numbers or text, got {array.dtype}")
-    if (array == _last_value(array.dtype)).any():  # it overwrites ids that are erased, so it can be nobody's
+    if (array == _last_value(array.dtype)).any():  # reserved: it overwrites erased ids
         raise InvalidInput("ids must not be 2**63 - 1, nor text of U+10FFFF alone")
     return array
 
@@ -55,7 +55,7 @@ def _from_objects(array: Ids) -> Ids:
     kinds = set(map(type, values))
     if all(issubclass(kind, str) for kind in kinds):
         if any(v.endswith("\0") for v in values):
-            raise InvalidInput("ids must not end in a NUL character")  # NumPy's text drops it: two ids would be one
+            raise InvalidInput("ids must not end in a NUL character")  # NumPy drops it: two ids would become one
         return np.array(values, dtype=np.str_)
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
         try:
@@ -63,20 +63,20 @@ def _from_objects(array: Ids) -> Ids:
         except OverflowError:
             raise InvalidInput(_TOO_LARGE) from None
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise InvalidInput(f"ids must be all whole numbers or all text, without gaps, got {names}; str(id) may do")
+    raise InvalidInput(f"ids must be all whole numbers or all text, without gaps, got {names}; try str(id)")
 
 
 class IdIndex:
-    """Finds a person's slots, in the order in which the rows came.
+    """The slots of each id, in order of arrival.
 
     Two arrays, sorted by id. Erasing overwrites entries in place (the slot by `GONE`, the id by its right neighbour's,
-    which keeps the order), so the id is nowhere afterwards. Entries that are gone are looked at and overwritten along
-    with that neighbour: once there are a thousand, or one in 512, the next search drops them all. So the cost of a
-    request does not grow with the number of rows, nor with who was erased before.
+    which keeps the order), so the id is nowhere afterwards. Erased entries are found and overwritten along with that
+    neighbour: once there are more than a thousand, and more than one in 512, the next search drops them all. So the
+    cost of a request grows neither with the number of rows nor with the number of earlier erasures.
     """
 
     def __init__(self, ids: Ids | None, slots: Slots) -> None:
-        """Whose rows are in these slots; None: those of 0, 1, 2, ..."""
+        """Index the rows in these slots by their ids; None stands for 0, 1, 2, ..."""
         if ids is None:
             self._ids, self._slots = np.arange(len(slots)), slots.copy()
         else:
@@ -85,7 +85,7 @@ class IdIndex:
         self._gone = 0
 
     def entries(self) -> tuple[Ids, Slots]:
-        """Ids and slots of all rows there are; text is no wider than the longest id."""
+        """Return ids and slots of all present rows; text is no wider than the longest id."""
         live = self._slots != GONE
         ids = self._ids[live]
         if ids.dtype.kind == "U":
@@ -93,7 +93,7 @@ class IdIndex:
         return ids, self._slots[live]
 
     def with_rows(self, ids: Ids, slots: Slots) -> "IdIndex":
-        """A new index that has these rows too; an id's earlier rows stay first."""
+        """Return a new index with more rows; earlier rows of an id stay first."""
         mine, mine_slots = self.entries()
         _check_same_kind(mine, ids)
         if len(mine) and len(ids):
@@ -101,7 +101,7 @@ class IdIndex:
         return IdIndex(ids if len(ids) else mine, np.concatenate([mine_slots, slots]))
 
     def find(self, wanted: Ids) -> "FoundRows":
-        """All rows of these ids; an id that has none is an error."""
+        """Find all rows of these ids; raise `UnknownId` if an id has none."""
         if self._gone > max(_FEW, len(self._ids) // _ONE_IN):
             live = self._slots != GONE
             self._ids, self._slots, self._gone = self._ids[live], self._slots[live], 0
@@ -118,7 +118,7 @@ class IdIndex:
         return FoundRows(slots, counts, place)
 
     def _find_one(self, low: int, high: int) -> "FoundRows":
-        """The rows of one id, whose entries are known: those that are gone, of ids before it, come first."""
+        """Return the rows of one id from its range of entries, which erased entries of earlier ids may precede."""
         slots = self._slots
         if high > low and slots[high - 1] == GONE:
             high = low
@@ -132,9 +132,9 @@ class IdIndex:
         return FoundRows(mine, _ONE if len(mine) == 1 else np.array([len(mine)]), range(low, high))
 
     def erase(self, found: "FoundRows") -> None:
-        """Forget the ids that were found. Doing it again changes nothing."""
+        """Erase ids that were found. Repeating it changes nothing."""
         places, ids = found.places, self._ids
-        if isinstance(places, range):  # of one id: they are neighbours
+        if isinstance(places, range):  # one id: its entries are neighbours
             low, high = places.start, places.stop
             if self._slots[high - 1] != GONE:
                 self._gone += len(found.slots)
@@ -144,7 +144,7 @@ class IdIndex:
         self._gone += int(np.count_nonzero(self._slots[places] != GONE))
         self._slots[places] = GONE
         lasts = _last_of_runs(places)
-        after = places[lasts] + 1  # who comes next stays
+        after = places[lasts] + 1  # the right neighbours, which stay
         heirs = ids.take(after, mode="clip")
         heirs[after == len(ids)] = _last_value(ids.dtype)
         ids[places] = heirs if len(heirs) == 1 else heirs.repeat(np.diff(lasts, prepend=-1))
@@ -164,33 +164,33 @@ class IdIndex:
 
 
 class FoundRows(NamedTuple):
-    """Rows that were looked up: their slots, grouped in the order asked for, each id's in order of arrival."""
+    """Rows that were found: their slots, grouped by id in the order of the query, each id's in order of arrival."""
 
     slots: Slots  # (k,)
     counts: NDArray[np.intp]  # rows per id
-    places: NDArray[np.intp] | range  # of these ids' entries in the index, sorted
+    places: NDArray[np.intp] | range  # positions of these ids' entries in the index, sorted
 
 
 def slots_of_mentions(
     group: NDArray[np.intp], slots: Slots, counts: NDArray[np.intp], *, where: str, way_out: str
 ) -> Slots:
-    """The slot of each row that names an id: the k-th mention of an id is its k-th row.
+    """Return the slot of each row that names an id: the k-th mention of an id is its k-th row.
 
     Parameters
     ----------
     group : array, shape (n,)
-        Which id each row names.
+        The number of the id that each row names.
     slots : array, shape (n,)
         The slots of these ids, grouped by id, each id's in order of arrival.
     counts : array
         Rows per id.
     where, way_out : str
-        What an error says of an id that was named more or less often than it has rows: "2 ids have another number of
-        rows {where}: give all rows of an id; to remove or add some, {way_out}".
+        Parts of the error for ids that were named more or less often than they have rows: "2 ids have another number
+        of rows {where}: give all rows of an id; to remove or add some, {way_out}".
     """
-    named = np.bincount(group, minlength=len(counts))
-    if other := int((named != counts).sum()):
-        ids = "1 id has" if other == 1 else f"{other:,} ids have"
+    mentions = np.bincount(group, minlength=len(counts))
+    if mismatches := int((mentions != counts).sum()):
+        ids = "1 id has" if mismatches == 1 else f"{mismatches:,} ids have"
         raise PeopleMismatch(
             f"{ids} another number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
         )
@@ -207,13 +207,13 @@ def _unknown_ids(places: list[int], wanted: int) -> UnknownId:
 
 
 def _expand_ranges(first: NDArray[np.intp], counts: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """So many places from each first one on, and which of the ranges each place is of."""
+    """Expand ranges: return the range that each place is in, and the places."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
 
 
 def _last_of_runs(places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Where runs of neighbours end among sorted places."""
+    """Return the positions at which runs of neighbours end among sorted places."""
     if len(places) and places[-1] - places[0] == len(places) - 1:
         return np.array([len(places) - 1])
     return np.flatnonzero(np.diff(places, append=-1) != 1)
@@ -226,5 +226,5 @@ def _check_same_kind(mine: Ids, theirs: Ids) -> None:
 
 
 def _last_value(dtype: np.dtype[Any]) -> Any:
-    """A value that sorts after every id."""
+    """Return a value that sorts after every id."""
     return _LAST if dtype.kind == "i" else "\U0010ffff" * (dtype.itemsize // 4)

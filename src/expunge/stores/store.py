@@ -1,13 +1,13 @@
-"""What every store answers: a learner's coded rows, and those that a change touches, before and after it.
+"""Stores: what a model keeps of its rows. `Rows` keeps the rows themselves, `CodedStore` only the coded rows.
 
-A store changes only in the function that `prepare` returns, which does nothing but plain stores and may be called
-twice: whoever is interrupted calls it again.
+Every store returns a learner's coded rows, and those that a change touches, before and after it. A store changes only
+in the function that `Store.prepare` returns, which only overwrites arrays and may be called again after an interrupt.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +20,24 @@ from ..exact.moments import Moments
 from .bits import Live
 from .change import Change, TouchedRows
 
-if TYPE_CHECKING:
-    pass  # IMPORT GONE
-
 T = TypeVar("T", bound=np.generic)
 
-# X, y, live and the first slot of the stripe; if that is -1, X and y have the rows of the learner's lanes alone, and
-# live says which of these lanes have one.
+# X, y, live and the first slot of the stripe; if that is -1, X and y have only the rows of the learner's lanes, and
+# live says which of these lanes have a row.
 Stripe: TypeAlias = tuple[Floats, Floats, NDArray[np.bool_], int]
 
 
 @dataclass(frozen=True, eq=False)
 class CodedBlock:
-    """A few coded rows of one learner; those without any row in them are left out."""
+    """Some coded rows of one learner; empty ones are left out."""
 
     stripes: NDArray[np.intp]  # (m,)
     rows: Floats  # (m, width) integers in floats
-    members: int  # how many rows are in them
+    members: int  # number of rows in them
 
     @classmethod
     def from_stripes(cls, stripes: NDArray[np.intp], coded: Floats, live: NDArray[np.bool_]) -> "CodedBlock":
-        """Coded rows of these stripes, and which of the feeding lanes have a row: (m, width), (m, L)."""
+        """Make a block from coded rows of stripes, given which feeding lanes have a row: (m,), (m, width), (m, L)."""
         members = int(np.count_nonzero(live))
         if members < live.size:
             filled = live.any(axis=1)
@@ -49,53 +46,53 @@ class CodedBlock:
 
 
 class Store(Protocol):
-    """What is kept of the rows."""
+    """What a model keeps of its rows."""
 
     live: Live  # (slots,): which slots have a row; the slots fill whole stripes
 
     def shard(
         self, encoder: Encoder, learner: int, change: Change | None = None, part: Part = WHOLE
     ) -> Iterator[CodedBlock]:
-        """A learner's coded rows, as they are or as they will be after a change."""
+        """Yield a learner's coded rows, as they are or as they will be after a change."""
 
     def touched_blocks(
         self, encoder: Encoder, learner: int, change: Change, part: Part = WHOLE
     ) -> Iterator[tuple[CodedBlock, CodedBlock]]:
-        """The coded rows that a change touches, before and after it."""
+        """Yield the coded rows that a change touches, before and after it."""
 
     def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe | None:
-        """The rows that share a coded row of a learner with this slot, for its native column; None if none are kept."""
+        """Return the rows that share a learner's coded row with this slot, for its native column; None if not kept."""
 
     def table(self, encoder: Encoder) -> tuple[Floats, Floats, Live] | None:
-        """X, y and live, for a native column to read all rows of a learner where they lie; None if it cannot."""
+        """Return X, y and live for a native column that reads rows in place; None if it cannot."""
 
     def stripes_per_block(self, encoder: Encoder) -> int | None:
-        """Stripes whose rows are best read together, for all learners; None if each learner may read its own."""
+        """Return how many stripes are best read together for all learners; None if each learner may read its own."""
 
     def sum_remotely(self, encoder: Encoder, stripes: range, change: Change | None) -> list[Moments] | None:
-        """The moments of every learner over stripes, if others compute them; after a change in order, if any."""
+        """Return every learner's moments over stripes if other machines sum them, else None; a change is sorted."""
 
     def read_stripes(self, shards: int, stripes: range, change: Change | None = None) -> "Rows":
-        """The rows of some stripes, as they are or as they will be after a change in order, in memory."""
+        """Read the rows of some stripes into memory, as they are or as they will be after a sorted change."""
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
-        """Get ready to carry out a change; the function returned does it, and may be called twice."""
+        """Prepare a change; the returned function carries it out, and may be called twice."""
 
     def grow(self, slots: int) -> Self:
-        """A copy with room for more slots."""
+        """Return a copy with this many slots."""
 
     def locate(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
-        """The slot of each row that is brought along as integers, given the slots of its group in order of arrival."""
+        """Return the slot of each row, passed as integers, given the slots of its group in order of arrival."""
 
     def as_rows(self) -> "Rows":
-        """The rows themselves; a store that keeps none refuses."""
+        """Return the rows themselves; a store that keeps none raises an error."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that is kept, by name, for a file."""
+        """Return everything that is kept, by name, for a file."""
 
 
 def coded_floats(encoder: Encoder, shard: Iterable[CodedBlock]) -> tuple[Floats, Floats]:
-    """A learner's coded rows and targets in the units of scaled rows: (m, n_weights), (m, t)."""
+    """Return a learner's coded rows and targets in the units of scaled rows: (m, n_weights), (m, t)."""
     coded = np.concatenate([np.empty((0, encoder.width)), *(block.rows for block in shard)])
     coded *= 2.0**-encoder.bits
     X, y = np.split(coded, [encoder.n_weights], axis=1)
@@ -103,13 +100,10 @@ def coded_floats(encoder: Encoder, shard: Iterable[CodedBlock]) -> tuple[Floats,
 
 
 def pad_rows(array: NDArray[T], rows: int) -> NDArray[T]:
-    """The array with zero rows added up to ``rows``."""
+    """Return the array with zero rows added up to ``rows``."""
     out = np.zeros((rows, *array.shape[1:]), dtype=array.dtype)
     out[: len(array)] = array
     return out
-
-
-# MERGED rows: Rows: a store that keeps the rows themselves.
 
 
 class Rows:
@@ -117,7 +111,7 @@ class Rows:
 
     def __init__(self, X: Floats, y: Floats, live: Live) -> None:
         self.X, self.y, self.live = X, y, live  # (slots, d), (slots, t), (slots,)
-        # Whether rows may be read where they lie; who derives a store from this may have a say in what `take` returns.
+        # Whether rows may be read in place; a subclass may override `take`.
         self._whole = type(self) is Rows and X.flags.c_contiguous and y.flags.c_contiguous
 
     def shard(
@@ -129,7 +123,7 @@ class Rows:
             stripes = np.arange(block.start, block.stop)
             slots = stripes[:, None] * encoder.code.shards + column.lanes
             live, here = self.live[slots], touch.restrict(block)
-            live[here.index] = False  # a row that goes is not read: where a bound moved, it may be far outside
+            live[here.index] = False  # a row that is replaced is not read: if a bound moved, it may be far outside
             coded = self._encode(encoder, column, slots, live[None], change, here)[-1]
             live[here.index] = change is not None and not change.erases
             yield CodedBlock.from_stripes(stripes, coded, live)
@@ -140,14 +134,14 @@ class Rows:
         column = encoder.code.columns[learner]
         stripes, touch = TouchedRows.from_change(encoder.code, learner, change).group_by_stripe()
         for block in cut(len(stripes), len(column.lanes) * encoder.width, part):
-            some = stripes[block]
-            slots = some[:, None] * encoder.code.shards + column.lanes
+            touched = stripes[block]
+            slots = touched[:, None] * encoder.code.shards + column.lanes
             here, live = touch.restrict(block), self.live[slots]
             kept = live.copy()
             kept[here.index] = False
             before, after = self._encode(encoder, column, slots, np.stack([live, kept]), change, here)
             kept[here.index] = not change.erases
-            yield CodedBlock.from_stripes(some, before, live), CodedBlock.from_stripes(some, after, kept)
+            yield CodedBlock.from_stripes(touched, before, live), CodedBlock.from_stripes(touched, after, kept)
 
     def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe:
         first = slot - slot % len(encoder.code.G)
@@ -172,7 +166,7 @@ class Rows:
         live = self.live[first:last].copy()
         here = None if change is None else change.restrict(first, last)
         if here is not None:
-            live[here.slots - first] = False  # a row that goes is not read: where a bound moved, it may be far outside
+            live[here.slots - first] = False  # a row that is replaced is not read: see `shard`
         X, y = np.zeros((last - first, self.X.shape[1])), np.zeros((last - first, self.y.shape[1]))
         X[live], y[live] = self.take(first + np.flatnonzero(live))
         if here is not None and here.X is not None and here.y is not None:
@@ -189,8 +183,8 @@ class Rows:
         change: Change | None,
         here: TouchedRows,
     ) -> Sequence[Floats]:
-        """Coded rows, (m, width) for each set of ``taken`` rows, (sets, m, L): the first has all that any has; the new
-        rows of a change are in the last.
+        """Return coded rows, (m, width), for each of ``row_sets``, (sets, m, L), of which the first contains the
+        others; the new rows of a change are added to the last.
         """
         first = row_sets[0]
         if encoder.native is not None:
@@ -209,7 +203,7 @@ class Rows:
         return [*before, column.sum(Z)]
 
     def integers(self, encoder: Encoder, slots: Slots, live: NDArray[np.bool_]) -> Floats:
-        """The rows in these slots as integers, zero where none is live: (m, L), (m, L) -> (m, L, width)."""
+        """Return the rows in these slots as integers, zero in empty slots: (m, L), (m, L) -> (m, L, width)."""
         if np.count_nonzero(live) == live.size:
             return encoder.integers(*self.take(slots.ravel())).reshape(*slots.shape, -1)
         Z = np.zeros((*slots.shape, encoder.width))
@@ -217,7 +211,7 @@ class Rows:
         return Z
 
     def sweep(self, change: Change | None = None) -> Iterator[tuple[Floats, Floats]]:
-        """All rows, a block at a time, as they are or as they will be after a change."""
+        """Yield all rows in blocks, as they are or as they will be after a change."""
         live = self.live
         if change is not None:
             live = live.copy()
@@ -228,15 +222,15 @@ class Rows:
             yield change.X, change.y
 
     def take(self, slots: Slots) -> tuple[Floats, Floats]:
-        """The rows in slots that have one: (k,) -> (k, d), (k, t). Every row that is read is read here."""
-        return self.X.take(slots, axis=0), self.y.take(slots, axis=0)  # for few rows faster than indexing
+        """Return the rows in these slots, which must have one: (k,) -> (k, d), (k, t). All reads of rows go here."""
+        return self.X.take(slots, axis=0), self.y.take(slots, axis=0)  # faster than indexing for few rows
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
         return lambda: self.commit(change)
 
     def commit(self, change: Change) -> None:
-        """Carry a change out."""
-        slots: Any = change.slots if len(change.slots) != 1 else int(change.slots[0])  # for one much faster
+        """Carry out a change."""
+        slots: Any = change.slots if len(change.slots) != 1 else int(change.slots[0])  # much faster for one slot
         self.X[slots] = 0.0 if change.X is None else change.X
         self.y[slots] = 0.0 if change.y is None else change.y
         self.live[slots] = not change.erases
@@ -246,7 +240,7 @@ class Rows:
 
     @classmethod
     def place(cls, X: Floats, y: Floats, slots: Slots, room: int) -> Self:
-        """Rows put into their slots, of which there are ``room``."""
+        """Put rows into their slots, of ``room`` slots in all."""
         rows = cls(np.zeros((room, X.shape[1])), np.zeros((room, y.shape[1])), np.zeros(room, dtype=np.bool_))
         for block in cut(len(X), X.shape[1] + y.shape[1]):
             rows.commit(Change(slots[block], unsigned_zeros(X[block]), unsigned_zeros(y[block])))
@@ -262,16 +256,13 @@ class Rows:
         return {"X": self.X, "y": self.y, "live": self.live}
 
 
-# MERGED coded: Coded: a store that keeps only the coded rows, which is the paper's own setting.
-
-
-FINGERPRINT_BYTES = 16  # of a row's fingerprint
+FINGERPRINT_BYTES = 16
 
 
 class CodedStore:
-    """Only the coded rows (the paper's output of Algorithm 1) and a keyed fingerprint of each row.
+    """The coded rows (the paper's output of Algorithm 1) and a keyed fingerprint of each row: the paper's own setting.
 
-    A row that is to be unlearned has to be brought along; its fingerprint shows that it is the one that was learned.
+    To unlearn a row the caller has to pass it; its fingerprint shows that it is the row that was learned.
     """
 
     def __init__(self, q: Integers, prints: NDArray[np.uint8], live: NDArray[np.bool_], key: bytes) -> None:
@@ -279,7 +270,7 @@ class CodedStore:
 
     @classmethod
     def encode(cls, encoder: Encoder, rows: Rows, key: bytes) -> Self:
-        """Encode rows, a block of stripes at a time, and keep none of them."""
+        """Encode rows, a block of stripes at a time, without keeping any."""
         code = encoder.code
         stripes = len(rows.live) // code.shards
         q = np.empty((code.learners, stripes, encoder.width), dtype=np.int64)
@@ -293,19 +284,19 @@ class CodedStore:
         return store
 
     def fingerprints(self, Z: Floats) -> NDArray[np.uint8]:
-        """A keyed hash of each row's integers: (n, width) -> (n, 16)."""
+        """Return a keyed hash of each row's integers: (n, width) -> (n, 16)."""
         rows = Z.astype("<i8")
         hashes = [hashlib.blake2b(row.tobytes(), digest_size=FINGERPRINT_BYTES, key=self.key).digest() for row in rows]
         return np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(len(Z), FINGERPRINT_BYTES)
 
     def locate(self, slots: Slots, group: NDArray[np.intp], Z: Floats) -> Slots:
-        """The slot of each row, by its fingerprint among its group's (its id's rows); all rows must be there."""
-        have, brought = self.prints[slots].view("<u8"), self.fingerprints(Z).view("<u8")  # (n, 2)
-        by_have, by_brought = (np.lexsort((p[:, 1], p[:, 0], group)) for p in (have, brought))
-        if not np.array_equal(have[by_have], brought[by_brought]):
-            raise InvalidInput("not all of these are the rows that were learned under these ids; nothing was changed")
+        """Return the slot of each row, by its fingerprint among those of its group; refuse if one does not match."""
+        kept, passed = self.prints[slots].view("<u8"), self.fingerprints(Z).view("<u8")  # (n, 2)
+        kept_order, passed_order = (np.lexsort((p[:, 1], p[:, 0], group)) for p in (kept, passed))
+        if not np.array_equal(kept[kept_order], passed[passed_order]):
+            raise InvalidInput("these are not exactly the rows that were learned under these ids; nothing was changed")
         matched = np.empty_like(slots)
-        matched[by_brought] = slots[by_have]
+        matched[passed_order] = slots[kept_order]
         return matched
 
     def shard(
@@ -327,13 +318,13 @@ class CodedStore:
         stripes, touch = TouchedRows.from_change(encoder.code, learner, change).group_by_stripe()
         lanes = encoder.code.lanes_of(learner)
         for block in cut(len(stripes), encoder.width, part):
-            some = stripes[block]
-            q, live = self.q[learner, some].astype(np.float64), self._members()[np.ix_(some, lanes)]
-            before = CodedBlock.from_stripes(some, q.copy(), live)
+            touched = stripes[block]
+            q, live = self.q[learner, touched].astype(np.float64), self._members()[np.ix_(touched, lanes)]
+            before = CodedBlock.from_stripes(touched, q.copy(), live)
             here = touch.restrict(block)
             self._add(encoder, learner, q, change, here)
             live[here.index] = not change.erases
-            yield before, CodedBlock.from_stripes(some, q, live)
+            yield before, CodedBlock.from_stripes(touched, q, live)
 
     def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> None:
         return None
@@ -355,7 +346,7 @@ class CodedStore:
 
     @staticmethod
     def _add(encoder: Encoder, learner: int, q: Floats, change: Change, touch: TouchedRows) -> None:
-        """Add a change to coded rows (Algorithm 3, lines 12 and 13, for new rows as well as old)."""
+        """Add a change to coded rows (Algorithm 3, lines 12 and 13, for new and old rows)."""
         difference = change.integers(encoder, touch.indices)
         if change.old is not None:
             difference -= change.old[touch.indices]
@@ -363,8 +354,8 @@ class CodedStore:
         np.add.at(q, touch.stripe, difference)
 
     def prepare(self, encoder: Encoder, change: Change) -> Callable[[], None]:
-        everyone = np.arange(len(change.slots))
-        prints = 0 if change.erases else self.fingerprints(change.integers(encoder, everyone))
+        all_rows = np.arange(len(change.slots))
+        prints = 0 if change.erases else self.fingerprints(change.integers(encoder, all_rows))
         writes = []
         for learner in range(encoder.code.learners):
             stripes, touch = TouchedRows.from_change(encoder.code, learner, change).group_by_stripe()
@@ -386,7 +377,7 @@ class CodedStore:
         return type(self)(q, pad_rows(self.prints, slots), pad_rows(self.live, slots), self.key)
 
     def as_rows(self) -> Rows:
-        raise InvalidInput("keep='coded' keeps no rows: bring them along")
+        raise InvalidInput("keep='coded' keeps no rows: pass them")
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"q": self.q, "prints": self.prints, "live": self.live}
