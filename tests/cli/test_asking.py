@@ -23,7 +23,7 @@ def test_near_misses_are_told_and_counted(spend, ok, run):
     code, out, err = run("unlearn", *V, *named)
     assert (code, out) == (4, "")
     assert "ids that are not in the vault: 3 of 4, at positions 2, 3, 4; nothing was changed. " in err
-    assert "A similar id is here for 2 of them, at positions 2, 3: look at case, quotes, zeros" in err
+    assert "a similar id for 2 of them, at positions 2, 3: check case, quotes, zeros" in err
     assert "erson" not in err
     code, out, _ = run("find", *V, *named)
     assert code == 4

@@ -17,7 +17,7 @@ def test_a_backup_is_made_and_put_back(ok, run, spend):
     assert out.startswith("backed up in saved, as of request 1: ")
     assert run("backup", "saved", *V)[::2] == (
         2,
-        "error: saved exists already: name a new folder for the backup\n",
+        "error: saved exists already: choose a new folder for the backup\n",
     )
     ok("unlearn", *V, "--id", "person-3")
     lose("spend.vault")

@@ -538,9 +538,9 @@ def test_a_model_that_is_worse_is_not_put_in_the_place_of_a_better_one(here, ok,
 
     code, out, err = run("train", "other.parquet", *V, *TRAIN, "--replace")
     assert (code, out) == (17, "")
-    assert err.startswith("error: the schema is not that of the vault: it lacks 'visits'; 'calls' is new; nothing was")
+    assert err.startswith("error: the schema differs from the vault's: it lacks 'visits'; 'calls' is new; nothing was")
     code, _, err = run("train", "other.parquet", *V, *TRAIN, "--replace", "--new-schema", "--accept-worse")
-    assert (code, "less than half of the 60" in err) == (17, True)
+    assert (code, "less than half of the vault's 60" in err) == (17, True)
     code, out, err = run("train", "wrong.parquet", *V, *TRAIN, "--replace", "--json")
     told = json.loads(err)["error"]
     assert (code, told["type"], told["exit_code"]) == (17, "ReplacementRefused", 17)
@@ -552,7 +552,7 @@ def test_a_model_that_is_worse_is_not_put_in_the_place_of_a_better_one(here, ok,
     ok("train", "right.parquet", *V, *TRAIN, "--replace", "--tolerance", "0")
     code, _, err = run("train", "wrong.parquet", *V, *TRAIN, "--replace", "--accept-worse")
     assert code == 0
-    assert err.startswith("note: this training replaced another model; accepted as asked: worse: RMSE of spend ")
+    assert err.startswith("note: this training replaced another model; accepted on request: worse: RMSE of spend ")
     assert re.search(r"^compared +RMSE of spend .+ whom neither had learned$", ok("status", *V), re.MULTILINE)
 
 

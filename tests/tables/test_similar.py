@@ -80,7 +80,7 @@ def test_a_near_miss_is_told_and_nothing_is_erased(vault, asked):
     assert (holding.state, holding.similar) == ("unknown", True)
     assert id_bytes(MISSES[asked])[0] in find_similar_ids(id_bytes(asked)[0], fold_case=False)
     for options in ({}, {"skip_unknown": True}):
-        with pytest.raises(UnknownId, match="A similar id is here for 1 of them, at position 2: look at") as caught:
+        with pytest.raises(UnknownId, match="a similar id for 1 of them, at position 2: check") as caught:
             vault.unlearn(["somebody else", asked], **options)
         assert asked not in str(caught.value)
         assert MISSES[asked] not in str(caught.value)

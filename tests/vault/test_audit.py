@@ -94,7 +94,7 @@ def test_another_number_of_rows_than_the_manifest_says(vault):
 
 def test_rows_in_slots_that_were_never_given_out(vault):
     changed(vault, drawn=vault._writer.snapshot.manifest.drawn - 1)  # so the last slot that was given out never was
-    assert found(vault) == {"rows": "there are rows in slots that were never given out"}
+    assert found(vault) == {"rows": "there are rows in slots that were never used"}
 
 
 def test_a_row_without_an_owner(vault):
@@ -155,12 +155,12 @@ def test_a_certificate_that_says_something_else_than_the_ledger(vault):
         return bodies
 
     rewritten(vault, swapped)
-    assert found(vault)["certificates"] == "the certificate of request 3 says something else than the ledger"
+    assert found(vault)["certificates"] == "the certificate of request 3 does not match the ledger"
 
 
 def test_a_record_that_lacks_what_belongs_to_it(vault):
     rewritten(vault, lambda bodies: [body for body in bodies if body["kind"] != "done"])
-    assert found(vault)["certificates"] == "records that belong together do not fit"
+    assert found(vault)["certificates"] == "records that belong together do not match"
 
 
 def test_requests_that_wait_for_the_key_are_counted(original, tmp_path):

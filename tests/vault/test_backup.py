@@ -272,7 +272,7 @@ def test_what_a_killed_backup_left_is_wiped_by_the_next_and_two_at_once_are_refu
 def test_a_vault_that_is_damaged_is_not_backed_up(vault, tmp_path):
     rows = vault.places.vault / "rows.1.0"
     damaged(rows, rows.stat().st_size // 2, 3)
-    with pytest.raises(InvalidFile, match="does not fit: .* fail their checksum"):
+    with pytest.raises(InvalidFile, match="is wrong: .* fail their checksum"):
         Vault.open(vault.places.vault).backup(tmp_path / "saved")
     assert not [path for path in tmp_path.iterdir() if "saved" in path.name]
 
@@ -319,7 +319,7 @@ def test_without_a_ledger_it_wants_to_know_who_was_erased_since(vault, tmp_path)
     before = sorted(map(str, tmp_path.rglob("*")))
     with pytest.raises(InvalidSetting, match="--erased FILE.*--nothing-erased-since"):
         Vault.restore(tmp_path / "saved", vault.places.vault)
-    with pytest.raises(InvalidSetting, match="say one of them"):
+    with pytest.raises(InvalidSetting, match="contradict each other"):
         Vault.restore(tmp_path / "saved", vault.places.vault, erased=["a"], nothing_erased_since=True)
     assert sorted(map(str, tmp_path.rglob("*"))) == before
     erased = ["person-2", "person-3", "new-1", "person-1", "person-2"]
@@ -341,7 +341,7 @@ def test_ids_that_are_nearly_those_of_people_in_the_backup_are_told(vault, tmp_p
     lose(vault)
     done = Vault.restore(tmp_path / "saved", vault.places.vault, erased=["PERSON-2", "person-3", "stranger"])
     assert (done.people, done.unseen) == (1, 2)
-    (note,) = [text for text in done.notes if "a similar id is here for 1 of" in text]
+    (note,) = [text for text in done.notes if "a similar id for 1 of" in text]
     assert "person" not in note.lower()
     assert Vault.open(vault.places.vault).find(["person-2"])[0].state == "present"
 

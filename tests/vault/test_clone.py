@@ -78,7 +78,7 @@ def test_who_was_erased_stays_erased_and_gets_receipts_from_the_source(source, c
     assert clone.unlearn(["person-2"]).kind == "cloned"
     with pytest.raises(ErasedId):
         clone.add(random_table(["person-2"], seed=1))
-    with pytest.raises(InvalidSetting, match="the vault that it is a clone of has receipts"):
+    with pytest.raises(InvalidSetting, match="ask the original vault for receipts"):
         clone.personal_receipts(["person-2"])
     assert source.personal_receipts(["person-2"])
     clone.readmit(["person-2"])

@@ -29,7 +29,7 @@ def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     (note,) = old.notes
     assert note == (
         "this folder was a copy from request 2: 5 rows that were erased or corrected since are erased "
-        "(whoever was corrected has no rows now: add the right ones), "
+        "(people whose rows were corrected have none now: add the corrected ones), "
         "3 rows that were added since are missing; add them again"
     )
     assert old.verify().ok

@@ -109,7 +109,7 @@ def test_a_renamed_column_is_refused_unless_the_schema_may_be_new(live):
     ("options", "told"),
     [
         ({"target": "x0"}, "the target is 'x0' instead of 'y'"),
-        ({"id": "y", "target": "x0"}, "the column of the ids is y instead of who"),
+        ({"id": "y", "target": "x0"}, "the id column is y instead of who"),
     ],
 )
 def test_another_target_or_column_of_ids_is_refused(live, options, told):
@@ -139,7 +139,7 @@ def test_a_column_less_is_compared(live):
 
 def test_less_than_half_of_the_rows_are_refused(live):
     some = spending(seed=1, rows=ROWS // 2 - 1)
-    assert "there are 149 rows to learn, less than half of the 300 of the vault" in refuse(live, some)
+    assert "the table has 149 rows to learn, less than half of the vault's 300" in refuse(live, some)
     assert record_of(create(live.places.vault, some, replace=True, fewer_rows=True))["accepted"] == ["fewer rows"]
     assert create(live.places.vault, spending(seed=2, rows=75), replace=True).receipt.request == 3
 
@@ -166,7 +166,7 @@ def test_what_is_accepted_is_in_the_ledger_with_the_numbers(live):
     record = record_of(anew)
     assert record["accepted"] == ["fewer rows", "worse"]
     assert re.fullmatch(r"RMSE of y .+ instead of .+ \(\+.+%\); on 300 rows of 150 people .+", record["compared"])
-    assert any("accepted as asked: fewer rows, worse: RMSE of y" in note for note in anew.receipt.notes)
+    assert any("accepted on request: fewer rows, worse: RMSE of y" in note for note in anew.receipt.notes)
     assert anew.status().compared == record["compared"]
     assert anew.verify().ok
     assert Vault.open(live.places.vault).verify().ok

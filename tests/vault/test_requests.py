@@ -261,5 +261,5 @@ def test_a_column_that_clips_is_learned_as_if_its_values_were_at_the_bound(tmp_p
 
 
 def test_the_column_of_the_ids_cannot_be_the_target(tmp_path):
-    with pytest.raises(InvalidSetting, match="the target and the column of the ids are the same"):
+    with pytest.raises(InvalidSetting, match="the target and the id column are the same"):
         made(tmp_path / "v.vault", target="who")

@@ -94,7 +94,7 @@ def test_a_request_that_waited_when_an_old_copy_came_back_is_certified_by_the_re
     assert [holding.request for holding in vault.find(["person-1", "person-3", "person-4"])] == [2, 3, 5]
     assert vault.unlearn(["person-4"]).request == 5
     for request in (None, 4):
-        with pytest.raises(InvalidSetting, match="was done when an old copy of the folder caught up"):
+        with pytest.raises(InvalidSetting, match="when an old copy of the folder caught up"):
             vault.personal_receipts(["person-4"], request=request)
     assert vault.verify().ok
     assert "wait" not in detail(vault)
@@ -147,7 +147,7 @@ def test_a_key_that_is_changed_is_signed_for_by_the_one_before(vault):
 def test_a_key_that_replaces_a_lost_one_is_told_by_the_audit(vault):
     vault.places.key.unlink()
     vault.renew_key()
-    assert "1 of the keys came without the word of the key before" in detail(vault)
+    assert "1 of the keys were not endorsed by the previous key" in detail(vault)
     assert vault.verify().ok
 
 

@@ -135,3 +135,11 @@ def check_space(folder: Path, needed: int) -> None:
     if free < needed + _MIN_FREE_BYTES:
         text = f"not enough space: {needed:,} bytes are needed and {free:,} are free"
         raise OSError(errno.ENOSPC, text, str(folder))
+
+
+def os_error_details(error: Exception) -> tuple[int, str]:
+    """Return errno and text of an `OSError`, or of the one that caused this error, to report it for another path."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(cause, OSError):
+        return cause.errno or errno.EIO, cause.strerror or str(cause)
+    return errno.EIO, str(error)

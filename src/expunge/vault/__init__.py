@@ -1,7 +1,7 @@
 """The vault: a trained model that lives on disk, answers erasure requests for years, and certifies them.
 
-Its promises, and how they are kept, are in ``docs/vault.md``. It contains no mathematics: slots, coded rows, moments,
-weights and digests are computed by the rooms below. Names are loaded when they are used.
+``docs/vault.md`` describes its guarantees and how they are kept. This package contains no mathematics: slots, coded
+rows, moments, weights and digests are computed by the packages below. Names are imported on first use.
 """
 
 from typing import TYPE_CHECKING

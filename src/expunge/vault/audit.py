@@ -1,9 +1,13 @@
-"""The audit: train again from the surviving rows, compare bit for bit, and check every record and certificate."""
+"""The audit: train again from the surviving rows, compare bit for bit, and check every record and certificate.
+
+Every payload is computed again from the records of its request. The newest commitment is compared with the state;
+older ones cannot be, because their salts are gone. The ledger is read as a stream: only the requests that are not
+certified yet, and the names of the certificates' files, are kept in memory.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,161 +31,7 @@ from .requests.intake import ProgressCallback
 from .results import Check, Verdict
 from .writer import Writer
 
-# MERGED signatures: Signatures: the part of an audit that checks every key and every certificate that the ledger records.
-# MERGED signatures:
-# MERGED signatures: Every payload is computed anew from the records of its request. The newest commitment is compared with the state by the
-# MERGED signatures: audit of the model; older ones cannot be, because their salts are gone. The ledger is read as a stream: what is kept in
-# MERGED signatures: memory are the requests that are not certified yet, and the names of the files in the folder of certificates.
-
-
-if TYPE_CHECKING:
-    from .writer import Writer
-
-
-def check_signatures(writer: "Writer", read: Callable[[], Iterable[Record]]) -> str:
-    """Check that the newest key of its time signed each certificate, which says what its records say.
-
-    The files that people take away are compared as well: one that differs from the ledger is an error, one that is
-    missing is a note, because people may have taken it away.
-    """
-    vault, folder = writer.identity.vault, writer.places.certificates
-    names = {name for name in files.list_names(folder) if name.endswith(".jws")} if folder.is_dir() else set()
-    uncertified = dict[int, tuple[Record, Record | None]]()  # requests, and that they are done
-    keys, restores, after = list[PublicKey](), list[Record](), START
-    signed = unendorsed = missing = lost_leaves = 0
-    for record in read():
-        if record.is_request:
-            uncertified[record.request] = record, None
-            lost_leaves += not _can_reissue_receipts(writer.leaves, record)
-        elif record.kind == KEY:
-            unendorsed += not _check_introduction(vault, record, after, keys)
-            keys.insert(0, PublicKey.from_x(str(record.body["x"])))
-        elif record.kind == DONE:
-            asked, _ = uncertified[record.request]
-            certificate_payload(vault, asked, record)  # refuses what no vault writes
-            uncertified[record.request] = asked, record
-            restores += [asked] if asked.kind == "restore" else []
-        elif record.kind == SIGNATURE:
-            asked, done = uncertified.pop(record.request)
-            text = str(record.body["certificate"])
-            if done is None:
-                raise LookupError(f"request {record.request} is certified and was never done")
-            if canonical_json(jws.verify_statement(text, keys[:1])) != certificate_payload(vault, asked, done):
-                what = f"the certificate of request {record.request} says something else than the ledger"
-                raise InvalidCertificate(what)
-            signed += 1
-            path = writer.notary.certificate_path(record.request)
-            missing += path.name not in names
-            if writer.notary.is_exported(record.request, text):
-                names.discard(path.name)
-        after = record.end
-    _check_public_key_file(writer.places.public, keys)
-    if names:
-        _check_unmatched_files(writer, [folder / name for name in sorted(names)], keys, read)
-    notes = [f"{signed} signatures fit"]
-    if unendorsed:
-        notes.append(f"{unendorsed} of the keys came without the word of the key before, which was lost")
-    if missing:
-        notes.append(f"{missing} of their files are missing from {folder}; the ledger has them")
-    if lost_leaves:
-        notes.append(f"{lost_leaves} of the files of leaves are missing from {writer.places.leaves}, or damaged")
-    if waiting := sum(
-        done is not None and not _was_done_by_restore(asked, restores) for asked, done in uncertified.values()
-    ):
-        notes.append(f"{waiting} wait for the signing key")
-    return "; ".join(notes)
-
-
-def _check_introduction(vault: str, record: Record, after: Position, keys: Sequence[PublicKey]) -> bool:
-    """Check what a key and the one before it signed; whether that one did."""
-    body, newest = record.body, keys[0].thumbprint if keys else ""
-    payload = key_payload(vault, after, str(body["time"]), str(body["x"]), newest)
-    for text, by in (
-        (body["statement"], PublicKey.from_x(str(body["x"]))),
-        (body["endorsed"], keys[0] if keys else None),
-    ):
-        if text and (by is None or canonical_json(jws.verify_statement(str(text), [by], types=(KEY_TYPE,))) != payload):
-            raise InvalidCertificate("the record of a key says something else than its signature")
-    if not body["statement"] or body["previous"] != newest:
-        raise InvalidCertificate(
-            "the record of a key is not signed by that key, or replaces another than the one before"
-        )
-    return bool(body["endorsed"]) or not keys
-
-
-def _check_public_key_file(path: Path, keys: Sequence[PublicKey]) -> None:
-    """Refuse a file of public keys that says something else than the ledger."""
-    known, there = [key.thumbprint for key in keys], [key.thumbprint for key in jws.load_public_keys(path)]
-    if foreign := [name for name in there if name not in known]:
-        raise InvalidCertificate(f"{path} holds keys that the ledger does not know: {', '.join(foreign)}")
-    if there != known:
-        raise InvalidCertificate(f"{path} does not hold the keys that the ledger knows: remove it, it is made again")
-
-
-def _check_unmatched_files(
-    writer: "Writer", paths: Sequence[Path], keys: Sequence[PublicKey], read: Callable[[], Iterable[Record]]
-) -> None:
-    """Refuse files among the certificates that are not, byte for byte, the ledger's certificate of that name.
-
-    Harmless are, under a name that is no request's number: other statements of this vault (a head) and copies of a
-    certificate; and a certificate that was written and not recorded, because its request was interrupted between them.
-    """
-    payloads = dict[Path, dict[str, object]]()
-    for path in paths:
-        try:
-            text = jws.read_statement(path)
-            typ = jws.statement_type(text)
-            payload = jws.verify_statement(text, keys, types=[typ])
-        except ExpungeError:
-            raise _foreign_file_error(path) from None
-        if payload.get("iss") != issuer(writer.identity.vault):
-            raise _foreign_file_error(path)
-        if path.stem.isdecimal() and (typ != jws.CERTIFICATE_TYPE or payload.get("request") != int(path.stem)):
-            raise _foreign_file_error(path)  # whoever takes the file of one request gets the certificate of another
-        if typ == jws.CERTIFICATE_TYPE:
-            payloads[path] = payload
-    asked, done = dict[object, Record](), dict[object, Record]()
-    wanted = {payload.get("request") for payload in payloads.values()}
-    for record in read() if payloads else ():
-        if record.request in wanted and (record.is_request or record.kind == DONE):
-            (asked if record.is_request else done)[record.request] = record
-    for path, payload in payloads.items():
-        number = payload.get("request")
-        if number in asked and number in done:
-            expected = certificate_payload(writer.identity.vault, asked[number], done[number])
-            known = canonical_json(payload) == expected
-        else:
-            known = number in asked and payload.get("previous") == asked[number].end.hash
-        if not known:
-            raise InvalidCertificate(
-                f"{path} is a certificate of this vault that its ledger does not know: an older copy of "
-                "folder and ledger was put back, or records were taken from it; put the newest back"
-            )
-
-
-def _foreign_file_error(path: Path) -> InvalidCertificate:
-    return InvalidCertificate(
-        f"{path} was changed, or is no certificate of this vault: remove it; the ledger has the certificates"
-    )
-
-
-def _can_reissue_receipts(leaves: RequestLeaves, record: Record) -> bool:
-    """Whether the receipts of a request, if it has any, can be made again."""
-    if "receipts" not in record.body or record.body["people"] <= 1:
-        return True
-    try:
-        wanted = str(record.body["receipts"])
-        return merkle_root(leaves.read(record.request, wanted)).hex() == wanted
-    except (OSError, ExpungeError):
-        return False
-
-
-def _was_done_by_restore(asked: Record, restores: Iterable[Record]) -> bool:
-    """Whether an old copy of the folder was put back before the request was certified, so that a restore did it."""
-    return any(int(restore.body.get("since", 0)) < asked.request < restore.request for restore in restores)
-
-
-_CHECK_INTERVAL = 256  # records between two looks at whether the vault changed
+_CHECK_INTERVAL = 256  # records between two checks whether the vault changed
 _OUT_OF_ORDER = "requests are missing, doubled or out of order"
 
 
@@ -193,12 +43,15 @@ def verify(
 ) -> Verdict:
     """Run the five checks, and a sixth if there is a head.
 
-    ``check_unchanged`` raises `VaultBusy` if what is being read changed since: it is called now and then, so that an
-    audit without the lock does not go on for long with a state that is no more.
+    ``check_unchanged`` raises `VaultBusy` if the vault changed since: it is called regularly, so that an audit without
+    the lock does not continue for long with an outdated state.
     """
 
     def read() -> Iterator[Record]:
-        return _iterate_watched(writer.ledger.iterate(), check_unchanged)
+        for k, record in enumerate(writer.ledger.iterate()):
+            if k % _CHECK_INTERVAL == 0:
+                check_unchanged()
+            yield record
 
     def advance(stage: str, count: int, total: int | None) -> None:
         check_unchanged()
@@ -216,19 +69,12 @@ def verify(
     return Verdict(tuple(_run_check(name, check, check_unchanged) for name, check in checks.items()))
 
 
-def _iterate_watched(records: Iterable[Record], check_unchanged: Callable[[], None]) -> Iterator[Record]:
-    for k, record in enumerate(records):
-        if k % _CHECK_INTERVAL == 0:
-            check_unchanged()
-        yield record
-
-
 class _AuditFailure(ExpungeError):
-    """Something does not fit."""
+    """A check that failed."""
 
 
 def _run_check(name: str, check: Callable[[], str], check_unchanged: Callable[[], None]) -> Check:
-    """Run one check: what it says, or what is wrong."""
+    """Run one check; its detail is the check's result, or the error."""
     check_unchanged()
     try:
         return Check(name, True, check())
@@ -236,12 +82,12 @@ def _run_check(name: str, check: Callable[[], str], check_unchanged: Callable[[]
         raise
     except (ExpungeError, OSError) as error:
         return Check(name, False, str(error))
-    except (LookupError, TypeError, ValueError):  # a record that was forged may lack anything
-        return Check(name, False, "records that belong together do not fit")
+    except (LookupError, TypeError, ValueError):  # a forged record may lack anything
+        return Check(name, False, "records that belong together do not match")
 
 
 def _check_ledger(writer: Writer, read: Callable[[], Iterable[Record]]) -> str:
-    """Check that the chain of hashes holds, and that requests are numbered and each was done after it was accepted."""
+    """Check the chain of hashes, the numbers of requests, and that each request was accepted and done."""
     records = newest = restored = lists = 0
     unfinished, restores = dict[int, None](), set[int]()
     for record in read():
@@ -259,61 +105,59 @@ def _check_ledger(writer: Writer, read: Callable[[], Iterable[Record]]) -> str:
         elif record.kind == DONE:
             unfinished.pop(record.request, None)
             if record.request in restores:
-                restored = record.request  # it did what older requests had begun
+                restored = record.request  # it carried out what older requests had begun
     if writer.ledger.read(writer.snapshot.manifest.before)[1]:
         raise _AuditFailure("the last record is torn")
     if newest != writer.snapshot.manifest.request:
         raise _AuditFailure(_OUT_OF_ORDER)
     if left := [number for number in unfinished if number > restored]:
-        raise _AuditFailure(_undone(left))
+        *first, last = map(str, left)
+        raise _AuditFailure(
+            f"requests {', '.join(first)} and {last} are not done" if first else f"request {last} is not done"
+        )
     beside = f" ({lists} of them with lists)" if lists else ""
     return f"{records} records, {newest} requests{beside}, every hash fits"
 
 
-def _undone(numbers: Sequence[int]) -> str:
-    *first, last = map(str, numbers)
-    return f"requests {', '.join(first)} and {last} are not done" if first else f"request {last} is not done"
-
-
 def _check_rows(writer: Writer) -> str:
-    """Check that every row passes its checksum, and that where there is none there is nothing."""
+    """Check that every row passes its checksum, and that empty slots are empty."""
     rows, manifest, blueprint = writer.snapshot.rows, writer.snapshot.manifest, writer.snapshot.blueprint
     live = read_bits(rows.bits_path, len(rows.live))
     counted = live.count(), RowFile(rows.layout, live).live_sum
     if not np.array_equal(live.packed, rows.live.packed) or counted != (manifest.rows, manifest.slots_sum):
         raise _AuditFailure("the slots in use are not those of the manifest")
     if live[free_slots(blueprint.key, manifest.drawn, blueprint.code.shards)].any():
-        raise _AuditFailure("there are rows in slots that were never given out")
+        raise _AuditFailure("there are rows in slots that were never used")
     numbers = range(rows.layout.dealt.drawn)
-    found = None if writer.workers is None else writer.workers.find_row_damage(rows, numbers)
-    for wrong in [find_row_damage(rows, numbers)] if found is None else found:
-        if wrong is not None:
-            raise _AuditFailure(wrong)
+    damage = None if writer.workers is None else writer.workers.find_row_damage(rows, numbers)
+    for problem in [find_row_damage(rows, numbers)] if damage is None else damage:
+        if problem is not None:
+            raise _AuditFailure(problem)
     return f"{manifest.rows:,} rows pass their checksums, {len(live) - manifest.rows:,} empty slots are empty"
 
 
 def _check_people(writer: Writer) -> str:
-    """Check that every row has one owner, and that the manifest counts them; one range of hashes after the other."""
+    """Check that every row has one owner, and that the manifest's counts are right, by ranges of hashes."""
     people, manifest, rows = writer.snapshot.people, writer.snapshot.manifest, writer.snapshot.rows
     parts = count_parts(sum(segment.count for segment in people.segments))
-    found = None if writer.workers is None else writer.workers.count_owned_rows(people, parts, manifest.seal)
-    if found is None:
-        found = [count_owned_rows(people, part, parts, manifest.seal) for part in range(parts)]
-    owned = reduce(OwnershipCount.merge, found)
+    counts = None if writer.workers is None else writer.workers.count_owned_rows(people, parts, manifest.seal)
+    if counts is None:
+        counts = [count_owned_rows(people, part, parts, manifest.seal) for part in range(parts)]
+    owned = reduce(OwnershipCount.merge, counts)
     if (owned.rows, owned.slots_sum) != (rows.live.count(), rows.live_sum):
         raise _AuditFailure("rows and their owners do not match")
     if (owned.owners, owned.erased) != (manifest.owners, manifest.erased):
-        raise _AuditFailure("the manifest counts other people")
+        raise _AuditFailure("the number of people differs from the manifest's")
     return f"{owned.rows:,} rows have one owner each"
 
 
 def _check_model(writer: Writer, progress: ProgressCallback) -> str:
-    """Check that the model retrained from the rows is the model that is there, and what the last certificate says."""
-    now = writer.snapshot
-    manifest, ensemble = now.manifest, now.state.ensemble
-    rows = manifest.rows * (1 + now.blueprint.observed)
-    with now.rows.report_reads(lambda k: progress(writer.context.describe_stage("retraining"), k, rows)):
-        retrained = ModelState.learn(now.blueprint, now.rows, now.state.drawn).ensemble
+    """Check that a model retrained from the rows equals the stored one, and matches the newest certificate."""
+    snapshot = writer.snapshot
+    manifest, ensemble = snapshot.manifest, snapshot.state.ensemble
+    rows = manifest.rows * (1 + snapshot.blueprint.observed)
+    with snapshot.rows.report_reads(lambda k: progress(writer.context.describe_stage("retraining"), k, rows)):
+        retrained = ModelState.learn(snapshot.blueprint, snapshot.rows, snapshot.state.drawn).ensemble
     for learner in manifest.learners:
         load_moments(writer.folder, learner, ensemble.encoder)
     digest = retrained.digest()
@@ -328,7 +172,7 @@ def _check_model(writer: Writer, progress: ProgressCallback) -> str:
 
 
 def _compare_weights(mine: Sequence[Floats | None], fresh: Sequence[Floats | None]) -> str:
-    """Compare weights: equal byte for byte on one machine; another's BLAS may have rounded otherwise."""
+    """Compare weights: equal byte for byte on one machine; the BLAS of another may round differently."""
     pairs = [(a, b) for a, b in zip(mine, fresh, strict=True) if a is not None and b is not None]
     if all(a.tobytes() == b.tobytes() for a, b in pairs):
         return "the same weights, byte for byte"
@@ -336,3 +180,145 @@ def _compare_weights(mine: Sequence[Floats | None], fresh: Sequence[Floats | Non
     if worst > 1e-6:
         raise _AuditFailure("the weights are not those of the moments")
     return f"the weights differ by at most {worst:.0e}: another machine solved them"
+
+
+def check_signatures(writer: Writer, read: Callable[[], Iterable[Record]]) -> str:
+    """Check that the newest key of its time signed each certificate, which says what its records say.
+
+    The exported files are compared as well: a file that differs from the ledger is an error, a missing one only a note,
+    because people may have taken it away.
+    """
+    vault, folder = writer.identity.vault, writer.places.certificates
+    names = {name for name in files.list_names(folder) if name.endswith(".jws")} if folder.is_dir() else set()
+    uncertified = dict[int, tuple[Record, Record | None]]()  # records of requests, and of their completion
+    keys, restores, after = list[PublicKey](), list[Record](), START
+    signed = unendorsed = missing = lost_leaves = 0
+    for record in read():
+        if record.is_request:
+            uncertified[record.request] = record, None
+            lost_leaves += not _can_reissue_receipts(writer.leaves, record)
+        elif record.kind == KEY:
+            unendorsed += not _check_introduction(vault, record, after, keys)
+            keys.insert(0, PublicKey.from_x(str(record.body["x"])))
+        elif record.kind == DONE:
+            request, _ = uncertified[record.request]
+            certificate_payload(vault, request, record)  # refuses a record that no vault writes
+            uncertified[record.request] = request, record
+            restores += [request] if request.kind == "restore" else []
+        elif record.kind == SIGNATURE:
+            request, done = uncertified.pop(record.request)
+            text = str(record.body["certificate"])
+            if done is None:
+                raise LookupError(f"request {record.request} is certified and was never done")
+            if canonical_json(jws.verify_statement(text, keys[:1])) != certificate_payload(vault, request, done):
+                raise InvalidCertificate(f"the certificate of request {record.request} does not match the ledger")
+            signed += 1
+            path = writer.notary.certificate_path(record.request)
+            missing += path.name not in names
+            if writer.notary.is_exported(record.request, text):
+                names.discard(path.name)
+        after = record.end
+    _check_public_key_file(writer.places.public, keys)
+    if names:
+        _check_unmatched_files(writer, [folder / name for name in sorted(names)], keys, read)
+    notes = [f"{signed} signatures fit"]
+    if unendorsed:
+        notes.append(f"{unendorsed} of the keys were not endorsed by the previous key, which was lost")
+    if missing:
+        notes.append(f"{missing} of their files are missing from {folder}; the ledger has them")
+    if lost_leaves:
+        notes.append(f"{lost_leaves} of the files of leaves are missing from {writer.places.leaves}, or damaged")
+    if waiting := sum(
+        done is not None and not _was_done_by_restore(request, restores) for request, done in uncertified.values()
+    ):
+        notes.append(f"{waiting} wait for the signing key")
+    return "; ".join(notes)
+
+
+def _check_introduction(vault: str, record: Record, after: Position, keys: Sequence[PublicKey]) -> bool:
+    """Check what a key and the previous one signed; return whether the previous one endorsed it."""
+    body, newest = record.body, keys[0].thumbprint if keys else ""
+    payload = key_payload(vault, after, str(body["time"]), str(body["x"]), newest)
+    for text, by in (
+        (body["statement"], PublicKey.from_x(str(body["x"]))),
+        (body["endorsed"], keys[0] if keys else None),
+    ):
+        if text and (by is None or canonical_json(jws.verify_statement(str(text), [by], types=(KEY_TYPE,))) != payload):
+            raise InvalidCertificate("the record of a key does not match its signature")
+    if not body["statement"] or body["previous"] != newest:
+        raise InvalidCertificate("the record of a key is not signed by that key, or does not replace the previous key")
+    return bool(body["endorsed"]) or not keys
+
+
+def _check_public_key_file(path: Path, keys: Sequence[PublicKey]) -> None:
+    """Refuse a file of public keys that differs from the ledger."""
+    known, listed = [key.thumbprint for key in keys], [key.thumbprint for key in jws.load_public_keys(path)]
+    if foreign := [name for name in listed if name not in known]:
+        raise InvalidCertificate(f"{path} holds keys that the ledger does not know: {', '.join(foreign)}")
+    if listed != known:
+        raise InvalidCertificate(
+            f"{path} does not hold the keys that the ledger knows: remove it, and it is written again"
+        )
+
+
+def _check_unmatched_files(
+    writer: Writer, paths: Sequence[Path], keys: Sequence[PublicKey], read: Callable[[], Iterable[Record]]
+) -> None:
+    """Refuse files among the certificates that are not, byte for byte, the ledger's certificate of that name.
+
+    Allowed are, under a name that is not a request's number, other statements of this vault (a head) and copies of a
+    certificate; and a certificate that was written but not recorded, because its request was interrupted in between.
+    """
+    payloads = dict[Path, dict[str, object]]()
+    for path in paths:
+        try:
+            text = jws.read_statement(path)
+            typ = jws.statement_type(text)
+            payload = jws.verify_statement(text, keys, types=[typ])
+        except ExpungeError:
+            raise _foreign_file_error(path) from None
+        if payload.get("iss") != issuer(writer.identity.vault):
+            raise _foreign_file_error(path)
+        if path.stem.isdecimal() and (typ != jws.CERTIFICATE_TYPE or payload.get("request") != int(path.stem)):
+            raise _foreign_file_error(path)  # the file named after one request has the certificate of another
+        if typ == jws.CERTIFICATE_TYPE:
+            payloads[path] = payload
+    requests, done = dict[object, Record](), dict[object, Record]()
+    numbers = {payload.get("request") for payload in payloads.values()}
+    for record in read() if payloads else ():
+        if record.request in numbers and (record.is_request or record.kind == DONE):
+            (requests if record.is_request else done)[record.request] = record
+    for path, payload in payloads.items():
+        number = payload.get("request")
+        if number in requests and number in done:
+            expected = certificate_payload(writer.identity.vault, requests[number], done[number])
+            known = canonical_json(payload) == expected
+        else:
+            known = number in requests and payload.get("previous") == requests[number].end.hash
+        if not known:
+            raise InvalidCertificate(
+                f"{path} is a certificate of this vault that its ledger does not know: an older copy of "
+                "folder and ledger was put back, or records were removed; put the newest back"
+            )
+
+
+def _foreign_file_error(path: Path) -> InvalidCertificate:
+    return InvalidCertificate(
+        f"{path} was changed, or is no certificate of this vault: remove it; the ledger has the certificates"
+    )
+
+
+def _can_reissue_receipts(leaves: RequestLeaves, record: Record) -> bool:
+    """Return whether the receipts of a request, if it has any, can be made again."""
+    if "receipts" not in record.body or record.body["people"] <= 1:
+        return True
+    try:
+        root = str(record.body["receipts"])
+        return merkle_root(leaves.read(record.request, root)).hex() == root
+    except (OSError, ExpungeError):
+        return False
+
+
+def _was_done_by_restore(request: Record, restores: Iterable[Record]) -> bool:
+    """Return whether a restore carried the request out, because an old copy of the folder was put back before."""
+    return any(int(restore.body.get("since", 0)) < request.request < restore.request for restore in restores)

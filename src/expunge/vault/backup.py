@@ -1,12 +1,13 @@
 """Backups: a consistent copy of a vault and of what lies beside it, made while requests are answered.
 
 Large files are copied without the vault's lock, in rounds, until little is missing. The last round holds the lock: it
-copies what came since, and the entries that requests changed in place since the first round, which the ledger tells.
-So an erasure waits for milliseconds however large the vault is, and a row erased meanwhile is erased in the copy, too.
+copies what was added since, and the entries that requests changed in place since the first round, which the ledger
+lists. So an erasure waits for milliseconds however large the vault is, and a row erased meanwhile is erased in the copy
+as well.
 
 A backup is a folder: ``vault/``, ``ledger``, ``pub``, ``certificates/``, ``leaves/``, ``lists/``, ``queue`` (of the
-service), ``key`` if it was asked for, and ``backup.json``, which has the length and SHA-256 of each of them. None of
-these names ends in ``.vault``: a backup can be restored, and cannot be opened or served by mistake.
+service), ``key`` on demand, and ``backup.json`` with the length and SHA-256 of each file. None of these names ends in
+``.vault``: a backup can be restored, and cannot be opened or served by mistake.
 """
 
 import hashlib
@@ -38,16 +39,16 @@ from .writer import Writer
 
 MANIFEST_NAME = "backup.json"
 BACKUP_VERSION = 1
-QUEUE_FILE, QUEUE_SUFFIXES = "queue.sqlite", ("-wal", "-shm", "-journal")  # the service's database, and its logs
-FOLDER_PATTERNS = {  # beside the vault, and what their files are called
+QUEUE_FILE, QUEUE_SUFFIXES = "queue.sqlite", ("-wal", "-shm", "-journal")  # the service's database and its logs
+FOLDER_PATTERNS = {  # folders beside the vault, and the names of their files
     "certificates": re.compile(r"\d{6,}(-[0-9a-f]{8})?\.jws"),
     "leaves": re.compile(r"\d{6,}-[0-9a-f]{16}"),
     "lists": re.compile(r"\d{6,}-[0-9a-f]{64}"),
 }
 _FILE_PATTERN = re.compile(r"ledger|pub|key|queue|vault/(identity\.json|current|[a-z]+(\.\d+)+)")
-_MAX_MANIFEST_BYTES = 2**30  # of a manifest
-_MAX_BYTES_UNDER_LOCK = 2**25  # bytes that are copied under the lock
-_MAX_ROUNDS = 8  # the last of which is under the lock, however much is missing
+_MAX_MANIFEST_BYTES = 2**30
+_MAX_BYTES_UNDER_LOCK = 2**25  # with more to copy, another round without the lock is made
+_MAX_ROUNDS = 8  # the last one is under the lock, however much is missing
 
 LockVault = Callable[[], AbstractContextManager[Writer]]
 
@@ -63,7 +64,7 @@ class Backup:
     vault : str
         The vault's name, a UUID.
     request : int
-        The newest request that it has carried out.
+        The newest request that it includes.
     time : str
         When it was made (ISO 8601, UTC).
     with_key : bool
@@ -81,44 +82,49 @@ class Backup:
 
     @property
     def size(self) -> int:
-        """How many bytes long its files are together."""
+        """The total length of its files, in bytes."""
         return sum(size for size, _ in self.files.values())
 
     def to_bytes(self) -> bytes:
-        """The manifest: JSON with a checksum."""
-        said = {"vault": self.vault, "request": self.request, "time": self.time, "with_key": self.with_key}
+        """Return the manifest: JSON with a checksum."""
         content = {
             "format": "expunge backup",
             "version": BACKUP_VERSION,
             "software": SOFTWARE,
-            **said,
+            "vault": self.vault,
+            "request": self.request,
+            "time": self.time,
+            "with_key": self.with_key,
             "files": self.files,
         }
         return _canonical_json({**content, "sum": hashlib.sha256(_canonical_json(content)).hexdigest()})
 
     @classmethod
     def read(cls, path: str | Path) -> "Backup":
-        """Read the manifest of a backup; anything that is not one is refused."""
+        """Read the manifest of a backup; refuse anything else."""
         folder = Path(path)
         try:
             data = files.read(folder / MANIFEST_NAME, max_bytes=_MAX_MANIFEST_BYTES)
         except (FileNotFoundError, NotADirectoryError):
-            raise MissingData(f"no backup at {folder}: {MANIFEST_NAME} is not there") from None
+            raise MissingData(f"no backup at {folder}: {MANIFEST_NAME} is missing") from None
         try:
             content = json.loads(data)
-            sum_ = content.pop("sum")
-            if content["format"] != "expunge backup" or hashlib.sha256(_canonical_json(content)).hexdigest() != sum_:
+            checksum = content.pop("sum")
+            if (
+                content["format"] != "expunge backup"
+                or hashlib.sha256(_canonical_json(content)).hexdigest() != checksum
+            ):
                 raise ValueError("it fails its checksum")
-            if content["version"] != BACKUP_VERSION:
+            if (version := content["version"]) != BACKUP_VERSION:
                 raise InvalidFile(
-                    f"{folder} is a backup of version {content['version']!r}; this release reads version {BACKUP_VERSION} only"
+                    f"{folder} is a backup of version {version!r}; this release reads version {BACKUP_VERSION} only"
                 )
             entries = {str(name): (int(size), str(sha)) for name, (size, sha) in content["files"].items()}
             if not all(map(_is_valid_name, entries)) or not {"ledger", "vault/current"} <= entries.keys():
-                raise ValueError("it names files that no backup has, or lacks some")
+                raise ValueError("it names files that no backup has, or required ones are missing")
             request, with_key = content["request"], content["with_key"]
             if type(request) is not int or type(with_key) is not bool or any(size < 0 for size, _ in entries.values()):
-                raise ValueError("a field has a value of another type")
+                raise ValueError("a field has a value of the wrong type")
             return cls(folder, str(content["vault"]), request, str(content["time"]), with_key, entries)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, InvalidFile):
@@ -131,10 +137,10 @@ def back_up(places: VaultPaths, lock_vault: LockVault, path: str | Path, *, with
     target = Path(path)
     _check_target(target, places)
     if with_key and not places.key.exists():
-        raise InvalidSetting(f"{places.key} is not there: the key lies elsewhere, back it up there")
+        raise InvalidSetting(f"{places.key} is missing: the key is elsewhere, back it up there")
     try:
         return _write_backup(places, lock_vault, target, with_key)
-    except files.SyncFailed as error:  # of the copy: the vault itself is as it was
+    except files.SyncFailed as error:  # of the copy: the vault itself is unchanged
         raise OSError(error.errno, error.strerror, str(target)) from None
 
 
@@ -144,27 +150,27 @@ def _write_backup(places: VaultPaths, lock_vault: LockVault, target: Path, with_
         copy.copy_all(lock_vault)
         entries = {name: sync_and_hash(draft / name) for name in sorted(copy.names)}
         check_copy(draft, target)
-        made = Backup(target, copy.vault, copy.request, time_now(), with_key, entries)
-        files.create(draft / MANIFEST_NAME, made.to_bytes())
+        backup = Backup(target, copy.vault, copy.request, time_now(), with_key, entries)
+        files.create(draft / MANIFEST_NAME, backup.to_bytes())
         for folder in ("vault", *FOLDER_PATTERNS, ""):
             if (draft / folder).is_dir():
                 files.sync_folder(draft / folder)
         _check_target(target, places)
         files.system.rename(draft, target)
         files.sync_folder(target.parent)
-    return made
+    return backup
 
 
 def _check_target(target: Path, places: VaultPaths) -> None:
-    """Refuse a place where there is something, or that is part of the vault."""
+    """Refuse a path that exists, or that is inside the vault."""
     if os.path.lexists(target):
-        raise InvalidSetting(f"{target} exists already: name a new folder for the backup")
+        raise InvalidSetting(f"{target} exists already: choose a new folder for the backup")
     if not target.parent.is_dir():
-        raise InvalidSetting(f"{target} cannot be made: {target.parent} is not a folder")
-    above = target.parent.resolve()
-    own = [folder.resolve() for folder in (places.vault, places.certificates, places.leaves, places.lists)]
-    if any(above.is_relative_to(folder) for folder in own):
-        raise InvalidSetting(f"{target} is inside the vault: name a folder outside, best on another disk")
+        raise InvalidSetting(f"{target} cannot be created: {target.parent} is not a folder")
+    parent = target.parent.resolve()
+    folders = [folder.resolve() for folder in (places.vault, places.certificates, places.leaves, places.lists)]
+    if any(parent.is_relative_to(folder) for folder in folders):
+        raise InvalidSetting(f"{target} is inside the vault: choose a folder outside, best on another disk")
 
 
 @dataclass(frozen=True)
@@ -181,13 +187,13 @@ class _MissingRanges:
 
 
 class _VaultCopy:
-    """A copy that is being made of a vault."""
+    """A copy of a vault in progress."""
 
     def __init__(self, places: VaultPaths, draft: Path, with_key: bool) -> None:
         self._places, self._draft, self._with_key = places, draft, with_key
         self._start: Position | None = None  # where the ledger ended before the first byte was copied
-        self._copied_sizes = dict[str, int]()  # up to where each file was copied
-        self._learner_sums = dict[str, str]()  # learners that were copied, and the sums that they had
+        self._copied_sizes = dict[str, int]()  # how much of each file was copied
+        self._learner_sums = dict[str, str]()  # learners that were copied, and their checksums then
         self.vault, self.request = "", 0
 
     @property
@@ -198,7 +204,7 @@ class _VaultCopy:
                 yield path.relative_to(self._draft).as_posix()
 
     def copy_all(self, lock_vault: LockVault) -> None:
-        """Copy everything, the last of it under the lock."""
+        """Copy everything, the last round under the lock."""
         files.system.mkdir(self._draft / "vault")
         for left in reversed(range(_MAX_ROUNDS)):
             with lock_vault() as writer:
@@ -213,7 +219,7 @@ class _VaultCopy:
                 if size <= _MAX_BYTES_UNDER_LOCK or not left:
                     self._copy(pieces)
                     return self._finish(writer)
-            with suppress(FileNotFoundError):  # a request replaced it, which the next round finds
+            with suppress(FileNotFoundError):  # a request replaced the file; the next round notices
                 self._copy(pieces)
         raise AssertionError("the last round is final")
 
@@ -223,7 +229,7 @@ class _VaultCopy:
         return [record for record in records if record.is_request]
 
     def _is_outdated(self, writer: Writer) -> bool:
-        """Whether nothing of what was copied can be used: the vault was trained anew, or an old copy was put back."""
+        """Return whether the copy is useless so far: the vault was trained again, or an old copy was put back."""
         return any(record.kind in (Train.kind, Restore.kind) for record in self._requests_since(writer))
 
     def _discard(self) -> None:
@@ -233,20 +239,18 @@ class _VaultCopy:
         self._copied_sizes.clear()
         self._learner_sums.clear()
 
-    # What is missing
-
-    def _find_missing(self, now: Snapshot, tip: Position) -> Iterator[_MissingRanges]:
-        """The parts of files that were not copied yet. Learners change whole, everything else here only grows."""
-        vault, manifest, layout = self._places.vault, now.manifest, now.rows.layout
+    def _find_missing(self, snapshot: Snapshot, tip: Position) -> Iterator[_MissingRanges]:
+        """Yield the parts of files that were not copied yet. Learners are replaced, everything else here only grows."""
+        vault, manifest, layout = self._places.vault, snapshot.manifest, snapshot.rows.layout
         for learner in manifest.learners:
             if self._learner_sums.get(learner.name) != learner.sum:
                 self._copied_sizes.pop(f"vault/{learner.name}", None)
                 self._learner_sums[learner.name] = learner.sum
-        wanted = {segment.name: segment.count * layout.entry_bytes for segment in manifest.segments}
-        wanted |= {segment.path.name: segment.size for segment in now.people.segments}
+        sizes = {segment.name: segment.count * layout.entry_bytes for segment in manifest.segments}
+        sizes |= {segment.path.name: segment.size for segment in snapshot.people.segments}
         for name in (*(learner.name for learner in manifest.learners), *(file.name for file in manifest.charter)):
-            wanted[name] = (vault / name).stat().st_size
-        for name, size in wanted.items():
+            sizes[name] = (vault / name).stat().st_size
+        for name, size in sizes.items():
             yield from self._find_uncopied(vault / name, f"vault/{name}", size)
         yield from self._find_uncopied(self._places.ledger, "ledger", tip.offset)
         for folder in FOLDER_PATTERNS:
@@ -262,8 +266,8 @@ class _VaultCopy:
 
     def _list_names(self, folder: str) -> list[str]:
         beside: SiblingPath = getattr(self._places, folder)
-        found = files.list_names(beside) if beside.is_dir() else []
-        return [name for name in found if FOLDER_PATTERNS[folder].fullmatch(name)]
+        names = files.list_names(beside) if beside.is_dir() else []
+        return [name for name in names if FOLDER_PATTERNS[folder].fullmatch(name)]
 
     def _copy(self, pieces: Iterable[_MissingRanges]) -> None:
         for piece in pieces:
@@ -272,16 +276,14 @@ class _VaultCopy:
                 files.system.mkdir(target.parent)
             self._copied_sizes[piece.name] = copy_ranges(piece.source, target, piece.ranges)
 
-    # Under the lock
-
     def _finish(self, writer: Writer) -> None:
-        """Bring all that was copied to the state as it is now."""
-        now, places = writer.snapshot, self._places
-        manifest, vault = now.manifest, places.vault
+        """Bring the copy to the current state, under the lock."""
+        snapshot, places = writer.snapshot, self._places
+        manifest, vault = snapshot.manifest, places.vault
         self.vault, self.request = manifest.vault, manifest.request
         requests = [read_request(record, writer.lists) for record in self._requests_since(writer)]
-        self._copy(_find_changed_rows(now, requests))
-        self._copy(_find_changed_people(now, requests))
+        self._copy(_find_changed_rows(snapshot, requests))
+        self._copy(_find_changed_people(snapshot, requests))
         for name in (manifest.live_file, manifest.name, "current", "identity.json"):
             self._copy_whole(vault / name, f"vault/{name}")
         if places.public.exists():
@@ -292,49 +294,49 @@ class _VaultCopy:
             with files.open_file(self._draft / "queue", os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
                 files.write_all(fd, queue, 0)
         for name in manifest.spares:
-            with suppress(FileNotFoundError):  # it may have counted in the first round
+            with suppress(FileNotFoundError):  # it may have been in use in the first round
                 remove_securely(self._draft / "vault" / name)
             files.create(self._draft / "vault" / name)
-        wanted = {f"vault/{name}" for name in (*manifest.file_names, *manifest.spares, "current", "identity.json")}
-        wanted |= {"ledger", "pub", "key", "queue"}
-        wanted |= {f"{folder}/{name}" for folder in FOLDER_PATTERNS for name in self._list_names(folder)}
-        for name in [name for name in self.names if name not in wanted]:
+        expected = {f"vault/{name}" for name in (*manifest.file_names, *manifest.spares, "current", "identity.json")}
+        expected |= {"ledger", "pub", "key", "queue"}
+        expected |= {f"{folder}/{name}" for folder in FOLDER_PATTERNS for name in self._list_names(folder)}
+        for name in [name for name in self.names if name not in expected]:
             remove_securely(self._draft / name)
 
     def _copy_whole(self, source: Path, name: str) -> None:
         self._copy([_MissingRanges(source, name, [(0, source.stat().st_size)])])
 
 
-def _find_changed_rows(now: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
-    """The entries of rows that requests overwrote."""
-    layout, none = now.rows.layout, np.empty(0, dtype=np.int64)
+def _find_changed_rows(snapshot: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
+    """Yield the entries of rows that requests overwrote."""
+    layout, none = snapshot.rows.layout, np.empty(0, dtype=np.int64)
     rows = np.unique(layout.dealt.rows(np.concatenate([none, *(request.touched_entries[0] for request in requests)])))
     first, width = 0, layout.entry_bytes
     for k, segment in enumerate(layout.segments):
-        mine = rows[(rows >= first) & (rows < first + segment.count)] - first
-        if len(mine):
-            ranges = [(row * width, (row + 1) * width) for row in mine.tolist()]
+        entries = rows[(rows >= first) & (rows < first + segment.count)] - first
+        if len(entries):
+            ranges = [(entry * width, (entry + 1) * width) for entry in entries.tolist()]
             yield _MissingRanges(layout.segment_path(k), f"vault/{segment.name}", ranges)
         first += segment.count
 
 
-def _find_changed_people(now: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
-    """The entries of people that requests overwrote."""
+def _find_changed_people(snapshot: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
+    """Yield the entries of people that requests overwrote."""
     none = np.empty((0, 2), dtype=np.uint64)
-    found = now.people.find(np.concatenate([none, *(request.touched_entries[1] for request in requests)]))
-    for k, segment in enumerate(now.people.segments):
-        places = np.unique(found.place[found.segment == k])
+    entries = snapshot.people.find(np.concatenate([none, *(request.touched_entries[1] for request in requests)]))
+    for k, segment in enumerate(snapshot.people.segments):
+        places = np.unique(entries.place[entries.segment == k])
         if len(places):
             ranges = [segment.entry_byte_range(place) for place in places.tolist()]
             yield _MissingRanges(segment.path, f"vault/{segment.path.name}", ranges)
 
 
 def copy_queue(vault: VaultFolder) -> bytes | None:
-    """The service's database as of one transaction, as a file; None if there is none."""
+    """Return the service's database as of one transaction, as the bytes of a file; None if there is none."""
     folder = queue_folder(vault)
     if not os.path.lexists(folder / QUEUE_FILE):
         return None
-    with files.open_folder(folder):  # which refuses one that others can enter
+    with files.open_folder(folder):  # refuses a folder that others can enter
         for end in ("", *QUEUE_SUFFIXES):
             (folder / f"{QUEUE_FILE}{end}").check_existing()
     try:
@@ -347,11 +349,7 @@ def copy_queue(vault: VaultFolder) -> bytes | None:
 
 
 def check_copy(copy: Path, target: Path) -> None:
-    """Check a copy as a whole: rows, owners and moments pass their checksums, and are what the ledger tells of.
-
-    ``shown`` is what the copy will be called, for messages.
-    """
-    wrong = None
+    """Check a copy: rows, owners and moments pass their checksums, and match the ledger. Messages name ``target``."""
     folder = Folder(VaultFolder(copy / "vault"))
     manifest = folder.read_current_manifest()
     if manifest is None:
@@ -359,38 +357,37 @@ def check_copy(copy: Path, target: Path) -> None:
     path = copy / "ledger"
     before = manifest.before
     records, torn = parse_records(files.read(path, offset=before.offset), before, path)
-    known = [record for record in records if record.is_request]
-    if torn or not known or known[0].end.hash != manifest.record or known[-1].request != manifest.request:
-        wrong = "its ledger and its folder are of different requests"
+    requests = [record for record in records if record.is_request]
+    if torn or not requests or requests[0].end.hash != manifest.record or requests[-1].request != manifest.request:
+        problem = "its ledger and its folder are of different requests"
     else:
-        now = load_snapshot(folder, manifest, None)
-        check_state_commitment(manifest, records, now.state.ensemble.digest())
+        snapshot = load_snapshot(folder, manifest, None)
+        check_state_commitment(manifest, records, snapshot.state.ensemble.digest())
         for learner in manifest.learners:
-            load_moments(folder, learner, now.state.ensemble.encoder)
-        wrong = _find_mismatch(now)
-    if wrong is not None:
-        raise InvalidFile(f"the copy for {target} does not fit: {wrong}; run expunge verify on the vault")
+            load_moments(folder, learner, snapshot.state.ensemble.encoder)
+        problem = _find_mismatch(snapshot) or ""
+    if problem:
+        raise InvalidFile(f"the copy for {target} is wrong: {problem}; run expunge verify on the vault")
 
 
-def _find_mismatch(now: Snapshot) -> str | None:
-    manifest = now.manifest
-    if (now.rows.live.count(), now.rows.live_sum) != (manifest.rows, manifest.slots_sum):
+def _find_mismatch(snapshot: Snapshot) -> str | None:
+    manifest, rows, people = snapshot.manifest, snapshot.rows, snapshot.people
+    if (rows.live.count(), rows.live_sum) != (manifest.rows, manifest.slots_sum):
         return "it has rows in other slots than its manifest says"
-    wrong = find_row_damage(now.rows, range(manifest.drawn))
-    if wrong is not None:
-        return wrong
-    parts = count_parts(sum(segment.count for segment in now.people.segments))
-    owned = reduce(
-        OwnershipCount.merge, [count_owned_rows(now.people, part, parts, manifest.seal) for part in range(parts)]
-    )
-    found = owned.rows, owned.slots_sum, owned.owners, owned.erased
-    if found != (manifest.rows, manifest.slots_sum, manifest.owners, manifest.erased):
+    damage = find_row_damage(rows, range(manifest.drawn))
+    if damage is not None:
+        return damage
+    parts = count_parts(sum(segment.count for segment in people.segments))
+    counts = [count_owned_rows(people, part, parts, manifest.seal) for part in range(parts)]
+    owned = reduce(OwnershipCount.merge, counts)
+    expected = manifest.rows, manifest.slots_sum, manifest.owners, manifest.erased
+    if (owned.rows, owned.slots_sum, owned.owners, owned.erased) != expected:
         return "rows and their owners do not match"
     return None
 
 
 def read_ledger(path: Path) -> tuple[list[Record], bool]:
-    """All records of a ledger, and whether a torn one follows."""
+    """Return all records of a ledger, and whether a torn one follows."""
     return parse_records(files.read(path), START, path)
 
 

@@ -1,6 +1,5 @@
-"""Founding: what has to be there before a vault can be trained or opened, and its removal if the training fails."""
+"""Creation of a vault: its folder, ledger and identity, and their removal if the first training fails; and clones."""
 
-import errno
 import os
 import time
 import uuid
@@ -13,7 +12,7 @@ from typing import Any
 from .. import tables
 from ..errors import ExpungeError, InvalidFile, InvalidSetting, MissingData, Unfinished
 from ..saving import files
-from ..saving.staging import check_space, open_staging_folder
+from ..saving.staging import check_space, open_staging_folder, os_error_details
 from ..tables import Schema
 from .certificates.keys import KeyStore
 from .disk.folder import Folder, VaultIdentity, VaultPaths, queue_folder
@@ -24,14 +23,163 @@ from .requests import Clone, CloneOrigin
 from .requests.request import Caller
 from .writer import Writer
 
-# MERGED clone: Cloning: build another vault from one that is locked, record it in the source, and let it appear.
+
+def resolve_schema(
+    data: Any, schema: Schema | str | Path | None, target: str | list[str] | None, id_: str | None, fold_case: bool
+) -> Schema:
+    """Return the schema to train with: the one given, or a plain one for a table of numbers."""
+    targets = [target] if isinstance(target, str) else target
+    if schema is None:
+        if targets is None or target is None or id_ is None:
+            raise InvalidSetting(
+                "name the target (--target) and the id column (--id-column), or use a schema that names them"
+            )
+        if id_ in targets:
+            raise InvalidSetting(f"the target and the id column are the same, {tables.printable_text(id_)}")
+        loaded = tables.plain_schema(data, target, id_)
+    else:
+        loaded = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+        if loaded.id is None and id_ is not None:
+            loaded = loaded.with_id(id_)
+        if targets is not None and tuple(targets) != loaded.targets:
+            names = ", ".join(map(tables.printable_text, loaded.targets))
+            raise InvalidSetting(f"the schema names another target, {names}: leave yours out")
+        if id_ is not None and id_ != loaded.id:
+            raise InvalidSetting(
+                f"the schema names another id column, {tables.printable_text(loaded.id)}: leave yours out"
+            )
+    return replace(loaded, fold_case=fold_case or loaded.fold_case)
+
+
+def check_ledger_vault(places: VaultPaths, identity: VaultIdentity) -> None:
+    """Refuse the ledger of another vault. A ledger that a crash cut within its first line has no owner yet."""
+    if Ledger(places.ledger).read_vault_name() not in (None, identity.vault):
+        raise InvalidFile(f"{places.ledger} is the ledger of another vault than {places.vault}")
+
+
+def vault_exists_error(places: VaultPaths) -> InvalidSetting:
+    """Return the error that a vault to be created exists."""
+    return InvalidSetting(f"{places.vault} exists already; add rows, or train it again with --replace")
+
+
+def check_new_vault_path(path: str | Path, *, replace: bool) -> None:
+    """Refuse a path where no vault can be created, before anything that takes time; `Vault.create` checks again."""
+    places = VaultPaths.from_path(path)
+    if not replace and (places.vault / "current").exists():
+        raise vault_exists_error(places)
+    if not places.vault.exists() and not os.access(places.vault.parent, os.W_OK):
+        raise InvalidSetting(f"{places.vault} cannot be created: {places.vault.parent} is not a writable folder")
+
+
+@contextmanager
+def undo_on_failure(places: VaultPaths) -> Iterator["VaultCreation"]:
+    """Remove everything that a first training has created if it fails, unless it was accepted."""
+    creation = VaultCreation(places)
+    try:
+        yield creation
+    except BaseException as error:
+        if not isinstance(error, Unfinished):
+            with suppress(OSError, ExpungeError):  # if the disk is gone, the first error says what happened
+                creation.undo()
+        raise
+
+
+class VaultCreation:
+    """The files that a process creates for a new vault, and their removal, without touching anything else.
+
+    Two processes may train at the same path at once: one creates the vault, and each may fail while the other is at
+    work. So everything but an empty ledger is created, and removed, under the ledger's lock.
+    """
+
+    def __init__(self, places: VaultPaths) -> None:
+        self._places, self._process = places, os.getpid()
+        self._created: set[Path] = set()  # files that did not exist before
+        self._identity: VaultIdentity | None = None  # the one that this process generated
+
+    def claim_identity(self, wait: float, *, group: bool) -> VaultIdentity:
+        """Return the identity of the vault at this path, or create one if there is none."""
+        self._places.check()
+        vault, deadline = self._places.vault, time.monotonic() + wait
+        if group and vault.is_dir() and not vault.for_group:
+            raise InvalidSetting(
+                f"{vault} exists already and is for its owner only; docs/vault.md describes how to share it"
+            )
+        while True:
+            self._create_ledger()
+            with suppress(MissingData):  # the process that created the ledger has just removed it
+                return self._claim_locked(max(0.0, deadline - time.monotonic()), group=group)
+
+    def _create_ledger(self) -> None:
+        ledger, trained = self._places.ledger, (self._places.vault / "current").exists()
+        has_records = ledger.exists() and ledger.stat().st_size
+        if trained and not (has_records and Ledger(ledger).read_vault_name()):
+            raise InvalidFile(f"{ledger} is missing: a vault cannot be opened without its ledger")
+        with suppress(FileExistsError), files.open_file(ledger, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+            self._created.add(ledger)
+            files.sync(fd)
+
+    def _claim_locked(self, wait: float, *, group: bool) -> VaultIdentity:
+        places, ledger, folder = self._places, Ledger(self._places.ledger), Folder(self._places.vault)
+        with ledger.lock(wait):
+            vault_name = ledger.read_vault_name()
+            if vault_name is not None and not places.vault.is_dir():
+                raise InvalidFile(
+                    f"{places.ledger} exists and its folder {places.vault.name} does not: put a copy of the folder "
+                    "back, or move the ledger away to start over (erased ids are then forgotten)"
+                )
+            self.track_new(places.vault)
+            files.make_folder(places.vault, for_group=group)
+            with files.open_file(places.ledger, os.O_WRONLY | os.O_CREAT):  # with the access rights of the folder
+                files.sync_folder(places.vault.parent)
+            if vault_name is None:  # no owner yet: an identity in the folder may never have been synced
+                self._identity = VaultIdentity.generate()
+                folder.write_identity(self._identity)
+                ledger.cut_torn_record()
+                ledger.append(header_record(self._identity.vault))
+            identity = folder.read_identity()
+            check_ledger_vault(places, identity)
+        return identity
+
+    def track_new(self, *paths: Path) -> None:
+        """Announce files about to be created, under the lock; files that exist belong to another process."""
+        self._created.update(path for path in paths if not path.exists())
+
+    def undo(self) -> None:
+        """Remove what this process has created, unless another process uses it by now."""
+        if os.getpid() != self._process or not (self._created or self._identity):
+            return
+        ledger = Ledger(self._places.ledger)
+        with ledger.lock(0.0):
+            own_name = None if self._identity is None else self._identity.vault
+            if ledger.read_vault_name() in (None, own_name) and not list_requests(ledger.read()[0]):
+                self._remove(ledger)
+
+    def _remove(self, ledger: Ledger) -> None:
+        """Empty the ledger first, because the folder that it names would look damaged, and remove it last.
+
+        While it exists and is locked, no other process starts here.
+        """
+        places = self._places
+        ledger.cut_torn_record()
+        for path in self._created - {places.vault, places.ledger}:
+            files.wipe(path)
+        if self._identity is not None:
+            RequestLists(places.lists, places.vault).wipe_marked_drafts()
+            Folder(places.vault).wipe_all_but(None)
+            files.wipe(places.vault / "identity.json")
+        if places.vault in self._created:
+            with suppress(FileNotFoundError):
+                files.system.rmdir(places.vault)
+        if places.ledger in self._created:
+            files.system.unlink(places.ledger)
+        files.sync_folder(places.vault.parent)
 
 
 def clone_vault(source: Writer, path: str | Path, callers: Sequence[Caller], wait: float) -> str:
-    """Clone a vault whose lock is held into a new place, under a new name, which is returned.
+    """Clone a vault whose lock is held to a new path, and return the clone's name.
 
-    The clone is built whole beside its place, then recorded in the source's ledger, and only then put into place: no
-    clone can be opened that the source does not know of.
+    The clone is built completely in a staging folder, then recorded in the source's ledger, and only then moved into
+    place: no clone can be opened that the source does not know of.
     """
     places = VaultPaths.from_path(path)
     _check_clone_path(places)
@@ -41,10 +189,9 @@ def clone_vault(source: Writer, path: str | Path, callers: Sequence[Caller], wai
         identity = VaultIdentity(str(uuid.uuid4()), source.identity.key)
         try:
             _build_clone(source, staged, identity, callers, wait)
-        except (Unfinished, files.SyncFailed) as error:  # of the clone: nothing was asked of the source yet
-            cause = error if isinstance(error, OSError) else error.__cause__
-            number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(error))
-            raise OSError(number, f"could not be written: {why}", str(places.vault)) from None
+        except (Unfinished, files.SyncFailed) as error:  # of the clone: the source is unchanged so far
+            number, reason = os_error_details(error)
+            raise OSError(number, f"could not be written: {reason}", str(places.vault)) from None
         _check_clone_path(places)
         source.perform(Clone.plan(source.context, identity.vault), callers)
         try:
@@ -52,18 +199,18 @@ def clone_vault(source: Writer, path: str | Path, callers: Sequence[Caller], wai
         except OSError as error:
             raise Unfinished(
                 f"the ledger of {source.places.vault.name} records a clone that could not be put in place: {error}; "
-                "remove what is there and clone it again"
+                "remove what was written and clone again"
             ) from None  # a sync that failed here is not one of the source
     return identity.vault
 
 
 def _check_clone_path(places: VaultPaths) -> None:
-    """Refuse a place where anything of a vault lies, or of a service: its tokens and holds would be the clone's."""
+    """Refuse a path beside which files of a vault or of a service exist: its tokens and holds would be the clone's."""
     for path in (*(getattr(places, field.name) for field in fields(places)), queue_folder(places.vault)):
         if os.path.lexists(path):
-            raise InvalidSetting(f"{path} exists already: name another place, or remove what was left there")
+            raise InvalidSetting(f"{path} exists already: choose another path, or remove what was left there")
     if not places.vault.parent.is_dir():
-        raise InvalidSetting(f"{places.vault} cannot be made: {places.vault.parent} is not a folder")
+        raise InvalidSetting(f"{places.vault} cannot be created: {places.vault.parent} is not a folder")
 
 
 def _build_clone(
@@ -93,159 +240,3 @@ def _move_clone_into_place(staged: VaultPaths, places: VaultPaths) -> None:
     files.sync_folder(places.vault.parent)
     files.system.rename(staged.vault, places.vault)
     files.sync_folder(places.vault.parent)
-
-
-def resolve_schema(
-    data: Any, schema: Schema | str | Path | None, target: str | list[str] | None, id_: str | None, fold_case: bool
-) -> Schema:
-    """Return the schema to train with: the one given, or a plain one for a table of numbers."""
-    found = _load_schema(data, schema, target, id_)
-    return replace(found, fold_case=fold_case or found.fold_case)
-
-
-def _load_schema(
-    data: Any, schema: Schema | str | Path | None, target: str | list[str] | None, id_: str | None
-) -> Schema:
-    if schema is None:
-        if target is None or id_ is None:
-            raise InvalidSetting(
-                "name the target (--target) and the column of the ids (--id-column), or give a schema that does"
-            )
-        if id_ in ([target] if isinstance(target, str) else target):
-            raise InvalidSetting(f"the target and the column of the ids are the same, {tables.printable_text(id_)}")
-        return tables.plain_schema(data, target, id_)
-    found = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
-    if found.id is None and id_ is not None:
-        found = found.with_id(id_)
-    targets = [target] if isinstance(target, str) else target
-    if targets is not None and tuple(targets) != found.targets:
-        raise InvalidSetting(
-            f"the schema names another target, {', '.join(map(tables.printable_text, found.targets))}: leave yours out"
-        )
-    if id_ is not None and id_ != found.id:
-        raise InvalidSetting(
-            f"the schema names another column of ids, {tables.printable_text(found.id)}: leave yours out"
-        )
-    return found
-
-
-def check_ledger_vault(places: VaultPaths, identity: VaultIdentity) -> None:
-    """Refuse the ledger of another vault. One that a crash cut within its first line is nobody's yet."""
-    if Ledger(places.ledger).read_vault_name() not in (None, identity.vault):
-        raise InvalidFile(f"{places.ledger} is the ledger of another vault than {places.vault}")
-
-
-def vault_exists_error(places: VaultPaths) -> InvalidSetting:
-    """The refusal to train a vault that is there."""
-    return InvalidSetting(f"{places.vault} exists already; add rows, or train it anew with --replace")
-
-
-def check_new_vault_path(path: str | Path, *, replace: bool) -> None:
-    """Refuse a place where no vault can be trained, before anything that takes time; `Vault.create` looks again."""
-    places = VaultPaths.from_path(path)
-    if not replace and (places.vault / "current").exists():
-        raise vault_exists_error(places)
-    if not places.vault.exists() and not os.access(places.vault.parent, os.W_OK):
-        raise InvalidSetting(f"{places.vault} cannot be made: {places.vault.parent} is no folder that can be written")
-
-
-@contextmanager
-def undo_on_failure(places: VaultPaths) -> Iterator["VaultCreation"]:
-    """Remove all that a first training has made if it fails, unless it was accepted."""
-    founding = VaultCreation(places)
-    try:
-        yield founding
-    except BaseException as error:
-        if not isinstance(error, Unfinished):
-            with suppress(OSError, ExpungeError):  # if the disk has gone, it is the first error that says what happened
-                founding.undo()
-        raise
-
-
-class VaultCreation:
-    """What a process makes for a vault that is to be trained, and the removal of that, and of nothing else.
-
-    Two processes may train at the same place at once: one founds the vault, and each may fail while the other is at
-    work. So everything but an empty ledger is made, and removed, under the ledger's lock.
-    """
-
-    def __init__(self, places: VaultPaths) -> None:
-        self._places, self._process = places, os.getpid()
-        self._created: set[Path] = set()  # that were not there before
-        self._identity: VaultIdentity | None = None  # that this process gave the vault
-
-    def claim_identity(self, wait: float, *, group: bool) -> VaultIdentity:
-        """Return the identity of the vault at this place, or make a new one where there is none."""
-        self._places.check()
-        vault, deadline = self._places.vault, time.monotonic() + wait
-        if group and vault.is_dir() and not vault.for_group:
-            raise InvalidSetting(f"{vault} exists already, for its owner alone; docs/vault.md says how to share it")
-        while True:
-            self._create_ledger()
-            with suppress(MissingData):  # whoever founded it before has just undone that
-                return self._claim_locked(max(0.0, deadline - time.monotonic()), group=group)
-
-    def _create_ledger(self) -> None:
-        ledger, trained = self._places.ledger, (self._places.vault / "current").exists()
-        begun = ledger.exists() and ledger.stat().st_size
-        if trained and not (begun and Ledger(ledger).read_vault_name()):
-            raise InvalidFile(f"{ledger} is not there: a vault cannot be opened without its ledger")
-        with suppress(FileExistsError), files.open_file(ledger, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-            self._created.add(ledger)
-            files.sync(fd)
-
-    def _claim_locked(self, wait: float, *, group: bool) -> VaultIdentity:
-        places, ledger, folder = self._places, Ledger(self._places.ledger), Folder(self._places.vault)
-        with ledger.lock(wait):
-            whose = ledger.read_vault_name()
-            if whose is not None and not places.vault.is_dir():
-                raise InvalidFile(
-                    f"{places.ledger} is there and its folder {places.vault.name} is not: put a copy of the folder "
-                    "back, or move the ledger away to begin anew (who was erased is then forgotten)"
-                )
-            self.track_new(places.vault)
-            files.make_folder(places.vault, for_group=group)
-            with files.open_file(places.ledger, os.O_WRONLY | os.O_CREAT):  # it is for whom the folder is for
-                files.sync_folder(places.vault.parent)
-            if whose is None:  # nobody's yet: what there is of an identity may never have been synced
-                self._identity = VaultIdentity.generate()
-                folder.write_identity(self._identity)
-                ledger.cut_torn_record()
-                ledger.append(header_record(self._identity.vault))
-            identity = folder.read_identity()
-            check_ledger_vault(places, identity)
-        return identity
-
-    def track_new(self, *paths: Path) -> None:
-        """Say what is about to be made, under the lock; what is there already is somebody else's."""
-        self._created.update(path for path in paths if not path.exists())
-
-    def undo(self) -> None:
-        """Remove what this process has made, if nobody else has taken it up."""
-        if os.getpid() != self._process or not (self._created or self._identity):
-            return
-        ledger = Ledger(self._places.ledger)
-        with ledger.lock(0.0):
-            mine = None if self._identity is None else self._identity.vault
-            if ledger.read_vault_name() in (None, mine) and not list_requests(ledger.read()[0]):
-                self._remove(ledger)
-
-    def _remove(self, ledger: Ledger) -> None:
-        """Make the ledger nobody's first, because a folder that it names would look damaged; it goes last.
-
-        As long as it is there and locked nobody else begins here.
-        """
-        places = self._places
-        ledger.cut_torn_record()
-        for path in self._created - {places.vault, places.ledger}:
-            files.wipe(path)
-        if self._identity is not None:
-            RequestLists(places.lists, places.vault).wipe_marked_drafts()
-            Folder(places.vault).wipe_all_but(None)
-            files.wipe(places.vault / "identity.json")
-        if places.vault in self._created:
-            with suppress(FileNotFoundError):
-                files.system.rmdir(places.vault)
-        if places.ledger in self._created:
-            files.system.unlink(places.ledger)
-        files.sync_folder(places.vault.parent)

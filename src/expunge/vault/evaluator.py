@@ -1,7 +1,7 @@
-"""Evaluating: a vault's predictions on a table that has the targets, beside simple ones from the same rows.
+"""Evaluation of a vault's predictions on a table with targets, compared with baselines from the same rows.
 
-The simple ones are what a vault must beat to be worth having: the mean of the target, and a linear model of the inputs,
-both of the vault's own rows. They are made for the occasion and kept nowhere.
+The baselines are the mean of the target and a linear model of the inputs, both learned from the vault's own rows. A
+vault that does not beat them is not worth having. They are learned for each evaluation and not stored.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from .requests.intake import ProgressCallback
 from .results import describe_outside_rows
 from .writer import Writer
 
-_LINEAR_ALPHA = 1e-3  # so that inputs which say the same do no harm
+_LINEAR_ALPHA = 1e-3  # so that collinear inputs do no harm
 
 
 def evaluate_table(
@@ -39,32 +39,33 @@ def evaluate_table(
     resamples: int,
     seed: int,
 ) -> Evaluation:
-    """Evaluate a vault by one model, which is fresh when the answer is given; ``looking`` reads the vault's rows."""
+    """Evaluate one model of a vault, which is the newest when the result is returned."""
     data = tables.load_stream(data)
     while True:
         model = reader.get_model()
         with lock_for_reading() as writer:
             if writer.snapshot.manifest != model.manifest:
                 continue
-            simple = Baselines.learn(writer.snapshot, progress)
-        seen = EvaluatedTable()
-        seen.predict_table(model, simple, data)
+            baselines = Baselines.learn(writer.snapshot, progress)
+        table = EvaluatedTable()
+        table.predict_table(model, baselines, data)
         with lock_for_reading() as writer:
-            known = _count_known_people(writer, list(seen.people)) if writer.snapshot.manifest == model.manifest else 0
+            hashes = hash_ids(writer.identity.key, list(table.people))
+            known = len(np.unique(writer.snapshot.people.find(hashes).live.owner))
         if reader.get_model() is model:
-            return seen.summarise(model, known, resamples=resamples, seed=seed)
+            return table.summarise(model, known, resamples=resamples, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
 class Baselines:
-    """Simple predictions, from a vault's rows."""
+    """Baseline predictions, from a vault's rows."""
 
     mean: Floats  # (t,)
     linear: Ensemble
 
     @classmethod
     def learn(cls, snapshot: Snapshot, progress: ProgressCallback) -> "Baselines":
-        """Learn them from the rows of a vault: one learner on everything, each input once, on a linear scale."""
+        """Learn the baselines from the rows of a vault: one learner, each input once, on a linear scale."""
         d, rows = len(snapshot.schema.inputs), snapshot.manifest.rows
         blueprint = replace(
             snapshot.blueprint,
@@ -86,7 +87,7 @@ class Baselines:
 
 @dataclass(eq=False)
 class EvaluatedTable:
-    """What was seen of a table: its targets, what is predicted, and whose the rows are."""
+    """A table that was read: its targets, the predictions, and the owners of its rows."""
 
     y: list[Floats] = field(default_factory=list)  # (n, t) each
     predicted: dict[str, list[Floats]] = field(default_factory=lambda: {VAULT: [], LINEAR: [], MEAN: []})
@@ -95,7 +96,7 @@ class EvaluatedTable:
     outside: int = 0
 
     def predict_table(self, model: VaultModel, baselines: Baselines, data: Any) -> None:
-        """Read and predict a table, which must have the targets."""
+        """Read a table, which must have the targets, and predict its rows."""
         schema, ensemble = model.schema, model.state.ensemble
         for block in tables.read_blocks(data, schema, targets=True, ids=tables.has_ids(data, schema), allow_extra=True):
             assert block.y is not None
@@ -104,16 +105,15 @@ class EvaluatedTable:
             self.predicted[LINEAR].append(baselines.linear.predict(block.X))
             self.predicted[MEAN].append(np.broadcast_to(baselines.mean, block.y.shape))
             self.outside += int(ensemble.encoder.inputs.outside_rows(block.X).sum())
-            self.row_owners += [self.people.setdefault(one, len(self.people)) for one in block.ids or ()]
+            self.row_owners += [self.people.setdefault(person, len(self.people)) for person in block.ids or ()]
 
     def summarise(self, model: VaultModel, known: int, *, resamples: int, seed: int) -> Evaluation:
-        """Return what it comes to."""
+        """Return the evaluation."""
         y, people = np.concatenate(self.y), len(self.people) or None
         notes = describe_outside_rows(len(y), self.outside, model.state.blueprint.outside == "extrapolate")
         if known:
-            notes += (
-                f"the vault has rows of {known:,} of the {people:,} people: rows that it knows it predicts too well",
-            )
+            counts = f"{known:,} of the {people:,} people"
+            notes += (f"the vault has rows of {counts}: it predicts rows that it has learned too well",)
         return evaluate_predictions(
             model.schema.targets,
             y,
@@ -126,8 +126,3 @@ class EvaluatedTable:
             outside=self.outside,
             notes=notes,
         )
-
-
-def _count_known_people(writer: Writer, ids: list[bytes]) -> int:
-    """How many of these ids have rows in the vault."""
-    return len(np.unique(writer.snapshot.people.find(hash_ids(writer.identity.key, ids)).live.owner))

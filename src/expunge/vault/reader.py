@@ -1,8 +1,8 @@
 """The reader: predictions that are never stale, without a lock.
 
-An answer counts only if the ledger, looked at once more after it was computed, has accepted no request that the
-answer's model has not carried out. While one is pending the reader helps to finish it, or waits for who may write, or
-refuses.
+An answer counts only if the ledger, read once more after the answer was computed, has accepted no request that the
+answer's model does not include. While a request is pending the reader finishes it, waits for a process that may write,
+or refuses.
 """
 
 import time
@@ -18,7 +18,7 @@ from .. import tables
 from ..errors import InvalidFile, InvalidInput, Unfinished, VaultBusy
 from ..exact.arrays import Floats
 from ..tables import Block
-from .certificates.keys import known_keys
+from .certificates.keys import KeyStore, known_keys
 from .certificates.payload import check_state_commitment
 from .disk.folder import Folder
 from .disk.manifest import Manifest
@@ -29,26 +29,29 @@ from .status import VaultCondition, check_identity, check_manifest_vault, read_c
 from .writer import Writer
 
 _MAX_TRIES = 1000
-_POLL_SECONDS = 0.01  # seconds between two looks at what another has to finish
+_POLL_SECONDS = 0.01  # between two looks at what another process has to finish
 
 
 class Reader:
-    """The newest model of a vault, as one process sees it."""
+    """The newest model of a vault, as one process sees it; ``settle`` finishes what was accepted."""
 
-    def __init__(self, folder: Folder, ledger: Ledger, vault: str, settle: Callable[[], None], wait: float) -> None:
-        self._folder, self._ledger, self._vault, self._settle, self._wait = folder, ledger, vault, settle, wait
+    def __init__(
+        self, folder: Folder, ledger: Ledger, keys: KeyStore, vault: str, settle: Callable[[], None], wait: float
+    ) -> None:
+        self._folder, self._ledger, self._keys, self._vault = folder, ledger, keys, vault
+        self._settle, self._wait = settle, wait
         self._cached: tuple[object, VaultModel] | None = None
 
     @property
     def cached_manifest(self) -> Manifest | None:
-        """The manifest of the model that was read last; no look at the disk."""
+        """The manifest of the model that was read last; nothing is read from the disk."""
         return None if self._cached is None else self._cached[1].manifest
 
     def normalise_ids(self, ids: Any) -> list[bytes]:
-        """Return ids in their one form, by the schema that was read last if it takes them.
+        """Return ids in their canonical form, by the schema that was read last if it accepts them.
 
-        A training never changes which ids are the same person, so nothing has to be read for that. It may change which
-        forms are allowed: ids that are refused are looked at again with the newest schema.
+        A training never changes which ids are the same person, so the cached schema is enough. It may change which
+        formats are allowed: ids that the cached schema refuses are checked again with the newest one.
         """
         if self._cached is not None:
             with suppress(InvalidInput):
@@ -56,13 +59,13 @@ class Reader:
         return self.get_model().schema.normalise_ids(ids)
 
     def get_model(self) -> VaultModel:
-        """The model that has carried out all that is accepted; the same object as long as nothing newer is."""
+        """Return the model that includes every accepted request; the same object until there is a newer one."""
         deadline = time.monotonic() + self._wait
         for _ in range(_MAX_TRIES):
             stamp = read_stamp(self._folder, self._ledger)
-            seen = self._cached  # read once: another thread may replace it with an older model
-            if seen is not None and seen[0] == stamp:
-                return seen[1]
+            cached = self._cached  # read once: another thread may replace it with an older model
+            if cached is not None and cached[0] == stamp:
+                return cached[1]
             if (model := self._try_load()) is not None:
                 self._cached = stamp, model
                 return model
@@ -71,55 +74,49 @@ class Reader:
             except PermissionError:
                 if time.monotonic() >= deadline:
                     raise Unfinished(
-                        f"{self._folder.path} has a request that is accepted and not carried out, and this process may "
-                        "not write there, or was asked to read only: let one that may open the vault"
+                        f"{self._folder.path} has an accepted request that is not carried out yet, and this process "
+                        "may not write there or opened it read only: open the vault with a process that may write"
                     ) from None
                 time.sleep(_POLL_SECONDS)
         raise VaultBusy(f"{self._folder.path} changes faster than it can be read; try again")
 
     def _try_load(self) -> VaultModel | None:
-        """Read the newest model, or None if there is something to be finished first."""
-        condition = read_condition(self._folder, self._ledger)
-        if condition is None:
-            return None
+        """Read the newest model, or return None if a request has to be finished first."""
+        condition = read_condition(self._folder, self._ledger, self._keys)
         manifest = condition.manifest
         check_manifest_vault(self._folder, manifest, self._vault)
-        if condition.pending:
+        if manifest is None or condition.progress == "pending":
             return None
         known = None if self._cached is None else self._cached[1]
         if known is not None and known.manifest == manifest:
             return known
         try:
             model = load_model(self._folder, manifest, known)
-            if condition.finished:  # else its bits may be yet to be overwritten
+            if condition.progress == "done":  # else its bits may not be overwritten yet
                 check_state_commitment(manifest, condition.records, compute_digest(self._folder, model))
             return model
         except InvalidFile:
             if self._folder.read_current_manifest() == manifest:
                 raise
-            return self._try_load()  # a writer went on and wiped what was being read
-
-
-# MERGED predicting: Predicting: the rows of a whole table, by one model that is known to be fresh when the last of them was answered.
+            return self._try_load()  # a writer went on and wiped the files that were being read
 
 
 def predict_table(reader: Reader, data: Any, *, ids: bool) -> Predictions:
-    """Predict the rows of a table into memory; a stream that can be read only once is held there, too."""
+    """Predict the rows of a table into memory; a stream that can be read only once is kept in memory as well."""
     data = tables.load_stream(data)
     while True:
         model = reader.get_model()
-        wanted = ids and tables.has_ids(data, model.schema)
+        with_ids = ids and tables.has_ids(data, model.schema)
         owners, values, outside = list[str](), list[Floats](), list[NDArray[np.bool_]]()
-        for block, some, beyond in _predict_blocks(
-            model, tables.read_blocks(data, model.schema, targets=False, ids=wanted)
-        ):
-            owners += [one.decode() for one in block.ids or ()]
-            values.append(some)
-            outside.append(beyond)
+        blocks = tables.read_blocks(data, model.schema, targets=False, ids=with_ids)
+        for block, block_values, block_outside in _predict_blocks(model, blocks):
+            owners += [person.decode() for person in block.ids or ()]
+            values.append(block_values)
+            outside.append(block_outside)
         if reader.get_model() is model:
             t = len(model.schema.targets)
             return Predictions(
-                owners if wanted else None,
+                owners if with_ids else None,
                 np.concatenate([np.empty((0, t) if t > 1 else 0), *values]),
                 np.concatenate([np.empty(0, dtype=np.bool_), *outside]),
                 extrapolated=model.state.blueprint.outside == "extrapolate",
@@ -134,9 +131,9 @@ def predict_to_file(
     while True:
         model, outside = reader.get_model(), 0
         with tables.write_predictions(out, model.schema, data, guard_formulas=guard_formulas) as write:
-            for block, values, beyond in _predict_blocks(model, write.blocks()):
+            for block, values, block_outside in _predict_blocks(model, write.blocks()):
                 write(block, values)
-                outside += int(beyond.sum())
+                outside += int(block_outside.sum())
             if reader.get_model() is model:
                 return WrittenPredictions(
                     write.commit(), outside, extrapolated=model.state.blueprint.outside == "extrapolate"
@@ -156,66 +153,52 @@ def _predict_blocks(model: VaultModel, blocks: Iterator[Block]) -> Iterator[tupl
         yield block, y[:, 0] if y.shape[1] == 1 else y, ensemble.encoder.inputs.outside_rows(block.X)
 
 
-# MERGED unlocked: Unlocked: a vault as it is, for who wants to read and change nothing: no lock, no recovery, no signature, no wipe.
+def wait_until_settled(writer: Writer, wait: float, *, without_leftovers: bool = False) -> VaultCondition:
+    """Wait until every accepted request is finished, by another process, and return the vault's condition.
 
-
-_SETTLE_POLL_SECONDS = 0.01  # seconds between two looks at what another has to finish
-
-
-def wait_until_settled(
-    folder: Folder, ledger: Ledger, wait: float, *, without_leftovers: bool = False
-) -> VaultCondition:
-    """The condition of a vault in which every request is carried out; if one is not, wait for who is at it.
-
-    With ``tidy`` there are no leftovers either: rows that are being added lie in slots that count as empty.
+    With ``without_leftovers`` there are no leftovers either: rows that are being added lie in slots that count as
+    empty.
     """
     deadline = time.monotonic() + wait
     while True:
-        condition = read_condition(folder, ledger)
-        if (
-            condition is not None
-            and condition.settled
-            and not (without_leftovers and folder.find_leftovers(condition.manifest))
-        ):
+        condition = read_condition(writer.folder, writer.ledger, writer.keys)
+        if condition.progress == "done" and not (without_leftovers and condition.has_leftovers):
             return condition
         if time.monotonic() >= deadline:
             raise Unfinished(
-                f"{folder.path} has something to be finished or tidied up, and is opened read only: "
-                "open it once without that (a command without --read-only)"
+                f"{writer.folder.path} has a request or a change of the key to finish, or files to tidy up, and is "
+                "opened read only: open it once with write access (a command without --read-only)"
             )
-        time.sleep(_SETTLE_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
 def load_unlocked(writer: Writer, wait: float, *, without_leftovers: bool) -> Iterator[Callable[[], None]]:
-    """Load a vault without the lock. An answer counts only if no request was accepted (or prepared) meanwhile.
+    """Load a vault for reading only: no lock, no recovery, no signature, no wipe.
 
-    Yields what raises `VaultBusy` if that happened, so that nobody goes on for long in vain.
+    An answer counts only if no request was accepted (or prepared) meanwhile. Yields a function that raises `VaultBusy`
+    if that happened, so that long work can stop early.
     """
 
-    def look() -> object:
+    def read_stamps() -> object:
         return writer.ledger.stamp(), without_leftovers and writer.folder.path.stat().st_mtime_ns
 
     check_identity(writer.folder, writer.ledger, writer.identity)
-    stamp = look()
-    condition = wait_until_settled(writer.folder, writer.ledger, wait, without_leftovers=without_leftovers)
+    stamps = read_stamps()
+    condition = wait_until_settled(writer, wait, without_leftovers=without_leftovers)
     manifest, records = condition.manifest, condition.records
+    assert manifest is not None  # it is settled
 
     def check_unchanged() -> None:
-        if look() != stamp or writer.folder.read_current_manifest() != manifest:
+        if read_stamps() != stamps or writer.folder.read_current_manifest() != manifest:
             raise VaultBusy(f"{writer.folder.path} changed while it was being read: try again")
 
-    if without_leftovers and writer.notary.has_leftover_draft:
-        raise Unfinished(
-            f"a change of the key of {writer.folder.path} was stopped half way, and it is opened read only: open it "
-            "once without that (a command without --read-only)"
-        )
     writer.loaded_snapshot, writer.newest = None, manifest.request
     writer.notary.known_keys = known_keys(manifest.keys, records)
     try:
-        vault = writer.load(manifest)
-        writer.check_rows(vault)
-        check_state_commitment(manifest, records, vault.state.ensemble.digest())
+        snapshot = writer.load(manifest)
+        writer.check_rows(snapshot)
+        check_state_commitment(manifest, records, snapshot.state.ensemble.digest())
         yield check_unchanged
     except (InvalidFile, OSError):
         check_unchanged()

@@ -1,13 +1,12 @@
-"""Restoring a backup: who was erased since it was made stays erased, before anybody can ask the vault.
+"""Restoration of a backup: people erased since it was made stay erased, before the vault answers anybody.
 
-The vault is rebuilt in a folder beside its place (`staging`) and brought up to date there. If the ledger is still in
-place and continues the backup's, it tells what came since, and recovery applies it to the older folder. If the ledger
-is lost, or older than the backup's, the caller has to say who was erased since; these people are erased before the
-vault appears. Then the parts are moved into place, the ledger before the folder: without its folder a vault cannot be
-opened, and a restore that was interrupted there finds a ledger in place that knows of all erasures, and starts again.
+The vault is rebuilt in a staging folder and brought up to date there. If the ledger is still in place and continues the
+backup's, recovery applies its later requests to the older folder. If the ledger is lost, or older than the backup's,
+the caller has to name the people who were erased since; they are erased before the vault appears. Then the parts are
+moved into place, the ledger before the folder: without its folder a vault cannot be opened, and a restore that was
+interrupted there finds a ledger in place that knows of all erasures, and starts again.
 """
 
-import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,49 +18,57 @@ from .. import tables
 from ..errors import InvalidFile, InvalidSetting, Unfinished
 from ..saving import files
 from ..saving.ownership import PrivateSiblingPath, SiblingPath
-from ..saving.staging import check_space, copy_ranges, copy_verified, open_staging_folder, remove_securely
+from ..saving.staging import (
+    check_space,
+    copy_ranges,
+    copy_verified,
+    open_staging_folder,
+    os_error_details,
+    remove_securely,
+)
 from .backup import FOLDER_PATTERNS, QUEUE_FILE, QUEUE_SUFFIXES, Backup, read_ledger
 from .disk.folder import Folder, VaultPaths, queue_folder
 from .disk.people import hash_ids
 from .ledger.ledger import Ledger
 from .ledger.records import SIGNATURE, Record
-from .requests import Restore, Train
+from .requests import Train
 from .requests.lookup import find_holdings
-from .requests.request import Caller, MissedChanges
+from .requests.request import Caller
+from .requests.restore import MissedChanges, Restore
 from .writer import Writer
 
 if TYPE_CHECKING:
     from .vault import Vault
 
 _LEDGER_LOST = (
-    "the ledger that tells who was erased since is lost: name them (--erased FILE, erased=[...]), or say that nobody "
-    "was (--nothing-erased-since, nothing_erased_since=True)"
+    "the ledger is lost, so name the ids that were erased since the backup (--erased FILE, erased=[...]), or confirm "
+    "that none were (--nothing-erased-since, nothing_erased_since=True)"
 )
-_USE_NEWER_BACKUP = "take a newer backup, or train the vault anew"
+_USE_NEWER_BACKUP = "use a newer backup, or train the vault again"
 _QUEUE_IS_OLD = (
-    "the service's database is as of the backup: tokens that were revoked since count again, and holds that were set "
-    "since are gone; look at expunge token list before you serve"
+    "the service's database is as of the backup: tokens revoked since are valid again, and holds set since are gone; "
+    "check expunge token list before you serve"
 )
 
 
 @dataclass(frozen=True)
 class RestoreResult:
-    """What a restore did.
+    """The result of a restore.
 
     Attributes
     ----------
     backup : Backup
-        What was restored.
+        The backup that was restored.
     request : int
         The newest request of the vault now.
     rows, people : int
-        Rows that the list of erasures took out, and of how many of the ids in it.
+        Rows that were erased because of the list of erased ids, and of how many ids in it.
     unseen : int
-        Ids in the list that the backup has never seen: they are refused from now on like other erased ids.
+        Ids in the list that the backup does not know: they are refused from now on like other erased ids.
     ledger_kept : bool
-        Whether the ledger that was in place is the newer one, which told what came after the backup.
+        Whether the ledger in place was the newer one, and its requests after the backup were applied.
     notes : tuple of str
-        What a person should know.
+        Messages for people.
     """
 
     backup: Backup
@@ -75,14 +82,14 @@ class RestoreResult:
 
 @dataclass(frozen=True)
 class SinceBackup:
-    """What the caller says about the time since the backup."""
+    """The erasures since the backup, according to the caller."""
 
     erased: Sequence[Any] | None  # ids
     nothing_erased: bool
 
     def __post_init__(self) -> None:
         if self.erased is not None and self.nothing_erased:
-            raise InvalidSetting("somebody was erased since the backup, or nobody was: say one of them")
+            raise InvalidSetting("erased ids and nothing_erased_since contradict each other: use one of the two")
 
 
 def restore_backup(
@@ -96,19 +103,19 @@ def restore_backup(
     wait: float,
     caller: Caller,
 ) -> RestoreResult:
-    """Put a backup into the place of a vault that is not there, with all erasures that came after it."""
-    found, places = Backup.read(backup), VaultPaths.from_path(path)
+    """Restore a backup to the path of a vault that is lost, with all erasures made since."""
+    source, places = Backup.read(backup), VaultPaths.from_path(path)
     _check_restore_path(places)
     with _lock_ledger(places, wait) as ledger, open_staging_folder(places.vault.with_suffix(".restoring")) as draft:
         _check_restore_path(places)
-        mine, kept = _choose_ledger(found, ledger, since)
-        _check_no_later_certificates(places, max(record.request for record in mine))
+        records, kept = _choose_ledger(source, ledger, since)
+        _check_no_later_certificates(places, max(record.request for record in records))
         with _report_not_restored(places, files.SyncFailed):
-            staged = _copy_backup(found, places, draft, kept)
-        if key is None and sign_with is None and not found.with_key and places.key.exists():
+            staged = _copy_backup(source, places, draft, kept)
+        if key is None and sign_with is None and not source.with_key and places.key.exists():
             key = places.key
         if not caller.reference:
-            caller = replace(caller, reference=f"restored from a backup of request {found.request}")
+            caller = replace(caller, reference=f"restored from a backup of request {source.request}")
         with _report_not_restored(places, Unfinished, files.SyncFailed):
             vault = open_vault(staged.vault, key=key, sign_with=sign_with, wait=wait)
             notes = list(vault.notes)
@@ -117,49 +124,45 @@ def restore_backup(
             _export_certificates(staged, places)
         with _report_not_restored(places, files.SyncFailed):
             notes += _move_into_place(draft, staged, places)
-    shown = tuple(note.replace(str(draft), str(places.vault.parent)) for note in notes)
-    return RestoreResult(found, request, rows, people, unseen, kept, shown)
+    messages = tuple(note.replace(str(draft), str(places.vault.parent)) for note in notes)
+    return RestoreResult(source, request, rows, people, unseen, kept, messages)
 
 
 @contextmanager
 def _report_not_restored(places: VaultPaths, *errors: type[Exception]) -> Iterator[None]:
-    """Say of errors about a vault that is being rebuilt that the one asked for is not there."""
+    """Report errors about the staging folder as errors about the vault, which is not restored."""
     try:
         yield
     except errors as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(error))
-        raise OSError(number, f"could not be restored: {why}; try again", str(places.vault)) from None
-
-
-# What is there
+        number, reason = os_error_details(error)
+        raise OSError(number, f"could not be restored: {reason}; try again", str(places.vault)) from None
 
 
 def _check_restore_path(places: VaultPaths) -> None:
     if os.path.lexists(places.vault):
         raise InvalidSetting(
             f"{places.vault} exists already, and a restore replaces nothing: move it away (or remove it) and leave "
-            f"{places.ledger.name} where it is, which tells who was erased since the backup"
+            f"{places.ledger.name} where it is, because it records the erasures since the backup"
         )
     if not places.vault.parent.is_dir():
-        raise InvalidSetting(f"{places.vault} cannot be made: {places.vault.parent} is not a folder")
+        raise InvalidSetting(f"{places.vault} cannot be created: {places.vault.parent} is not a folder")
     places.check()
     queue_folder(places.vault).check_existing(mine=True)
 
 
 @contextmanager
 def _lock_ledger(places: VaultPaths, wait: float) -> Iterator[list[Record]]:
-    """Lock the ledger in place, or an empty one in its place; its records."""
-    made = False
+    """Lock the ledger in place, or a new empty one, and yield its records."""
+    created = False
     with suppress(FileExistsError), files.open_file(places.ledger, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-        made = True
+        created = True
         files.sync(fd)
     ledger = Ledger(places.ledger)
     with ledger.lock(wait):
         try:
             yield read_ledger(places.ledger)[0]
         finally:
-            if made:
+            if created:
                 with suppress(OSError):
                     if not places.ledger.stat().st_size:
                         files.system.unlink(places.ledger)
@@ -167,31 +170,31 @@ def _lock_ledger(places: VaultPaths, wait: float) -> Iterator[list[Record]]:
 
 
 def _choose_ledger(backup: Backup, ledger_in_place: list[Record], since: SinceBackup) -> tuple[list[Record], bool]:
-    """The ledger that goes on: the one in place if it continues the backup's, else the backup's; and which it is."""
+    """Return the ledger to continue with, and whether it is the one in place, because that continues the backup's."""
     path = backup.path / "ledger"
-    theirs, torn = read_ledger(path)
-    if torn or not theirs or theirs[0].body.get("vault") != backup.vault:
+    backed_up, torn = read_ledger(path)
+    if torn or not backed_up or backed_up[0].body.get("vault") != backup.vault:
         raise InvalidFile(f"{path} is damaged: it is not the ledger that was backed up")
     if ledger_in_place and ledger_in_place[0].body.get("vault") != backup.vault:
         raise InvalidFile(f"the ledger in place is of another vault than {backup.path}: restore to another path")
-    kept = len(ledger_in_place) >= len(theirs)
-    shorter = min(len(ledger_in_place), len(theirs))
-    if shorter and ledger_in_place[shorter - 1].end != theirs[shorter - 1].end:
+    kept = len(ledger_in_place) >= len(backed_up)
+    shorter = min(len(ledger_in_place), len(backed_up))
+    if shorter and ledger_in_place[shorter - 1].end != backed_up[shorter - 1].end:
         raise InvalidFile(
-            f"the ledger in place and the one of {backup.path} are of one vault and tell different stories: one of them "
-            "was put back from an older copy and used since; restore to another path and compare them"
+            f"the ledger in place and the one in {backup.path} are of the same vault and contradict each other: one of "
+            "them was put back from an older copy and used since; restore to another path and compare them"
         )
     if not kept and since.erased is None and not since.nothing_erased:
         raise InvalidSetting(_LEDGER_LOST)
-    if kept and any(record.kind == Train.kind for record in ledger_in_place[len(theirs) :]):
+    if kept and any(record.kind == Train.kind for record in ledger_in_place[len(backed_up) :]):
         raise InvalidFile(
-            f"{backup.path} is from before the newest training that the ledger in place knows: {_USE_NEWER_BACKUP}"
+            f"{backup.path} is from before the newest training in the ledger in place: {_USE_NEWER_BACKUP}"
         )
-    return (ledger_in_place if kept else theirs), kept
+    return (ledger_in_place if kept else backed_up), kept
 
 
 def _check_no_later_certificates(places: VaultPaths, newest: int) -> None:
-    """Refuse to begin anew where certificates tell of requests that the ledger does not know."""
+    """Refuse to continue if certificates exist for requests that the ledger does not know."""
     names = files.list_names(places.certificates) if places.certificates.is_dir() else []
     later = [
         name
@@ -200,20 +203,17 @@ def _check_no_later_certificates(places: VaultPaths, newest: int) -> None:
     ]
     if later:
         raise InvalidFile(
-            f"{places.certificates} has certificates of {len(later)} requests after request {newest}, which no ledger "
-            "here knows: put the newest ledger back, or move the certificates away to go on without it"
+            f"{places.certificates} has certificates of {len(later)} requests after request {newest}, which are in no "
+            "ledger here: put the newest ledger back, or move the certificates away to continue without it"
         )
 
 
-# Building it
-
-
 def _copy_backup(backup: Backup, places: VaultPaths, draft: Path, keep_ledger: bool) -> VaultPaths:
-    """Copy a backup into the draft, checked, with the ledger that goes on and the lists that it needs."""
+    """Copy a backup into the draft and check it, with the ledger to continue with and the lists that it needs."""
     check_space(draft, backup.size)
     staged = VaultPaths.from_path(draft / places.vault.name)
     homes: dict[str, Path] = {"ledger": staged.ledger, "pub": staged.public, "key": staged.key}
-    homes["queue"] = draft / "queue"  # not beside the vault: holds of then say nothing about erasures since
+    homes["queue"] = draft / "queue"  # not beside the vault: its holds must not block erasures since
     for name, (size, sha256) in backup.files.items():
         folder, _, file = name.partition("/")
         target = homes.get(name)
@@ -229,7 +229,7 @@ def _copy_backup(backup: Backup, places: VaultPaths, draft: Path, keep_ledger: b
         if FOLDER_PATTERNS["lists"].fullmatch(name) and not (staged.lists / name).exists():
             files.make_folder(staged.lists, for_group=False)
             _copy_file(places.lists / name, staged.lists / name)
-    for folder in (staged.vault, *(getattr(staged, one) for one in FOLDER_PATTERNS), draft):
+    for folder in (staged.vault, *(getattr(staged, name) for name in FOLDER_PATTERNS), draft):
         if folder.is_dir():
             files.sync_folder(folder)
     if Folder(staged.vault).read_identity().vault != backup.vault:
@@ -244,22 +244,20 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _erase_since_backup(vault: "Vault", ids: Sequence[Any], caller: Caller, notes: list[str]) -> tuple[int, int, int]:
-    """Erase who was erased since the backup; an id that the backup never had gets a tombstone all the same."""
+    """Erase the people who were erased since the backup; an id that the backup never had gets a tombstone as well."""
     if not ids:
         return 0, 0, 0
     rows = people = 0
     with vault._lock_for_writing() as writer:
-        known = tables.id_bytes(ids, fold_case=writer.snapshot.schema.fold_case)
-        known = list(dict.fromkeys(known))
-        held = find_holdings(writer.context, known, similar=True)
-    states = [holding.state for holding in held]
-    if alike := sum(holding.similar for holding in held):
+        people_ids = list(dict.fromkeys(tables.id_bytes(ids, fold_case=writer.snapshot.schema.fold_case)))
+        holdings = dict(zip(people_ids, find_holdings(writer.context, people_ids, similar=True), strict=True))
+    if similar := sum(holding.similar for holding in holdings.values()):
         notes.append(
-            f"a similar id is here for {alike:,} of the ids that were never in the backup, and was not erased: look at "
-            "case, quotes, zeros, signs and decimals, and erase with the right ids before you serve"
+            f"the vault has a similar id for {similar:,} of the ids that were never in the backup, which was not "
+            "erased: check case, quotes, zeros, signs and decimals, and erase the right ids before you serve"
         )
-    present = [one.decode() for one, state in zip(known, states, strict=True) if state == "present"]
-    unseen = [one for one, state in zip(known, states, strict=True) if state == "unknown"]
+    present = [person.decode() for person, holding in holdings.items() if holding.state == "present"]
+    unseen = [person for person, holding in holdings.items() if holding.state == "unknown"]
     if present:
         receipt = vault.unlearn(present, **vars(caller))
         rows, people = receipt.rows, receipt.people
@@ -271,34 +269,31 @@ def _erase_since_backup(vault: "Vault", ids: Sequence[Any], caller: Caller, note
 
 
 def _set_tombstones(writer: Writer, ids: Sequence[bytes], caller: Caller) -> None:
-    """Set tombstones for ids of which there are no rows: they may come again in rows that are added once more."""
-    lost = MissedChanges(writer.snapshot.rows.live)
-    lost.add_buried(hash_ids(writer.identity.key, ids), [writer.newest + 1] * len(ids))
+    """Set tombstones for ids without rows, so that rows which are added again cannot bring them back."""
+    changes = MissedChanges(writer.snapshot.rows.live)
+    changes.add_buried(hash_ids(writer.identity.key, ids), [writer.newest + 1] * len(ids))
     with writer.abandon_on_failure():
-        plan = Restore.plan(writer.context, lost)
+        plan = Restore.plan(writer.context, changes)
     writer.perform(plan, [caller])
 
 
-# Into place
-
-
 def _export_certificates(staged: VaultPaths, places: VaultPaths) -> None:
-    """Write the certificates that the ledger has and that lie nowhere: an earlier try may have lost its own."""
+    """Write the certificates in the ledger that exist in no file: an earlier try may have lost them."""
     files.make_folder(staged.certificates, for_group=False)
     for record in read_ledger(staged.ledger)[0]:
         name = f"{record.request:06}.jws"
-        if record.kind == SIGNATURE and not any((one.certificates / name).exists() for one in (staged, places)):
+        if record.kind == SIGNATURE and not any((paths.certificates / name).exists() for paths in (staged, places)):
             files.put(staged.certificates / name, str(record.body["certificate"]).encode() + b"\n")
 
 
 def _move_into_place(draft: Path, staged: VaultPaths, places: VaultPaths) -> list[str]:
-    """Move the parts into place: what the ledger needs, the ledger, what it can do without, and last the folder."""
+    """Move the parts into place: what the ledger needs, the ledger, what it does not need, and last the folder."""
     for folder in ("lists", "leaves"):
         _merge_folder(getattr(staged, folder), getattr(places, folder))
-    for mine, place in ((staged.key, places.key), (staged.public, places.public)):
-        if mine.exists() and not place.exists():
-            files.system.rename(mine, place)
-    if os.path.lexists(places.index):  # of the ledger that was there; it is made again
+    for source, target in ((staged.key, places.key), (staged.public, places.public)):
+        if source.exists() and not target.exists():
+            files.system.rename(source, target)
+    if os.path.lexists(places.index):  # of the previous ledger; it is built again
         remove_securely(places.index)
     files.sync_folder(places.vault.parent)
     files.system.rename(staged.ledger, places.ledger)
@@ -318,7 +313,7 @@ def _move_into_place(draft: Path, staged: VaultPaths, places: VaultPaths) -> lis
 
 
 def _merge_folder(source: SiblingPath, target: SiblingPath) -> None:
-    """Move the files of a folder into another that may have some of them."""
+    """Move the files of a folder into another, unless they exist there."""
     if not source.is_dir():
         return
     if not target.is_dir():
@@ -332,14 +327,14 @@ def _merge_folder(source: SiblingPath, target: SiblingPath) -> None:
 
 
 def _place_queue(source: Path, folder: PrivateSiblingPath) -> list[str]:
-    """Put the service's database into place unless there is one; return what a person should know."""
+    """Move the service's database into place unless there is one; return messages for people."""
     if not source.exists():
         return []
     target = folder / QUEUE_FILE
     if target.exists():
-        return [f"{target} is in place and stays: it is newer than the one of the backup"]
+        return [f"{target} is kept: it is newer than the one in the backup"]
     files.make_folder(folder, for_group=False)
-    for end in QUEUE_SUFFIXES:  # of a database that is not there any more
+    for end in QUEUE_SUFFIXES:  # logs of a database that does not exist any more
         files.wipe(folder / f"{QUEUE_FILE}{end}")
     files.system.rename(source, target)
     files.sync_folder(folder)

@@ -1,6 +1,6 @@
-"""What a vault answers: the receipt of a request, predictions, its status, and the verdict of an audit.
+"""The results that a vault returns: receipts of requests, predictions, its status, and the verdict of an audit.
 
-NumPy is imported for its types only: ``expunge status`` does not wait for it.
+NumPy is imported for its types only, so that ``expunge status`` does not wait for it.
 """
 
 from dataclasses import dataclass, field
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PersonOutcome:
-    """What an erasure did for one id.
+    """The outcome of an erasure for one id.
 
     Attributes
     ----------
     state : str
-        "erased" (by this request), "earlier" (an earlier request erased it) or "unknown" (the vault has no such id).
+        "erased" (by this request), "earlier" (an earlier request erased it) or "unknown".
     rows : int
         How many rows this request erased.
     request : int or None
         The request that erased it; None if the id is unknown.
     receipt : PersonalReceipt or None
-        The person's receipt, if receipts were asked for and the request is certified; for an unknown id the signed
-        statement that it is unknown, if that was asked for.
+        The person's receipt, if receipts were requested and the request is certified; for an unknown id the signed
+        statement that it is unknown, if that was requested.
     similar : bool
-        Of an unknown id: whether a similar one has rows, as in `Holding`.
+        For an unknown id: whether a similar one has rows, as in `Holding`.
     """
 
     state: str
@@ -43,7 +43,7 @@ class PersonOutcome:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a request did.
+    """The result of a request.
 
     Attributes
     ----------
@@ -52,19 +52,19 @@ class Receipt:
     kind : str
         train, add, rectify, unlearn, readmit or rebound.
     rows, people : int
-        How many rows were erased, corrected, added, and of how many ids.
+        How many rows were erased, corrected or added, and of how many ids.
     learners : int
-        Weak learners that learned anew.
+        Weak learners that learned again.
     seconds : float
         How long it took, until it was durable and certified.
     certificate : str or None
-        The certificate, a compact JWS; None if the signing key was not there: it is signed once it is.
+        The certificate, a compact JWS; None if the signing key is missing: it is signed once the key is back.
     path : Path or None
-        Where the certificate was written, too.
+        The file with the certificate.
     earlier : tuple of int
-        Requests that had erased some of these ids before. If they had erased all, the receipt is that of the last.
+        Requests that erased ids among these before. If all were erased before, the receipt is that of the last request.
     erased_earlier : int
-        How many of these ids were erased by such requests, and had no rows any more.
+        How many of these ids were erased by those requests and had no rows.
     skipped : int
         Ids that were left out: unknown ones (``skip_unknown``), or erased ones in a table (``skip_erased``).
     known : int
@@ -72,9 +72,9 @@ class Receipt:
     clipped : int
         Values outside declared bounds that were moved to the bound (``clip``).
     notes : tuple of str
-        What a person should know.
+        Messages for people.
     outcomes : tuple of PersonOutcome
-        Of an erasure: what became of each id, in the order in which they were given.
+        For an erasure: the outcome for each id, in the order given.
     """
 
     request: int
@@ -101,13 +101,13 @@ class Predictions:
     Attributes
     ----------
     ids : list of str or None
-        Whose the rows are, as the table has it; None if it does not say.
+        The ids of the rows, as in the table; None if it has none.
     values : array, shape (n,) or (n, t)
-        What is predicted.
+        The predicted targets.
     outside : array of bool, shape (n,)
         Which rows have an input outside the bounds.
     extrapolated : bool
-        Whether those are extrapolated (the vault was trained so); else they are predicted for the nearest point inside.
+        Whether these rows are extrapolated, as the vault's model declares; else the nearest point inside is predicted.
     """
 
     ids: list[str] | None
@@ -117,7 +117,7 @@ class Predictions:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know."""
+        """Messages for people."""
         return describe_outside_rows(len(self.outside), int(self.outside.sum()), self.extrapolated)
 
 
@@ -141,54 +141,54 @@ class WrittenPredictions:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know."""
+        """Messages for people."""
         return describe_outside_rows(self.rows, self.outside, self.extrapolated)
 
 
 def describe_outside_rows(rows: int, outside: int, extrapolated: bool) -> tuple[str, ...]:
-    """Say how many rows lie outside the bounds, if any do, and what is predicted for them."""
+    """Return a note on how many rows lie outside the bounds, and what is predicted for them; nothing if none do."""
     if not outside:
         return ()
-    how = "extrapolated, which can be anything" if extrapolated else "predicted for the nearest point inside"
+    how = "extrapolated, which can be far off" if extrapolated else "predicted for the nearest point inside"
     return (f"{outside:,} of {rows:,} row{'s'[: rows != 1]} lie{'s'[: outside == 1]} outside the bounds: {how}",)
 
 
 @dataclass(frozen=True)
 class Status:
-    """What is in a vault.
+    """The contents of a vault.
 
     Attributes
     ----------
     vault : str
         Its name, a UUID.
     rows, people : int
-        Rows that the model has learned, and how many ids have them.
+        Rows that the model has learned, and ids that have rows.
     erased_ids : int
         Ids that are erased and not readmitted.
     requests, uncertified : int
-        Requests so far, and those of them that wait for the signing key.
+        Requests so far, and how many of them wait for the signing key.
     trained : str
         When it was trained (ISO 8601, UTC).
     targets, columns, inputs : tuple of str
-        What is predicted; the columns that it is predicted from; and the d inputs that these columns become.
+        The predicted columns; the columns that they are predicted from; and the d inputs made from these.
     shards, learners : int
     rate, alpha : float
     features : str
-        The feature map, with all parameters that are not the default.
+        The feature map, with all parameters that are on.
     scales : str
-        How many inputs are given on which scales.
+        How many inputs are on which scales.
     target_scales : str
-        On which scale each target is learned.
+        The scale of each target.
     outside : str
-        What is predicted for rows outside the bounds: "clamp" or "extrapolate".
+        How rows outside the bounds are predicted: "clamp" or "extrapolate".
     planned : str
         What a plan promised of the model when it was trained.
     compared : str
-        How its errors compared with those of the model that it replaced; empty if it replaced none.
+        The errors compared with those of the model that it replaced; empty if it replaced none.
     observed_bounds : bool
         Whether a row can move a bound.
     clone_of : str
-        The vault that it is a clone of, and the request that this was at ("UUID/number"); else empty.
+        The vault that was cloned, and its newest request then ("UUID/number"); empty if this is not a clone.
     bytes : int
         The size of the folder.
     """
@@ -220,7 +220,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that an audit checked."""
+    """One check of an audit."""
 
     name: str
     ok: bool
@@ -229,16 +229,16 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes
     ----------
     checks : tuple of Check
-        Everything that was checked.
+        All checks.
     seconds : float
         How long it took.
     report : str or None
-        The signed report of it, a compact JWS, if one was asked for.
+        The signed report, a compact JWS, if one was requested.
     """
 
     checks: tuple[Check, ...]
@@ -247,5 +247,5 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether everything fits."""
+        """Whether all checks passed."""
         return all(check.ok for check in self.checks)

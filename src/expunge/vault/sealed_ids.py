@@ -1,6 +1,6 @@
-"""Sealing: ids that wait for a request, as keyed hashes and ciphertexts that nobody reads without the vault's key.
+"""Sealed ids: ids that wait for a request, as keyed hashes and ciphertexts that only the vault's key can open.
 
-A request that waits cannot keep hashes alone: the receipt of a person commits to the id itself.
+Hashes alone are not enough for a waiting request: the receipt of a person commits to the id itself.
 """
 
 import hmac
@@ -17,23 +17,23 @@ _HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class SealedId:
-    """An id that only its vault can read: its keyed hash, as in the vault's index, and the id, encrypted."""
+    """An id that only its vault can read: its keyed hash, as in the vault's index, and the encrypted id."""
 
     hash: bytes  # 16 bytes
     text: bytes
 
     def to_bytes(self) -> bytes:
-        """Both in one piece."""
+        """Return the hash and the ciphertext, concatenated."""
         return self.hash + self.text
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "SealedId":
-        """The inverse of `to_bytes`."""
+        """Invert `to_bytes`."""
         return cls(data[:_HASH_BYTES], data[_HASH_BYTES:])
 
 
 class IdSealer:
-    """Seals and opens the ids of one vault; the same id is sealed alike, so that it can be recognised."""
+    """Encryption of the ids of one vault; the same id always gives the same result, so that it can be recognised."""
 
     def __init__(self, key: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -42,18 +42,18 @@ class IdSealer:
         self._cipher = ChaCha20Poly1305(hmac.digest(key, _KEY_PURPOSE, "sha256"))
 
     def seal(self, ids: Sequence[bytes]) -> list[SealedId]:
-        """Ids in their one form, sealed. The hash is the nonce: two ids have two of them."""
+        """Seal ids in their canonical form. The hash is the nonce, so two ids never share one."""
         hashes = hashes_to_bytes(hash_ids(self._key, ids))
         return [
-            SealedId(mine, self._cipher.encrypt(mine[:_NONCE_BYTES], one, mine))
-            for mine, one in zip(hashes, ids, strict=True)
+            SealedId(id_hash, self._cipher.encrypt(id_hash[:_NONCE_BYTES], person, id_hash))
+            for id_hash, person in zip(hashes, ids, strict=True)
         ]
 
     def unseal(self, sealed: Sequence[SealedId]) -> list[str]:
-        """The ids again."""
+        """Return the ids."""
         from cryptography.exceptions import InvalidTag
 
         try:
-            return [self._cipher.decrypt(one.hash[:_NONCE_BYTES], one.text, one.hash).decode() for one in sealed]
+            return [self._cipher.decrypt(item.hash[:_NONCE_BYTES], item.text, item.hash).decode() for item in sealed]
         except (InvalidTag, ValueError):
             raise InvalidFile("sealed ids are damaged, or of another vault") from None

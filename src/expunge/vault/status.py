@@ -1,12 +1,20 @@
-"""The status of a vault: what is in it, from its manifest and its ledger's index, without loading its model."""
+"""The condition and the status of a vault, read from its folder and its ledger without loading the model.
+
+Opening a vault, predicting from it, waiting for it and showing it all depend on the same facts: whether every accepted
+request is carried out, whether the newest one is finished, and whether an interrupted process left files behind. They
+are read here, once (`VaultCondition`).
+"""
 
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from ..errors import InvalidFile
+from .certificates.keys import KeyStore
 from .disk.folder import Folder, VaultIdentity, VaultPaths
 from .disk.manifest import Manifest
 from .ledger.index import LedgerIndex
@@ -14,46 +22,50 @@ from .ledger.ledger import Ledger
 from .ledger.records import DONE, Record, find_uncertified
 from .results import Status
 
-# MERGED condition: The condition of a vault: what its folder and the newest part of its ledger say, read once, without its model.
-# MERGED condition:
-# MERGED condition: Whoever opens a vault, predicts from it, waits for it or looks at it decides by the same few facts: whether every
-# MERGED condition: accepted request is carried out, whether the newest is finished, and whether a crash left something to tidy up.
-
 
 @dataclass(frozen=True)
 class VaultCondition:
-    """What a manifest and the ledger's records from its request on say about a vault.
+    """How far a vault has come, according to its manifest and the end of its ledger.
 
     Attributes
     ----------
-    manifest : Manifest
-        The manifest that counts.
+    folder, keys : Folder, KeyStore
+        Where files that an interrupted process left behind are looked for.
+    manifest : Manifest or None
+        The current manifest; None if the first training was never finished.
     records : sequence of Record
         The ledger, from the manifest's own request on.
     torn : bool
         Whether a torn record follows them.
     """
 
-    manifest: Manifest
-    records: Sequence[Record]
-    torn: bool
+    folder: Folder
+    keys: KeyStore
+    manifest: Manifest | None
+    records: Sequence[Record] = ()
+    torn: bool = False
 
-    @property
-    def pending(self) -> bool:
-        """Whether the ledger has accepted what the manifest has not carried out, or does not fit the manifest."""
-        newest = max((record.request for record in self.records if record.is_request), default=self.manifest.request)
-        strange = not self.records or self.records[0].end.hash != self.manifest.record  # recovery says what is wrong
-        return self.torn or strange or newest > self.manifest.request
+    @cached_property
+    def progress(self) -> Literal["untrained", "pending", "unfinished", "done"]:
+        """How far the accepted requests are.
 
-    @property
-    def finished(self) -> bool:
-        """Whether the manifest's own request is done, down to its certificate's payload."""
-        return any(record.kind == DONE and record.request == self.manifest.request for record in self.records)
+        "pending": the ledger has accepted a request that the manifest does not include, or does not fit the manifest
+        (recovery reports what is wrong). "unfinished": the manifest's own request has no record that it is done.
+        """
+        if self.manifest is None:
+            return "untrained"
+        number = self.manifest.request
+        if self.torn or not self.records or self.records[0].end.hash != self.manifest.record:
+            return "pending"
+        if any(record.is_request and record.request > number for record in self.records):
+            return "pending"
+        done = any(record.kind == DONE and record.request == number for record in self.records)
+        return "done" if done else "unfinished"
 
-    @property
-    def settled(self) -> bool:
-        """Whether everything that was accepted is carried out and finished."""
-        return not self.pending and self.finished
+    @cached_property
+    def has_leftovers(self) -> bool:
+        """Whether an interrupted process left files behind."""
+        return has_leftovers(self.folder, self.manifest, self.keys)
 
     @property
     def uncertified(self) -> list[int]:
@@ -61,10 +73,17 @@ class VaultCondition:
         return find_uncertified(self.records)
 
 
-def read_condition(folder: Folder, ledger: Ledger) -> VaultCondition | None:
-    """Read the condition of a vault; None if its first training was never finished."""
-    manifest = folder.read_current_manifest()  # before the ledger: what is accepted in between must not be missed
-    return None if manifest is None else VaultCondition(manifest, *ledger.read(manifest.before))
+def read_condition(folder: Folder, ledger: Ledger, keys: KeyStore) -> VaultCondition:
+    """Read the condition of a vault."""
+    manifest = folder.read_current_manifest()  # before the ledger: a request accepted in between must not be missed
+    if manifest is None:
+        return VaultCondition(folder, keys, None)
+    return VaultCondition(folder, keys, manifest, *ledger.read(manifest.before))
+
+
+def has_leftovers(folder: Folder, manifest: Manifest | None, keys: KeyStore) -> bool:
+    """Return whether a request that was not accepted, or an interrupted change of the key, left files behind."""
+    return bool(folder.find_leftovers(manifest)) or keys.has_leftover_draft()
 
 
 def open_index(places: VaultPaths, identity: VaultIdentity) -> LedgerIndex:
@@ -73,7 +92,7 @@ def open_index(places: VaultPaths, identity: VaultIdentity) -> LedgerIndex:
 
 
 def read_stamp(folder: Folder, ledger: Ledger) -> object:
-    """Return what changes with every request, and when another copy of the folder is put in place; two stats."""
+    """Return a value that changes with every request, and if another copy of the folder is put in place; two stats."""
     try:
         current = os.stat(folder.path / "current")
     except FileNotFoundError:
@@ -82,9 +101,9 @@ def read_stamp(folder: Folder, ledger: Ledger) -> object:
 
 
 def check_identity(folder: Folder, ledger: Ledger, identity: VaultIdentity) -> None:
-    """Refuse a folder or a ledger that is not this vault's any more; a ledger without a first line is nobody's.
+    """Refuse a folder or a ledger that no longer belongs to this vault; a ledger without a first line has no owner.
 
-    A folder that is away, because a disk is not mounted for example, may come back: it is no invalid file, but missing.
+    A missing folder raises `FileNotFoundError`, not `InvalidFile`: its disk may not be mounted, and it may come back.
     """
     os.stat(folder.path)
     if folder.read_identity() != identity or ledger.read_vault_name() not in (None, identity.vault):
@@ -100,32 +119,38 @@ def check_manifest_vault(folder: Folder, manifest: Manifest | None, vault: str) 
 def different_vault_error(folder: Folder) -> InvalidFile:
     """Return the error that this path now holds a different vault."""
     return InvalidFile(
-        f"{folder.path} is another vault than the one that was opened there, or files of two are mixed: open it anew"
+        f"{folder.path} now holds another vault than the one that was opened, or files of two vaults: open it again"
     )
 
 
 def try_read_status(path: str | Path) -> Status | None:
-    """Return the status of a vault without opening it; None if something is to be finished, or wrong: then open it."""
+    """Return the status of a vault without opening it; None if something is unfinished or wrong, so open it then."""
     places = VaultPaths.from_path(path)
     folder, ledger = Folder(places.vault), Ledger(places.ledger)
-    if not places.ledger.exists() or (condition := read_condition(folder, ledger)) is None:
+    if not places.ledger.exists():
         return None
-    manifest, identity = condition.manifest, folder.read_identity()
-    if not condition.settled or condition.uncertified:
+    condition = read_condition(folder, ledger, KeyStore(places, None, None))
+    manifest = condition.manifest
+    if manifest is None or condition.progress != "done" or condition.uncertified or condition.has_leftovers:
         return None
-    if folder.find_leftovers(manifest) or ledger.read_vault_name() != identity.vault:
+    identity = folder.read_identity()
+    if ledger.read_vault_name() != identity.vault:
         return None
-    found = build_status(places, manifest, open_index(places, identity))
-    return found if folder.read_current_manifest() == manifest else None
+    status = build_status(places, manifest, open_index(places, identity))
+    return status if folder.read_current_manifest() == manifest else None
 
 
 def build_status(places: VaultPaths, manifest: Manifest, index: LedgerIndex) -> Status:
-    """Return what is in a vault, as of this manifest."""
+    """Return the status of a vault as of this manifest."""
     if index.vault != manifest.vault:
         raise different_vault_error(Folder(places.vault))
     about, trained = manifest.about, index.read_request_record(manifest.training)
     if trained is None:
         raise InvalidFile(f"{places.ledger} lacks request {manifest.training}, which trained the vault")
+    size = 0
+    for file in places.vault.iterdir():
+        with suppress(FileNotFoundError):  # a writer may wipe files meanwhile
+            size += file.lstat().st_size
     return Status(
         vault=manifest.vault,
         rows=manifest.rows,
@@ -149,14 +174,5 @@ def build_status(places: VaultPaths, manifest: Manifest, index: LedgerIndex) -> 
         compared=str(trained.body.get("compared", "")),
         observed_bounds=about.observed_bounds,
         clone_of=about.clone_of,
-        bytes=_count_bytes(places.vault),
+        bytes=size,
     )
-
-
-def _count_bytes(folder: Path) -> int:
-    """Return the length of all files in a folder together; a writer may wipe some meanwhile."""
-    total = 0
-    for path in folder.iterdir():
-        with suppress(FileNotFoundError):
-            total += path.lstat().st_size
-    return total

@@ -1,14 +1,14 @@
 """Vault: a model that lives on disk for years and answers erasure requests.
 
-What reads tables, signs or audits is loaded when it is used: who only looks at a vault does not wait for pyarrow or
-cryptography.
+Modules that read tables, sign or audit are imported when they are used: reading a vault's status does not have to wait
+for pyarrow or cryptography.
 """
 
 import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
 from itertools import islice
@@ -26,7 +26,7 @@ from .certificates.keys import KeyStore, known_keys, thumbprint
 from .creation import check_ledger_vault, resolve_schema, undo_on_failure, vault_exists_error
 from .disk.folder import Folder, VaultIdentity, VaultPaths, queue_folder
 from .disk.people import hash_ids, hashes_to_bytes
-from .issuance import OutcomeBuilder
+from .issuance import build_outcomes, issue_receipts, sign_unknown_ids
 from .ledger.index import LedgerIndex, RequestLog
 from .ledger.ledger import Ledger
 from .ledger.records import KeyChange, LoggedRequest, Record
@@ -39,7 +39,7 @@ from .requests.plan import RequestPlan
 from .requests.request import Caller, CallerArgs, Erasure, check_one_line
 from .requests.train import draw_vault_blueprint
 from .results import PersonOutcome, Predictions, Receipt, Status, Verdict, WrittenPredictions
-from .status import VaultCondition, build_status, different_vault_error, read_condition
+from .status import build_status, different_vault_error, read_condition
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 
 class Vault:
-    """A model on disk that can forget. Make one with `Vault.create`, take one up with `Vault.open`.
+    """A model on disk that can forget. Make one with `Vault.create`, open one with `Vault.open`.
 
-    Threads may share one; processes open the same path. Requests wait for each other, by a lock that dies with the
-    process that holds it; predictions do not wait, and are never from a model that has yet to carry out a request.
+    Threads may share a vault; processes open the same path. Requests wait for each other, by a lock that ends with the
+    process that holds it. Predictions do not wait, and never come from a model that misses an accepted request.
 
     Examples
     --------
@@ -77,11 +77,10 @@ class Vault:
     ) -> None:
         """Use `create` or `open`."""
         self.places, self.read_only = places, read_only
-        self._wait = wait
-        self._keys = keys
-        self._writer = Writer(places, identity, self._keys)
-        self.receipt: Receipt | None = None  # of the training, in a vault that was just made
-        self._reader = Reader(self._writer.folder, Ledger(places.ledger), identity.vault, self._settle, wait)
+        self._wait, self._keys = wait, keys
+        self._writer = Writer(places, identity, keys)
+        self.receipt: Receipt | None = None  # of the training, in a vault that was just created
+        self._reader = Reader(self._writer.folder, Ledger(places.ledger), keys, identity.vault, self._settle, wait)
 
     @classmethod
     def create(
@@ -121,62 +120,63 @@ class Vault:
             CSV, Parquet or Arrow files, which may be larger than memory, or a pyarrow, pandas or polars table. A path
             may be a file, a glob, a folder with all tables below it, or a URI like ``s3://bucket/folder``.
         target, id : str
-            The columns of the target (or targets) and of the ids; with a schema, it names them.
+            The columns of the target (or targets) and of the ids; not needed if a schema names them.
         model : CodedRegressor or Settings, optional
             The parameters; ``learner`` and ``keep`` must be the defaults: a vault learns by ridge regression and keeps
             its rows.
         planned : str
             What a plan promised of the model, one line for the ledger, which `status` shows.
         schema : Schema or path, optional
-            What each column is. Without one all other columns must be numbers without gaps, with observed bounds.
+            The kind of each column. Without one all other columns must be numbers without gaps, with observed bounds.
         fold_case : bool
-            Whether ids that differ only in case are the same person, as ``fold_case`` in a schema says.
+            Whether ids that differ only in case are the same person, like ``fold_case`` in a schema.
         key : path, optional
             An Ed25519 private key (PEM) to sign certificates with. Default: a new pair beside the folder.
         sign_with : str, optional
-            A command, or ``unix:`` and the path of a socket, that signs instead: it holds the key.
+            A command, or ``unix:`` and the path of a socket, that holds the key and signs instead.
         public_key : path, optional
             The public half (PEM) of the key that ``sign_with`` holds.
         replace : bool
-            Whether to train an existing vault anew, on this table alone. Who was erased stays erased. The new model is
-            compared with the live one first, and refused (`ReplacementRefused`) unless the next four say otherwise.
+            Whether to train an existing vault again, on this table alone. Erased people stay erased. The new model is
+            compared with the live one first, and refused (`ReplacementRefused`) unless the next four parameters allow
+            the difference.
         new_schema : bool
-            Whether the columns, their kinds, the target or the column of the ids may be others.
+            Whether the columns, their kinds, the target or the id column may differ.
         fewer_rows : bool
-            Whether there may be less than half of the rows that the vault has.
+            Whether the table may have less than half of the vault's rows.
         accept_worse : bool
-            Whether errors may be larger, or not comparable. The ledger says what was accepted, with the numbers.
+            Whether errors may be larger, or not comparable. The ledger records what was accepted, with the numbers.
         tolerance : float
             By which share the RMSE of a target may be larger without ``accept_worse``.
         evaluate_on : path, list of paths or table, optional
-            A table with the targets that both models are judged by, without the people in it. Default: the vault's rows
-            of people who are held out from both.
+            A table with the targets by which both models are judged, each without the people in it. Default: the
+            vault's rows of people who are held out from both.
         skip_erased : bool
-            Whether to leave out rows of ids that were erased, instead of refusing the table.
+            Whether to leave out rows of erased ids, instead of refusing the table.
         group : bool
             Whether the group of the new folder may read the vault (all but the private key), and so predict.
         wait : float
             Seconds to wait for another writer.
         progress : callable, optional
-            Called with what is being done, how many rows more were done, and of how many.
+            Called with the name of the stage, the number of rows just processed, and their total.
         client : distributed.Client or expunge.distributed.Cluster, optional
-            A cluster of Dask that helps; the result has the same bytes. None: this process alone.
-        **said
-            What the caller says (`Said`): ``reference``, ``actor`` and ``job``, one line of text each, go into the
-            ledger; with ``in_certificate=True`` the first two go into the certificate as well.
+            A Dask cluster that helps; the result has the same bytes. None: this process alone.
+        **caller_args
+            The fields of a `Caller`: ``reference``, ``actor`` and ``job``, one line of text each, go into the ledger;
+            with ``in_certificate=True`` the first two go into the certificate as well.
         """
         places, caller, data = VaultPaths.from_path(path), Caller(**caller_args), tables.open_stream(data)
-        wanted = resolve_schema(data, schema, target, id, fold_case)
-        blueprint = draw_vault_blueprint(Settings() if model is None else Settings.from_model(model), wanted)
+        schema = resolve_schema(data, schema, target, id, fold_case)
+        blueprint = draw_vault_blueprint(Settings() if model is None else Settings.from_model(model), schema)
         rules = ReplacementRules(new_schema, fewer_rows, accept_worse, tolerance, evaluate_on)
         if rules.any_set and not replace:
-            raise InvalidSetting("new_schema, fewer_rows, accept_worse, tolerance and evaluate_on go with replace=True")
+            raise InvalidSetting("new_schema, fewer_rows, accept_worse, tolerance and evaluate_on need replace=True")
         keys, workers = KeyStore(places, key, sign_with), _find_workers(client)
-        signing = keys.load_named_signer(public_key)
-        with undo_on_failure(places) as founding:
-            vault = cls(places, founding.claim_identity(wait, group=group), keys, wait=wait)
+        signer = keys.load_named_signer(public_key)
+        with undo_on_failure(places) as creation:
+            vault = cls(places, creation.claim_identity(wait, group=group), keys, wait=wait)
             writer = vault._writer
-            with writer.lock(wait), writer.use_workers(workers):
+            with writer.lock(wait), writer.use_workers(workers) if workers else nullcontext():
                 if writer.loaded_snapshot and not replace:
                     raise vault_exists_error(places)
                 started = _start_clock(reads_tables=True)
@@ -184,19 +184,19 @@ class Vault:
                     plan = Train.plan(
                         writer.context,
                         data,
-                        wanted,
+                        schema,
                         blueprint,
                         planned=check_one_line("planned", planned),
                         skip_erased=skip_erased,
                         rules=rules,
                         progress=progress,
                     )
-                    writer.check_process()  # whoever is told of the progress may have forked
+                    writer.check_process()  # the progress callback may have forked
                     introduction = None
-                    if signing is not None or not writer.loaded_snapshot:  # a key that is lost is not replaced unasked
-                        founding.track_new(*keys.created_files)
-                        introduction = writer.notary.compose_introduction(signing, actor=caller.actor)
-                vault.receipt = vault._carry_out(plan, [caller], started, introduction)
+                    if signer is not None or not writer.loaded_snapshot:  # a lost key is replaced only on request
+                        creation.track_new(*keys.created_files)
+                        introduction = writer.notary.compose_introduction(signer, actor=caller.actor)
+                vault.receipt = vault._carry_out(plan, [caller], started, introduction=introduction)
         return vault
 
     @classmethod
@@ -209,7 +209,7 @@ class Vault:
         wait: float = 10.0,
         read_only: bool = False,
     ) -> "Vault":
-        """Take up a vault; what was accepted and not finished is finished first.
+        """Open a vault; a request that was accepted and not finished is finished first.
 
         Parameters
         ----------
@@ -218,20 +218,21 @@ class Vault:
         key : path, optional
             The private key that signs certificates. Default: the one beside the folder.
         sign_with : str, optional
-            A command, or ``unix:`` and the path of a socket, that signs instead: it holds the key.
+            A command, or ``unix:`` and the path of a socket, that holds the key and signs instead.
         wait : float
             Seconds to wait for another writer.
         read_only : bool
             Whether to change nothing at all: nothing is written, locked, signed or wiped. While an accepted request is
-            not finished such a vault refuses to answer (`Unfinished`).
+            not finished, a vault that is opened like this refuses to answer (`Unfinished`).
         """
         places = VaultPaths.from_path(path)
         if not places.vault.is_dir():
-            away = f"but {places.ledger} is there: put the folder back, or restore a backup with: expunge restore"
-            what = away if places.ledger.exists() else "make one with: expunge train"
-            raise MissingData(f"no vault at {places.vault}; {what}")
+            hint = "make one with: expunge train"
+            if places.ledger.exists():
+                hint = f"but {places.ledger} exists: put the folder back, or restore a backup with: expunge restore"
+            raise MissingData(f"no vault at {places.vault}; {hint}")
         if not places.ledger.exists():
-            raise InvalidFile(f"{places.ledger} is not there: a vault cannot be opened without its ledger")
+            raise InvalidFile(f"{places.ledger} is missing: a vault cannot be opened without its ledger")
         identity = Folder(places.vault).read_identity()
         check_ledger_vault(places, identity)
         vault = cls(places, identity, KeyStore(places, key, sign_with), wait=wait, read_only=read_only)
@@ -240,34 +241,27 @@ class Vault:
 
     def _finish_pending(self) -> None:
         """Finish what was begun; the leftovers of a writer that is at work are left alone."""
-        folder, ledger = self._writer.folder, self._writer.ledger
         if self.read_only:
-            wait_until_settled(folder, ledger, self._wait)
+            wait_until_settled(self._writer, self._wait)
             self._reader.get_model()
             return
-        condition = read_condition(folder, ledger)
-        if condition is None:
+        condition = read_condition(self._writer.folder, self._writer.ledger, self._keys)
+        if condition.progress == "untrained":
             self._settle()
-        elif not condition.pending:  # else the reader does it, or says why it cannot
-            if not condition.finished:
-                with suppress(PermissionError):
-                    self._settle()
-            elif (
-                folder.find_leftovers(condition.manifest)
-                or self._keys.has_leftover_draft()
-                or self._can_sign(condition)
-            ):
+        elif condition.progress == "unfinished":
+            with suppress(PermissionError):
+                self._settle()
+        elif condition.progress == "done":  # else the reader finishes it, or reports why it cannot
+            manifest, tidy = condition.manifest, not condition.has_leftovers
+            if tidy and manifest is not None and condition.uncertified:
+                tidy = self._keys.find_signer(known_keys(manifest.keys, condition.records)) is None
+            if not tidy:
                 with suppress(VaultBusy, PermissionError):
                     self._settle(wait=0.0)
         self._reader.get_model()
 
-    def _can_sign(self, condition: VaultCondition) -> bool:
-        """Whether there is something to be signed, and somebody to sign it."""
-        keys = known_keys(condition.manifest.keys, condition.records)
-        return bool(condition.uncertified) and self._keys.find_signer(keys) is not None
-
     def _settle(self, wait: float | None = None) -> None:
-        """Take the lock for a moment, which finishes what was accepted."""
+        """Take the lock for a moment, which finishes accepted requests."""
         if self.read_only:
             raise PermissionError(errno.EROFS, "this vault was opened read only")
         with self._lock_for_writing(wait):
@@ -275,11 +269,11 @@ class Vault:
 
     @property
     def sync_failed(self) -> bool:
-        """Whether the disk failed to confirm a write: nothing is accepted any more until `reopen`."""
+        """Whether the disk failed to confirm a write: no request is accepted until `reopen`."""
         return self._writer.sync_failed
 
     def reopen(self) -> None:
-        """Read everything from the disk anew, as `open` does, and finish what was accepted."""
+        """Read everything from the disk again, as `open` does, and finish accepted requests."""
         identity = self._writer.identity
         if Folder(self.places.vault).read_identity() != identity:
             raise different_vault_error(self._writer.folder)
@@ -289,29 +283,32 @@ class Vault:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the last opening or request has to say to a person."""
+        """Messages for people from the last opening or request."""
         return tuple(self._writer.notary.notes)
 
     def __repr__(self) -> str:
-        trained = self._writer.loaded_snapshot
-        known = [self._reader.cached_manifest, None if trained is None else trained.manifest]
+        snapshot = self._writer.loaded_snapshot
+        known = [self._reader.cached_manifest, None if snapshot is None else snapshot.manifest]
         manifest = max(filter(None, known), key=lambda manifest: manifest.request, default=None)
         if manifest is None:
             return f"Vault({str(self.places.vault)!r})"
         return f"Vault({str(self.places.vault)!r}, rows={manifest.rows}, request={manifest.request})"
 
     @contextmanager
-    def _lock_for_writing(self, wait: float | None = None) -> Iterator[Writer]:
+    def _lock_for_writing(self, wait: float | None = None, *, client: Any = None) -> Iterator[Writer]:
+        """Hold the lock; the workers of ``client``, if there is one, help meanwhile."""
         if self.read_only:
             raise InvalidSetting(f"{self.places.vault} was opened read only: open it without read_only to change it")
-        with self._writer.lock(self._wait if wait is None else wait):
-            if not self._writer.loaded_snapshot:
-                raise InvalidFile(f"{self.places.vault} was never trained to the end: train it again")
-            yield self._writer
+        workers, writer = _find_workers(client), self._writer
+        with writer.lock(self._wait if wait is None else wait):
+            if not writer.loaded_snapshot:
+                raise InvalidFile(f"{self.places.vault} was never trained completely: train it again")
+            with writer.use_workers(workers) if workers else nullcontext():
+                yield writer
 
     @contextmanager
     def _lock_for_reading(self) -> Iterator[Writer]:
-        """Read all of it: under the lock, or without if it was opened to be read only."""
+        """Load everything: under the lock, or without it if the vault was opened read only."""
         if not self.read_only:
             with self._lock_for_writing() as writer:
                 yield writer
@@ -320,18 +317,20 @@ class Vault:
                 yield self._writer
 
     @contextmanager
-    def _lock_for_audit(self) -> Iterator[tuple[Writer, Callable[[], None]]]:
-        """Read all of it, without leftovers; with what raises `VaultBusy` if it changed meanwhile."""
+    def _lock_for_audit(self, client: Any) -> Iterator[tuple[Writer, Callable[[], None]]]:
+        """Load everything, without leftovers; also yield a function that raises `VaultBusy` if it changed meanwhile."""
         self._writer.invalidate()  # what is in memory proves nothing about the files
         if not self.read_only:
-            with self._lock_for_writing() as writer:
+            with self._lock_for_writing(client=client) as writer:
                 yield writer, lambda: None
         else:
+            workers, writer = _find_workers(client), self._writer
             with (
-                self._writer.turns.hold(self._wait),
-                load_unlocked(self._writer, self._wait, without_leftovers=True) as check_unchanged,
+                writer.turns.hold(self._wait),
+                load_unlocked(writer, self._wait, without_leftovers=True) as check_unchanged,
+                writer.use_workers(workers) if workers else nullcontext(),
             ):
-                yield self._writer, check_unchanged
+                yield writer, check_unchanged
 
     # Requests
 
@@ -348,41 +347,41 @@ class Vault:
     ) -> Receipt:
         """Erase all rows of these ids: from the model, from the disk, for good.
 
-        People on legal hold are not erased (`OnHold`): the matters of the service beside this vault are looked at.
+        People on legal hold in a matter of the service beside this vault are not erased (`OnHold`).
 
         Parameters
         ----------
         ids : int, str or a sequence of them
-            One id or many, in one request. An id that was erased before has the answer that it had then.
+            One id or many, in one request. For an id that was erased before, the receipt names that request.
         skip_unknown : bool
-            Whether to leave out ids that were never there. Otherwise one of them is an error and nothing is changed.
+            Whether to leave out ids that were never in the vault. Otherwise an unknown id is an error and nothing is
+            changed.
         receipts : bool
-            Whether to make each person's receipt, in the answer's ``outcomes``.
+            Whether to make each person's receipt, in ``Receipt.outcomes``.
         attest_unknown : bool
-            Whether to sign for each id that was left out that the vault does not know it.
+            Whether to sign a statement for each unknown id that it is not in the vault.
         despite_hold : str
-            Why people are to be erased although they may be on legal hold; the ledger records it.
+            Why people may be erased even if they are on legal hold; the ledger records it.
         client : distributed.Client or expunge.distributed.Cluster, optional
-            As in `create`; it helps if so many rows go that most of the others are learned anew.
-        **said
-            What the caller says (`Said`): ``reference``, ``actor`` and ``job``, one line of text each, go into the
-            ledger; with ``in_certificate=True`` the first two go into the certificate as well.
+            As in `create`; it helps if so many rows are erased that most of the others are learned again.
+        **caller_args
+            The fields of a `Caller`: ``reference``, ``actor`` and ``job``, one line of text each, go into the ledger;
+            with ``in_certificate=True`` the first two go into the certificate as well.
         """
         caller = Caller(**caller_args, despite_hold=despite_hold)
-        workers, started = _find_workers(client), _start_clock()
-        with self._lock_for_writing() as writer, writer.use_workers(workers):
-            asked = _normalise_ids(writer, ids)
-            named = look_up(writer.context, asked, skip_unknown=skip_unknown, advice=SKIP_OR_ATTEST_HINT, similar=True)
-            receipt, leaves = self._erase_people(named, [caller], started)
-            note = _forget_aliases(writer, asked, wipe=True)
-            papers = OutcomeBuilder(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
-            if receipt is None:
-                receipt = replace(
-                    self._repeat_receipt(named.earlier), skipped=named.skipped, notes=caller.note_unsaved()
-                )
-            outcomes = papers.build(named, asked)
-            notes = (*receipt.notes, *filter(None, [note]))
-            return replace(receipt, outcomes=outcomes, erased_earlier=named.erased_earlier, notes=notes)
+        started = _start_clock()
+        with self._lock_for_writing(client=client) as writer:
+            people = writer.snapshot.schema.normalise_ids(ids)
+            lookup = look_up(
+                writer.context, people, skip_unknown=skip_unknown, advice=SKIP_OR_ATTEST_HINT, similar=True
+            )
+            erasure, leaves = self._erase_people(lookup, [caller], started)
+            note = _forget_aliases(writer, people, wipe=True)
+            receipt = self._repeat_receipt(lookup, caller) if erasure is None else erasure
+            outcomes = build_outcomes(
+                writer, erasure, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
+            )
+            return replace(receipt, outcomes=outcomes, notes=(*receipt.notes, note) if note else receipt.notes)
 
     def unlearn_group(
         self,
@@ -395,49 +394,59 @@ class Vault:
     ) -> tuple[Receipt | None, list[tuple[PersonOutcome, ...]]]:
         """Carry out erasures of several callers in one request: one certificate, and a receipt for each person.
 
-        Ids that the vault does not know are left out. Returns the receipt, None if none of the people has rows, and
-        for each erasure the outcome for each of its ids, in their order.
+        Unknown ids are left out. Returns the receipt, None if none of the people has rows, and for each erasure the
+        outcome for each of its ids, in their order.
 
         Parameters
         ----------
         erasures : sequence of Erasure
-            Whose rows to erase, and who asks for it.
+            The ids to erase, and the callers that ask for it.
         receipts, attest_unknown, client
             As in `unlearn`.
         wipe : bool
             Whether to wipe e-mail addresses of the erased people from the file of the service's queue at once. A
             service does that itself later.
         """
-        workers, started = _find_workers(client), _start_clock()
-        with self._lock_for_writing() as writer, writer.use_workers(workers):
-            fold_case = writer.snapshot.schema.fold_case  # no id_format: an id that it refuses is unknown, and no error
-            asked = [tables.id_bytes(erasure.ids, fold_case=fold_case) for erasure in erasures]
-            named = find_ids(writer.context, list(dict.fromkeys(person for ids in asked for person in ids)))
-            receipt, leaves = self._erase_people(named, [erasure.caller for erasure in erasures], started)
-            _forget_aliases(writer, named.ids, wipe=wipe)
-            papers = OutcomeBuilder(writer, receipt, leaves, receipts=receipts, attest_unknown=attest_unknown)
-            outcomes = iter(papers.build(named, [person for ids in asked for person in ids]))
-            return receipt, [tuple(islice(outcomes, len(ids))) for ids in asked]
+        started = _start_clock()
+        with self._lock_for_writing(client=client) as writer:
+            fold_case = writer.snapshot.schema.fold_case  # no id_format: an id that it refuses is unknown, not an error
+            groups = [tables.id_bytes(erasure.ids, fold_case=fold_case) for erasure in erasures]
+            people = [person for group in groups for person in group]
+            lookup = find_ids(writer.context, list(dict.fromkeys(people)))
+            receipt, leaves = self._erase_people(lookup, [erasure.caller for erasure in erasures], started)
+            _forget_aliases(writer, lookup.ids, wipe=wipe)
+            outcomes = iter(
+                build_outcomes(
+                    writer, receipt, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
+                )
+            )
+            return receipt, [tuple(islice(outcomes, len(group))) for group in groups]
 
     def _erase_people(
         self, lookup: IdLookup, callers: Sequence[Caller], started: float
     ) -> tuple[Receipt | None, Sequence[bytes]]:
         """Erase the people who have rows, under the lock; return the receipt, None if nobody has, and its leaves."""
-        if not len(lookup.entries.live.slot):
+        live = lookup.entries.live
+        if not len(live.slot):
             return None, ()
-        if not any(caller.despite_hold for caller in callers):
-            _refuse_held(self.places, hashes_to_bytes(lookup.hashes[unique(lookup.entries.live.owner)]))
+        if not any(caller.despite_hold for caller in callers) and os.path.lexists(queue_folder(self.places.vault)):
+            # Matters belong to the service, whose package is above this one.
+            hashes = hashes_to_bytes(lookup.hashes[unique(live.owner)])
+            import_module("expunge.server.matters").refuse_held(self.places.vault, hashes)
         plan = Unlearn.plan(self._writer.context, lookup)
-        return replace(self._carry_out(plan, callers, started), earlier=lookup.earlier), plan.leaves
+        receipt = self._carry_out(
+            plan, callers, started, earlier=lookup.earlier, erased_earlier=lookup.count_erased_earlier()
+        )
+        return receipt, plan.leaves
 
     def rectify(self, data: Any, **caller_args: Unpack[CallerArgs]) -> Receipt:
-        """Replace all rows of the ids in a table by right ones, in their slots.
+        """Replace all rows of the ids in a table by corrected ones, in their slots.
 
         Parameters
         ----------
         data : path, list of paths or table
-            As in `create`. An id with several rows gets as many, in the order in which they first came.
-        **said
+            As in `create`. An id with several rows gets as many, in the order in which they were first added.
+        **caller_args
             As in `unlearn`.
         """
         caller, started = Caller(**caller_args), _start_clock(reads_tables=True)
@@ -464,34 +473,35 @@ class Vault:
         clip : bool
             Whether to move values outside declared bounds to the bound, instead of refusing the table.
         skip_erased : bool
-            Whether to leave out rows of ids that were erased, instead of refusing the table.
+            Whether to leave out rows of erased ids, instead of refusing the table.
         progress, client : optional
             As in `create`.
-        **said
+        **caller_args
             As in `unlearn`.
         """
-        caller, workers, started = Caller(**caller_args), _find_workers(client), _start_clock(reads_tables=True)
-        with self._lock_for_writing() as writer, writer.use_workers(workers):
+        caller, started = Caller(**caller_args), _start_clock(reads_tables=True)
+        with self._lock_for_writing(client=client) as writer:
             with writer.abandon_on_failure():
                 plan = Add.plan(writer.context, data, clip=clip, skip_erased=skip_erased, progress=progress)
             return self._carry_out(plan, [caller], started)
 
     def readmit(self, ids: Any, *, skip_unknown: bool = False, **caller_args: Unpack[CallerArgs]) -> Receipt:
-        """Let erased ids come again: the people consented. Their rows are not back; add them.
+        """Allow erased ids again, because the people consented. Their rows do not come back; add them.
 
         Parameters
         ----------
         ids : int, str or a sequence of them
             One id or many.
         skip_unknown : bool
-            Whether to leave out ids that are not erased. Otherwise one of them is an error and nothing is changed.
-        **said
+            Whether to leave out ids that are not erased. Otherwise such an id is an error and nothing is changed.
+        **caller_args
             As in `unlearn`.
         """
         caller, started = Caller(**caller_args), _start_clock()
         with self._lock_for_writing() as writer:
-            named = look_up(writer.context, _normalise_ids(writer, ids), erased=True, skip_unknown=skip_unknown)
-            return self._carry_out(Readmit.plan(writer.context, named), [caller], started)
+            people = writer.snapshot.schema.normalise_ids(ids)
+            lookup = look_up(writer.context, people, erased=True, skip_unknown=skip_unknown)
+            return self._carry_out(Readmit.plan(writer.context, lookup), [caller], started)
 
     def rebound(
         self,
@@ -500,16 +510,17 @@ class Vault:
         progress: ProgressCallback = ignore_progress,
         **caller_args: Unpack[CallerArgs],
     ) -> Receipt:
-        """Give columns other declared bounds, and learn all rows again with them.
+        """Change the declared bounds of columns, and learn all rows again with them.
 
         Parameters
         ----------
         bounds : mapping of a column to (low, high) or None
             Numbers, or dates (also as text, ``"2024-12-31"``); None observes the column from now on. A row outside
-            the new bounds is an error and nothing is changed. Values that were clipped when they came stay clipped.
+            the new bounds is an error and nothing is changed. Values that were clipped when they were added stay
+            clipped.
         progress : callable, optional
             As in `create`.
-        **said
+        **caller_args
             As in `unlearn`.
         """
         caller, started = Caller(**caller_args), _start_clock()
@@ -517,6 +528,56 @@ class Vault:
             with writer.abandon_on_failure():
                 plan = Rebound.plan(writer.context, bounds, progress)
             return self._carry_out(plan, [caller], started)
+
+    def _carry_out(
+        self,
+        plan: RequestPlan,
+        callers: Sequence[Caller],
+        started: float,
+        *,
+        introduction: Record | None = None,
+        earlier: tuple[int, ...] = (),
+        erased_earlier: int = 0,
+    ) -> Receipt:
+        """Carry out a plan, and return its receipt."""
+        record = self._writer.perform(plan, callers, introduction)
+        certificate, path = self._writer.notary.last_certificate
+        return Receipt(
+            record.request,
+            record.kind,
+            plan.request.rows,
+            plan.request.people,
+            plan.learners,
+            time.perf_counter() - started,
+            certificate,
+            path,
+            earlier=earlier,
+            skipped=plan.skipped,
+            known=plan.known,
+            clipped=plan.clipped,
+            notes=tuple(self._writer.notary.notes),
+            erased_earlier=erased_earlier,
+        )
+
+    def _repeat_receipt(self, lookup: IdLookup, caller: Caller) -> Receipt:
+        """Return the receipt of the last of the requests that erased these ids before."""
+        request = self._index.read_request(lookup.earlier[-1])
+        if request is None:
+            raise InvalidFile(f"{self.places.ledger} lacks request {lookup.earlier[-1]}, which erased these ids")
+        return Receipt(
+            request.number,
+            request.kind,
+            request.rows,
+            request.people,
+            learners=0,
+            seconds=0.0,
+            certificate=request.certificate,
+            path=self.certificate_file(request),
+            earlier=lookup.earlier,
+            skipped=lookup.skipped,
+            notes=caller.note_unsaved(),
+            erased_earlier=lookup.count_erased_earlier(),
+        )
 
     # Receipts for people
 
@@ -528,28 +589,26 @@ class Vault:
         Parameters
         ----------
         ids : int, str or a sequence of them
-            One id or many. Whoever holds a receipt and knows the id can check it offline.
+            One id or many. Anyone with a receipt and the id can check it offline.
         request : int, optional
             The request that the receipts are of: an unlearn, rectify, add or readmit that was about these ids. Default:
             for each id the one that erased it.
         skip_unknown : bool
             Whether to leave out ids that the request was not about (that are not erased), instead of refusing.
         attest_unknown : bool
-            Whether to sign for each id that the vault does not know that it is so, as `attest_unknown` does.
+            Whether to sign a statement for each unknown id, as the method `attest_unknown` does.
         """
-        from .issuance import issue_receipts, sign_unknown_ids
-
-        given = tables.id_texts(ids)
+        texts = tables.id_texts(ids)
         with self._lock_for_writing() if attest_unknown else self._lock_for_reading() as writer:
-            known, made = _normalise_ids(writer, given), dict[bytes, "PersonalReceipt"]()
-            asked = known
+            people = writer.snapshot.schema.normalise_ids(texts)
+            known, receipts = people, dict[bytes, "PersonalReceipt"]()
             if attest_unknown:
-                states = find_holdings(writer.context, known)
-                unknown = [one for one, held in zip(known, states, strict=True) if held.state == "unknown"]
-                asked = [one for one, held in zip(known, states, strict=True) if held.state != "unknown"]
-                made |= sign_unknown_ids(writer, unknown) if unknown else {}
-            made |= issue_receipts(writer, asked, request, skip_unknown=skip_unknown)
-        return {text: made[one] for text, one in zip(given, known, strict=True) if one in made}
+                holdings = dict(zip(people, find_holdings(writer.context, people), strict=True))
+                known = [person for person in people if holdings[person].state != "unknown"]
+                if unknown := [person for person in people if holdings[person].state == "unknown"]:
+                    receipts |= sign_unknown_ids(writer, unknown)
+            receipts |= issue_receipts(writer, known, request, skip_unknown=skip_unknown)
+        return {text: receipts[person] for text, person in zip(texts, people, strict=True) if person in receipts}
 
     def attest_unknown(self, ids: Any) -> "dict[str, PersonalReceipt]":
         """Sign for each id that the vault holds no row of it and has not erased it, as of now.
@@ -557,40 +616,38 @@ class Vault:
         Parameters
         ----------
         ids : int, str or a sequence of them
-            One id or many, of which the vault knows none.
+            One id or many, all unknown to the vault.
         """
-        from .issuance import sign_unknown_ids
-
-        given = tables.id_texts(ids)
+        texts = tables.id_texts(ids)
         with self._lock_for_writing() as writer:
-            known = _normalise_ids(writer, given)
-            made = sign_unknown_ids(writer, known)
-        return {text: made[one] for text, one in zip(given, known, strict=True)}
+            people = writer.snapshot.schema.normalise_ids(texts)
+            statements = sign_unknown_ids(writer, people)
+        return {text: statements[person] for text, person in zip(texts, people, strict=True)}
 
     def ids_in(self, data: Any) -> list[str]:
-        """The ids in a table, each once as it is first written, in the order in which they come.
+        """Return the ids in a table, each once as it is first written, in the order of the table.
 
         Parameters
         ----------
         data : path, list of paths or table
             As in `create`.
         """
-        return [one.decode() for one in tables.read_ids(data, self._reader.get_model().schema)]
+        return [person.decode() for person in tables.read_ids(data, self._reader.get_model().schema)]
 
     def seal(self, ids: Any) -> "list[SealedId]":
-        """Seal ids for whoever has to keep them until a request is made: only this vault can open them.
+        """Encrypt ids that have to be stored until a request is made: only this vault can decrypt them.
 
         Parameters
         ----------
         ids : int, str or a sequence of them
-            One id or many, in the forms of this vault: ids that are the same person are sealed alike.
+            One id or many, in the forms of this vault: ids of the same person give the same result.
         """
         from .sealed_ids import IdSealer
 
         return IdSealer(self._writer.identity.key).seal(self._reader.normalise_ids(ids))
 
     def unseal(self, sealed: "Sequence[SealedId]") -> list[str]:
-        """Return the ids that `seal` sealed."""
+        """Return the ids that `seal` encrypted."""
         from .sealed_ids import IdSealer
 
         return IdSealer(self._writer.identity.key).unseal(sealed)
@@ -614,7 +671,7 @@ class Vault:
         ----------
         data : path, list of paths or table, or array of shape (n, d)
             The columns of the inputs; others are ignored. An array has them in the order of ``status().inputs``. A
-            stream that can be read only once is held in memory, to be read again if the vault changes meanwhile.
+            stream that can be read only once is kept in memory, to be read again if the vault changes meanwhile.
         """
         return predict_table(self._reader, data, ids=False).values
 
@@ -626,18 +683,18 @@ class Vault:
         data : path, list of paths or table
             As in `predict`.
         """
-        found = self.predictions(data)
-        return found.ids, found.values
+        predictions = self.predictions(data)
+        return predictions.ids, predictions.values
 
     def predictions(self, data: Any, *, ids: bool = True) -> Predictions:
-        """Predict the target of rows, with their ids, and say which rows lie outside the bounds.
+        """Predict the target of rows, with their ids, and report which rows lie outside the bounds.
 
         Parameters
         ----------
         data : path, list of paths or table, or array of shape (n, d)
             As in `predict`.
         ids : bool
-            Whether ids are wanted, if the table has them.
+            Whether to return the ids, if the table has them.
         """
         return predict_table(self._reader, data, ids=ids)
 
@@ -660,18 +717,18 @@ class Vault:
     def evaluate(
         self, data: Any, *, resamples: int = 200, random_state: int = 0, progress: ProgressCallback = ignore_progress
     ) -> "Evaluation":
-        """Predict a table that has the targets, too, and say how good the predictions are.
+        """Score the vault's predictions on a table that has the targets.
 
-        Beside them stand those of a linear model and of the mean, both learned from the vault's own rows for the
-        occasion. The answer's `report` writes a page with pictures.
+        For comparison, a linear model and the mean are learned from the vault's own rows and scored as well. The
+        result's `report` writes a page with charts.
 
         Parameters
         ----------
         data : path, list of paths or table
-            The columns of the inputs and the targets; others are ignored, but for the ids: with them the spread of the
-            scores is over people. Rows that the vault has learned are predicted too well: bring others.
+            The columns of the inputs and the targets; others are ignored, except the ids: with them the spread of the
+            scores is over people. Rows that the vault has learned are predicted too well: use others.
         resamples, random_state : int
-            How many draws of people the spread is computed from, and their seed.
+            How many resamples of people the spread is computed from, and their seed.
         progress : callable, optional
             As in `create`.
         """
@@ -683,7 +740,7 @@ class Vault:
         )
 
     def find(self, ids: Any) -> list[Holding]:
-        """Say of each id, in the order asked, whether it has rows, was erased, or is unknown.
+        """Return for each id, in the order given, whether it has rows, was erased, or is unknown.
 
         Parameters
         ----------
@@ -691,7 +748,7 @@ class Vault:
             One id or many.
         """
         with self._lock_for_reading() as writer:
-            return find_holdings(writer.context, _normalise_ids(writer, ids), similar=True)
+            return find_holdings(writer.context, writer.snapshot.schema.normalise_ids(ids), similar=True)
 
     def verify(
         self,
@@ -704,21 +761,21 @@ class Vault:
     ) -> Verdict:
         """Train again from the surviving rows and compare; check every record and certificate.
 
-        Under the lock, requests wait meanwhile. A vault that was opened ``read_only`` is verified without the lock: if
-        a request is accepted meanwhile, that is a `VaultBusy`, and the verification has to begin again.
+        The lock is held, and requests wait meanwhile. A vault that was opened ``read_only`` is verified without the
+        lock: if a request is accepted meanwhile, `VaultBusy` is raised and the verification has to start again.
 
         Parameters
         ----------
         progress : callable, optional
             As in `create`.
         head : Anchor or str, optional
-            A head that was kept outside, or its text: whether the ledger continues it.
+            A head that was kept elsewhere, or its text: check that the ledger continues it.
         client : distributed.Client or expunge.distributed.Cluster, optional
             As in `create`.
         report : bool
-            Whether to sign a report of the outcome, also of a bad one: ``Verdict.report``, a compact JWS.
+            Whether to sign a report of the result, also of a failed one: ``Verdict.report``, a compact JWS.
         actor : str
-            Who asked for the verification, one line of text for the report.
+            The person who asked for the verification, one line of text for the report.
         """
         from . import audit
 
@@ -728,9 +785,9 @@ class Vault:
             head = Anchor(head.strip())
         if report and self.read_only:
             raise InvalidSetting("a report is signed, and nothing is signed for a vault that was opened read only")
-        actor, workers, started = check_one_line("actor", actor), _find_workers(client), time.monotonic()
-        with self._lock_for_audit() as (writer, check_unchanged), writer.use_workers(workers):
-            signer = writer.notary.require_signer() if report else None  # before the work: the key may not be there
+        actor, started = check_one_line("actor", actor), time.monotonic()
+        with self._lock_for_audit(client) as (writer, check_unchanged):
+            signer = writer.notary.require_signer() if report else None  # before the work: the key may be missing
             verdict = audit.verify(writer, progress, head, check_unchanged)
             verdict = replace(verdict, seconds=time.monotonic() - started)
             if signer is None:
@@ -741,7 +798,7 @@ class Vault:
             return replace(verdict, report=signed)
 
     def head(self) -> str:
-        """Return where the ledger ends, signed: kept outside, it shows a ledger that was cut or rewritten later."""
+        """Return the signed end of the ledger: kept elsewhere, it reveals a ledger that was cut or rewritten later."""
         from .certificates.statements import sign_head
 
         with self._lock_for_writing() as writer:
@@ -749,7 +806,7 @@ class Vault:
 
     @property
     def requests(self) -> RequestLog:
-        """All requests, with their state and certificates: a sequence whose items are read when they are asked for."""
+        """All requests, with their state and certificates: a sequence whose items are read on access."""
         return RequestLog(self._index)
 
     def find_job(self, job: str, after: int) -> LoggedRequest | None:
@@ -760,8 +817,8 @@ class Vault:
         job : str
             The job, as it was given with the request.
         after : int
-            The number of the newest request when the job was made: only later ones are looked at. A time would not do,
-            because a clock can be set back.
+            The number of the newest request when the job was made: only later ones are searched. A time would not
+            work, because a clock can be set back.
         """
         for request in self._index.read_requests(range(self._index.newest, after, -1)):
             if any(caller.job == job for caller in request.callers):
@@ -777,48 +834,48 @@ class Vault:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The columns that an array to be predicted has, in their order; no look at the ledger's past."""
+        """The columns of an array to predict from, in their order."""
         return tuple(self._reader.get_model().manifest.about.inputs)
 
     @property
     def newest(self) -> int:
-        """The number of the newest request that predictions have carried out."""
+        """The number of the newest request that predictions include."""
         return self._reader.get_model().manifest.request
 
     def status(self) -> Status:
-        """Return what is in the vault: rows, people, requests, and what the model is."""
+        """Return what is in the vault: rows, people, requests, and a description of the model."""
         while True:
             manifest = self._reader.get_model().manifest
-            found = build_status(self.places, manifest, self._index)
+            status = build_status(self.places, manifest, self._index)
             if self._reader.get_model().manifest is manifest:
-                return found
+                return status
 
     def digest(self) -> str:
-        """The fingerprint of the model, as `CodedRegressor.digest`: as secret as the rows, once one is unlearned."""
+        """Return the model's fingerprint, as `CodedRegressor.digest`: as secret as the rows, once one is unlearned."""
         with self._lock_for_reading() as writer:
             return writer.snapshot.state.ensemble.digest()
 
     # Keys
 
     def public_keys(self) -> list[str]:
-        """The thumbprints of the keys that certificates are checked with, the newest first, as the ledger tells."""
+        """Return the thumbprints of the keys that certificates are checked with, newest first, from the ledger."""
         return [thumbprint(x) for x in self._index.keys]
 
     def jwks(self) -> list[dict[str, str]]:
-        """The same keys as JSON Web Keys (RFC 8037), the newest first."""
+        """Return the same keys as JSON Web Keys (RFC 8037), newest first."""
         about = {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig"}
         return [about | {"x": x, "kid": thumbprint(x)} for x in self._index.keys]
 
     def key_changes(self) -> list[str]:
-        """What each key signed about the one that followed it, the newest first: for who has pinned an older.
+        """Return the statement of each key about its successor, newest first, for callers that pinned an older key.
 
-        Compact JWS, of type ``expunge-key+jws``. A key that was lost could say nothing about the next.
+        Compact JWS, of type ``expunge-key+jws``. A key that was lost made no statement about the next one.
         """
         endorsed = [str(record.body["endorsed"]) for record in self._index.read_key_records()]
         return [statement for statement in endorsed if statement]
 
     def key_log(self) -> list[KeyChange]:
-        """Return when each key was introduced, the oldest first."""
+        """Return when each key was introduced, oldest first."""
         return [
             KeyChange(
                 str(record.body["time"]),
@@ -830,11 +887,11 @@ class Vault:
         ]
 
     def certificate_path(self, request: int) -> Path:
-        """Where the certificate of a request is written."""
+        """Return where the certificate of a request is written."""
         return self._writer.notary.certificate_path(request)
 
     def certificate(self, request: int) -> str | None:
-        """The certificate of a request as the ledger has it, checked; None if it has none, or none yet."""
+        """Return the certificate of a request from the ledger, checked; None if it has none, or none yet."""
         logged = self._index.read_request(request)
         text = None if logged is None else logged.certificate
         if text is None:
@@ -852,23 +909,23 @@ class Vault:
         return text
 
     def certificate_file(self, request: LoggedRequest) -> Path | None:
-        """The file that has the certificate of a request; None if it is missing, or is not what the ledger has."""
+        """Return the file with the certificate of a request; None if it is missing, or differs from the ledger."""
         if request.certificate is None or not self._writer.notary.is_exported(request.number, request.certificate):
             return None
         return self.certificate_path(request.number)
 
     def renew_key(self, *, public_key: str | Path | None = None, actor: str = "") -> str:
-        """Let another key sign from now on, and return its thumbprint. Older certificates fit the older key.
+        """Sign with another key from now on, and return its thumbprint. Older certificates match the older key.
 
-        A new pair is made, unless this vault was opened with a key that it does not know yet, which is then taken. The
-        key before, if it is there, signs that the new one follows it.
+        If this vault was opened with a key that it does not know yet, that key is used; otherwise a new pair is made.
+        The previous key, if it is available, signs that the new one follows it.
 
         Parameters
         ----------
         public_key : path, optional
             The public half (PEM) of the key that ``sign_with`` holds now.
         actor : str
-            Who asks for it: one line of text, for the ledger.
+            The person who asks for it: one line of text, for the ledger.
         """
         given, changed = self._keys.load_held_signer(public_key), False
         check_one_line("actor", actor)
@@ -881,27 +938,27 @@ class Vault:
                     changed = writer.notary.known_keys != known
                 writer.invalidate()
                 newest = thumbprint(writer.notary.known_keys[0])
-            self._settle()  # certifies what was done while the key was away
+            self._settle()  # certifies requests that were done while the key was missing
         except Exception as error:
             if not changed:
                 raise
             raise Unfinished(
                 f"another key signs from now on, but the change could not be finished: {error}; "
-                "the next command on this vault goes on with it"
+                "the next command on this vault continues it"
             ) from error
         return newest
 
     # Copies
 
     def backup(self, path: str | Path, *, with_key: bool = False) -> "Backup":
-        """Copy the vault and what lies beside it into a new folder, checked, while requests are answered.
+        """Copy the vault and the files beside it into a new folder, and check the copy, while requests are answered.
 
         Parameters
         ----------
         path : path
             The folder of the backup, which must not exist. It appears whole or not at all.
         with_key : bool
-            Whether the private key is part of it. Whoever has it can sign in the vault's name: keep it elsewhere.
+            Whether to include the private key. Anyone who has it can sign in the vault's name: keep it elsewhere.
         """
         from .backup import back_up
 
@@ -910,15 +967,15 @@ class Vault:
     def clone(self, path: str | Path, **caller_args: Unpack[CallerArgs]) -> "Vault":
         """Make another vault with the same rows and the same erased ids, with a name and a signing key of its own.
 
-        Its certificates say which vault, at which request, it is a clone of, and the ledger of this one records its
-        name. Requests to the one do not reach the other: who is erased here later is not erased there. Requests to
-        this vault wait until the clone is written; predictions do not.
+        The clone's certificates name this vault and the request at which it was cloned, and the ledger of this vault
+        records the clone's name. Later requests to one vault do not reach the other: people erased here are not erased
+        there. Requests to this vault wait until the clone is written; predictions do not.
 
         Parameters
         ----------
         path : path
-            The folder of the clone, whose name ends in ``.vault`` and that is not there.
-        **said
+            The folder of the clone, whose name ends in ``.vault`` and which must not exist.
+        **caller_args
             As in `unlearn`; for both ledgers.
         """
         from .creation import clone_vault
@@ -941,25 +998,25 @@ class Vault:
         wait: float = 10.0,
         **caller_args: Unpack[CallerArgs],
     ) -> "RestoreResult":
-        """Put a backup into the place of a vault that is lost. Who was erased since the backup stays erased.
+        """Restore a backup in the place of a vault that is lost. People erased since the backup stay erased.
 
-        A ledger that is in place and continues the backup's stays, and what it tells is applied to the older rows.
-        Without one, say who was erased since.
+        A ledger that is in place and continues the backup's is kept, and its requests are applied to the older rows.
+        Without one, name the people who were erased since.
 
         Parameters
         ----------
         backup : path
             The folder that `backup` made.
         path : path
-            Where the vault goes, a folder whose name ends in ``.vault`` and that is not there.
+            The folder of the vault, whose name ends in ``.vault`` and which must not exist.
         erased : sequence of int or str, optional
             Ids that were erased since the backup. They are erased before the vault appears.
         nothing_erased_since : bool
-            Say that nobody was.
+            Confirm that nobody was erased since the backup.
         key, sign_with, wait
             As in `open`.
-        **said
-            As in `unlearn`; the reference of the erasures, by default the backup's request.
+        **caller_args
+            As in `unlearn`; the default reference of the erasures is the backup's request.
         """
         from .restoration import SinceBackup, restore_backup
 
@@ -968,63 +1025,17 @@ class Vault:
             backup, path, since, cls.open, key=key, sign_with=sign_with, wait=wait, caller=Caller(**caller_args)
         )
 
-    # What requests share
-
-    def _repeat_receipt(self, earlier_requests: tuple[int, ...]) -> Receipt:
-        """Return the receipt of an erasure that was carried out before."""
-        request = self._index.read_request(earlier_requests[-1])
-        if request is None:
-            raise InvalidFile(f"{self.places.ledger} lacks request {earlier_requests[-1]}, which erased these ids")
-        return Receipt(
-            request.number,
-            request.kind,
-            request.rows,
-            request.people,
-            learners=0,
-            seconds=0.0,
-            certificate=request.certificate,
-            path=self.certificate_file(request),
-            earlier=earlier_requests,
-        )
-
-    def _carry_out(
-        self, plan: RequestPlan, callers: Sequence[Caller], started: float, introduction: Record | None = None
-    ) -> Receipt:
-        """Carry a plan out, and return its receipt."""
-        record = self._writer.perform(plan, callers, introduction)
-        certificate, path = self._writer.notary.last_certificate
-        return Receipt(
-            record.request,
-            record.kind,
-            plan.request.rows,
-            plan.request.people,
-            plan.learners,
-            time.perf_counter() - started,
-            certificate,
-            path,
-            skipped=plan.skipped,
-            known=plan.known,
-            clipped=plan.clipped,
-            notes=tuple(self._writer.notary.notes),
-        )
-
 
 def _find_workers(client: Any) -> Workers | None:
-    """What a cluster can do for a request; found by its name, because its room stands on this one."""
+    """Return the workers of a cluster, if there is one; imported by name, because that package is above this one."""
     if client is None:
         return None
-    found: Workers = import_module("expunge.distributed").workers_of(client)
-    return found
-
-
-def _refuse_held(places: VaultPaths, hashes: list[bytes]) -> None:
-    """Refuse to erase people on legal hold; matters are the service's, whose room stands on this one."""
-    if os.path.lexists(queue_folder(places.vault)):
-        import_module("expunge.server.matters").refuse_held(places.vault, hashes)
+    workers: Workers = import_module("expunge.distributed").workers_of(client)
+    return workers
 
 
 def _forget_aliases(writer: Writer, ids: Sequence[bytes], *, wipe: bool) -> str:
-    """Remove erased people's e-mail addresses from the queue of a service; return a note if that could not be done."""
+    """Remove erased people's e-mail addresses from the queue of a service; return a note if that failed."""
     vault = writer.places.vault
     if not os.path.lexists(queue_folder(vault)):
         return ""
@@ -1034,15 +1045,10 @@ def _forget_aliases(writer: Writer, ids: Sequence[bytes], *, wipe: bool) -> str:
 
 
 def _start_clock(*, reads_tables: bool = False) -> float:
-    """Load what only requests need, and those that read tables; that is no part of their time. Then read the clock."""
-    from .certificates import jws  # noqa: F401 - loaded for whoever certifies
+    """Import what requests need, which does not count as their time, then read the clock."""
+    from .certificates import jws  # noqa: F401 - imported for the signature
 
     threads.load_blas()
     if reads_tables:
-        _ = tables.read_blocks  # loads pyarrow
+        _ = tables.read_blocks  # imports pyarrow
     return time.perf_counter()
-
-
-def _normalise_ids(writer: Writer, ids: Any) -> list[bytes]:
-    """Return ids as this vault knows them."""
-    return writer.snapshot.schema.normalise_ids(ids)

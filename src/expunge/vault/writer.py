@@ -1,33 +1,30 @@
-"""The writer: how a request is carried out so that a crash at any instruction loses nothing and leaves nothing.
+"""The writer: carries requests out so that a crash at any instruction loses nothing and leaves nothing behind.
 
-1. *Prepare*: every new file and the new manifest are written beside the old ones (learners and manifests into their
-   spare pages) and synced; long lists of slots and people beside the ledger (`disk.lists`). A failure here leaves only
-   leftovers, which are wiped: the request was not accepted and nothing has changed.
-2. *Accept*: one record in the ledger, synced. From here on the request will be carried out, by whoever opens the vault.
-3. *Commit*: `current` names the new manifest, by a line that is overwritten and synced (`disk.pointers`).
-4. *Overwrite* the erased rows, their bits and their owners' entries in place, each file synced. The record in the
-   ledger says which, so doing it again does the same.
+1. *Prepare*: write every new file and the new manifest beside the old ones (learners and manifests into their spare
+   pages) and sync them; long lists of slots and people go beside the ledger (`disk.request_lists`). A failure here
+   leaves only leftovers, which are wiped: the request was not accepted and nothing has changed.
+2. *Accept*: append one record to the ledger, synced. From here on the request will be carried out, by the next process
+   that opens the vault if this one ends.
+3. *Commit*: `current` names the new manifest, by a line that is overwritten and synced (`disk.folder`).
+4. *Overwrite* the erased rows, their bits and their owners' entries in place, and sync each file. The ledger's record
+   says which entries, so repeating this step changes nothing.
 5. *Wipe* what the new manifest does not name: old moments, weights, manifest (with its salt), corrected rows that are
-   now in their slots. Zeros are written and synced; then a page is made empty, and any other file is removed.
-6. *Certify*: the payload and its signature in the ledger, synced.
+   now in their slots. Zeros are written and synced; then a page is emptied, and any other file is removed.
+6. *Certify*: append the payload and its signature to the ledger, synced.
 
-The ledger leads and the folder follows. That a request is accepted only once it is prepared means that nobody waits
-for it while it is computed, that a full disk refuses it whole, and that recovery (`recovery`) needs no computation: it
-commits and goes on with step 4. Only an old copy of the folder, put back, has to be computed anew.
+The ledger leads and the folder follows. Because a request is accepted only when it is prepared, readers do not wait
+while it is computed, a full disk refuses it as a whole, and recovery needs no computation: it commits and continues
+with step 4. Only an old copy of the folder that was put back has to be computed anew.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ..encoding.encoder import Encoder
 from ..errors import ExpungeError, InvalidFile, Unfinished, VaultBusy
-from ..exact.moments import Moments
 from ..saving import files
 from ..saving.files import SyncFailed
-from ..stores.change import Change
 from .certificates.commitments import RequestLeaves
 from .certificates.keys import KeyStore, known_keys
 from .certificates.notary import Notary, current_time
@@ -35,7 +32,6 @@ from .certificates.payload import check_state_commitment
 from .disk.folder import Folder, VaultIdentity, VaultPaths
 from .disk.manifest import Manifest
 from .disk.request_lists import RequestLists, list_file_names
-from .disk.rowfile import RowFile
 from .disk.snapshot import Snapshot, VaultModel, load_people, load_snapshot
 from .ledger import locks
 from .ledger.ledger import Ledger
@@ -44,248 +40,132 @@ from .ledger.records import DONE, SIGNATURE, START, Record, compose_record, find
 from .requests import Request, Train, read_request
 from .requests.intake import Workers
 from .requests.plan import RequestContext, RequestPlan
-from .requests.request import Caller, MissedChanges, caller_fields
-from .requests.restore import Restore
-from .status import check_identity, check_manifest_vault, open_index, read_stamp
-
-# MERGED recovery: Recovery: finish what was accepted, remove what was not, bring an old copy of the folder up to date.
-
-
-if TYPE_CHECKING:
-    pass  # IMPORT GONE
-
-
-def recover(writer: "Writer") -> None:
-    """Bring folder and ledger together, under the lock."""
-    manifest = writer.folder.read_current_manifest()
-    check_manifest_vault(writer.folder, manifest, writer.identity.vault)
-    records = _read_tail(writer, manifest)
-    _settle_keys(writer)
-    requests = [record for record in records if record.is_request]
-    done = records_of_kind(records, DONE)
-    ahead = [record for record in requests if manifest is None or record.request > manifest.request]
-    if ahead:
-        newest = ahead[-1]
-        prepared = (
-            None if len(ahead) > 1 or newest.request in done else writer.folder.read_prepared_manifest(newest.request)
-        )
-        if prepared is None or prepared.record != newest.end.hash:
-            return _catch_up(writer, manifest, records, ahead)
-        manifest = prepared
-    if manifest is None:  # a first training that was never accepted
-        _settle_lists(writer, records)
-        return writer.folder.wipe_all_but(None)
-    newest = next(record for record in requests if record.request == manifest.request)
-    # Before anything is changed: a newer release may know what this one does not.
-    request = read_request(newest, writer.lists)
-    writer.notary.uncertified = find_uncertified(records)
-    _settle_lists(writer, records)
-    if newest.request not in done:
-        writer.ledger.rewrite_untrusted()  # who wrote that it is accepted may have ended before it was synced
-        writer.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
-        files.sync_folder(writer.folder.path)  # `current` itself may be new
-        writer.finish(newest, request, writer.load(manifest))
-    else:
-        vault = writer.load(manifest)
-        if writer.folder.find_leftovers(manifest):  # of a crash; or this is a copy that was made half way
-            request.overwrite(vault, newest.request)
-        writer.check_rows(vault)
-        check_state_commitment(manifest, records, vault.state.ensemble.digest())
-    writer.tidy()
-    return writer.notary.sign_uncertified(manifest, writer.snapshot.state.ensemble.digest())
-
-
-def _settle_keys(writer: "Writer") -> None:
-    """Finish or undo a change of the key that was stopped half way."""
-    if writer.notary.has_leftover_draft:
-        writer.ledger.rewrite_untrusted()  # the record of the new key may never have reached the disk
-    writer.notary.finish_key_change()
-
-
-def _settle_lists(writer: "Writer", records: Sequence[Record]) -> None:
-    """Give the lists of accepted requests their names, and wipe drafts of requests that were not accepted."""
-    done = records_of_kind(records, DONE)
-    if names := list_file_names(record for record in records if record.request not in done):
-        writer.ledger.rewrite_untrusted()  # the acceptance may never have reached the disk, and then the list has to be a draft
-        writer.lists.keep(names)
-    writer.lists.wipe_marked_drafts()
-
-
-def _catch_up(writer: "Writer", manifest: Manifest | None, records: Sequence[Record], ahead: Sequence[Record]) -> None:
-    """Bring an old copy of the folder to where the ledger is, as far as it can be."""
-    if manifest is None or any(record.kind == Train.kind for record in ahead):
-        raise InvalidFile(
-            f"{writer.places.vault} is older than the training that {writer.places.ledger} knows, or was emptied: "
-            "put a newer copy of the folder back"
-        )
-    own, *missed = [(record.request, read_request(record, writer.lists)) for record in (records[0], *ahead)]
-    _settle_lists(writer, records)
-    vault = writer.load(manifest)
-    own[1].overwrite(vault, manifest.request)  # the copy may have been made half way
-    writer.check_rows(vault)
-    check_state_commitment(manifest, records, vault.state.ensemble.digest())
-    writer.tidy()
-    writer.notary.uncertified = _find_vouched_uncertified(manifest, records)
-    done = records_of_kind(records, DONE)
-    lost = MissedChanges(vault.rows.live)
-    for number, request in missed:
-        request.replay(lost, number, done=number in done)
-    # Who was erased by a request that nobody finished, or certified, is erased by this one.
-    uncertified = {record.request for record in ahead} - records_of_kind(records, SIGNATURE).keys()
-    lost.bury = {one: writer.newest + 1 if by in uncertified else by for one, by in lost.bury.items()}
-    with writer.abandon_on_failure():
-        plan = Restore.plan(writer.context, lost)
-    writer.perform(plan)
-
-
-def _find_vouched_uncertified(manifest: Manifest, records: Sequence[Record]) -> list[int]:
-    """The requests that wait for the key as far as an old copy of the folder can vouch for them.
-
-    What came after the copy only the ledger tells, and who can write to that would have anything signed.
-    """
-    known = [record for record in records if not (record.is_request and record.request > manifest.request)]
-    return [number for number in find_uncertified(known) if number <= manifest.request]
-
-
-def _read_tail(writer: "Writer", manifest: Manifest | None) -> list[Record]:
-    """The ledger from the manifest's request on; a torn record is cut off."""
-    ledger = writer.ledger
-    start = START if manifest is None else manifest.before
-    records, torn = ledger.read(start)
-    if manifest is not None and (not records or records[0].end.hash != manifest.record):
-        raise InvalidFile(
-            f"{ledger.path} does not know request {manifest.request}, which the folder has carried out: "
-            "it is older than the folder, or another vault's; put the newest ledger back"
-        )
-    asked = [record.request for record in records if record.is_request]
-    first = 1 if manifest is None else manifest.request
-    if asked != list(range(first, first + len(asked))):
-        raise InvalidFile(f"{ledger.path} was changed: requests are missing, doubled or out of order")
-    if any(record.kind == DONE and record.request not in asked for record in records):
-        raise InvalidFile(f"{ledger.path} was changed: it says that requests are done which nobody asked for")
-    writer.newest = max((record.request for record in records if record.is_request), default=0)
-    ledger.tip = records[-1].end if records else start
-    writer.notary.known_keys = known_keys(() if manifest is None else manifest.keys, records)
-    ledger.trust_until(start)
-    if torn:
-        ledger.cut_torn_record()
-    return records
+from .requests.request import Caller, caller_fields
+from .requests.restore import MissedChanges, Restore
+from .status import check_identity, check_manifest_vault, has_leftovers, open_index, read_stamp
 
 
 class Writer:
-    """A vault of which this process can be the one writer. What it has loaded is valid while it holds the lock."""
+    """A vault that this process can write to. What is loaded is valid while the lock is held."""
 
     def __init__(self, places: VaultPaths, identity: VaultIdentity, keys: KeyStore) -> None:
-        self.places, self.identity = places, identity
+        self.places, self.identity, self.keys = places, identity, keys
         self.folder, self.ledger = Folder(places.vault), Ledger(places.ledger)
         self.index = open_index(places, identity)
         self.notary = Notary(identity.vault, self.ledger, self.index, places.certificates, keys)
         self.leaves, self.lists = RequestLeaves(places.leaves), RequestLists(places.lists, places.vault)
-        self.loaded_snapshot: Snapshot | None = None  # what is loaded; None before the first training
+        self.loaded_snapshot: Snapshot | None = None  # None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
         self.workers: Workers | None = None  # other processes that help with a request
         self.turns = WriterMutex()
-        self._stamp: object = None
-        self._invalidated = False
-        self.sync_failed = False  # what is on the disk is uncertain: the vault has to be opened anew
+        self._stamp: object = None  # of the loaded snapshot; None: read everything again
+        self._invalidated = False  # the same, said by another thread than the one that holds the lock
+        self.sync_failed = False  # what is on the disk is uncertain: the vault has to be opened again
         locks.reset_on_fork(self)
 
     @property
     def context(self) -> RequestContext:
         """Where the next request is planned."""
-        known, leaves = self.notary.known_keys, self.leaves
         return RequestContext(
             self.folder,
             self.identity,
             self.newest + 1,
             self.loaded_snapshot,
-            known,
-            leaves,
+            self.notary.known_keys,
+            self.leaves,
             self.check_process,
             self.workers,
-            self._sum_moments,
         )
 
     @property
     def snapshot(self) -> Snapshot:
         """The vault as of the last request."""
-        if self.loaded_snapshot is None:
-            return self.context.snapshot  # says what is wrong
-        return self.loaded_snapshot
+        return self.context.snapshot if self.loaded_snapshot is None else self.loaded_snapshot  # the first one raises
 
     # The lock
 
     @contextmanager
     def lock(self, wait: float) -> Iterator[None]:
-        """Hold the lock; whatever was accepted and not finished is finished first."""
+        """Hold the lock; a request that was accepted and not finished is finished first."""
         self.check_process()
         deadline = time.monotonic() + wait
         with self.turns.hold(wait):
             if self.sync_failed:
-                raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault anew to go on")
+                raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault again to go on")
             with self.ledger.lock(max(0.0, deadline - time.monotonic())), files.keep_folder_open(self.folder.path):
                 try:
                     self._refresh()
                     yield
                 except BaseException as error:
                     self.sync_failed = isinstance(error, SyncFailed) or isinstance(error.__cause__, SyncFailed)
-                    if isinstance(error, Exception):  # in a child that was forked meanwhile it says nothing
+                    if isinstance(error, Exception):  # in a child that was forked meanwhile it means nothing
                         self.check_process()
                     raise
 
     def _refresh(self) -> None:
-        """See that this is the vault that was opened, and read what is not in memory, or is there no more."""
+        """Check that this is the vault that was opened, and read everything again if what is loaded is out of date."""
         self.notary.notes = []
         check_identity(self.folder, self.ledger, self.identity)
-        if self._invalidated or self._stamp is None or self._stamp != self._read_stamp() or self._has_leftovers():
+        snapshot = self.loaded_snapshot
+        manifest = None if snapshot is None else snapshot.manifest
+        if (
+            self._invalidated
+            or self._stamp is None
+            or self._stamp != read_stamp(self.folder, self.ledger)
+            # another process ended before its request was accepted: its files, and rows it added, are wiped
+            or has_leftovers(self.folder, manifest, self.keys)
+        ):
             self.loaded_snapshot = self._stamp = None
             recover(self)
-            self._stamp, self._invalidated = self._read_stamp(), False
-        elif self.loaded_snapshot is not None:
-            self.loaded_snapshot.check_sizes()
+            self._stamp, self._invalidated = read_stamp(self.folder, self.ledger), False
+        elif snapshot is not None:
+            snapshot.check_sizes()
 
     def invalidate(self) -> None:
-        """Read everything anew the next time."""
+        """Read everything again the next time; callable without the lock."""
         self._invalidated = True
 
     def reset_after_fork(self) -> None:
-        """In a child: read everything anew. Threads of the parent that were at work are not here."""
+        """Read everything again in a forked child; threads of the parent that were at work do not exist here."""
         self.turns.reset_after_fork()
         self.ledger.reset_after_fork()
         self.loaded_snapshot = self._stamp = None
 
     def check_process(self) -> None:
-        """Refuse to go on with what the parent of this process is carrying out."""
+        """Refuse to continue, in a forked child, a request that the parent is carrying out."""
         if self.turns.interrupted_by_fork:
-            raise VaultBusy("this process was forked in the midst of a request, which is its parent's: open it anew")
-
-    def _read_stamp(self) -> object:
-        return read_stamp(self.folder, self.ledger)
-
-    def _has_leftovers(self) -> bool:
-        """Whether another process ended before its request was accepted: its files, and rows it added, are wiped."""
-        manifest = None if self.loaded_snapshot is None else self.loaded_snapshot.manifest
-        return bool(self.folder.find_leftovers(manifest)) or self.notary.has_leftover_draft
+            raise VaultBusy("this process was forked during a request of its parent: open the vault again")
 
     # The six steps
 
     def perform(self, plan: RequestPlan, callers: Sequence[Caller] = (), introduction: Record | None = None) -> Record:
-        """Carry a request out, with what its callers have to say about it; another key may sign from then on."""
+        """Carry out a request and record its callers; ``introduction`` names a key that signs from then on."""
         self.check_process()
-        self._stamp = None  # whatever goes wrong from here on: read everything anew
-        before = [] if introduction is None else [introduction]
-        after = before[-1].end if before else self.ledger.tip
-        site, request = replace(self.context, keys=known_keys(self.notary.known_keys, before)), plan.request
-        said, lists = request.serialise()
-        body = {"request": site.number, "kind": request.kind, "waiting": self.notary.uncertified, **said}
+        self._stamp = None  # whatever fails from here on: read everything again
+        context, request, after, records = self.context, plan.request, self.ledger.tip, list[Record]()
+        if introduction is not None:
+            records, after = [introduction], introduction.end
+            context = replace(context, keys=known_keys(context.keys, records))
+        fields, lists = request.serialise()
+        body = {"request": context.number, "kind": request.kind, "waiting": self.notary.uncertified, **fields}
         record = compose_record(after, {**body, **caller_fields(callers), "time": current_time()})
+        names = list_file_names([record]) if lists else []
         with self.abandon_on_failure():
-            for name in list_file_names([record]):
-                self.lists.write(site.number, name, lists)
-            manifest = plan.prepare(site, after, record)
-        self._accept(*before, record)
+            for name in names:
+                self.lists.write(context.number, name, lists)
+            manifest = plan.prepare(context, after, record)
         try:
-            self.lists.keep(list_file_names([record]))
+            self.ledger.append(*records, record)
+        except SyncFailed as error:
+            raise Unfinished(
+                f"request {record.request} was written to the ledger and {error.strerror}; unless the machine fails "
+                "before, the next command on this vault carries it out: see expunge log"
+            ) from error
+        self.newest = record.request
+        self.leaves.keep()
+        try:
+            if names:
+                self.lists.keep(names)
             if introduction is not None:
                 self.notary.add_known_key(introduction)
                 self.notary.finish_key_change()
@@ -294,34 +174,21 @@ class Writer:
         except Exception as error:
             raise Unfinished(
                 f"request {record.request} was accepted but could not be finished: {error}; "
-                "the next command on this vault goes on with it"
+                "the next command on this vault continues it"
             ) from error
-        with suppress(OSError):  # it is done, whatever there is to be seen now
-            self._stamp = self._read_stamp()
+        with suppress(OSError):  # the request is done, whether or not the files can be looked at now
+            self._stamp = read_stamp(self.folder, self.ledger)
         return record
-
-    def _accept(self, *records: Record) -> None:
-        """Write that a request is accepted, and sync; if only the sync fails, nobody can say that it is not."""
-        request = records[-1].request
-        try:
-            self.ledger.append(*records)
-        except SyncFailed as error:
-            raise Unfinished(
-                f"request {request} was written to the ledger and {error.strerror}; unless the machine fails "
-                "before, the next command on this vault carries it out: expunge log tells"
-            ) from error
-        self.newest = request
-        self.leaves.keep()
 
     @contextmanager
     def abandon_on_failure(self) -> Iterator[None]:
-        """Wipe the files that are being prepared if that fails: then nothing has changed."""
+        """Wipe the files that are being prepared if preparing fails: then nothing has changed."""
         self._stamp = None
         try:
             yield
         except BaseException as error:
             if not isinstance(error, SyncFailed) and not self.turns.interrupted_by_fork:
-                with suppress(OSError, ExpungeError):  # what cannot be wiped now is wiped when the vault is next opened
+                with suppress(OSError, ExpungeError):  # the next opening of the vault wipes what cannot be wiped now
                     self._abandon()
             self.loaded_snapshot = None
             raise
@@ -336,57 +203,167 @@ class Writer:
         return self.tidy()
 
     def _build_snapshot(self, plan: RequestPlan, manifest: Manifest) -> Snapshot:
-        """What a plan leads to, from memory; only new entries of people are read."""
+        """Return what a plan leads to, from memory; only new entries of people are read."""
         schema = self.snapshot.schema if plan.definition is None else plan.definition.schema
         people = (
             self.snapshot.people if plan.people is None else load_people(self.folder, manifest.people, manifest.seal)
         )
         return Snapshot(self.folder, VaultModel(manifest, schema, plan.state), people)
 
-    def finish(self, record: Record, request: Request, vault: Snapshot) -> None:
-        """Overwrite, wipe and certify (steps 4 to 6). Doing it again changes nothing."""
-        request.overwrite(vault, record.request)
-        self.check_rows(vault)
-        self.folder.wipe_all_but(vault.manifest)
-        self.loaded_snapshot = vault
+    def finish(self, record: Record, request: Request, snapshot: Snapshot) -> None:
+        """Overwrite, wipe and certify (steps 4 to 6). Repeating it changes nothing."""
+        request.overwrite(snapshot, record.request)
+        self.check_rows(snapshot)
+        self.folder.wipe_all_but(snapshot.manifest)
+        self.loaded_snapshot = snapshot
         if note := request.note():
             self.notary.notes.append(note)
-        self.notary.certify(record, vault.manifest, vault.state.ensemble.digest())
+        self.notary.certify(record, snapshot.manifest, snapshot.state.ensemble.digest())
         self.index.save_if_due(self.ledger.tip.offset)
 
     @contextmanager
-    def use_workers(self, workers: Workers | None) -> Iterator[None]:
-        """Let workers help, if there are any, with the request for which this thread has the lock."""
+    def use_workers(self, workers: Workers) -> Iterator[None]:
+        """Let workers help with the request for which this thread holds the lock."""
         self.workers = workers
+        if self.loaded_snapshot is not None:
+            self.loaded_snapshot.rows.helpers = workers.sum_moments
         try:
             yield
         finally:
             self.workers = None
+            if self.loaded_snapshot is not None:
+                self.loaded_snapshot.rows.helpers = None
 
-    def _sum_moments(
-        self, rows: RowFile, encoder: Encoder, stripes: range, change: Change | None
-    ) -> list[Moments] | None:
-        """What workers have summed, if there are any now."""
-        return None if self.workers is None else self.workers.sum_moments(rows, encoder, stripes, change)
-
-    # What recovery shares
+    # Shared with recovery
 
     def load(self, manifest: Manifest) -> Snapshot:
         """Read what a manifest names."""
         self.loaded_snapshot = load_snapshot(
             self.folder, manifest, None if self.loaded_snapshot is None else self.loaded_snapshot.model
         )
-        self.loaded_snapshot.rows.helpers = self._sum_moments
         return self.loaded_snapshot
 
-    def check_rows(self, vault: Snapshot) -> None:
-        """Refuse a folder whose bits say other slots than its manifest: a hidden row would stay in the moments."""
-        if vault.rows.live.count() != vault.manifest.rows:
+    def check_rows(self, snapshot: Snapshot) -> None:
+        """Refuse a folder whose bits name other slots than its manifest: a hidden row would stay in the moments."""
+        if snapshot.rows.live.count() != snapshot.manifest.rows:
             raise InvalidFile(f"{self.folder.path} is damaged: it has another number of rows than its manifest says")
-        if vault.rows.live_sum != vault.manifest.slots_sum:
+        if snapshot.rows.live_sum != snapshot.manifest.slots_sum:
             raise InvalidFile(f"{self.folder.path} is damaged: it has rows in other slots than its manifest says")
 
     def tidy(self) -> None:
-        """Wipe rows beyond those that count, which were being added when something failed, then all leftovers."""
+        """Wipe rows beyond those that count, which an interrupted request was adding, then all leftovers."""
         self.snapshot.rows.trim()
         self.folder.wipe_all_but(self.snapshot.manifest)
+
+
+def recover(writer: Writer) -> None:
+    """Bring folder and ledger together, under the lock.
+
+    Requests that were accepted are finished, files of others are removed, and an old copy of the folder is brought up
+    to date.
+    """
+    manifest = writer.folder.read_current_manifest()
+    check_manifest_vault(writer.folder, manifest, writer.identity.vault)
+    records = _read_tail(writer, manifest)
+    if writer.keys.has_leftover_draft():
+        writer.ledger.rewrite_untrusted()  # the record of the new key may never have reached the disk
+    writer.notary.finish_key_change()
+    requests = [record for record in records if record.is_request]
+    done = records_of_kind(records, DONE)
+    ahead = [record for record in requests if manifest is None or record.request > manifest.request]
+    if ahead:
+        newest = ahead[-1]
+        prepared = None
+        if len(ahead) == 1 and newest.request not in done:
+            prepared = writer.folder.read_prepared_manifest(newest.request)
+        if prepared is None or prepared.record != newest.end.hash:
+            return _catch_up(writer, manifest, records, ahead)
+        manifest = prepared
+    if manifest is None:  # a first training that was never accepted
+        _settle_lists(writer, records)
+        return writer.folder.wipe_all_but(None)
+    newest = next(record for record in requests if record.request == manifest.request)
+    # Before anything is changed: the record may be of a newer release, with a kind that this one does not know.
+    request = read_request(newest, writer.lists)
+    writer.notary.uncertified = find_uncertified(records)
+    _settle_lists(writer, records)
+    if newest.request not in done:
+        writer.ledger.rewrite_untrusted()  # the process that accepted it may have ended before the sync
+        writer.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
+        files.sync_folder(writer.folder.path)  # `current` itself may be new
+        writer.finish(newest, request, writer.load(manifest))
+    else:
+        snapshot = writer.load(manifest)
+        if writer.folder.find_leftovers(manifest):  # after a crash, or in a copy that was made during a request
+            request.overwrite(snapshot, newest.request)
+        writer.check_rows(snapshot)
+        check_state_commitment(manifest, records, snapshot.state.ensemble.digest())
+    writer.tidy()
+    return writer.notary.sign_uncertified(manifest, writer.snapshot.state.ensemble.digest())
+
+
+def _read_tail(writer: Writer, manifest: Manifest | None) -> list[Record]:
+    """Read the ledger from the manifest's request on, and cut off a torn record."""
+    ledger = writer.ledger
+    start = START if manifest is None else manifest.before
+    records, torn = ledger.read(start)
+    if manifest is not None and (not records or records[0].end.hash != manifest.record):
+        raise InvalidFile(
+            f"{ledger.path} does not know request {manifest.request}, which the folder has carried out: "
+            "it is older than the folder, or of another vault; put the newest ledger back"
+        )
+    numbers = [record.request for record in records if record.is_request]
+    first = 1 if manifest is None else manifest.request
+    if numbers != list(range(first, first + len(numbers))):
+        raise InvalidFile(f"{ledger.path} was changed: requests are missing, doubled or out of order")
+    if any(record.kind == DONE and record.request not in numbers for record in records):
+        raise InvalidFile(f"{ledger.path} was changed: it marks requests as done that it does not contain")
+    writer.newest = max(numbers, default=0)
+    ledger.tip = records[-1].end if records else start
+    writer.notary.known_keys = known_keys(() if manifest is None else manifest.keys, records)
+    ledger.trust_until(start)
+    if torn:
+        ledger.cut_torn_record()
+    return records
+
+
+def _settle_lists(writer: Writer, records: Sequence[Record]) -> None:
+    """Give the lists of accepted requests their names, and wipe drafts of requests that were not accepted."""
+    done = records_of_kind(records, DONE)
+    if names := list_file_names(record for record in records if record.request not in done):
+        # The acceptance may never have reached the disk; until it has, the list must stay a draft.
+        writer.ledger.rewrite_untrusted()
+        writer.lists.keep(names)
+    writer.lists.wipe_marked_drafts()
+
+
+def _catch_up(writer: Writer, manifest: Manifest | None, records: Sequence[Record], ahead: Sequence[Record]) -> None:
+    """Bring an old copy of the folder to where the ledger is, as far as possible."""
+    if manifest is None or any(record.kind == Train.kind for record in ahead):
+        raise InvalidFile(
+            f"{writer.places.vault} is older than the training that {writer.places.ledger} records, or was emptied: "
+            "put a newer copy of the folder back"
+        )
+    own, *missed = [(record.request, read_request(record, writer.lists)) for record in (records[0], *ahead)]
+    _settle_lists(writer, records)
+    snapshot = writer.load(manifest)
+    own[1].overwrite(snapshot, manifest.request)  # the copy may have been made during that request
+    writer.check_rows(snapshot)
+    check_state_commitment(manifest, records, snapshot.state.ensemble.digest())
+    writer.tidy()
+    # Only requests up to the copy's can be signed later: for newer ones there is only the ledger's word, and anyone who
+    # can write to the ledger could have anything signed.
+    known = [record for record in records if not (record.is_request and record.request > manifest.request)]
+    writer.notary.uncertified = [number for number in find_uncertified(known) if number <= manifest.request]
+    done = records_of_kind(records, DONE)
+    changes = MissedChanges(snapshot.rows.live)
+    for number, request in missed:
+        request.replay(changes, number, done=number in done)
+    # People whose erasure was never certified are erased by this request.
+    uncertified = {record.request for record in ahead} - records_of_kind(records, SIGNATURE).keys()
+    changes.bury = {
+        person: writer.newest + 1 if number in uncertified else number for person, number in changes.bury.items()
+    }
+    with writer.abandon_on_failure():
+        plan = Restore.plan(writer.context, changes)
+    writer.perform(plan)

@@ -1,6 +1,6 @@
-"""Requests to a vault, each a small frozen class: what its record says, how it is planned, and how it is replayed.
+"""Requests to a vault, each a small frozen class: its record in the ledger, its plan, and its replay.
 
-To add one: a class in a file of its own, and a line here.
+To add one: write a class in a file of its own, and add a line here.
 """
 
 from ...errors import InvalidFile
@@ -21,11 +21,13 @@ REQUEST_TYPES: dict[str, type[Request]] = {
 
 
 def read_request(record: Record, lists: RequestLists) -> Request:
-    """The request that a record tells of, with its lists if they lie beside the ledger."""
-    kind = REQUEST_TYPES.get(record.kind)
-    if kind is None:
-        raise InvalidFile(f"the ledger has a request of the unknown kind {record.kind!r}: a newer release wrote it?")
-    return kind.read(record.body, lambda sum_, size: lists.read(list_file_name(record.request, sum_), size))
+    """Return the request of a record, with its lists if they lie beside the ledger."""
+    request_type = REQUEST_TYPES.get(record.kind)
+    if request_type is None:
+        raise InvalidFile(
+            f"the ledger has a request of the unknown kind {record.kind!r}: use the release that wrote it"
+        )
+    return request_type.read(record.body, lambda sha256, size: lists.read(list_file_name(record.request, sha256), size))
 
 
 __all__ = [

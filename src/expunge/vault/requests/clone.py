@@ -1,14 +1,14 @@
 """Clones: another vault with the same rows, which both ledgers record.
 
-A clone has a name and a signing key of its own, so nobody can take its certificates for those of its source. The name
-is part of every checksum of rows and owners, so these files are written anew. The key of the ids' hashes stays the
-same: ids themselves are kept nowhere. Erased ids stay erased; their tombstones name the clone's first request, because
-the requests of the source are not in its ledger.
+A clone has a name and a signing key of its own, so its certificates cannot be mistaken for those of its source. The
+name is part of every checksum of rows and owners, so these files are written anew. The key of the ids' hashes stays the
+same, because the ids themselves are not stored. Erased ids stay erased; their tombstones name the clone's first
+request, because the requests of the source are not in its ledger.
 """
 
 import os
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -21,12 +21,15 @@ from ..disk.rowfile import RowFile, RowLayout, read_bits, row_checksums
 from ..disk.segments import segment_bytes
 from ..disk.snapshot import Snapshot
 from .plan import ModelDefinition, RequestContext, RequestPlan
-from .request import MissedChanges, Request
+from .request import Request
+
+if TYPE_CHECKING:
+    from .restore import MissedChanges
 
 
 @dataclass(frozen=True)
 class Clone(Request):
-    """In the ledger of the source: a clone was made of these rows. Nothing else changes."""
+    """The record of a clone in the ledger of its source. Nothing else changes."""
 
     clone: str  # the name of the new vault, a UUID
 
@@ -34,30 +37,31 @@ class Clone(Request):
 
     @classmethod
     def plan(cls, context: RequestContext, clone: str) -> RequestPlan:
-        """Record that a clone of the vault, as it is, has this name."""
-        now = context.snapshot.manifest
-        return RequestPlan(cls(now.rows, now.owners, clone), context.snapshot.state, now.owners, now.erased)
+        """Plan to record that a clone of the vault, as it is, has this name."""
+        manifest = context.snapshot.manifest
+        request = cls(manifest.rows, manifest.owners, clone)
+        return RequestPlan(request, context.snapshot.state, manifest.owners, manifest.erased)
 
-    def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
-        """Nothing is lost: the clone is another vault."""
+    def replay(self, missed: "MissedChanges", number: int, *, done: bool) -> None:
+        """Do nothing: the clone is another vault."""
 
 
 @dataclass(frozen=True)
 class CloneOrigin(Request):
-    """In the ledger of the clone, the first request: rows and model as another vault had them."""
+    """The first request of a clone: rows and model as its source had them."""
 
-    drawn: int  # rows that came so far, holes among them
-    planned: str  # what a plan promised of the model, in words
-    source: str  # the vault that it is a clone of, a UUID
-    source_request: int  # and the newest request that this had carried out
+    drawn: int  # row numbers used so far, including holes
+    planned: str  # what a plan promised of the model, as text
+    source: str  # the vault that was cloned, a UUID
+    source_request: int  # its newest request
 
     kind: ClassVar[str] = "cloned"
 
     @classmethod
     def plan(cls, context: RequestContext, source: Snapshot, planned: str) -> RequestPlan:
-        """Write the rows and owners of another vault under the name of this one; its learners are the same."""
+        """Plan a clone: write the rows and owners of another vault under this one's name; learners stay the same."""
         manifest, r = source.manifest, source.blueprint.code.learners
-        charter = ModelDefinition.write(context, source.schema, source.blueprint)
+        definition = ModelDefinition.write(context, source.schema, source.blueprint)
         state = source.with_moments(source.state, range(r))
         state = replace(state, ensemble=replace(state.ensemble, store=_copy_rows(context, source)))
         request = cls(manifest.rows, manifest.owners, manifest.drawn, planned, manifest.vault, manifest.request)
@@ -68,7 +72,7 @@ class CloneOrigin(Request):
             manifest.erased,
             r,
             people=_copy_people(context, source),
-            definition=charter,
+            definition=definition,
             fresh=True,
             clone_of=f"{manifest.vault}/{manifest.request}",
         )
@@ -81,30 +85,30 @@ def _copy_rows(context: RequestContext, source: Snapshot) -> RowFile:
         with files.open_file(context.folder.path / segments[k].name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
             for piece in cut(segment.count, rows.width):
                 numbers = np.arange(first + piece.start, first + piece.stop)
-                entries, there = rows.read_entries(numbers).copy(), rows.live[rows.layout.dealt.slots(numbers)]
-                values, sums = entries[there, :-1], entries[there, -1]
-                if entries[~there].any() or (row_checksums(numbers[there], values, rows.layout.seal) != sums).any():
+                entries, live = rows.read_entries(numbers).copy(), rows.live[rows.layout.dealt.slots(numbers)]
+                values, sums = entries[live, :-1], entries[live, -1]
+                if entries[~live].any() or (row_checksums(numbers[live], values, rows.layout.seal) != sums).any():
                     raise InvalidFile(
                         f"{rows.locate_rows(numbers)} is damaged: rows fail their checksum; nothing was cloned"
                     )
-                entries[there, -1] = row_checksums(numbers[there], values, seal)
+                entries[live, -1] = row_checksums(numbers[live], values, seal)
                 files.write_all(fd, entries.reshape(-1).view(np.uint8).data, piece.start * rows.layout.entry_bytes)
                 context.check_process()
             files.sync(fd)
         first += segment.count
-    live, name = read_bits(rows.bits_path, rows.layout.slots), f"live.{context.number}"
-    files.create(context.folder.path / name, live.packed.data)
+    bits, name = read_bits(rows.bits_path, rows.layout.slots), f"live.{context.number}"
+    files.create(context.folder.path / name, bits.packed.data)
     sizes = rows.layout.inputs, rows.layout.targets
     layout = RowLayout(context.folder.path, tuple(segments), name, rows.layout.dealt, *sizes, seal)
-    return RowFile(layout, live, context.sum_moments)
+    return RowFile(layout, bits)
 
 
 def _copy_people(context: RequestContext, source: Snapshot) -> tuple[PeopleSegment, ...]:
-    found = list[PeopleSegment]()
+    segments = list[PeopleSegment]()
     for k, segment in enumerate(source.people.segments):
         slots = segment.read_slots()
         slots = np.where(slots < NOBODY, encode_tombstone(context.number), slots)
-        found.append(replace(segment.manifest_entry, name=f"people.{context.number}.{k}"))
+        segments.append(replace(segment.manifest_entry, name=f"people.{context.number}.{k}"))
         content = segment_bytes(segment.read_hashes(), slots, context.identity.seal)
-        files.create(context.folder.path / found[k].name, *content)
-    return tuple(found)
+        files.create(context.folder.path / segments[k].name, *content)
+    return tuple(segments)

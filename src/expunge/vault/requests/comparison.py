@@ -1,16 +1,16 @@
-"""Comparison: whether a training may replace the model that is live.
+"""Comparison: whether a training may replace the live model.
 
 Three things are compared before the training is accepted: the schema, the number of rows, and the quality. The live
 model has learned its people, so judging it on them would flatter it. Both models are therefore judged without them:
 a group of people, chosen by their keyed hashes alone, is unlearned from both, which gives exactly the models that were
-trained without them. Both then predict the rows that the vault has of these people.
+trained without them. Both then predict the vault's rows of these people.
 
 Why the rows of the vault and not those of the new table: a new table with a garbage target would judge by that garbage,
-and the model that learned it would win. Whoever knows that the world has changed, so that the vault's targets are no
-longer true, names a table to judge by (``evaluate_on``).
+and the model that learned it would win. If the world has changed and the vault's targets are no longer true, name
+another table to judge by (``evaluate_on``).
 
-Everything happens in memory, on files that no manifest names yet. What is recorded is a count and rounded errors of at
-least `FEWEST` people.
+Everything happens in memory, on files that no manifest names yet. The ledger records a count and rounded errors of at
+least `MIN_PEOPLE` people.
 """
 
 from collections.abc import Iterator
@@ -37,20 +37,20 @@ from .intake import ProgressCallback
 from .plan import RequestContext
 
 TOLERANCE = 0.05
-MIN_GROUPS = 10  # of people; each is held out in its turn, until enough rows are judged
+MIN_GROUPS = 10  # groups of people; each is held out in turn, until enough rows are judged
 ENOUGH_ROWS = 1_000
-MAX_GROUP_ROWS = 10_000  # that one group has, about: with more rows there are more groups
-NEGLIGIBLE_SHARE = 0.001  # of a target's standard deviation: a smaller difference is none, if errors are near zero
+MAX_GROUP_ROWS = 10_000  # rows of one group, about: with more rows there are more groups
+NEGLIGIBLE_SHARE = 0.001  # of a target's standard deviation: smaller differences do not count if errors are near zero
 
 
 @dataclass(frozen=True)
 class ReplacementRules:
-    """What a training that replaces a model may change.
+    """The changes that a training which replaces a model is allowed to make.
 
     Attributes
     ----------
     new_schema, fewer_rows, accept_worse : bool
-        Whether it may have another schema; less than half of the rows; a larger error, or one that cannot be compared.
+        Whether it may have another schema; less than half of the rows; a larger error, or no comparable one.
     tolerance : float
         By which share an error may be larger without ``accept_worse``.
     evaluate_on : path, list of paths or table, optional
@@ -70,44 +70,46 @@ class ReplacementRules:
 
     @property
     def any_set(self) -> bool:
-        """Whether anything is asked for that only makes sense if there is a model to replace."""
+        """Whether any rule differs from its default, which makes sense only if there is a model to replace."""
         flags = self.new_schema, self.fewer_rows, self.accept_worse, self.evaluate_on is not None
         return any(flags) or self.tolerance != TOLERANCE
 
 
 class ModelComparison:
-    """A training on its way to replace a model. It is refused with `ReplacementRefused`, unless the rules allow it."""
+    """The comparison of a training with the live model. Raises `ReplacementRefused` for what the rules do not allow."""
 
     def __init__(self, context: RequestContext, schema: Schema, rules: ReplacementRules) -> None:
-        """Compare what is known before a row of the new table is read."""
-        self._site, self._live, self._schema, self._rules = context, context.snapshot, schema, rules
-        self.accepted: list[str] = []  # what would have been refused
+        """Compare the schemas, before a row of the new table is read."""
+        self._context, self._live, self._schema, self._rules = context, context.snapshot, schema, rules
+        self.accepted: list[str] = []  # what would have been refused without the rules
         self._table = None if rules.evaluate_on is None else tables.load_stream(rules.evaluate_on)
         if differences := list_schema_differences(self._live.schema, schema):
-            text = f"the schema is not that of the vault: {'; '.join(differences)}"
+            text = f"the schema differs from the vault's: {'; '.join(differences)}"
             self._allow("new schema", "new_schema", text)
         self._obstacle = self._find_obstacle()
         if self._obstacle is not None:
             self._allow_uncompared(self._obstacle)
-        elif self._table is not None:  # a table that cannot be read is refused now, and not after the training
-            for one in (self._live.schema, schema):
-                next(_read_blocks(self._table, one), None)
+        elif self._table is not None:  # refuse an unreadable table now, not after the training
+            for table_schema in (self._live.schema, schema):
+                next(_read_blocks(self._table, table_schema), None)
 
     def check_rows(self, rows: int) -> None:
         """Refuse a table with less than half of the rows that the vault has."""
-        had = self._live.manifest.rows
-        if 2 * rows < had:
-            text = f"there are {rows:,} row{'s'[: rows != 1]} to learn, less than half of the {had:,} of the vault"
+        current = self._live.manifest.rows
+        if 2 * rows < current:
+            text = f"the table has {rows:,} row{'s'[: rows != 1]} to learn, less than half of the vault's {current:,}"
             self._allow("fewer rows", "fewer_rows", text)
 
     def judge(self, state: ModelState, people: tuple[PeopleSegment, ...], progress: ProgressCallback) -> str:
-        """Compare the errors of both models; return the numbers in words, for the ledger."""
+        """Compare the errors of both models; return the numbers as text, for the ledger."""
         if not self._live.manifest.rows:
             return ""
         if self._obstacle is not None:
             return f"not compared: {self._obstacle}"
         live = _ComparedModel(self._live.schema, self._live.state, self._live.people, self._live)
-        new = _ComparedModel(self._schema, state, load_people(self._site.folder, people, self._site.identity.seal))
+        new = _ComparedModel(
+            self._schema, state, load_people(self._context.folder, people, self._context.identity.seal)
+        )
         errors = (
             self._judge_by_vault(live, new, progress)
             if self._table is None
@@ -144,7 +146,7 @@ class ModelComparison:
         """Refuse, or note what was accepted."""
         if not getattr(self._rules, option):
             words = f"--{option.replace('_', '-')} or {option}=True"
-            raise ReplacementRefused(f"{text}; nothing was changed{advice}. If it is meant so, say {words}")
+            raise ReplacementRefused(f"{text}; nothing was changed{advice}. To accept it, use {words}")
         self.accepted.append(what)
 
     def _allow_uncompared(self, why: str) -> None:
@@ -154,11 +156,11 @@ class ModelComparison:
     def _judge_by_vault(
         self, live: "_ComparedModel", new: "_ComparedModel", progress: ProgressCallback
     ) -> "ComparedErrors":
-        """Judge by the vault's rows of people whom neither model has learned, one group of them after the other."""
+        """Judge by the vault's rows of people whom neither model has learned, one group after the other."""
         errors = ComparedErrors(len(new.schema.targets), "{rows} of {people} whom neither had learned")
         groups = max(MIN_GROUPS, -(-self._live.manifest.rows // MAX_GROUP_ROWS))
-        places, order = find_input_positions(live.schema, new.schema), _find_target_order(live.schema, new.schema)
-        assert places is not None  # it would be an obstacle
+        positions, order = find_input_positions(live.schema, new.schema), _find_target_order(live.schema, new.schema)
+        assert positions is not None  # it would be an obstacle
         for group in range(groups):
             hashes, slots = live.people.read_part(group, groups)
             hashes, slots = hashes[slots >= 0], slots[slots >= 0]
@@ -168,15 +170,15 @@ class ModelComparison:
             X, y = self._live.rows.take(slots[:MAX_GROUP_ROWS])
             try:
                 before = without.predict(X)
-            except NothingLearned:  # the vault has nobody else
+            except NothingLearned:  # the vault has no other people
                 continue
-            added = np.where(places >= 0, X[:, places], 0.0)
+            new_X = np.where(positions >= 0, X[:, positions], 0.0)
             try:
-                after = new.unlearn_slots(new.people.read_part(group, groups)[1]).predict(added)
+                after = new.unlearn_slots(new.people.read_part(group, groups)[1]).predict(new_X)
             except NothingLearned:
                 after = np.full_like(before, np.inf)
             errors.add(y[:, order], before[:, order], after, count_distinct_ids(hashes))
-            progress(self._site.describe_stage("comparing"), len(y), None)
+            progress(self._context.describe_stage("comparing"), len(y), None)
             if errors.rows >= ENOUGH_ROWS and errors.people >= MIN_PEOPLE:
                 break
         return errors
@@ -184,7 +186,7 @@ class ModelComparison:
     def _judge_by_table(
         self, live: "_ComparedModel", new: "_ComparedModel", progress: ProgressCallback
     ) -> "ComparedErrors":
-        """Judge by another table; people who are in it are unlearned from both models first."""
+        """Judge by another table; the people in it are unlearned from both models first."""
         errors, order = (
             ComparedErrors(len(new.schema.targets), "{rows} of another table"),
             _find_target_order(live.schema, new.schema),
@@ -197,24 +199,24 @@ class ModelComparison:
             try:
                 before, after = models[0].predict(old_block.X), models[1].predict(block.X)
             except NothingLearned:
-                raise InvalidInput("everybody is in the table to evaluate on: it leaves nobody to learn from") from None
+                raise InvalidInput("all people are in the table to evaluate on: nobody is left to learn from") from None
             errors.add(block.y, before[:, order], after, len(block))
-            progress(self._site.describe_stage("comparing"), len(block), None)
+            progress(self._context.describe_stage("comparing"), len(block), None)
         return errors
 
     def _slots_in_table(self, side: "_ComparedModel") -> Slots:
-        """Return where a vault has rows of the people of the table."""
+        """Return the slots that a model has of the people in the table."""
         none = np.empty(0, dtype=np.int64)
         if not tables.has_ids(self._table, side.schema):
             return none
         ids = (list(set(block.ids or ())) for block in _read_blocks(self._table, side.schema))
-        found = (side.people.find(hash_ids(self._site.identity.key, some)).live.slot for some in ids)
-        return unique(np.concatenate([none, *found]))
+        slots = (side.people.find(hash_ids(self._context.identity.key, block_ids)).live.slot for block_ids in ids)
+        return unique(np.concatenate([none, *slots]))
 
 
 @dataclass(frozen=True, eq=False)
 class _ComparedModel:
-    """One of the two models: all that it takes to have it without some people."""
+    """One of the two models, with what is needed to unlearn people from it."""
 
     schema: Schema
     state: ModelState
@@ -233,7 +235,7 @@ class _ComparedModel:
 
 
 class ComparedErrors:
-    """Squared errors of two models on the same rows, summed by target; ``where`` says what rows these are."""
+    """Squared errors of two models on the same rows, summed by target; ``where`` describes the rows."""
 
     def __init__(self, targets: int, where: str) -> None:
         self.rows = self.people = 0
@@ -243,7 +245,7 @@ class ComparedErrors:
         self._sums = np.zeros((2, targets))
 
     def add(self, y: Floats, before: Floats, after: Floats, people: int) -> None:
-        """Take rows that were predicted by both: (n, t) each."""
+        """Add rows that both models predicted: (n, t) each."""
         if not len(y):
             return
         self.rows, self.people = self.rows + len(y), self.people + people
@@ -260,73 +262,70 @@ class ComparedErrors:
         return root
 
     def are_worse(self, tolerance: float) -> bool:
-        """Whether the error of a target grew by more than a share of it."""
+        """Return whether the error of a target grew by more than this share."""
         before, after = self.rmse
         mean, square = self._sums / max(self.rows, 1)
         spread = np.sqrt(np.maximum(square - mean**2, 0.0))
         return not bool((after <= (1 + tolerance) * before + NEGLIGIBLE_SHARE * spread).all())
 
     def describe(self, targets: tuple[str, ...]) -> str:
-        """Return both errors by target."""
+        """Return both errors by target, as text."""
         parts = []
         for target, before, after in zip(targets, *self.rmse.tolist(), strict=True):
             grown = f" ({after / before - 1:+.1%})" if before > 0 else ""
             parts.append(
                 f"RMSE of {printable_text(target)} {_format_error(after)} instead of {_format_error(before)}{grown}"
             )
-        rows, people = (f"{n:,} {many if n != 1 else one}" for n, one, many in self._counts())
+        rows = f"{self.rows:,} row{'s'[: self.rows != 1]}"
+        people = f"{self.people:,} {'person' if self.people == 1 else 'people'}"
         return f"{', '.join(parts)}; on {self._where.format(rows=rows, people=people)}"
-
-    def _counts(self) -> Iterator[tuple[int, str, str]]:
-        yield self.rows, "row", "rows"
-        yield self.people, "person", "people"
 
 
 def list_schema_differences(old: Schema, new: Schema) -> list[str]:
-    """Return in words what makes two schemas incompatible: names and kinds of columns, targets, and the id."""
-    had, has = ({name: kind.kind for name, kind in one.input_kinds.items()} for one in (old, new))
-    found = []
+    """Return what makes two schemas incompatible, as texts: names and kinds of columns, targets, and the id."""
+    before, after = ({name: kind.kind for name, kind in schema.input_kinds.items()} for schema in (old, new))
+    differences = []
     if old.id != new.id:
-        found.append(f"the column of the ids is {printable_text(new.id)} instead of {printable_text(old.id)}")
+        differences.append(f"the id column is {printable_text(new.id)} instead of {printable_text(old.id)}")
     if old.targets != new.targets:
-        found.append(f"the target is {quote_names(new.targets)} instead of {quote_names(old.targets)}")
-    if gone := [name for name in had if name not in has]:
-        found.append(f"it lacks {quote_names(gone)}")
-    if come := [name for name in has if name not in had]:
-        found.append(f"{quote_names(come)} {'are' if len(come) > 1 else 'is'} new")
-    both = had | {name: kind.kind for name, kind in old.target_kinds.items()}
-    now = has | {name: kind.kind for name, kind in new.target_kinds.items()}
-    found += [
-        f"{name!r} is a {now[name]} instead of a {both[name]}"
-        for name in both
-        if now.get(name, both[name]) != both[name]
+        differences.append(f"the target is {quote_names(new.targets)} instead of {quote_names(old.targets)}")
+    if missing := [name for name in before if name not in after]:
+        differences.append(f"it lacks {quote_names(missing)}")
+    if added := [name for name in after if name not in before]:
+        differences.append(f"{quote_names(added)} {'are' if len(added) > 1 else 'is'} new")
+    before |= {name: kind.kind for name, kind in old.target_kinds.items()}
+    after |= {name: kind.kind for name, kind in new.target_kinds.items()}
+    differences += [
+        f"{name!r} is a {after[name]} instead of a {kind}"
+        for name, kind in before.items()
+        if after.get(name, kind) != kind
     ]
-    return found
+    return differences
 
 
 def find_input_positions(old: Schema, new: Schema) -> NDArray[np.intp] | None:
-    """Return where the inputs of a new schema are among those of an old one, (d,); None if one is not there.
+    """Return the positions of the inputs of a new schema among those of an old one, (d,); None if one is missing.
 
     -1 is an input that is 0 in all rows of the old schema: a value of a category that it did not declare.
     """
     names = [(column, name) for column, kind in old.input_kinds.items() for name in kind.input_names(column)]
-    place = {name: k for k, name in enumerate(names)}
-    found = []
+    position = {name: k for k, name in enumerate(names)}
+    positions = []
     for column, kind in new.input_kinds.items():
-        had = old.input_kinds.get(column)
-        if had is None or had.kind != kind.kind:
+        old_kind = old.input_kinds.get(column)
+        if old_kind is None or old_kind.kind != kind.kind:
             return None
-        found += [place.get((column, name), -1) for name in kind.input_names(column)]
-    return np.array(found, dtype=np.intp)
+        positions += [position.get((column, name), -1) for name in kind.input_names(column)]
+    return np.array(positions, dtype=np.intp)
 
 
 def _find_target_order(old: Schema, new: Schema) -> list[int]:
-    """Return where the targets of a new schema are among those of an old one."""
+    """Return the positions of the targets of a new schema among those of an old one."""
     return [old.targets.index(target) for target in new.targets]
 
 
 def _read_blocks(table: Any, schema: Schema) -> Iterator[Block]:
-    """Yield the rows of a table to evaluate on, which may have other columns, too."""
+    """Yield the rows of a table to evaluate on, which may have extra columns."""
     return tables.read_blocks(table, schema, targets=True, ids=tables.has_ids(table, schema), allow_extra=True)
 
 

@@ -1,9 +1,9 @@
-"""Intake: rows on their way from a table into a row file, a block at a time, in the order of the table.
+"""Intake: a table becomes files of rows and sorted runs of owners, in this process or in workers.
 
-A row's number is its place in the table, after all rows that came before; one that is left out, because its owner was
-erased, keeps its number as a hole. So whoever has some rows of a table can take them in without the others. Nothing in
-the state names these rows yet: an intake that fails has changed nothing. Rows of people who were erased are never
-written.
+Rows are read a block at a time, in the order of the table. A row's number is its position in the table, after all rows
+added before; a row that is left out, because its owner was erased, keeps its number as a hole. So a worker can take in
+a part of a table without the others. No manifest names these rows yet: an intake that fails has changed nothing. Rows
+of erased people are never written.
 """
 
 import os
@@ -36,7 +36,7 @@ from ..disk.segments import Hashes, segment_bytes
 from ..disk.snapshot import OwnershipCount
 from .plan import RequestContext
 
-ProgressCallback: TypeAlias = Callable[[str, int, int | None], None]  # what, how many rows more, of how many
+ProgressCallback: TypeAlias = Callable[[str, int, int | None], None]  # stage, rows just done, of how many
 
 
 def ignore_progress(stage: str, rows: int, total: int | None) -> None:
@@ -46,9 +46,9 @@ def ignore_progress(stage: str, rows: int, total: int | None) -> None:
 def admit_rows(
     schema: Schema, blueprint: Blueprint, X: Floats, y: Floats, *, clip: bool = False
 ) -> tuple[Floats, Floats, int]:
-    """Rows as they will be kept, and how many of their values were moved to a bound; a row outside is refused.
+    """Return rows as they will be stored, and how many of their values were moved to a bound; refuse a row outside.
 
-    Values are moved where a column of the schema says so, or all of them, if the training or the caller does.
+    Values are moved if the schema says so for their column, or, for all columns, if the training or the caller does.
     """
     kept = blueprint.admit(schema.clip(X), y, schema.inputs, schema.targets, clip=clip or blueprint.clip)
     moved = sum(int(np.count_nonzero(a != b)) for a, b in zip(kept, (X, y), strict=True) if a is not b)
@@ -57,18 +57,18 @@ def admit_rows(
 
 @dataclass(frozen=True)
 class IntakeSummary:
-    """What an intake has to tell: no row, and no id."""
+    """The result of an intake, without any row or id."""
 
-    rows: int  # numbers that were given, holes among them
+    rows: int  # numbers used, including holes
     holes: RowNumbers  # the numbers of rows that were left out
     erased: frozenset[bytes]  # hashes of erased ids that were seen
     clipped: int  # values that were moved to a bound
     extents: Extents  # of the rows that were kept, where bounds are observed
-    leaves: frozenset[bytes]  # commitments to the people, if there are to be receipts
+    leaves: frozenset[bytes]  # commitments to the people, if there will be receipts
 
     @classmethod
     def combine(cls, blueprint: Blueprint, parts: "Sequence[IntakeSummary]") -> "IntakeSummary":
-        """What the intakes of the parts of one table have to tell, in their order."""
+        """Combine the summaries of the parts of one table, in their order."""
         return cls(
             sum(part.rows for part in parts),
             np.concatenate([np.empty(0, dtype=np.int64), *(part.holes for part in parts)]),
@@ -80,32 +80,32 @@ class IntakeSummary:
 
     @property
     def kept_rows(self) -> int:
-        """How many rows there are."""
+        """How many rows were stored."""
         return self.rows - len(self.holes)
 
     def refuse_erased(self) -> None:
-        """Refuse a table that holds people who were erased."""
+        """Refuse a table that contains erased people."""
         if self.erased:
             ids = "1 id in this table was" if len(self.erased) == 1 else f"{len(self.erased):,} ids in this table were"
             raise ErasedId(
                 f"{ids} erased before; nothing was changed. Leave their rows out (--skip-erased, skip_erased=True), "
-                "or readmit those who consented again"
+                "or readmit people who consented again"
             )
 
 
 @dataclass
 class Intake:
-    """Rows that are being taken in: where they go, whose they are, and who was left out."""
+    """An intake in progress: where rows are written, their owners, and the people who are left out."""
 
     identity: VaultIdentity
     schema: Schema
     blueprint: Blueprint
     people: People  # before these rows
     first_row: int  # the number of the first row
-    gathering: RunCollector
+    collector: RunCollector
     commitments: Commitments | None = None  # to the people, for their receipts
     clip: bool = False  # whether values outside declared bounds are moved to the bound
-    check_process: Callable[[], None] = lambda: None  # refuses to go on, before and after each block
+    check_process: Callable[[], None] = lambda: None  # raises in a forked child, before and after each block
     _rows: int = 0
     _holes: list[RowNumbers] = field(default_factory=lambda: [np.empty(0, dtype=np.int64)])
     _erased: set[bytes] = field(default_factory=set)
@@ -116,9 +116,9 @@ class Intake:
     def write_rows(
         self, path: Path, blocks: Iterable[Block], entry: int = 0, *, wipe_on_failure: bool = False
     ) -> Iterator[int]:
-        """Write rows into a file from its ``entry`` on, synced at the end; yields how many were written.
+        """Write rows into a file from its ``entry`` on, and sync it at the end; yield the number of rows per block.
 
-        One that is this intake's ``own`` holds zeros if it fails, even if it has lost its name meanwhile.
+        With ``wipe_on_failure`` the file holds zeros if the intake fails, even if it lost its name meanwhile.
         """
         width = 8 * (len(self.schema.inputs) + len(self.schema.targets) + 1)
         with (
@@ -130,29 +130,32 @@ class Intake:
                 files.write_all(fd, table.reshape(-1).view(np.uint8).data, (entry + self._rows) * width)
                 self._rows += len(table)
                 yield len(table)
-                self.check_process()  # whoever was told of these rows may have forked
+                self.check_process()  # the progress callback may have forked
             files.sync(fd)
             self.check_process()
 
     def _admit_block(self, block: Block) -> Floats:
-        """The entries of a block as they will be kept, empty where erased people are left out."""
+        """Return the entries of a block as they will be stored, empty for erased people."""
         assert block.ids is not None
         assert block.y is not None
         ids, rows = block.ids, self.first_row + self._rows + np.arange(len(block))
-        # All rows are checked, also those that are left out: a refusal must not tell who was erased.
+        # All rows are checked, also those that are left out: an error must not reveal who was erased.
         X, y, clipped = admit_rows(self.schema, self.blueprint, block.X, block.y, clip=self.clip)
         hashes = hash_ids(self.identity.key, ids)
         kept = self._find_kept(hashes)
         if not kept.all():
             self._holes.append(rows[~kept])
-            ids, hashes = [one for one, stays in zip(ids, kept.tolist(), strict=True) if stays], hashes[kept]
+            ids, hashes = [person for person, keep in zip(ids, kept.tolist(), strict=True) if keep], hashes[kept]
             _, _, clipped = admit_rows(self.schema, self.blueprint, block.X[kept], block.y[kept], clip=self.clip)
             X, y = X[kept], y[kept]
         self._clipped += clipped
-        self._measure(X, y)
+        if self._extents is None:
+            self._extents = self.blueprint.measure()
+        if self.blueprint.observed:
+            self._extents = self._extents.widen(X, y)
         if self.commitments is not None:
             self._leaves.update(self.commitments.compute(set(ids)))
-        self.gathering.add(hashes, rows[kept])
+        self.collector.add(hashes, rows[kept])
         table = np.zeros((len(rows), X.shape[1] + y.shape[1] + 1), dtype="<u8")
         table[kept] = pack_rows(rows[kept], X, y, self.identity.seal)
         return table
@@ -164,15 +167,9 @@ class Intake:
             self._erased.update(map(bytes, hashes[~kept]))
         return kept
 
-    def _measure(self, X: Floats, y: Floats) -> None:
-        if self._extents is None:
-            self._extents = self.blueprint.measure()
-        if self.blueprint.observed:
-            self._extents = self._extents.widen(X, y)
-
     @property
     def summary(self) -> IntakeSummary:
-        """What there is to tell so far."""
+        """The summary so far."""
         extents = self.blueprint.measure() if self._extents is None else self._extents
         holes = np.concatenate(self._holes)
         return IntakeSummary(
@@ -180,22 +177,19 @@ class Intake:
         )
 
 
-# MERGED taking: Taking in: a whole table becomes files of rows and sorted runs of owners, here or by workers elsewhere.
-
-
-MAX_SEGMENTS = 16  # of people, before some are merged
+MAX_SEGMENTS = 16  # segments of people; with more, small ones are merged
 
 
 @dataclass(frozen=True, eq=False)
 class IncomingTable:
-    """A table that is to be taken in, and how."""
+    """A table to take in, and how."""
 
     data: Any  # a path or a frame
     schema: Schema
     blueprint: Blueprint
     people: People  # before these rows
     first_row: int  # the number of the first row
-    stage: str  # it is called, in a progress bar
+    stage: str  # the name in a progress bar
     definition_files: tuple[ImmutableFile, ImmutableFile]  # the files of the schema and the blueprint
     commitments: Commitments | None = None
     clip: bool = False
@@ -207,52 +201,52 @@ class StoredTable:
 
     summary: IntakeSummary
     segments: tuple[RowSegment, ...]  # the files of its rows
-    runs: Sequence[AnyRun]  # whose they are
+    runs: Sequence[AnyRun]  # their owners
 
 
 class Workers(Protocol):
-    """Other processes that work on the files of a vault; the answers are the same as this process would give."""
+    """Other processes that work on the files of a vault, with the same results as this process would have."""
 
     @property
     def lost_count(self) -> int:
-        """How many of them were lost so far."""
+        """How many workers were lost so far."""
 
     def take_table(
         self, context: RequestContext, table: IncomingTable, progress: ProgressCallback
     ) -> StoredTable | None:
-        """Take a table in, in files of their own; None if it cannot be read in pieces."""
+        """Take a table in, into new files; return None if it cannot be read in pieces."""
 
     def merge_people(self, context: RequestContext, owners: "IncomingOwners") -> "StoredPeople | None":
-        """Merge entries of people into new segments; None if the entries are in the memory of this process."""
+        """Merge entries of people into new segments; return None if the entries are in this process's memory."""
 
     def find_row_damage(self, rows: RowFile, numbers: range) -> list[str | None] | None:
-        """What `checking.wrong_in_rows` says of parts of these rows; None if there are too few to share out."""
+        """Return `snapshot.find_row_damage` for parts of these rows; None if there are too few to split."""
 
     def count_owned_rows(self, people: People, parts: int, seal: bytes) -> list[OwnershipCount] | None:
-        """What `checking.owned_in` says of each range of hashes; None if there is only one."""
+        """Return `snapshot.count_owned_rows` for each range of hashes; None if there is only one."""
 
     def sum_moments(
         self, rows: RowFile, encoder: Encoder, stripes: range, change: Change | None
     ) -> list[Moments] | None:
-        """The moments of every learner over stripes; None if there are too few to share out."""
+        """Return the moments of every learner over stripes; None if there are too few to split."""
 
 
 def take_table(
     context: RequestContext, table: IncomingTable, segment: RowSegment, progress: ProgressCallback
 ) -> StoredTable:
-    """Take a table in: into the end of a file of rows, or by workers into files of their own."""
+    """Take a table in: at the end of a file of rows, or by workers into new files."""
     if context.workers is not None:
-        found: StoredTable | None = context.workers.take_table(context, table, progress)
-        if found is not None:
-            return found
-    gathering = RunCollector(context.folder.path, f"owners.{context.number}", context.check_process)
+        stored = context.workers.take_table(context, table, progress)
+        if stored is not None:
+            return stored
+    collector = RunCollector(context.folder.path, f"owners.{context.number}", context.check_process)
     intake = Intake(
         context.identity,
         table.schema,
         table.blueprint,
         table.people,
         table.first_row,
-        gathering,
+        collector,
         table.commitments,
         table.clip,
         context.check_process,
@@ -261,13 +255,13 @@ def take_table(
     total = tables.count_rows(table.data)
     for rows in intake.write_rows(context.folder.path / segment.name, blocks, segment.count):
         progress(table.stage, rows, total)
-    taken = intake.summary
-    return StoredTable(taken, (RowSegment(segment.name, segment.count + taken.rows),), gathering.finish())
+    summary = intake.summary
+    return StoredTable(summary, (RowSegment(segment.name, segment.count + summary.rows),), collector.finish())
 
 
 @dataclass(frozen=True, eq=False)
 class IncomingOwners:
-    """Entries of people that come, and which of those that are there go into the same segments."""
+    """New entries of people, and the existing entries that are written into the same segments."""
 
     runs: Sequence[AnyRun]
     dealt: Placement
@@ -278,7 +272,7 @@ class IncomingOwners:
 
 @dataclass(frozen=True)
 class StoredPeople:
-    """Segments of people that were written, and what they count."""
+    """Segments of people that were written, and their counts."""
 
     segments: tuple[PeopleSegment, ...]
     people: int
@@ -287,37 +281,37 @@ class StoredPeople:
 
 
 def write_people(context: RequestContext, owners: IncomingOwners) -> StoredPeople:
-    """Write the segments of people that come."""
+    """Write the new segments of people."""
     if context.workers is not None:
-        written: StoredPeople | None = context.workers.merge_people(context, owners)
+        written = context.workers.merge_people(context, owners)
         if written is not None:
             return written
-    found = []
+    parts = []
     for part, merged in enumerate(
         merge_all_ranges(owners.runs, owners.dealt, owners.before, owners.kept, only_erased=owners.only_erased)
     ):
         name = f"people.{context.number}.{part}"
         files.create(context.folder.path / name, *segment_bytes(merged.hashes, merged.slots, context.identity.seal))
-        found.append((name, len(merged.slots), merged.people, merged.known, merged.erased))
-    segments = tuple(PeopleSegment(name, count, part, len(found)) for part, (name, count, *_) in enumerate(found))
-    people, known, erased = (sum(counts) for counts in zip(*(counts for _, _, *counts in found), strict=True))
+        parts.append((name, len(merged.slots), merged.people, merged.known, merged.erased))
+    segments = tuple(PeopleSegment(name, count, part, len(parts)) for part, (name, count, *_) in enumerate(parts))
+    people, known, erased = (sum(counts) for counts in zip(*(counts for _, _, *counts in parts), strict=True))
     return StoredPeople(segments, people, known, erased)
 
 
 def count_kept_segments(segments: tuple[PeopleSegment, ...]) -> int:
-    """How many segments stay as they are when others come: with too many, those that are small are merged.
+    """Return how many segments stay as they are when one is added: if there are too many, small ones are merged.
 
-    Whatever is merged has no more than twice the entries of what comes after it, so that an entry is copied a few times
-    in all, however often rows are added.
+    A segment that is merged has at most twice the entries of all segments after it, so an entry is copied only a few
+    times in total, however often rows are added.
     """
     groups = [k for k, segment in enumerate(segments) if segment.part == 0]
     if len(groups) < MAX_SEGMENTS:
         return len(segments)
-    stays = len(segments)
+    kept = len(segments)
     for start in reversed(groups):
-        count = sum(segment.count for segment in segments[start:stays])
-        after = sum(segment.count for segment in segments[stays:])
-        if stays < len(segments) and count > 2 * after and len(groups[: groups.index(start)]) < MAX_SEGMENTS - 1:
+        count = sum(segment.count for segment in segments[start:kept])
+        after = sum(segment.count for segment in segments[kept:])
+        if kept < len(segments) and count > 2 * after and len(groups[: groups.index(start)]) < MAX_SEGMENTS - 1:
             break
-        stays = start
-    return stays
+        kept = start
+    return kept

@@ -1,4 +1,4 @@
-"""Naming: the ids that a request names, looked up."""
+"""Lookup: which ids of a request have rows, are erased, or are unknown."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .plan import RequestContext
 
 @dataclass(frozen=True, eq=False)
 class IdLookup:
-    """Ids, each once, and what the vault knows of them."""
+    """Ids, each once, and their entries in the vault."""
 
     ids: list[bytes]
     hashes: Hashes  # (n, 2)
@@ -25,17 +25,16 @@ class IdLookup:
 
     @property
     def earlier(self) -> tuple[int, ...]:
-        """The requests that erased some of them before."""
+        """The requests that erased ids among these before."""
         return tuple(unique(encode_tombstone(self.entries.tombstones.slot)).tolist())
 
-    @property
-    def erased_earlier(self) -> int:
-        """How many of them were erased before and have no rows."""
+    def count_erased_earlier(self) -> int:
+        """Return how many of the ids were erased before and have no rows."""
         return len(np.setdiff1d(self.entries.tombstones.owner, self.entries.live.owner))
 
     def restrict(self, known: NDArray[np.bool_]) -> "IdLookup":
-        """Leave out the ids for which the mask, (n,), does not hold."""
-        kept = [person for person, there in zip(self.ids, known.tolist(), strict=True) if there]
+        """Keep only the ids for which the mask, (n,), is true."""
+        kept = [person for person, is_known in zip(self.ids, known.tolist(), strict=True) if is_known]
         entries = self.entries.select(known[self.entries.owner])
         renumbered = (np.cumsum(known) - 1)[entries.owner]
         return IdLookup(
@@ -46,21 +45,27 @@ class IdLookup:
         )
 
     def holdings(self) -> "dict[bytes, Holding]":
-        """Return what the vault holds of each id."""
-        rows = np.bincount(self.entries.live.owner, minlength=len(self.ids)).tolist()
+        """Return what the vault holds for each id."""
+        row_counts = np.bincount(self.entries.live.owner, minlength=len(self.ids)).tolist()
         buried = self.entries.tombstones
-        tombs = dict(zip(buried.owner.tolist(), buried.slot.tolist(), strict=True))
-        return {person: _make_holding(rows[k], tombs.get(k)) for k, person in enumerate(self.ids)}
+        requests = dict(zip(buried.owner.tolist(), encode_tombstone(buried.slot).tolist(), strict=True))
+        holdings = dict[bytes, Holding]()
+        for k, person in enumerate(self.ids):
+            if row_counts[k]:
+                holdings[person] = Holding("present", row_counts[k])
+            else:
+                holdings[person] = Holding("erased", request=requests[k]) if k in requests else Holding("unknown")
+        return holdings
 
 
 def find_ids(context: RequestContext, ids: list[bytes]) -> IdLookup:
-    """Look up ids, each given once; also those that the vault does not know."""
+    """Look up ids, each given once; unknown ids stay in the result."""
     hashes = hash_ids(context.identity.key, ids)
     return IdLookup(ids, hashes, context.snapshot.people.find(hashes))
 
 
 def find_similar(context: RequestContext, unknown: Sequence[bytes]) -> set[bytes]:
-    """Return those of these unknown ids of which a variant has rows; only the first thousand are looked at."""
+    """Return the unknown ids that have a variant with rows; only the first thousand are searched."""
     fold_case = context.snapshot.schema.fold_case
     pairs = [
         (person, variant)
@@ -73,9 +78,9 @@ def find_similar(context: RequestContext, unknown: Sequence[bytes]) -> set[bytes
     return {pairs[k][0] for k in unique(found.live.owner).tolist()}
 
 
-_MAX_COMPARED = 1000  # unknown ids of one request that similar ones are looked up for
+_MAX_COMPARED = 1000  # unknown ids of one request for which similar ids are searched
 _SKIP_HINT = "leave them out (--skip-unknown, skip_unknown=True)"
-SKIP_OR_ATTEST_HINT = f"{_SKIP_HINT}; --attest-unknown --receipts DIR also signs that they are not there"
+SKIP_OR_ATTEST_HINT = f"{_SKIP_HINT}; --attest-unknown --receipts DIR also signs that they are not in the vault"
 
 
 def look_up(
@@ -87,46 +92,37 @@ def look_up(
     advice: str = _SKIP_HINT,
     similar: bool = False,
 ) -> IdLookup:
-    """Look ids up; one that was never there (with ``erased``: that is not erased) is an error, or is left out.
+    """Look up ids; one that was never in the vault (with ``erased``: that is not erased) is refused, or left out.
 
-    With ``similar`` the error tells of which ones a similar id is there.
+    With ``similar`` the error counts the ids for which the vault has a similar one.
     """
     given = list(ids)
-    wanted = list(dict.fromkeys(given))
-    if not wanted:
+    people = list(dict.fromkeys(given))
+    if not people:
         raise InvalidInput("ids is empty: name at least one id")
-    named = find_ids(context, wanted)
-    known = np.zeros(len(wanted), dtype=np.bool_)
-    known[(named.entries.tombstones if erased else named.entries.select(named.entries.slot != NOBODY)).owner] = True
+    lookup = find_ids(context, people)
+    known = np.zeros(len(people), dtype=np.bool_)
+    known[(lookup.entries.tombstones if erased else lookup.entries.select(lookup.entries.slot != NOBODY)).owner] = True
     if known.all():
-        return named
-    unknown = {one: None for one, there in zip(wanted, known, strict=True) if not there}
-    what = "not erased" if erased else "not in the vault"
+        return lookup
     if skip_unknown and known.any():
-        return named.restrict(known)
-    hint = _similar_ids_hint(given, find_similar(context, list(unknown))) if similar else ""
+        return lookup.restrict(known)
+    unknown = {person: None for person, is_known in zip(people, known, strict=True) if not is_known}
+    problem = f"ids that are {'not erased' if erased else 'not in the vault'}: {len(unknown):,} of {len(people):,}"
+    hint = ""
+    if similar and (alike := find_similar(context, list(unknown))):
+        where = format_positions([k for k, person in enumerate(given) if person in alike])
+        hint = f". The vault has a similar id for {len(alike):,} of them, {where}: "
+        hint += "check case, quotes, zeros, signs and decimals"
     if skip_unknown:
-        raise UnknownId(f"ids that are {what}: {len(wanted):,} of {len(wanted):,}; nothing was changed{hint}")
-    where = format_positions([k for k, one in enumerate(given) if one in unknown])
-    raise UnknownId(
-        f"ids that are {what}: {len(unknown):,} of {len(wanted):,}, {where}; nothing was changed{hint}. "
-        f"Correct them, or {advice}"
-    )
-
-
-def _similar_ids_hint(given: Sequence[bytes], similar: set[bytes]) -> str:
-    """Return what an error says about unknown ids of which a similar one is there."""
-    if not similar:
-        return ""
-    where = format_positions([k for k, one in enumerate(given) if one in similar])
-    return (
-        f". A similar id is here for {len(similar):,} of them, {where}: look at case, quotes, zeros, signs and decimals"
-    )
+        raise UnknownId(f"{problem}; nothing was changed{hint}")
+    where = format_positions([k for k, person in enumerate(given) if person in unknown])
+    raise UnknownId(f"{problem}, {where}; nothing was changed{hint}. Correct them, or {advice}")
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What a vault holds of one id.
+    """What a vault holds for one id.
 
     Attributes
     ----------
@@ -137,8 +133,8 @@ class Holding:
     request : int or None
         The request that erased it.
     similar : bool
-        Of an unknown id: whether one has rows that differs only in case, blanks, quotes, zeros or the like. Only the
-        first thousand unknown ids are looked at.
+        For an unknown id: whether an id with rows differs from it only in case, blanks, quotes, zeros or the like. Only
+        the first thousand unknown ids are compared.
     """
 
     state: str
@@ -148,15 +144,9 @@ class Holding:
 
 
 def find_holdings(context: RequestContext, ids: Sequence[bytes], *, similar: bool = False) -> list[Holding]:
-    """What the vault holds of each id, in the order asked; with ``similar`` also of those that look alike."""
+    """Return what the vault holds for each id, in the order given; with ``similar`` unknown ids are compared."""
     states = find_ids(context, list(dict.fromkeys(ids))).holdings()
     if similar:
         unknown = [person for person, holding in states.items() if holding.state == "unknown"]
         states |= dict.fromkeys(find_similar(context, unknown), Holding("unknown", similar=True))
     return [states[person] for person in ids]
-
-
-def _make_holding(rows: int, tomb: int | None) -> Holding:
-    if rows:
-        return Holding("present", rows)
-    return Holding("unknown") if tomb is None else Holding("erased", request=encode_tombstone(tomb))

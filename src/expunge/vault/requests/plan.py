@@ -1,11 +1,11 @@
-"""Plans: what a request leads to, and the first of its six steps: to write every file that it brings."""
+"""Plans: what a request leads to, and the first of its six steps, writing its new files."""
 
 import io
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,47 +14,48 @@ from ...encoding.scales import Scales
 from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
-from ...learning.ensemble import Ensemble
 from ...learning.rules import RidgeRule
 from ...learning.state import ModelState
 from ...saving import files
 from ...saving.archive import array_parts, dump_archive
 from ...saving.format import blueprint_parts
 from ...tables.schema import Schema
-from ..certificates.commitments import Commitments, RequestLeaves
+from ..certificates.commitments import Commitments, RequestLeaves, merkle_root
 from ..disk.folder import Folder, VaultIdentity, sha256_hex
 from ..disk.manifest import ImmutableFile, LearnerFile, Manifest, ModelSummary, PeopleSegment, UInt64
-from ..disk.rowfile import StripeSummer, sum_slots
+from ..disk.rowfile import sum_slots
 from ..disk.snapshot import Snapshot, get_row_file, store_extent
 from ..ledger.records import Position, Record
 from .request import Request
+
+if TYPE_CHECKING:
+    from .intake import Workers
 
 _SALT_BYTES = 32
 
 
 @dataclass(frozen=True, eq=False)
 class RequestContext:
-    """Where a request is planned: a vault as it is (None before its first training), and the request's number."""
+    """Where a request is planned: the vault as it is, and the request's number."""
 
     folder: Folder
     identity: VaultIdentity
     number: int
-    loaded_snapshot: Snapshot | None
-    keys: tuple[str, ...]  # that sign for the vault, the newest first
+    loaded_snapshot: Snapshot | None  # None before the first training
+    keys: tuple[str, ...]  # the vault's signing keys, newest first
     leaves: RequestLeaves
-    check_process: Callable[[], None]  # refuses in a child that was forked in the midst of the request
-    workers: Any = None  # `taking.Workers`: other processes that help
-    sum_moments: StripeSummer | None = None  # what they have summed
+    check_process: Callable[[], None]  # raises in a child that was forked during the request
+    workers: "Workers | None" = None  # other processes that help
 
     @property
     def snapshot(self) -> Snapshot:
         """The vault as it is."""
         if self.loaded_snapshot is None:
-            raise InvalidFile(f"{self.folder.path} was never trained to the end: train it again")
+            raise InvalidFile(f"{self.folder.path} was never trained completely: train it again")
         return self.loaded_snapshot
 
     def describe_stage(self, stage: str) -> str:
-        """What is being done, for a progress bar, and how many workers were lost over it."""
+        """Return the name of a stage for a progress bar, with the number of workers lost so far."""
         lost = 0 if self.workers is None else self.workers.lost_count
         return f"{stage} ({lost} worker{'s'[: lost > 1]} lost)" if lost else stage
 
@@ -63,10 +64,15 @@ class RequestContext:
         """The commitments to the people of the request."""
         return Commitments(self.identity.key, self.identity.vault, self.number)
 
+    def receipt_tree(self, ids: Iterable[bytes]) -> tuple[list[bytes], str]:
+        """Return the commitments to the request's people, sorted so that their order reveals nothing, and the root."""
+        leaves = sorted(self.commitments.compute(ids))
+        return leaves, merkle_root(leaves).hex()
+
 
 @dataclass(frozen=True, eq=False)
 class ModelDefinition:
-    """What a training fixes, and the files that say so."""
+    """The schema and the blueprint of a model, which a training fixes, and their files."""
 
     schema: Schema
     files: tuple[ImmutableFile, ImmutableFile]  # of the schema and of the blueprint
@@ -91,36 +97,38 @@ class RequestPlan:
 
     request: Request
     state: ModelState
-    owners: int  # ids that have rows then
-    erased: int  # ids that are erased then
-    learners: int = 0  # that learned anew
+    owners: int  # ids with rows afterwards
+    erased: int  # erased ids afterwards
+    learners: int = 0  # learners that learned again
     people: tuple[PeopleSegment, ...] | None = None  # all segments of people, if there are new ones
     erased_slots: Slots | None = None
-    corrected_rows: Floats | None = None  # corrected rows, (k, d + t), for the slots that the request says
+    corrected_rows: Floats | None = None  # (k, d + t), for the slots that the request names
     definition: ModelDefinition | None = None  # a new schema and blueprint
     leaves: Sequence[bytes] = ()  # commitments to the people of the request
-    fresh: bool = False  # whether nothing of the state before goes on: a training
-    clone_of: str = ""  # of the first request of a clone: its source and the request that this was at
-    skipped: int = 0  # ids that were left out, as asked
+    fresh: bool = False  # whether nothing of the previous state continues: a training
+    clone_of: str = ""  # in the first request of a clone: its source and the source's newest request
+    skipped: int = 0  # ids that were left out, on demand
     known: int = 0  # people who had rows before
     clipped: int = 0  # values that were moved to a bound
 
     def prepare(self, context: RequestContext, after: Position, record: Record) -> Manifest:
-        """Write every file that the request brings, and the manifest that names them; all are synced (step 1)."""
+        """Write the request's new files and the manifest that names them, and sync all (step 1)."""
         before = None if self.fresh else context.snapshot
-        layout = get_row_file(self.state).layout
-        number, state, known = context.number, self.state, None if before is None else before.manifest
+        rows = get_row_file(self.state)
+        # Erased slots count as used until they are overwritten (step 4).
+        erased_sum = 0 if self.erased_slots is None else sum_slots(self.erased_slots, context.identity.seal)
+        number, state = context.number, self.state
         schema, blueprint = context.snapshot.manifest.charter if self.definition is None else self.definition.files
         manifest = Manifest(
             vault=context.identity.vault,
             request=number,
             page=0 if context.loaded_snapshot is None else 1 - context.loaded_snapshot.manifest.page,
-            training=number if known is None else known.training,
+            training=number if before is None else before.manifest.training,
             before=after,
             record=record.end.hash,
             drawn=state.drawn,
             rows=state.rows,
-            slots_sum=self._compute_slots_sum(context.identity.seal),
+            slots_sum=UInt64((rows.live_sum - erased_sum) % 2**64),
             owners=self.owners,
             erased=self.erased,
             salt=secrets.token_bytes(_SALT_BYTES).hex(),
@@ -128,8 +136,8 @@ class RequestPlan:
             schema=schema,
             blueprint=blueprint,
             learners=_write_learners(context, state, before),
-            segments=layout.segments,
-            batches=layout.dealt.batches,
+            segments=rows.layout.segments,
+            batches=rows.layout.dealt.batches,
             people=context.snapshot.manifest.people if self.people is None else self.people,
             inputs=store_extent(state.extents.inputs),
             targets=store_extent(state.extents.targets),
@@ -146,20 +154,15 @@ class RequestPlan:
             with context.folder.fill_spares() as fill:
                 fill(manifest.name, manifest.to_bytes())
         if self.fresh or self.definition is not None or self.people is not None or self.corrected_rows is not None:
-            files.sync_folder(context.folder.path)  # else there is no new name
+            files.sync_folder(context.folder.path)  # otherwise there is no new file name
         return manifest
 
     def _build_about(self, context: RequestContext) -> ModelSummary:
-        """What people ask about the model then. A clone stays one, whatever it is trained on later."""
+        """Return the model's summary for `Vault.status`. A clone stays a clone, whatever it is trained on later."""
         if self.definition is None:
             return context.snapshot.manifest.about
         before = "" if context.loaded_snapshot is None else context.loaded_snapshot.manifest.about.clone_of
         return replace(_describe_model(self.definition.schema, self.state.blueprint), clone_of=self.clone_of or before)
-
-    def _compute_slots_sum(self, seal: bytes) -> UInt64:
-        """The sum of the slots that will have a row: those that go have theirs until they are overwritten."""
-        gone = 0 if self.erased_slots is None else sum_slots(self.erased_slots, seal)
-        return UInt64((get_row_file(self.state).live_sum - gone) % 2**64)
 
 
 def _write_learners(context: RequestContext, state: ModelState, before: Snapshot | None) -> tuple[LearnerFile, ...]:
@@ -171,13 +174,16 @@ def _write_learners(context: RequestContext, state: ModelState, before: Snapshot
             if before is not None and known is not None and moments is before.state.ensemble.states[j]:
                 learners.append(known)
                 continue
-            whole = replace(moments, limbs=moments.integers)  # turned into integers once
+            whole = replace(moments, limbs=moments.integers)  # converted to integers once
             digest = ensemble.fingerprint(j, whole).hex()
             if known is not None and digest == known.sum:
                 learners.append(known)
                 continue
             name = f"learner.{j}.{context.number}.0" if known is None else known.spare
-            weights, limbs = array_parts(_learner_weights(ensemble, j)), array_parts(whole.limbs)
+            W = ensemble.models[j]  # (n_weights, t); None without rows
+            if W is None:
+                W = np.zeros((ensemble.encoder.n_weights, ensemble.encoder.n_targets))
+            weights, limbs = array_parts(W), array_parts(whole.limbs)
             learner = LearnerFile(name, digest, sha256_hex(*weights), whole.rows, whole.coded_rows)
             if known is None:
                 context.folder.create_pages(name, learner.spare, *weights, *limbs)
@@ -207,25 +213,18 @@ def _describe_model(schema: Schema, blueprint: Blueprint) -> ModelSummary:
 
 
 def _describe_features(features: FeatureMap) -> str:
-    """A feature map with all of its parameters but the seed, those that are off left out."""
+    """Return a feature map as text, with all parameters that are on, without the seed."""
     described = features.describe()
-    given = {name: value for name, value in described["params"].items() if value is not None and value is not False}
+    params = {
+        name: repr(value) for name, value in described["params"].items() if value is not None and value is not False
+    }
     arrays = {name: f"array of shape {array.shape}" for name, array in features.array_params().items()}
-    return f"{described['name']}({', '.join(f'{name}={arrays.get(name, repr(given[name]))}' for name in given)})"
+    return f"{described['name']}({', '.join(f'{name}={arrays.get(name, params[name])}' for name in params)})"
 
 
 def _describe_scales(scales: Scales) -> str:
-    """How many inputs are given on which scales."""
-    ways = Counter(" and ".join(one if isinstance(one, str) else "knots" for one in given) for given in scales.by_input)
-    return ", ".join(f"{count:,} {way}" for way, count in ways.items())
-
-
-def _learner_weights(ensemble: Ensemble, learner: int) -> Floats:
-    """A learner's weights, (n_weights, t); zeros if it has no row."""
-    W: Floats | None = ensemble.models[learner]
-    return np.zeros((ensemble.encoder.n_weights, ensemble.encoder.n_targets)) if W is None else W
-
-
-def commit_to_ids(context: RequestContext, ids: Iterable[bytes]) -> list[bytes]:
-    """The commitments to the people of the next request, sorted: their order tells nothing."""
-    return sorted(context.commitments.compute(ids))
+    """Return as text how many inputs are on which scales."""
+    counts = Counter(
+        " and ".join(scale if isinstance(scale, str) else "knots" for scale in entry) for entry in scales.by_input
+    )
+    return ", ".join(f"{count:,} {names}" for names, count in counts.items())

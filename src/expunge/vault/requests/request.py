@@ -1,51 +1,51 @@
-"""Request: what every request can do, whichever it is.
+"""Request: what all requests have in common, and the callers that ask for them.
 
-A request is a small frozen class. Its fields are the body of its record in the ledger, so that whoever reads the record
-after a crash can carry the request out again. If it has long lists, they lie in a file beside the ledger and the record
-has their lengths and the file's SHA-256. `plan` is a class method of each: from the vault as it is to a `Plan`.
+A request is a small frozen class. Its fields are the body of its record in the ledger, so that the request can be
+carried out again from the record after a crash. Long lists lie in a file beside the ledger; the record then has their
+lengths and the file's SHA-256. Each class has a class method `plan`, from the vault as it is to a `RequestPlan`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Protocol, Self, TypeAlias, TypedDict, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeAlias, TypedDict, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidFile, InvalidSetting
-from ...exact.arrays import Slots, unique
+from ...exact.arrays import Slots
 from ...saving.files import Data
-from ...stores.bits import Bits
 from ..disk.folder import sha256_hex
-from ..disk.people import hashes_from_hex, hashes_to_bytes, hashes_to_hex
+from ..disk.people import hashes_from_hex, hashes_to_hex
 from ..disk.segments import Hashes
 from ..disk.snapshot import Snapshot
 from ..ledger.records import LIST
 
-# MERGED caller: Callers: who asked for a request and why, in the caller's own words.
-
+if TYPE_CHECKING:
+    from .restore import MissedChanges
 
 _MAX_LINE_LENGTH = 200  # characters
+_CALLER_TEXTS = ("job", "reference", "actor", "despite_hold")
 
 
 @dataclass(frozen=True)
 class Caller:
-    """What a caller says about a request. It goes into the ledger, and into the certificate only if that is asked for.
+    """The caller of a request, in the caller's own words. They go into the ledger, and on demand into the certificate.
 
     Attributes
     ----------
     reference : str
-        What the caller calls the request: the number of a ticket.
+        The caller's name for the request: the number of a ticket.
     actor : str
-        Who asked, or on whose behalf.
+        The person who asked, or on whose behalf.
     job : str
-        The id of the request in the system that passes it on, by which it finds the request in the ledger again.
+        The id of the request in the system that passes it on, which finds the request in the ledger by it.
     in_certificate : bool
-        Whether the certificate says the reference and the actor as well.
+        Whether the certificate contains the reference and the actor as well.
     despite_hold : str
-        Why people are erased although they may be on legal hold; empty if nobody on hold may be.
+        Why people may be erased even if they are on legal hold; empty if they may not.
     """
 
     reference: str = ""
@@ -55,18 +55,13 @@ class Caller:
     despite_hold: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("reference", "actor", "job", "despite_hold"):
+        for name in _CALLER_TEXTS:
             check_one_line(name, getattr(self, name))
         if self.in_certificate is not True and self.in_certificate is not False:
             raise InvalidSetting("in_certificate must be True or False")
 
-    def describe(self) -> dict[str, str]:
-        """Return what the ledger's record says about this caller."""
-        words = {"job": self.job, "reference": self.reference, "actor": self.actor}
-        return words | {"despite_hold": self.despite_hold}
-
     def note_unsaved(self) -> tuple[str, ...]:
-        """Return a note for a caller whose reference was not saved, if there was one."""
+        """Return a note that the reference was not saved, if there is a reference."""
         return ("the reference was not saved, because no new request was needed",) if self.reference else ()
 
 
@@ -77,7 +72,7 @@ class Erasure:
     Parameters
     ----------
     ids : int, str or a sequence of them
-        Whose rows to erase.
+        The people whose rows are erased.
     reference, actor, job : str
         As in `Caller`.
     """
@@ -89,7 +84,7 @@ class Erasure:
 
     @property
     def caller(self) -> Caller:
-        """Who asks for it."""
+        """The caller that asks for it."""
         return Caller(self.reference, self.actor, self.job)
 
 
@@ -103,24 +98,19 @@ class CallerArgs(TypedDict, total=False):
 
 
 def caller_fields(callers: Sequence[Caller]) -> dict[str, Any]:
-    """Return what the record of a request says about its callers: those who said anything."""
-    described = [caller.describe() for caller in callers]
+    """Return the fields of a request's record about its callers; callers without any text are left out."""
+    texts = [{name: getattr(caller, name) for name in _CALLER_TEXTS} for caller in callers]
     return {
-        "callers": [caller for caller in described if any(caller.values())],
+        "callers": [caller for caller in texts if any(caller.values())],
         "in_certificate": any(caller.in_certificate for caller in callers),
     }
 
 
 def check_one_line(name: str, text: object) -> str:
-    """Return what a caller says, or refuse what is not one line of text."""
+    """Return a caller's text, or refuse what is not one line."""
     if not isinstance(text, str) or len(text) > _MAX_LINE_LENGTH or not text.isprintable():
         raise InvalidSetting(f"{name} must be one line of text of at most {_MAX_LINE_LENGTH} characters")
     return text
-
-
-# MERGED listed: Listed: the two kinds of lists in a request, arrays in memory; JSON in a short record, bytes beside the ledger.
-# MERGED listed:
-# MERGED listed: A million slots and hashes are 43 MB of JSON and many objects of Python, but 24 MB of two arrays.
 
 
 NUMBER_LIMIT = 2**63  # numbers are below
@@ -128,21 +118,24 @@ _HASH_PATTERN = re.compile("[0-9a-f]{32}")
 
 
 class ListCodec(Protocol):
-    """A kind of list."""
+    """A kind of list in a request: an array in memory, JSON in a short record, bytes beside the ledger.
+
+    A million slots and hashes are 43 MB of JSON and many Python objects, but 24 MB as two arrays.
+    """
 
     width: ClassVar[int]  # bytes per entry
 
     def to_json(self, array: NDArray[Any]) -> list[Any]:
-        """What a short record has."""
+        """Return the list for a short record."""
 
     def from_json(self, value: list[Any]) -> NDArray[Any] | None:
-        """The inverse of `to_json`; None of what no vault writes."""
+        """Invert `to_json`; return None for a list that no vault writes."""
 
     def to_bytes(self, array: NDArray[Any]) -> Data:
-        """What is kept beside the ledger."""
+        """Return the list for the file beside the ledger."""
 
     def from_bytes(self, data: Data) -> NDArray[Any] | None:
-        """The inverse of `to_bytes`; None of what no vault writes."""
+        """Invert `to_bytes`; return None for bytes that no vault writes."""
 
 
 class _NumberListCodec:
@@ -155,8 +148,8 @@ class _NumberListCodec:
         return numbers
 
     def from_json(self, value: list[Any]) -> NDArray[Any] | None:
-        right = all(type(one) is int and 0 <= one < NUMBER_LIMIT for one in value)
-        return np.array(value, dtype=np.int64) if right else None
+        valid = all(type(number) is int and 0 <= number < NUMBER_LIMIT for number in value)
+        return np.array(value, dtype=np.int64) if valid else None
 
     def to_bytes(self, array: NDArray[Any]) -> Data:
         return array.astype("<i8").data
@@ -175,8 +168,8 @@ class _HashListCodec:
         return list(hashes_to_hex(array))
 
     def from_json(self, value: list[Any]) -> NDArray[Any] | None:
-        right = all(type(one) is str and _HASH_PATTERN.fullmatch(one) for one in value)
-        return hashes_from_hex(value) if right else None
+        valid = all(type(text) is str and _HASH_PATTERN.fullmatch(text) for text in value)
+        return hashes_from_hex(value) if valid else None
 
     def to_bytes(self, array: NDArray[Any]) -> Data:
         return array.astype("<u8").reshape(-1).view(np.uint8).data
@@ -187,62 +180,9 @@ class _HashListCodec:
 
 NumberList: TypeAlias = Annotated[NDArray[np.int64], _NumberListCodec()]  # (n,)
 HashList: TypeAlias = Annotated[NDArray[np.uint64], _HashListCodec()]  # (n, 2)
-
-
-# MERGED lost: What an old copy of the folder has lost: the requests that the ledger knows and the copy does not, added up.
-
-
-@dataclass
-class MissedChanges:
-    """The sum of requests that a folder has not seen, in their order; each adds itself with `Request.replay`.
-
-    Erased rows are erased again. A corrected row is erased, too: the right values are gone, and the wrong ones must not
-    come back. Added rows are missing, and their slots are never given out again. All rows that the copy has of people
-    who were erased or corrected go, also those that the requests could not name: another copy had lost them.
-    """
-
-    live: Bits  # which slots have a row in the old copy
-    erase: Bits = field(init=False)  # which of them go
-    people: set[bytes] = field(default_factory=set)  # keyed hashes of the ids that were erased or corrected
-    bury: dict[bytes, int] = field(default_factory=dict)  # hash of an id -> the request whose certificate says so
-    drop: set[bytes] = field(default_factory=set)  # their rows go, and they may come again
-    free: set[bytes] = field(default_factory=set)  # readmitted
-    bounds: dict[str, tuple[str, str]] = field(default_factory=dict)  # column -> low and high, as text
-    drawn: int = 0
-    missing: int = 0
-
-    def __post_init__(self) -> None:
-        self.erase = Bits.zeros(len(self.live))
-
-    def add_erased(self, slots: Slots) -> int:
-        """Take rows that were erased; return how many of them the copy never had: they were added and erased since."""
-        gone = unique(slots)
-        here = gone[gone < len(self.live)]
-        here = here[self.live[here]]
-        self.erase[here] = True
-        return len(gone) - len(here)
-
-    def add_buried(self, hashes: Hashes, requests: Iterable[int]) -> None:
-        """Take people who were erased, and by which requests."""
-        who = hashes_to_bytes(hashes)
-        self.bury.update(zip(who, requests, strict=True))
-        self.drop.difference_update(who)
-
-    def add_dropped(self, hashes: Hashes) -> None:
-        """Take people whose rows go and who may come again."""
-        self.drop.update(one for one in hashes_to_bytes(hashes) if one not in self.bury)
-
-    def add_readmitted(self, hashes: Hashes) -> None:
-        """Take people who were readmitted."""
-        for one in hashes_to_bytes(hashes):
-            self.bury.pop(one, None)
-            self.drop.add(one)
-            self.free.add(one)
-
-
 Texts: TypeAlias = tuple[str, ...]
 
-MAX_INLINE_ENTRIES = 1000  # entries of all lists together: with more, they are kept beside the ledger
+MAX_INLINE_ENTRIES = 1000  # entries of all lists together: with more, they lie beside the ledger
 _SHA256_PATTERN = re.compile("[0-9a-f]{64}")
 
 
@@ -254,78 +194,73 @@ class Request:
     people: int
 
     kind: ClassVar[str]
-    same_length_fields: ClassVar[tuple[str, ...]] = ()  # fields that belong together: all have as many entries
-
-    def body(self) -> dict[str, Any]:
-        """What its record in the ledger says, with all lists in it."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        return said | {name: kind.to_json(said[name]) for name, kind in _list_fields(type(self)).items()}
+    same_length_fields: ClassVar[tuple[str, ...]] = ()  # fields that all have the same number of entries
 
     def serialise(self) -> tuple[dict[str, Any], list[Data]]:
-        """What its record says, and what is kept beside the ledger: nothing if its lists are short."""
-        kinds = _list_fields(type(self))
-        counts = {name: len(getattr(self, name)) for name in kinds}
+        """Return the body of the request's record, and the bytes for beside the ledger: none if its lists are short."""
+        codecs = _list_fields(type(self))
+        body = {field.name: getattr(self, field.name) for field in fields(self)}
+        counts = {name: len(body[name]) for name in codecs}
         if sum(counts.values()) <= MAX_INLINE_ENTRIES:
-            return self.body(), []
-        parts = [kind.to_bytes(getattr(self, name)) for name, kind in kinds.items()]
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        return said | counts | {LIST: sha256_hex(*parts)}, parts
+            return body | {name: codec.to_json(body[name]) for name, codec in codecs.items()}, []
+        parts = [codec.to_bytes(body[name]) for name, codec in codecs.items()]
+        return body | counts | {LIST: sha256_hex(*parts)}, parts
 
     @classmethod
     def read(cls, body: Mapping[str, Any], read_list: Callable[[str, int], bytes]) -> Self:
-        """The request that a record tells of; ``listed`` reads a file of lists by its SHA-256 and its length."""
-        kinds = _list_fields(cls)
-        found = {f.name: _read_field(cls.kind, f.name, f.type, body) for f in fields(cls) if f.name not in kinds}
-        found |= cls._read_list_file(body, read_list) if LIST in body else cls._read_inline_lists(body)
-        if len({len(found[name]) for name in cls.same_length_fields}) > 1:
+        """Return the request of a record; ``read_list`` reads a file of lists by its SHA-256 and its length."""
+        codecs = _list_fields(cls)
+        values = {f.name: _read_field(cls.kind, f.name, f.type, body) for f in fields(cls) if f.name not in codecs}
+        values |= cls._read_list_file(body, read_list) if LIST in body else cls._read_inline_lists(body)
+        if len({len(values[name]) for name in cls.same_length_fields}) > 1:
             raise _damaged_record_error(cls.kind, cls.same_length_fields[0])
-        return cls(**found)
+        return cls(**values)
 
     @classmethod
     def _read_inline_lists(cls, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The lists that a record itself has."""
-        found = dict[str, Any]()
-        for name, kind in _list_fields(cls).items():
+        """Return the lists that a record itself contains."""
+        lists = dict[str, Any]()
+        for name, codec in _list_fields(cls).items():
             value = body.get(name)
-            found[name] = kind.from_json(value) if type(value) is list else None
-            if found[name] is None:
+            lists[name] = codec.from_json(value) if type(value) is list else None
+            if lists[name] is None:
                 raise _damaged_record_error(cls.kind, name)
-        return found
+        return lists
 
     @classmethod
     def _read_list_file(cls, body: Mapping[str, Any], read_list: Callable[[str, int], bytes]) -> dict[str, Any]:
-        """The lists in the file that a record names."""
-        kinds, sum_ = _list_fields(cls), body[LIST]
-        if not (type(sum_) is str and _SHA256_PATTERN.fullmatch(sum_)):
+        """Return the lists in the file that a record names."""
+        codecs, sha256 = _list_fields(cls), body[LIST]
+        if not (type(sha256) is str and _SHA256_PATTERN.fullmatch(sha256)):
             raise _damaged_record_error(cls.kind, LIST)
-        sizes = {name: _read_field(cls.kind, name, int, body) * kind.width for name, kind in kinds.items()}
-        data, start = memoryview(read_list(sum_, sum(sizes.values()))), 0
-        found = dict[str, Any]()
-        for name, kind in kinds.items():
-            found[name], start = kind.from_bytes(data[start : start + sizes[name]]), start + sizes[name]
-            if found[name] is None:
+        sizes = {name: _read_field(cls.kind, name, int, body) * codec.width for name, codec in codecs.items()}
+        data, start = memoryview(read_list(sha256, sum(sizes.values()))), 0
+        lists = dict[str, Any]()
+        for name, codec in codecs.items():
+            lists[name], start = codec.from_bytes(data[start : start + sizes[name]]), start + sizes[name]
+            if lists[name] is None:
                 raise _damaged_record_error(cls.kind, name)
-        return found
+        return lists
 
     @property
     def touched_entries(self) -> tuple[Slots, Hashes]:
         """The slots, and the keyed hashes of people, whose entries it overwrites in place."""
         return np.empty(0, dtype=np.int64), np.empty((0, 2), dtype=np.uint64)
 
-    def overwrite(self, vault: Snapshot, number: int) -> None:
-        """Overwrite rows, bits and owners in place (step 4), as request ``number``. Doing it again changes nothing."""
+    def overwrite(self, snapshot: Snapshot, number: int) -> None:
+        """Overwrite rows, bits and owners in place (step 4), as request ``number``. Repeating it changes nothing."""
 
-    def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
-        """Add it, as request ``number``, to what an old copy of the folder has lost."""
+    def replay(self, missed: "MissedChanges", number: int, *, done: bool) -> None:
+        """Add it, as request ``number``, to the changes that an old copy of the folder has missed."""
         raise NotImplementedError
 
     def note(self) -> str | None:
-        """What a person should know once it is carried out."""
+        """Return a message for people about the request, once it is carried out."""
         return None
 
 
 def _find_list_fields(cls: type[Request]) -> dict[str, ListCodec]:
-    """The fields of a request that are lists, and of which kind."""
+    """Return the fields of a request class that are lists, and their codecs."""
     return {field.name: get_args(field.type)[1] for field in fields(cls) if get_origin(field.type) is Annotated}
 
 
@@ -333,13 +268,13 @@ _list_fields: Callable[[Any], dict[str, ListCodec]] = cache(_find_list_fields)
 
 
 def _read_field(kind: str, name: str, annotation: Any, body: Mapping[str, Any]) -> Any:
-    """A field of a body, as its class declares it: a whole number, a text, or a tuple of texts."""
+    """Return a field of a body, of the type that its class declares: a whole number, a text, or a tuple of texts."""
     value = body.get(name)
     if annotation is int and type(value) is int and 0 <= value < NUMBER_LIMIT:
         return value
     if annotation is str and type(value) is str:
         return value
-    if annotation == Texts and type(value) is list and all(type(one) is str for one in value):
+    if annotation == Texts and type(value) is list and all(type(text) is str for text in value):
         return tuple(value)
     raise _damaged_record_error(kind, name)
 

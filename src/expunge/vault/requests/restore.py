@@ -1,16 +1,18 @@
-"""Restore: bring an old copy of the folder to where the ledger is, as far as that can be done."""
+"""Restore: bring an old copy of the folder to where the ledger is, as far as possible."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding.bounds import Bounds
-from ...exact.arrays import Floats, Slots, cut, isin
+from ...exact.arrays import Floats, Slots, cut, isin, unique
 from ...learning.blueprint import Blueprint
 from ...learning.state import ModelState
 from ...saving import files
+from ...stores.bits import Bits
 from ...stores.change import Change
 from ..disk.manifest import PeopleSegment, RowSegment
 from ..disk.people import NOBODY, encode_tombstone, hashes_from_bytes, hashes_to_bytes
@@ -18,21 +20,70 @@ from ..disk.segments import Hashes, count_distinct_ids, ids_among, segment_bytes
 from ..disk.snapshot import Snapshot, get_row_file
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .rebound import change_bounds
-from .request import HashList, MissedChanges, NumberList, Request
+from .request import HashList, NumberList, Request
+
+
+@dataclass
+class MissedChanges:
+    """The sum of requests that a folder has not seen, in their order; each adds itself with `Request.replay`.
+
+    Erased rows are erased again. A corrected row is erased as well: the corrected values are gone, and the wrong ones
+    must not come back. Added rows are missing, and their slots are never used again. All rows that the copy has of
+    people who were erased or corrected are removed, also those that the requests could not name because another copy
+    had lost them.
+    """
+
+    live: Bits  # which slots have a row in the old copy
+    erase: Bits = field(init=False)  # which of them are erased
+    people: set[bytes] = field(default_factory=set)  # keyed hashes of the ids that were erased or corrected
+    bury: dict[bytes, int] = field(default_factory=dict)  # hash of an id -> the request that certifies its erasure
+    drop: set[bytes] = field(default_factory=set)  # ids whose rows are removed and who may be added again
+    free: set[bytes] = field(default_factory=set)  # readmitted
+    bounds: dict[str, tuple[str, str]] = field(default_factory=dict)  # column -> low and high, as text
+    drawn: int = 0
+    missing: int = 0
+
+    def __post_init__(self) -> None:
+        self.erase = Bits.zeros(len(self.live))
+
+    def add_erased(self, slots: Slots) -> int:
+        """Add erased rows; return how many of them the copy never had, because they were added and erased since."""
+        erased = unique(slots)
+        present = erased[erased < len(self.live)]
+        present = present[self.live[present]]
+        self.erase[present] = True
+        return len(erased) - len(present)
+
+    def add_buried(self, hashes: Hashes, requests: Iterable[int]) -> None:
+        """Add erased people, with the requests that erased them."""
+        people = hashes_to_bytes(hashes)
+        self.bury.update(zip(people, requests, strict=True))
+        self.drop.difference_update(people)
+
+    def add_dropped(self, hashes: Hashes) -> None:
+        """Add people whose rows are removed and who may be added again."""
+        self.drop.update(person for person in hashes_to_bytes(hashes) if person not in self.bury)
+
+    def add_readmitted(self, hashes: Hashes) -> None:
+        """Add people who were readmitted."""
+        for person in hashes_to_bytes(hashes):
+            self.bury.pop(person, None)
+            self.drop.add(person)
+            self.free.add(person)
 
 
 @dataclass(frozen=True, eq=False)
 class Restore(Request):
-    """What requests since an old copy of the folder asked for, done again at once."""
+    """The changes that an old copy of the folder has missed, carried out at once."""
 
-    since: int  # the newest request that the copy had carried out
+    since: int  # the newest request that the copy includes
     erase: NumberList  # slots
     bury: HashList  # keyed hashes of the ids that were erased
-    by: NumberList  # and by which requests
-    drop: HashList  # their rows go, and they may come again
+    by: NumberList  # the requests that erased them
+    drop: HashList  # ids whose rows are removed and who may be added again
     free: HashList  # readmitted
-    drawn: int  # slots given out so far
-    missing: int  # rows that were added since and are not there
+    drawn: int  # row numbers used so far
+    missing: int  # rows that were added since and are lost
     outside: int  # rows that are erased because they are outside bounds that were declared since
 
     kind: ClassVar[str] = "restore"
@@ -40,28 +91,26 @@ class Restore(Request):
 
     @classmethod
     def plan(cls, context: RequestContext, missed: MissedChanges) -> RequestPlan:
-        """Catch up with what was lost."""
-        now = context.snapshot
-        missed.erase[now.people.find(hashes_from_bytes(missed.people)).live.slot] = True
-        schema, blueprint = change_bounds(now.schema, now.blueprint, missed.bounds)
-        outside = _drop_outside(now, blueprint, missed) if missed.bounds else 0
-        state = _reserve_row_numbers(now, max(missed.drawn, now.state.drawn))
+        """Plan to catch up with the missed changes."""
+        snapshot = context.snapshot
+        missed.erase[snapshot.people.find(hashes_from_bytes(missed.people)).live.slot] = True
+        schema, blueprint = change_bounds(snapshot.schema, snapshot.blueprint, missed.bounds)
+        outside = _drop_outside(snapshot, blueprint, missed) if missed.bounds else 0
+        state = _reserve_row_numbers(snapshot, max(missed.drawn, snapshot.state.drawn))
         change = Change(np.flatnonzero(missed.erase))
-        now.rows.check_live(change.slots)
-        charter = None
+        snapshot.rows.check_live(change.slots)
+        definition = None
         if missed.bounds:
-            charter = ModelDefinition.write(context, schema, blueprint)
-            after, learners = (
-                ModelState.learn(blueprint, get_row_file(state), state.drawn, change),
-                blueprint.code.learners,
-            )
+            definition = ModelDefinition.write(context, schema, blueprint)
+            after = ModelState.learn(blueprint, get_row_file(state), state.drawn, change)
+            learners = blueprint.code.learners
         else:
-            outcome = now.with_moments(state, now.blueprint.code.learners_of(change.slots)).prepare(change)
+            outcome = snapshot.with_moments(state, blueprint.code.learners_of(change.slots)).prepare(change)
             after, learners = outcome.state, outcome.learners
         request = cls(
             rows=len(change.slots),
             people=len(missed.bury),
-            since=now.manifest.request,
+            since=snapshot.manifest.request,
             erase=change.slots,
             bury=hashes_from_bytes(missed.bury),
             by=np.array(list(missed.bury.values()), dtype=np.int64),
@@ -71,50 +120,49 @@ class Restore(Request):
             missing=missed.missing,
             outside=outside,
         )
-        brings = _find_missing_tombstones(now, missed, change.slots)
-        owners, erased = request._count_people(now, brings)
-        people = None if brings is None else _write_tombstones(context, brings)
+        tombstones = _find_missing_tombstones(snapshot, missed, change.slots)
+        owners, erased = request._count_people(snapshot, tombstones)
+        people = None if tombstones is None else _write_tombstones(context, tombstones)
         return RequestPlan(
-            request, after, owners, erased, learners, people=people, erased_slots=request.erase, definition=charter
+            request, after, owners, erased, learners, people=people, erased_slots=request.erase, definition=definition
         )
 
-    def _count_people(self, now: Snapshot, tombstones: tuple[Hashes, Slots] | None) -> tuple[int, int]:
-        """How many ids will have rows, and how many will be erased."""
-        hashes, slots = now.people.read_entries()
+    def _count_people(self, snapshot: Snapshot, tombstones: tuple[Hashes, Slots] | None) -> tuple[int, int]:
+        """Return how many ids will have rows, and how many will be erased."""
+        hashes, slots = snapshot.people.read_entries()
         if tombstones is not None:
             hashes, slots = np.concatenate([hashes, tombstones[0]]), np.concatenate([slots, tombstones[1]])
-        goes = isin(slots, self.erase)
+        is_erased = isin(slots, self.erase)
         freed = ids_among(hashes, self.free) & (slots >= encode_tombstone(self.since))
         buried = (slots < NOBODY) & ~freed | ids_among(hashes, self.bury)
-        return count_distinct_ids(hashes[(slots >= 0) & ~goes]), count_distinct_ids(hashes[buried])
+        return count_distinct_ids(hashes[(slots >= 0) & ~is_erased]), count_distinct_ids(hashes[buried])
 
-    def overwrite(self, vault: Snapshot, number: int) -> None:
+    def overwrite(self, snapshot: Snapshot, number: int) -> None:
         if len(self.erase):
-            vault.rows.erase(self.erase)
+            snapshot.rows.erase(self.erase)
         if len(self.bury):
-            vault.people.bury(self.bury, self.by, self.erase)
+            snapshot.people.bury(self.bury, self.by, self.erase)
         if len(self.drop):
-            vault.people.drop_entries(self.drop, self.erase)
+            snapshot.people.drop_entries(self.drop, self.erase)
         if len(self.free):
-            again = dict(
-                zip(hashes_to_bytes(self.bury), self.by.tolist(), strict=True)
-            )  # who was erased again stays erased
-            but = np.array([again.get(one, NOBODY) for one in hashes_to_bytes(self.free)], dtype=np.int64)
-            vault.people.drop_tombstones(self.free, until=self.since, spared=but)
+            # A person who was readmitted and erased again stays erased.
+            erased_again = dict(zip(hashes_to_bytes(self.bury), self.by.tolist(), strict=True))
+            spared = [erased_again.get(person, NOBODY) for person in hashes_to_bytes(self.free)]
+            snapshot.people.drop_tombstones(self.free, until=self.since, spared=np.array(spared, dtype=np.int64))
 
     def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
         missed.add_erased(self.erase)
-        if done:  # they were lost, and told, then
+        if done:  # these rows were reported as missing by that request
             missed.missing = max(0, missed.missing - self.missing)
         missed.drawn = self.drawn
-        missed.add_readmitted(self.free)  # first: who is in both was readmitted and erased again
+        missed.add_readmitted(self.free)  # first: a person in both lists was readmitted and erased again
         missed.add_buried(self.bury, self.by.tolist())
         missed.add_dropped(self.drop)
 
     def note(self) -> str:
         text = (
             f"this folder was a copy from request {self.since}: {self.rows - self.outside} rows that were erased or "
-            "corrected since are erased (whoever was corrected has no rows now: add the right ones), "
+            "corrected since are erased (people whose rows were corrected have none now: add the corrected ones), "
             f"{self.missing} rows that were added since are missing; add them again"
         )
         if self.outside:
@@ -122,17 +170,17 @@ class Restore(Request):
         return text
 
 
-def _reserve_row_numbers(now: Snapshot, drawn: int) -> ModelState:
-    """The state with the numbers given out that rows had which were added since: they are never given again."""
-    rows, missing = now.rows, drawn - now.state.drawn
+def _reserve_row_numbers(snapshot: Snapshot, drawn: int) -> ModelState:
+    """Return the state with the numbers of rows added since marked as used, so that they are never used again."""
+    rows, missing = snapshot.rows, drawn - snapshot.state.drawn
     if not missing:
-        return now.state
+        return snapshot.state
     *others, last = rows.layout.segments
     last = RowSegment(last.name, last.count + missing)
     size = rows.layout.entry_bytes
     files.lengthen(rows.layout.folder / last.name, (last.count - missing) * size, last.count * size)
     rows = rows.with_batch(rows.layout.dealt.with_batch(missing), (*others, last))
-    return replace(now.state, ensemble=replace(now.state.ensemble, store=rows), drawn=drawn)
+    return replace(snapshot.state, ensemble=replace(snapshot.state.ensemble, store=rows), drawn=drawn)
 
 
 def _write_tombstones(context: RequestContext, tombstones: tuple[Hashes, Slots]) -> tuple[PeopleSegment, ...]:
@@ -142,35 +190,35 @@ def _write_tombstones(context: RequestContext, tombstones: tuple[Hashes, Slots])
     return (*context.snapshot.manifest.people, PeopleSegment(name, len(tombstones[1])))
 
 
-def _drop_outside(now: Snapshot, blueprint: Blueprint, missed: MissedChanges) -> int:
-    """Let the rows outside these bounds go, too; returns how many.
+def _drop_outside(snapshot: Snapshot, blueprint: Blueprint, missed: MissedChanges) -> int:
+    """Mark the rows outside these bounds as erased, and return how many there are.
 
-    When the bounds were declared no row was outside: another copy had lost these. To learn them would break what the
-    exact integers rely on.
+    When the bounds were declared no row was outside: another copy had lost these. Learning them would break the bound
+    that the exact integers rely on.
     """
-    found, live = [np.empty(0, dtype=np.int64)], now.rows.live.copy()
+    outside, live = [np.empty(0, dtype=np.int64)], snapshot.rows.live.copy()
     live[np.flatnonzero(missed.erase)] = False
-    for piece in cut(len(live), now.rows.width):
+    for piece in cut(len(live), snapshot.rows.width):
         slots = piece.start + np.flatnonzero(live[piece])
-        X, y = now.rows.take(slots)
-        found.append(slots[_find_outside(blueprint.inputs, X) | _find_outside(blueprint.targets, y)])
-    gone = np.concatenate(found)
-    missed.erase[gone] = True
-    missed.add_dropped(now.people.find_owners(gone))
-    return len(gone)
+        X, y = snapshot.rows.take(slots)
+        outside.append(slots[_find_outside(blueprint.inputs, X) | _find_outside(blueprint.targets, y)])
+    erased = np.concatenate(outside)
+    missed.erase[erased] = True
+    missed.add_dropped(snapshot.people.find_owners(erased))
+    return len(erased)
 
 
 def _find_outside(bounds: Bounds, values: Floats) -> NDArray[np.bool_]:
-    """Which rows have a value outside declared bounds."""
-    beyond: NDArray[np.bool_] = np.any((values < bounds.low) | (values > bounds.high), axis=1)
-    return beyond
+    """Return which rows have a value outside declared bounds."""
+    outside: NDArray[np.bool_] = np.any((values < bounds.low) | (values > bounds.high), axis=1)
+    return outside
 
 
-def _find_missing_tombstones(now: Snapshot, missed: MissedChanges, erased: Slots) -> tuple[Hashes, Slots] | None:
-    """Tombstones for erased people of whom the copy has no row that could become one."""
+def _find_missing_tombstones(snapshot: Snapshot, missed: MissedChanges, erased: Slots) -> tuple[Hashes, Slots] | None:
+    """Return tombstones for the erased people of whom the copy has no row that could become one."""
     bury = hashes_from_bytes(missed.bury)
-    found, unknown = now.people.find(bury), np.ones(len(missed.bury), dtype=np.bool_)
-    unknown[found.owner[isin(found.slot, erased)]] = False
-    if not unknown.any():
+    entries, without_row = snapshot.people.find(bury), np.ones(len(missed.bury), dtype=np.bool_)
+    without_row[entries.owner[isin(entries.slot, erased)]] = False
+    if not without_row.any():
         return None
-    return bury[unknown], encode_tombstone(np.array(list(missed.bury.values()), dtype=np.int64)[unknown])
+    return bury[without_row], encode_tombstone(np.array(list(missed.bury.values()), dtype=np.int64)[without_row])

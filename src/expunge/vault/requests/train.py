@@ -1,4 +1,4 @@
-"""Train: learn a table from scratch, in a new vault or in place of what a vault had learned."""
+"""Train: learn a table from scratch, in a new vault or as a replacement of a vault's model."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -25,14 +25,14 @@ from .request import Request, Texts
 
 
 def draw_vault_blueprint(settings: Settings, schema: Schema) -> Blueprint:
-    """Draw what a model is before it has seen a row, with the bounds and scales that a schema declares."""
+    """Return the blueprint of a model that has seen no row yet, with the bounds and scales that a schema declares."""
     if not (isinstance(settings.learner, str) and settings.learner == "ridge") or settings.keep != "rows":
-        raise InvalidSetting("a vault holds models with learner='ridge' and keep='rows' only")
+        raise InvalidSetting("a vault needs a model with learner='ridge' and keep='rows'")
     bounds: dict[str, Any] = {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
     for name, (low, _) in bounds.items():
         given = getattr(settings, name)
         if given is not None and not np.isnan(low).all():
-            raise InvalidSetting(f"the schema declares bounds, and so does {name}: leave one of them out")
+            raise InvalidSetting(f"both the schema and {name} declare bounds: leave one out")
         if given is not None:
             bounds[name] = given
     scales: dict[str, Any] = {"scales": schema.scales(), "target_scales": _resolve_target_scales(settings, schema)}
@@ -43,32 +43,34 @@ def draw_vault_blueprint(settings: Settings, schema: Schema) -> Blueprint:
 
 
 def _resolve_target_scales(settings: Settings, schema: Schema) -> list[str]:
-    """The scales on which the targets are learned, of a schema or of settings; if both say one, it is the same."""
+    """Return the scales of the targets, from a schema or from settings; if both declare one, they must agree."""
     given = Scales.parse_targets(settings.target_scales, len(schema.targets)).by_input
-    for name, said, (scale,) in zip(schema.targets, schema.target_scales(), given, strict=True):
-        if settings.target_scales is not None and said not in (None, scale):
-            raise InvalidSetting(f"the schema says that {name!r} is {said}, and target_scales gives it another scale")
-    return [said or str(scale) for said, (scale,) in zip(schema.target_scales(), given, strict=True)]
+    for name, declared, (scale,) in zip(schema.targets, schema.target_scales(), given, strict=True):
+        if settings.target_scales is not None and declared not in (None, scale):
+            raise InvalidSetting(
+                f"the schema declares {name!r} as {declared}, but target_scales gives it another scale"
+            )
+    return [declared or str(scale) for declared, (scale,) in zip(schema.target_scales(), given, strict=True)]
 
 
 def _check_scales(given: ScalesLike, schema: Schema) -> None:
-    """Refuse scales beside those of a schema; where that says "linear", they have to say the same."""
+    """Refuse scales in addition to those of a schema; an input that the schema declares as linear must be linear."""
     entries = Scales.parse(given, len(schema.inputs)).by_input
-    for name, said, entry in zip(schema.inputs, schema.declared_scales(), entries, strict=True):
-        if said not in (None, LINEAR):
-            raise InvalidSetting("the schema declares scales, and so does scales: leave one of them out")
-        if said == LINEAR and entry != (LINEAR,):
-            raise InvalidSetting(f"the schema says that {name!r} is linear, and scales gives it another scale")
+    for name, declared, entry in zip(schema.inputs, schema.declared_scales(), entries, strict=True):
+        if declared not in (None, LINEAR):
+            raise InvalidSetting("both the schema and the parameter scales declare scales: leave one out")
+        if declared == LINEAR and entry != (LINEAR,):
+            raise InvalidSetting(f"the schema declares {name!r} as linear, but scales gives it another scale")
 
 
 @dataclass(frozen=True)
 class Train(Request):
-    """Rows that are learned from scratch; nothing of what was learned before goes on."""
+    """Rows that are learned from scratch; nothing that was learned before remains."""
 
-    drawn: int  # rows that came, holes among them
-    planned: str  # what a plan promised of the model, in words
-    compared: str  # the errors beside those of the model that it replaces, in words
-    accepted: Texts  # what would have been refused if the caller had not said otherwise
+    drawn: int  # row numbers used, including holes
+    planned: str  # what a plan promised of the model, as text
+    compared: str  # the errors compared with those of the replaced model, as text
+    accepted: Texts  # what would have been refused without the caller's consent
 
     kind: ClassVar[str] = "train"
 
@@ -85,70 +87,68 @@ class Train(Request):
         rules: ReplacementRules,
         progress: ProgressCallback,
     ) -> RequestPlan:
-        """Stream a table into a new row file and learn it. Who was erased stays erased.
+        """Plan a training: stream a table into a new row file and learn it. Erased people stay erased.
 
-        What would replace a model is compared with it (`comparison`). No manifest names the new files yet, so a
+        A model that would replace another is compared with it (`comparison`). No manifest names the new files yet, so a
         refusal wipes them and changes nothing.
         """
         _check_same_ids(context, schema)
         comparison = None if context.loaded_snapshot is None else ModelComparison(context, schema, rules)
-        charter = ModelDefinition.write(context, schema, blueprint)
+        definition = ModelDefinition.write(context, schema, blueprint)
         before = People([]) if context.loaded_snapshot is None else context.loaded_snapshot.people
-        wanted = IncomingTable(data, schema, blueprint, before, 0, "reading", charter.files)
-        arrived = take_table(context, wanted, RowSegment(f"rows.{context.number}.0", 0), progress)
-        taken = arrived.summary
+        table = IncomingTable(data, schema, blueprint, before, 0, "reading", definition.files)
+        stored = take_table(context, table, RowSegment(f"rows.{context.number}.0", 0), progress)
+        summary = stored.summary
         if not skip_erased:
-            taken.refuse_erased()
-        _check_enough_rows(taken.kept_rows, blueprint)
+            summary.refuse_erased()
+        if summary.kept_rows == 0:
+            raise InvalidInput("there are no rows left to learn from: everybody in this table was erased")
+        if summary.kept_rows < (shards := blueprint.code.shards):
+            raise InvalidInput(
+                f"training needs as many rows as shards, got {summary.kept_rows} rows, {shards=}; use fewer shards"
+            )
         if comparison is not None:
-            comparison.check_rows(taken.kept_rows)
-        dealt = Placement(blueprint.key, blueprint.code.shards, (0,), taken.rows)
-        rows = _create_row_file(context, schema, dealt, arrived)
-        with rows.report_reads(lambda k: progress(context.describe_stage("learning"), k, taken.kept_rows)):
-            state = ModelState.learn(blueprint, rows, taken.rows, extents=taken.extents)
-        found = write_people(context, IncomingOwners(arrived.runs, dealt, before, before, only_erased=True))
+            comparison.check_rows(summary.kept_rows)
+        dealt = Placement(blueprint.key, blueprint.code.shards, (0,), summary.rows)
+        rows = _create_row_file(context, schema, dealt, stored)
+        with rows.report_reads(lambda k: progress(context.describe_stage("learning"), k, summary.kept_rows)):
+            state = ModelState.learn(blueprint, rows, summary.rows, extents=summary.extents)
+        people = write_people(context, IncomingOwners(stored.runs, dealt, before, before, only_erased=True))
         compared, accepted = "", tuple[str, ...]()
         if comparison is not None:
-            compared = comparison.judge(state, found.segments, progress)
+            compared = comparison.judge(state, people.segments, progress)
             accepted = tuple(comparison.accepted)
         return RequestPlan(
-            cls(taken.kept_rows, found.people, taken.rows, planned, compared, accepted),
+            cls(summary.kept_rows, people.people, summary.rows, planned, compared, accepted),
             state,
-            found.people,
-            found.erased,
+            people.people,
+            people.erased,
             blueprint.code.learners,
-            people=found.segments,
-            definition=charter,
+            people=people.segments,
+            definition=definition,
             fresh=True,
-            skipped=len(taken.erased),
-            clipped=taken.clipped,
+            skipped=len(summary.erased),
+            clipped=summary.clipped,
         )
 
     def note(self) -> str | None:
         if not self.accepted:
             return None
         numbers = f": {self.compared}" if self.compared else ""
-        return f"this training replaced another model; accepted as asked: {', '.join(self.accepted)}{numbers}"
+        return f"this training replaced another model; accepted on request: {', '.join(self.accepted)}{numbers}"
 
 
 def _check_same_ids(context: RequestContext, schema: Schema) -> None:
-    """Refuse to know people by other rules than before: nobody would be found who was erased under the old ones."""
+    """Refuse another fold_case than before: people who were erased under the old one would not be found."""
     if context.loaded_snapshot is not None and context.loaded_snapshot.schema.fold_case != schema.fold_case:
-        was = "without fold_case" if schema.fold_case else "with fold_case = true (--fold-case)"
-        raise InvalidSetting(f"this vault was trained {was}: train it so again, or who was erased could come back")
-
-
-def _check_enough_rows(rows: int, blueprint: Blueprint) -> None:
-    """Refuse to train on fewer rows than there are shards."""
-    s = blueprint.code.shards
-    if rows == 0:
-        raise InvalidInput("there are no rows left to learn from: everybody in this table was erased")
-    if rows < s:
-        raise InvalidInput(f"training needs as many rows as shards, got {rows} rows, shards={s}; use fewer shards")
+        before = "without fold_case" if schema.fold_case else "with fold_case = true (--fold-case)"
+        raise InvalidSetting(
+            f"this vault was trained {before}: keep the same fold_case; changing it would let erased ids return"
+        )
 
 
 def _create_row_file(context: RequestContext, schema: Schema, dealt: Placement, stored: StoredTable) -> RowFile:
-    """The rows that arrived; their bits are in a file that nothing names before the request is accepted."""
+    """Return the stored rows; their bits are in a new file, which no manifest names before the request is accepted."""
     live = Bits.ones(slots_needed(dealt.drawn, dealt.shards))
     live[free_slots(dealt.key, dealt.drawn, dealt.shards)] = False
     live[dealt.slots(stored.summary.holes)] = False
@@ -156,4 +156,4 @@ def _create_row_file(context: RequestContext, schema: Schema, dealt: Placement, 
     files.create(context.folder.path / name, live.packed.data)
     sizes = len(schema.inputs), len(schema.targets)
     layout = RowLayout(context.folder.path, stored.segments, name, dealt, *sizes, context.identity.seal)
-    return RowFile(layout, live, context.sum_moments)
+    return RowFile(layout, live, None if context.workers is None else context.workers.sum_moments)

@@ -1,24 +1,26 @@
-"""Unlearn: erase all rows of some people, from the model and from the disk, for good."""
+"""Unlearn: erase all rows of people, from the model and from the disk. Readmit: allow erased people again."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ...exact.arrays import Slots, isin, unique
 from ...stores.change import Change
-from ..certificates.commitments import merkle_root
 from ..disk.people import hashes_to_bytes
 from ..disk.segments import Hashes
 from ..disk.snapshot import Snapshot
 from .lookup import IdLookup
-from .plan import RequestContext, RequestPlan, commit_to_ids
-from .request import HashList, MissedChanges, NumberList, Request
+from .plan import RequestContext, RequestPlan
+from .request import HashList, NumberList, Request
+
+if TYPE_CHECKING:
+    from .restore import MissedChanges
 
 
 @dataclass(frozen=True, eq=False)
 class Unlearn(Request):
-    """Rows that go, in these slots, and tombstones for their owners."""
+    """Rows to erase, in these slots, and tombstones for their owners."""
 
     receipts: str  # the root of the tree of receipts
     erase: NumberList  # slots
@@ -28,43 +30,45 @@ class Unlearn(Request):
 
     @classmethod
     def plan(cls, context: RequestContext, lookup: IdLookup) -> RequestPlan:
-        """Erase these people; somebody erased before has no rows and stays erased."""
-        live = lookup.entries.live
-        now, owners = context.snapshot, unique(live.owner)
-        now.rows.check_live(live.slot)
-        outcome = now.with_moments(now.state, now.blueprint.code.learners_of(live.slot)).prepare(Change(live.slot))
-        gone = lookup.hashes[owners]
-        leaves = commit_to_ids(context, [lookup.ids[k] for k in owners.tolist()])
-        request = cls(len(live.slot), len(gone), merkle_root(leaves).hex(), live.slot, gone)
-        erased = now.manifest.erased + int(np.count_nonzero(~isin(owners, lookup.entries.tombstones.owner)))
-        left = now.manifest.owners - len(gone)
-        skipped, erases = lookup.skipped, request.erase
+        """Plan to erase these people; a person erased before has no rows and stays erased."""
+        snapshot, live = context.snapshot, lookup.entries.live
+        owners = unique(live.owner)
+        snapshot.rows.check_live(live.slot)
+        state = snapshot.with_moments(snapshot.state, snapshot.blueprint.code.learners_of(live.slot))
+        outcome = state.prepare(Change(live.slot))
+        hashes = lookup.hashes[owners]
+        leaves, root = context.receipt_tree([lookup.ids[k] for k in owners.tolist()])
+        newly_erased = int(np.count_nonzero(~isin(owners, lookup.entries.tombstones.owner)))
         return RequestPlan(
-            request, outcome.state, left, erased, outcome.learners, erased_slots=erases, leaves=leaves, skipped=skipped
+            cls(len(live.slot), len(hashes), root, live.slot, hashes),
+            outcome.state,
+            snapshot.manifest.owners - len(hashes),
+            snapshot.manifest.erased + newly_erased,
+            outcome.learners,
+            erased_slots=live.slot,
+            leaves=leaves,
+            skipped=lookup.skipped,
         )
 
     @property
     def touched_entries(self) -> tuple[Slots, Hashes]:
         return self.erase, self.bury
 
-    def overwrite(self, vault: Snapshot, number: int) -> None:
-        vault.rows.erase(self.erase)
-        vault.people.bury(self.bury, np.full(len(self.bury), number), self.erase)
+    def overwrite(self, snapshot: Snapshot, number: int) -> None:
+        snapshot.rows.erase(self.erase)
+        snapshot.people.bury(self.bury, np.full(len(self.bury), number), self.erase)
 
-    def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
-        missed.missing = max(
-            0, missed.missing - missed.add_erased(self.erase)
-        )  # another copy may have had rows that this one lacks
+    def replay(self, missed: "MissedChanges", number: int, *, done: bool) -> None:
+        # Rows added and erased since are not missing. The count can pass zero: another copy may have had rows that this
+        # one lacks.
+        missed.missing = max(0, missed.missing - missed.add_erased(self.erase))
         missed.people.update(hashes_to_bytes(self.bury))
         missed.add_buried(self.bury, [number] * len(self.bury))
 
 
-# MERGED readmit: Readmit: let erased people come again. Their rows are not back.
-
-
 @dataclass(frozen=True, eq=False)
 class Readmit(Request):
-    """Tombstones that go."""
+    """Tombstones to remove. The people's rows do not come back."""
 
     receipts: str  # the root of the tree of receipts
     free: HashList  # keyed hashes of the ids
@@ -73,20 +77,24 @@ class Readmit(Request):
 
     @classmethod
     def plan(cls, context: RequestContext, lookup: IdLookup) -> RequestPlan:
-        """Readmit these people, all of whom are erased."""
-        leaves, before = commit_to_ids(context, lookup.ids), context.snapshot.manifest
-        request = cls(0, len(lookup.ids), merkle_root(leaves).hex(), lookup.hashes)
-        erased = before.erased - len(lookup.ids)
+        """Plan to readmit these people, all of whom are erased."""
+        manifest = context.snapshot.manifest
+        leaves, root = context.receipt_tree(lookup.ids)
         return RequestPlan(
-            request, context.snapshot.state, before.owners, erased, leaves=leaves, skipped=lookup.skipped
+            cls(0, len(lookup.ids), root, lookup.hashes),
+            context.snapshot.state,
+            manifest.owners,
+            manifest.erased - len(lookup.ids),
+            leaves=leaves,
+            skipped=lookup.skipped,
         )
 
     @property
     def touched_entries(self) -> tuple[Slots, Hashes]:
         return super().touched_entries[0], self.free
 
-    def overwrite(self, vault: Snapshot, number: int) -> None:
-        vault.people.drop_tombstones(self.free, until=number)
+    def overwrite(self, snapshot: Snapshot, number: int) -> None:
+        snapshot.people.drop_tombstones(self.free, until=number)
 
-    def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
+    def replay(self, missed: "MissedChanges", number: int, *, done: bool) -> None:
         missed.add_readmitted(self.free)
