@@ -546,7 +546,7 @@ def test_a_model_that_is_worse_is_not_put_in_the_place_of_a_better_one(here, ok,
     assert (code, told["type"], told["exit_code"]) == (17, "ReplacementRefused", 17)
     assert re.search(r"RMSE of spend \S+ instead of \S+ \(\+[\d.]+%\); on 60 rows of 60 people", told["message"])
     code, _, err = run("train", "wrong.parquet", *V, *TRAIN, "--replace", "--evaluate-on", "right.parquet")
-    assert (code, "leaves nobody to learn from" in err) == (3, True)
+    assert (code, "nobody is left to learn from" in err) == (3, True)
     assert everything(Path("spend.vault")) == before
 
     ok("train", "right.parquet", *V, *TRAIN, "--replace", "--tolerance", "0")

@@ -89,7 +89,7 @@ def test_the_key_is_in_it_if_it_is_asked_for(vault, tmp_path):
     assert saved.with_key
     assert restored(tmp_path / "saved", tmp_path).unlearn(["person-2"]).certificate
     vault.places.key.unlink()
-    with pytest.raises(InvalidSetting, match="the key lies elsewhere"):
+    with pytest.raises(InvalidSetting, match="the key is elsewhere"):
         Vault.open(vault.places.vault).backup(tmp_path / "other", with_key=True)
 
 
@@ -369,7 +369,7 @@ def test_two_stories_of_one_vault_are_not_mixed(vault, tmp_path):
     vault.unlearn(["person-3"])
     lose(vault, ".ledger")
     ledger = vault.places.ledger.read_bytes()
-    with pytest.raises(InvalidFile, match="different stories"):
+    with pytest.raises(InvalidFile, match="contradict each other"):
         Vault.restore(tmp_path / "twin", vault.places.vault, erased=["person-3"])
     made(tmp_path / "other.vault").backup(tmp_path / "other")
     with pytest.raises(InvalidFile, match="another vault"):

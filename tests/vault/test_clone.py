@@ -74,7 +74,7 @@ def test_a_certificate_that_does_not_say_so_fails_verification(clone):
 
 
 def test_who_was_erased_stays_erased_and_gets_receipts_from_the_source(source, clone):
-    assert clone.holds(["person-2"])[0].request == 1
+    assert clone.find(["person-2"])[0].request == 1
     assert clone.unlearn(["person-2"]).kind == "cloned"
     with pytest.raises(ErasedId):
         clone.add(random_table(["person-2"], seed=1))
@@ -94,7 +94,7 @@ def test_requests_to_the_one_do_not_reach_the_other(source, clone):
     assert everything(source.places.vault) == before
     assert clone.verify().ok
     source.unlearn(["person-8"])
-    assert clone.holds(["person-8"])[0].state == "present"
+    assert clone.find(["person-8"])[0].state == "present"
     assert source.verify().ok
 
 

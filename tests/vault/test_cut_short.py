@@ -18,7 +18,7 @@ ASKED = {
     "add": lambda vault: vault.add(random_table(["new-9"], seed=3)),
     "rebound": lambda vault: vault.rebound({"x0": (-3, 3)}),
     "readmit": lambda vault: vault.readmit(["person-0"]),
-    "holds": lambda vault: vault.holds([WHO]),
+    "holds": lambda vault: vault.find([WHO]),
     "verify": lambda vault: vault.verify(),
     "digest": lambda vault: vault.digest(),
 }

@@ -239,7 +239,7 @@ def test_a_child_that_was_forked_in_the_midst_of_a_request_can_open_the_vault_an
 
     def refused_then_anew():
         for asked in (lambda: vault.unlearn(["person-1"]), lambda: vault.add(random_table(["new-9"]))):
-            with pytest.raises(VaultBusy, match="forked in the midst of a request"):
+            with pytest.raises(VaultBusy, match="forked during a request"):
                 asked()
         assert Vault.open(path, wait=PATIENCE).unlearn(["person-1"]).rows == 1
 
@@ -254,7 +254,7 @@ def test_ctrl_c_at_the_beginning_of_a_child_keeps_nobody_from_knowing():
     class Watched:
         told = 0
 
-        def forked(self):
+        def reset_after_fork(self):
             self.told += 1
             if sum(one.told for one in watched) == 1:
                 raise KeyboardInterrupt

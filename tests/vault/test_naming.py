@@ -44,17 +44,17 @@ def test_unknown_ids_are_told_by_their_places_in_the_list_as_it_was_given(asked,
 @given(st.lists(st.integers(0, 30), max_size=40))
 def test_what_a_vault_holds_of_an_id_is_said_in_the_order_asked(asked, ids):
     before = everything(asked.places.vault)
-    found = [(holding.state, holding.rows, holding.request) for holding in asked.holds(ids)]
+    found = [(holding.state, holding.rows, holding.request) for holding in asked.find(ids)]
     present = {one: ("present", 3 if one == 3 else 1, None) for one in range(10)}
     erased = dict.fromkeys(range(10, 20), ("erased", 0, 2))
     assert found == [(present | erased).get(one, ("unknown", 0, None)) for one in ids]
-    assert [(h.state, h.rows, h.request) for h in asked.holds(np.array(ids, dtype=np.int64))] == found
+    assert [(h.state, h.rows, h.request) for h in asked.find(np.array(ids, dtype=np.int64))] == found
     assert everything(asked.places.vault) == before
 
 
 def test_what_a_vault_holds_follows_its_requests(vault):
     def states(asker):
-        return [(h.state, h.rows, h.request) for h in asker.holds(["person-2", "person-3", "new"])]
+        return [(h.state, h.rows, h.request) for h in asker.find(["person-2", "person-3", "new"])]
 
     other = Vault.open(vault.places.vault)
     history = [

@@ -201,7 +201,7 @@ def test_a_vault_is_for_its_owner_or_for_its_group_and_stays_so(tmp_path, group,
 
 def test_an_existing_vault_does_not_become_its_groups_unasked(vault):
     before = everything(vault.places.vault)
-    with pytest.raises(InvalidSetting, match="for its owner alone"):
+    with pytest.raises(InvalidSetting, match="for its owner only"):
         made(vault.places.vault, replace=True, group=True)
     assert everything(vault.places.vault) == before
     vault.places.vault.chmod(0o2750)
@@ -300,7 +300,7 @@ ASKED = {
     "status": lambda vault: vault.status(),
     "requests": lambda vault: vault.requests,
     "public_keys": lambda vault: vault.public_keys(),
-    "holds": lambda vault: vault.holds(["person-0", "person-1", "nobody"]),
+    "holds": lambda vault: vault.find(["person-0", "person-1", "nobody"]),
     "verify": lambda vault: audited(vault),
     "digest": lambda vault: vault.digest(),
 }

@@ -17,7 +17,7 @@ ASKED = {
     "rectify": lambda vault: vault.rectify(random_table(["person-1"], seed=5)),
     "rebound": lambda vault: vault.rebound({"x0": (-2, 2)}),
     "readmit": lambda vault: vault.readmit(["person-3"]),
-    "holds": lambda vault: vault.holds(["person-1"]),
+    "holds": lambda vault: vault.find(["person-1"]),
     "predict": lambda vault: vault.predict(PROBE),
     "predict_with_ids": lambda vault: vault.predict_with_ids(random_table(["person-1"])),
     "verify": lambda vault: vault.verify(),

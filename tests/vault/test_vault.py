@@ -242,7 +242,7 @@ def test_declared_scales_of_a_schema_are_those_of_the_model(tmp_path):
     wider = small(**same | {"bounds": ([-2, None], [3, None])})
     assert bits(vault) == bits(wider.fit(np.column_stack([data["x0"], data["x1"]]), data["y"].to_numpy()))
     assert bits(Vault.open(tmp_path / "v.vault")) == bits(vault)
-    with pytest.raises(InvalidSetting, match="the schema declares scales, and so does scales"):
+    with pytest.raises(InvalidSetting, match="both the schema and the parameter scales declare scales"):
         made(tmp_path / "u.vault", data, **given, model=small(scales="log"))
     linear = schema.with_bounds({"x0": None}).to_json().replace(',"scale":["linear",[-1.0,0.2,1.0]]', "")
     plain = Schema.from_json(linear.replace(',"scale":"log"', ""))
@@ -297,7 +297,7 @@ def test_a_target_on_a_log_scale_is_learned_and_forgotten_as_in_memory(tmp_path,
 
 def test_a_model_with_another_scale_of_the_target_than_the_schema_is_refused(tmp_path):
     schema = Schema.parse(AMOUNTS.replace("SCALE", 'scale = "linear"'))
-    with pytest.raises(InvalidSetting, match="the schema says that 'y' is linear, and target_scales gives it another"):
+    with pytest.raises(InvalidSetting, match="the schema declares 'y' as linear, but target_scales gives it another"):
         made(tmp_path / "v.vault", target=None, id=None, schema=schema, model=small(target_scales="log"))
     assert not (tmp_path / "v.vault").exists()
 
