@@ -122,7 +122,7 @@ def test_statements_that_cannot_be_signed_are_a_refusal_if_nothing_else_was_aske
     words = ("unlearn", *V, "--attest-unknown", "--receipts", "a", "--id", "nobody")
     code, out, err = run(*words)
     assert (code, out) == (15, "")
-    assert "nothing to sign with" in err
+    assert "no key to sign with" in err
     code, out, err = run(*words, "--id", "person-1")
     assert code == 14
     assert "erased 1 row of 1 person" in out

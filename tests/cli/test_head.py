@@ -66,7 +66,7 @@ def test_a_ledger_that_was_cut_rewritten_or_exchanged_does_not_continue_the_head
     put_back(tmp_path / "old")
     shutil.rmtree("spend.certificates")  # else they tell, too
     assert ok("verify", *V)  # an old copy of folder and ledger cannot be recognised from inside
-    refused("it is an older copy, or records were taken from it")
+    refused("it is an older copy, or records were removed")
     ok("unlearn", *V, "--id", "person-2")
     ok("unlearn", *V, "--id", "person-3")
     refused("records before it were changed")
@@ -101,7 +101,7 @@ def test_no_head_is_overwritten_and_none_is_made_without_a_key(spend, ok, run):
     Path("spend.key").rename("away")
     code, out, err = run("head", *V, "--out", "other.jws")
     assert (code, out) == (15, "")
-    assert "there is nothing to sign with: spend.key is not there" in err
+    assert "there is no key to sign with: spend.key is missing" in err
     assert ok("head", *V, "--key", "away")
     assert Path("head.jws").read_bytes() == first
     assert sorted(path.name for path in Path().glob("*.jws*")) == ["head.jws", "link.jws"]

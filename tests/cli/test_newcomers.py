@@ -128,8 +128,8 @@ def test_there_must_be_something_to_say_in_the_certificate(spend, run):
 
 def test_a_key_that_is_not_there_comes_with_the_way_out(spend, ok, run):
     Path("spend.key").rename("away")
-    assert f"done, not certified: spend.key is not there: {WAY_OUT}" in run("unlearn", *V, "--id", "person-1")[2]
-    assert f"there is nothing to sign with: spend.key is not there: {WAY_OUT}" in run("head", *V)[2]
+    assert f"done, not certified: spend.key is missing: {WAY_OUT}" in run("unlearn", *V, "--id", "person-1")[2]
+    assert f"there is no key to sign with: spend.key is missing: {WAY_OUT}" in run("head", *V)[2]
     Path("other").write_bytes(SigningKey.generate().pem())
     old = Path("away").read_bytes()
     ok("key", *V, "--new", "--key", "other")

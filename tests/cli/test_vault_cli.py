@@ -275,7 +275,7 @@ def test_a_lost_key_is_told_and_renewed(spend, ok, run):
     code, out, err = run("unlearn", *V, "--id", "person-1")
     assert code == 0
     assert out.endswith("request 2, certificate: not yet\n")
-    assert err.startswith("note: done, not certified: spend.key is not there: ")
+    assert err.startswith("note: done, not certified: spend.key is missing: ")
     assert re.search(r"\bdone\b", ok("log", *V))
     old = json.loads(ok("key", *V, "--json"))["keys"]
     assert ok("key", *V, "--new").splitlines()[1] == f"signed before  {old[0]}"

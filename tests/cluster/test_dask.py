@@ -28,7 +28,7 @@ from support.vaults import small, weights
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 TESTS = Path(__file__).parents[1]
-PHASES = ["take_pieces", "merge_part", "sum_stripes", "add_sums"]  # in which a worker, or who asked, can be killed
+PHASES = ["store_pieces", "merge_part", "sum_stripes", "add_packed_moments"]  # in which a process can be killed
 
 
 def sampled(*values, of):
@@ -73,7 +73,7 @@ def test_three_workers_give_the_same_in_pieces_of_any_size(tmp_path, data, small
         assert _asked(tmp_path / "v.vault", data, three) == expected
 
 
-@pytest.mark.parametrize("phase", sampled("take_pieces", "sum_stripes", of=PHASES))
+@pytest.mark.parametrize("phase", sampled("store_pieces", "sum_stripes", of=PHASES))
 def test_a_worker_that_is_killed_in_any_phase_changes_nothing(tmp_path, data, small_tasks, two, expected, phase):
     killing = Killing(two._client, phase, tmp_path)
     assert _asked(tmp_path / "v.vault", data, killing) == expected
@@ -93,14 +93,14 @@ def test_a_task_that_fails_for_good_is_an_error_and_leaves_nothing(tmp_path, dat
 
 def test_a_full_disk_of_a_worker_is_told_as_such(tmp_path, data, small_tasks, two):
     with pytest.raises(OSError, match="No space left on device"):
-        _asked(tmp_path / "v.vault", data, Killing(two._client, "take_pieces", tmp_path, no_room))
+        _asked(tmp_path / "v.vault", data, Killing(two._client, "store_pieces", tmp_path, no_room))
     assert not (tmp_path / "v.vault").exists()
 
 
 @pytest.mark.torture  # it starts many processes
 def test_a_task_that_kills_every_worker_is_given_up(tmp_path, data, small_tasks):
     with own_cluster(2) as cluster, pytest.raises(ClusterFailed, match="lost with its worker again and again"):
-        _asked(tmp_path / "v.vault", data, Killing(cluster._client, "take_pieces", tmp_path, always_dies))
+        _asked(tmp_path / "v.vault", data, Killing(cluster._client, "store_pieces", tmp_path, always_dies))
     assert not (tmp_path / "v.vault").exists()
 
 
@@ -286,7 +286,7 @@ def test_logs_of_workers_have_no_cell_no_id_and_no_key(tmp_path, data, small_tas
         with pytest.raises(ErasedId):
             vault.add(data / "first", client=client)
         with pytest.raises(RuntimeError):
-            vault.add(data / "more.parquet", client=Killing(client, "take_pieces", tmp_path, fails))
+            vault.add(data / "more.parquet", client=Killing(client, "store_pieces", tmp_path, fails))
         logged = [*client.get_worker_logs().values(), client.get_scheduler_logs()]
     told = "\n".join(str(line) for lines in logged for line in lines)
     assert "broken for good" in told  # it is the log of what failed

@@ -50,7 +50,7 @@ def test_everything_that_workers_help_with_has_the_bytes_of_one_process(tmp_path
     mine, theirs = tmp_path / "mine.vault", tmp_path / "theirs.vault"
     here = Here(seed=1)
     alone, helped = create(mine, data / "first", model=model), create(theirs, data / "first", here, model=model)
-    assert {"take_pieces", "merge_part", "sum_stripes", "add_sums"} <= set(here.ran)
+    assert {"store_pieces", "merge_part", "sum_stripes", "add_packed_moments"} <= set(here.ran)
     assert shown(alone) == shown(helped)
     gone = [f"person-{k}" for k in range(0, 20_000, 3)]
     for ask in (
@@ -102,7 +102,7 @@ def test_cuts_and_repetitions_do_not_show(tmp_path_factory, rows, group, task, p
 def test_a_table_that_has_no_pieces_is_read_by_this_process(tmp_path, small_tasks):
     here = Here()
     helped = create(tmp_path / "v.vault", random_table([f"p{k}" for k in range(300)]), here)
-    assert "take_pieces" not in here.ran
+    assert "store_pieces" not in here.ran
     assert helped.verify().ok
 
 
@@ -134,7 +134,7 @@ def test_erased_people_are_refused_by_whoever_finds_them(tmp_path, data, small_t
 
 def test_workers_that_do_not_see_the_vault_are_refused_and_nothing_is_left(tmp_path, data, small_tasks):
     class Blind(Here):
-        def everywhere(self, task, *arguments):
+        def run_everywhere(self, task, *arguments):
             return {"one": True, "another": False}
 
     with pytest.raises(ClusterFailed, match="1 of the workers cannot use .*v.vault: a vault must lie on a file system"):
@@ -142,18 +142,18 @@ def test_workers_that_do_not_see_the_vault_are_refused_and_nothing_is_left(tmp_p
     assert not (tmp_path / "v.vault").exists()
 
 
-@pytest.mark.parametrize("task", ["take_pieces", "merge_part", "sum_stripes", "add_sums"])
+@pytest.mark.parametrize("task", ["store_pieces", "merge_part", "sum_stripes", "add_packed_moments"])
 def test_a_task_that_fails_leaves_all_as_it_was(tmp_path, data, small_tasks, task):
     class Failing(Here):
         def _called(self, function, *arguments):
-            if function.__name__ == task and (task in self.ran or task == "add_sums"):  # in the midst of the work
+            if function.__name__ == task and (task in self.ran or task == "add_packed_moments"):  # meanwhile
                 raise RuntimeError("broken")
             return super()._called(function, *arguments)
 
     vault = create(tmp_path / "v.vault", data / "first")
     before = shown(vault)
     with pytest.raises(RuntimeError, match="broken"):
-        vault.add(data / "first", client=Failing()) if task != "add_sums" else vault.unlearn(
+        vault.add(data / "first", client=Failing()) if task != "add_packed_moments" else vault.unlearn(
             [f"person-{k}" for k in range(15_000)], client=Failing()
         )
     assert shown(Vault.open(vault.places.vault)) == before
@@ -208,7 +208,7 @@ def test_a_token_that_ends_in_the_midst_of_a_task_leaves_zeros_behind(tmp_path, 
 
     class Late(Here):
         def _called(self, task, *arguments):
-            return giving_up(task, *arguments) if task.__name__ == "take_pieces" else super()._called(task, *arguments)
+            return giving_up(task, *arguments) if task.__name__ == "store_pieces" else super()._called(task, *arguments)
 
     with pytest.raises(ClusterFailed, match="no longer"):
         vault.add(data / "more.parquet", client=Late(twice=0))
@@ -232,19 +232,19 @@ def test_tokens_are_wiped_before_anything_else(vault, monkeypatch):
     assert order == ["training.7", "owners.7.1", "rows.7.1"]
 
 
-@pytest.mark.parametrize("task", ["sum_stripes", "look_at_rows", "count_owners"])
+@pytest.mark.parametrize("task", ["sum_stripes", "find_damaged_rows", "count_owned"])
 def test_a_worker_that_sees_another_state_of_the_vault_is_refused(tmp_path, data, small_tasks, task):
     class Stale(Here):
         """Workers look at a copy from before the last request."""
 
         def _called(self, function, sight, *arguments):
             if function.__name__ == task:
-                sight = replace(sight, state="0" * 64)
+                sight = replace(sight, manifest_digest="0" * 64)
             return super()._called(function, sight, *arguments)
 
     vault = create(tmp_path / "v.vault", data / "first")
     (wrong,) = {c.name for c in vault.verify(client=Stale()).checks if "another state of it" in c.detail}
-    assert wrong == {"sum_stripes": "model", "look_at_rows": "rows", "count_owners": "people"}[task]
+    assert wrong == {"sum_stripes": "model", "find_damaged_rows": "rows", "count_owned": "people"}[task]
 
 
 def test_a_worker_with_other_versions_refuses_its_tasks(tmp_path, data, small_tasks, monkeypatch):

@@ -224,7 +224,8 @@ class Forgetful(files.System):
 
     # The operations
 
-    def open(self, path: Path, flags: int, mode: int = 0o600, folder: int | None = None) -> int:
+    def open(self, file: files.Location, flags: int, mode: int = 0o600, folder: int | None = None) -> int:
+        path = Path(file)
         node = self.node(path)
         self.begin(Operation("open", path, grows=node is None and bool(flags & os.O_CREAT)))
         fd = super().open(path, flags, mode, folder)
@@ -232,6 +233,11 @@ class Forgetful(files.System):
             node = File()
             self._folder(path.parent).change(None, path.name, node)
         self._opened[fd] = path, node
+        return fd
+
+    def open_folder(self, path: Path) -> int:
+        fd = super().open_folder(path)
+        self._opened[fd] = Path(path), self._folder(path)
         return fd
 
     def read(self, fd: int, count: int, offset: int) -> bytes:
@@ -260,9 +266,10 @@ class Forgetful(files.System):
         self._begin("sync", fd)
         self._opened[fd][1].sync()
 
-    def rename(self, old: Path, new: Path) -> None:
+    def rename(self, old: files.Location, new: files.Location, folder: int | None = None) -> None:
+        old, new = Path(old), Path(new)
         self.begin(Operation("rename", new))
-        super().rename(old, new)
+        super().rename(old, new, folder)
         source, target = self._folder(old.parent), self._folder(new.parent)
         node = source.names[old.name]
         if source is target:
@@ -271,8 +278,8 @@ class Forgetful(files.System):
             target.change(None, new.name, node)
             source.change(old.name, None, node)
 
-    def unlink(self, path: Path) -> None:
-        self._remove("unlink", path, super().unlink)
+    def unlink(self, file: files.Location, folder: int | None = None) -> None:
+        self._remove("unlink", Path(file), lambda path: super(Forgetful, self).unlink(path, folder))
 
     def rmdir(self, path: Path) -> None:
         self._remove("rmdir", path, super().rmdir)
@@ -288,9 +295,9 @@ class Forgetful(files.System):
         super().mkdir(path)
         self._folder(path.parent).change(None, path.name, Folder())
 
-    def names(self, path: Path) -> list[str]:
+    def names(self, path: Path, folder: int | None = None) -> list[str]:
         self.begin(Operation("names", path))
-        return super().names(path)
+        return super().names(path, folder)
 
     def map(self, fd: int, size: int) -> mmap:
         self._begin("map", fd)

@@ -74,7 +74,7 @@ def state_of(vault: Vault) -> State:
     rows = Counter(entries.live.owner.tolist())
     answer = tuple(vault.predict(QUESTION).tolist())
     slots = frozenset(entries.live.slot.tolist())
-    manifest, bits = vault._writer.snapshot.manifest, vault._writer.snapshot.rows.bits_path
+    manifest, bits = vault._writer.snapshot.manifest, Path(vault._writer.snapshot.rows.bits_file)
     assert manifest.slots_sum == plain_slots_sum(slots, manifest.seal)
     assert slots == set(np.flatnonzero(np.unpackbits(np.frombuffer(bits.read_bytes(), dtype=np.uint8))).tolist())
     return State(digest, frozenset(rows.items()), slots, frozenset(entries.tombstones.owner.tolist()), answer)

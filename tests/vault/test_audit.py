@@ -63,7 +63,7 @@ def test_a_row_that_was_exchanged_with_its_checksum(vault):
 def test_bytes_where_a_row_was_erased(vault):
     rows = vault._writer.snapshot.rows
     row = int(rows.layout.dealt.rows(np.flatnonzero(~rows.live[:])[:1])[0])
-    with rows.layout.segment_path(0).open("r+b") as file:
+    with open(rows.layout.segment_file(0), "r+b") as file:
         os.pwrite(file.fileno(), b"\1", row * rows.layout.entry_bytes)
     assert found(vault) == {"rows": "there are bytes left where a row was erased"}
 
@@ -71,7 +71,7 @@ def test_bytes_where_a_row_was_erased(vault):
 def test_a_row_that_fails_its_checksum(vault):
     rows = vault._writer.snapshot.rows
     row = int(rows.layout.dealt.rows(np.flatnonzero(rows.live)[:1])[0])
-    with rows.layout.segment_path(0).open("r+b") as file:
+    with open(rows.layout.segment_file(0), "r+b") as file:
         os.pwrite(file.fileno(), b"\1", row * rows.layout.entry_bytes)
     assert set(found(vault)) == {"rows", "model"}
     assert "checksum" in found(vault)["rows"]

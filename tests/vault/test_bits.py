@@ -172,7 +172,7 @@ def test_a_sum_that_fits_other_bits_is_found_by_what_the_ledger_says_was_reached
     (path / forged.name).write_bytes(forged.to_bytes())
     before = everything(path)
     for ask in (lambda: Vault.open(path), lambda: _unlearned(path), lambda: vault.verify()):
-        with pytest.raises(InvalidFile, match="the state is not the one that request 6 led to"):
+        with pytest.raises(InvalidFile, match="the state is not the one that the ledger recorded for request 6"):
             ask()
     assert everything(path) == before
 

@@ -106,7 +106,7 @@ def test_the_key_is_named_by_its_thumbprint(vault):
 def test_only_the_newest_certificate_fits_the_state_and_the_older_fit_nothing_that_is_left(busy):
     vault, digests = busy
     with vault._lock_for_writing() as writer:
-        salt = writer.now.manifest.salt
+        salt = writer.snapshot.manifest.salt
     commitments = [unverified_payload(r.certificate)["commitment"] for r in vault.requests]
     assert len(set(commitments)) == len(commitments)
     expected = hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(vault.digest())).hexdigest()
@@ -120,7 +120,10 @@ def test_no_certificate_and_no_record_has_a_digest_an_id_or_a_value(busy):
     told = {name: content for name, content in everything(vault.places.vault).items() if not name.startswith("v.vault")}
     payloads = [json.dumps(unverified_payload(r.certificate)).encode() for r in vault.requests]
     with vault._lock_for_writing() as writer:
-        manifest, (X, _) = writer.now.manifest, writer.now.rows.take(np.flatnonzero(writer.now.rows.live))
+        manifest, (X, _) = (
+            writer.snapshot.manifest,
+            writer.snapshot.rows.take(np.flatnonzero(writer.snapshot.rows.live)),
+        )
     assert X.all()
     values = {repr(value) for column in X.T for value in column.tolist() if value} | {
         repr(bound) for side in (manifest.inputs, manifest.targets) for bound in (*side.low, *side.high)
@@ -251,8 +254,8 @@ def test_a_lost_key_holds_up_no_erasure_and_what_was_done_is_certified_in_order_
     assert (first.rows, first.certificate, first.path) == (1, None, None)
     (note,) = first.notes
     way_out = "name the key with --key, or what signs with --sign-with"
-    problem = f"{vault.places.key} is not there: {way_out}"
-    assert note == f"done, not certified: {problem}; it will be once the signing key is there"
+    problem = f"{vault.places.key} is missing: {way_out}"
+    assert note == f"done, not certified: {problem}; it will be certified once the signing key is available"
     vault.add(random_table(["new-1"], seed=1))
     vault.readmit(["person-1"])
     again = Vault.open(vault.places.vault)

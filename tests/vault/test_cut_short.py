@@ -70,7 +70,7 @@ def test_a_file_that_is_removed_under_an_open_vault_is_refused(copies):
         vault = Vault.open(path)
         vault.digest()
         of_kind(path, kind)[0].unlink()
-        with pytest.raises(InvalidFile, match="is not there"):
+        with pytest.raises(InvalidFile, match="is missing"):
             vault.unlearn([WHO])
 
 

@@ -13,7 +13,7 @@ from expunge.errors import ExpungeError, InvalidFile, UnknownId
 from expunge.saving import files
 from expunge.vault import Erasure, Vault
 from expunge.vault.ledger import index as indexing
-from expunge.vault.ledger.records import list_requests
+from expunge.vault.ledger.records import DONE, SIGNATURE, make_logged_request, records_of_kind
 
 from support.tampering import records
 from support.vaults import duplicate, made, people, put_back, random_table
@@ -36,6 +36,23 @@ def vault(tmp_path):
 
 def told(vault):
     return [vars(request) for request in vault.requests]
+
+
+def list_requests(records):
+    """The requests in all records of a ledger, computed without an index."""
+    signed, done = records_of_kind(records, SIGNATURE), records_of_kind(records, DONE)
+    requests = [r for r in records if r.is_request]
+    restores = [r for r in requests if r.kind == "restore" and r.request in done]
+    restored = max((r.request for r in restores), default=0)
+
+    def state(number):
+        if number in signed:
+            return "certified"
+        if number in done and not any(int(r.body.get("since", 0)) < number < r.request for r in restores):
+            return "done"
+        return "restored" if number < restored else "accepted"
+
+    return [make_logged_request(r, signed.get(r.request), state(r.request)) for r in requests]
 
 
 def read_whole(path):
@@ -129,10 +146,10 @@ def test_a_checkpoint_of_another_vault_is_not_taken(vault, tmp_path):
 def test_a_checkpoint_that_cannot_be_written_fails_nothing(vault, monkeypatch):
     real = files.system.rename
 
-    def rename(old, new):
+    def rename(old, new, folder=None):
         if new.name == "checkpoint":
             raise OSError(28, "No space left on device")
-        real(old, new)
+        real(old, new, folder)
 
     monkeypatch.setattr(files.system, "rename", rename)
     assert vault.unlearn("person-14").rows

@@ -79,7 +79,7 @@ def test_a_request_is_read_as_it_was_written(request, long):
     """In the record if all lists together have at most so many entries, else in a file of which that has the hash."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "MAX_INLINE_ENTRIES", long)
-        body, parts = request.written()
+        body, parts = request.serialise()
     arrays = {name: value for name, value in vars(request).items() if isinstance(value, np.ndarray)}
     assert (sum(map(len, arrays.values())) > long) == ("list" in body) == bool(parts)
     data = b"".join(parts)
@@ -217,11 +217,11 @@ def test_a_list_that_was_changed_is_refused(vault, tmp_path, long, every):
     for position in range(0, size, every):
         path = duplicate(original, tmp_path / f"{position}")
         damaged(path.with_suffix(".lists") / name, position, position % 8)
-        refused(path, f"{name} is damaged: it is not the list that the ledger tells of")
+        refused(path, f"{name} is damaged: it does not match the ledger")
     for k, data in enumerate((b"", bytes(size), lists(original)[name][:-1])):
         path = duplicate(original, tmp_path / f"cut-{k}")
         (path.with_suffix(".lists") / name).write_bytes(data)
-        refused(path, f"{name} is damaged: it is not the list that the ledger tells of")
+        refused(path, f"{name} is damaged: it does not match the ledger")
     path = duplicate(original, tmp_path / "longer")
     (path.with_suffix(".lists") / name).write_bytes(lists(original)[name] + b"\0")
     refused(path, f"{name} has {size + 1} bytes where at most {size} are expected")
@@ -232,7 +232,7 @@ def test_a_list_that_is_not_there_is_told_by_name(vault, long):
     path = vault.places.vault
     name = name_of(path)
     (path.with_suffix(".lists") / name).rename(path.parent / "away")
-    refused(path, f"{name} is not there: the ledger needs it to tell whom the request is about; put it back")
+    refused(path, f"{name} is missing: it lists the people of a request in the ledger; restore it")
     (path.parent / "away").rename(path.with_suffix(".lists") / name)
     assert Vault.open(path).unlearn(["person-1"]).rows == 1
 
@@ -248,7 +248,7 @@ def test_a_list_of_an_earlier_request_is_needed_by_an_old_copy_and_by_the_audit_
     assert not vault.verify().ok
     put_back(tmp_path / "copy", path)
     before = everything(path)
-    with pytest.raises(InvalidFile, match=f"{name} is not there"):
+    with pytest.raises(InvalidFile, match=f"{name} is missing"):
         Vault.open(path)
     assert everything(path) == before
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.vault.certificates.commitments import MerkleTree, merkle_path, merkle_root, root_from_path
+from expunge.vault.certificates.commitments import MerkleTree, merkle_root, root_from_path
 
 # The leaves and roots that the implementations of Certificate Transparency are tested with.
 LEAVES = [
@@ -73,7 +73,7 @@ def test_every_root_and_path_is_that_of_the_text_of_the_rfc(n):
     tree = MerkleTree(d)
     assert (tree.size, tree.root) == (n, mth(d))
     for m in range(n):
-        assert tree.path(m) == merkle_path(d, m) == audit_path(m, d)
+        assert tree.path(m) == audit_path(m, d)
         assert root_from_path(d[m], m, n, tree.path(m)) == tree.root
 
 
@@ -81,14 +81,14 @@ def test_every_root_and_path_is_that_of_the_text_of_the_rfc(n):
 def test_a_path_leads_to_the_root(case):
     d, m = case
     assert merkle_root(d) == mth(d)
-    assert merkle_path(d, m) == audit_path(m, d)
-    assert root_from_path(d[m], m, len(d), merkle_path(d, m)) == merkle_root(d)
+    assert MerkleTree(d).path(m) == audit_path(m, d)
+    assert root_from_path(d[m], m, len(d), MerkleTree(d).path(m)) == merkle_root(d)
 
 
 @given(places(), st.data())
 def test_nothing_else_leads_to_the_root(case, data):
     d, m = case
-    true, others = merkle_path(d, m), st.binary(min_size=32, max_size=32)
+    true, others = MerkleTree(d).path(m), st.binary(min_size=32, max_size=32)
     leaf, index, steps = d[m], m, list(true)
     change = data.draw(st.sampled_from(["leaf", "index", "longer", "shorter", "hash"]))
     if change == "leaf":
@@ -106,14 +106,14 @@ def test_nothing_else_leads_to_the_root(case, data):
     except ValueError:
         found = None
     same = (leaf, index, tuple(steps)) == (d[m], m, true)
-    equal_elsewhere = leaf == d[index] and tuple(steps) == merkle_path(d, index)  # the same leaf may be there twice
+    equal_elsewhere = leaf == d[index] and tuple(steps) == MerkleTree(d).path(index)  # the same leaf may be there twice
     assert (found == merkle_root(d)) == (same or equal_elsewhere)
 
 
 @given(places(), st.integers(-3, 200))
 def test_a_path_of_another_length_than_the_place_asks_for_is_refused(case, size):
     d, m = case
-    true = merkle_path(d, m)
+    true = MerkleTree(d).path(m)
     wanted = len(audit_path(m, [b""] * size)) if m < size else None
     if len(true) == wanted:
         assert len(root_from_path(d[m], m, size, true)) == 32
@@ -127,7 +127,7 @@ def test_a_place_that_is_not_in_the_list_is_refused(index):
     with pytest.raises(ValueError):
         root_from_path(b"", index, 3, ())
     with pytest.raises(IndexError):
-        merkle_path([b"a", b"b", b"c"], index)
+        MerkleTree([b"a", b"b", b"c"]).path(index)
 
 
 @pytest.mark.parametrize("length", [0, 31, 33])

@@ -9,7 +9,7 @@ import pytest
 
 from expunge.errors import InvalidFile
 from expunge.saving import files
-from expunge.saving.ownership import ContainedPath, VaultFolder
+from expunge.saving.ownership import ExternalKeyPath
 from expunge.vault import Vault
 from expunge.vault.certificates.jws import SigningKey
 from expunge.vault.disk.folder import VaultPaths
@@ -181,6 +181,7 @@ def test_no_certificate_goes_where_others_led_it(vault, tmp_path, trap):
 
 def test_a_folder_that_is_swapped_for_a_link_after_it_was_checked_is_not_followed(vault, tmp_path):
     path, moved, trap = vault.places.vault, tmp_path / "moved", tmp_path / "trap"
+    folder = files.VaultDir(path)
     trap.mkdir()
     (trap / "current").write_text("of somebody else")
     right = (path / "current").read_bytes()
@@ -192,9 +193,28 @@ def test_a_folder_that_is_swapped_for_a_link_after_it_was_checked_is_not_followe
                 path.symlink_to(trap)
 
     with used(Swapped()):
-        assert files.read(path / "current") == right
+        assert files.read(folder / "current") == right
     with pytest.raises(InvalidFile, match="follows no links"):
-        files.read(path / "current")
+        files.read(folder / "current")
+    with folder.hold() as held:
+        assert not held
+
+
+def test_a_folder_that_is_held_stays_the_one_that_was_opened_whatever_takes_its_name(vault, tmp_path):
+    path, folder = vault.places.vault, files.VaultDir(vault.places.vault)
+    right = (path / "current").read_bytes()
+    with folder.hold() as held:
+        assert held
+        path.rename(tmp_path / "moved")
+        path.mkdir(mode=0o700)
+        (path / "current").write_bytes(b"of somebody else")
+        (path / "current").chmod(0o600)
+        assert files.read(folder / "current") == right
+        files.put(folder / "current", b"new")
+        assert "blueprint.1" in folder.names()
+    assert (tmp_path / "moved" / "current").read_bytes() == b"new"
+    assert files.read(folder / "current") == b"of somebody else"
+    assert folder.names() == ["current"]
 
 
 def test_a_vault_may_lie_in_a_folder_that_is_reached_through_a_link(tmp_path):
@@ -208,18 +228,35 @@ def test_a_vault_may_lie_in_a_folder_that_is_reached_through_a_link(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named_in_full(vault):
-    missing = vault.places.vault / "rows.77"
+    missing = files.VaultDir(vault.places.vault) / "rows.77"
     for read in (files.read, lambda path: files.overwrite(path, [])):
         with pytest.raises(FileNotFoundError) as error:
             read(missing)
         assert error.value.filename == str(missing)
 
 
-def test_all_that_is_derived_from_a_vaults_path_is_guarded(tmp_path):
+@pytest.mark.parametrize("folder", ["vault", "certificates"])
+def test_a_file_in_a_folder_of_a_vault_is_checked_whenever_it_is_opened(vault, folder):
+    path = getattr(vault.places, folder)
+    name = sorted(os.listdir(path))[0]
+    file = files.VaultDir(path) / name
+    with file.parent.hold():
+        content = files.read(file)
+        for mode, problem in ((0o620, "written to by others"), (0o602, "written to by others")):
+            (path / name).chmod(mode)
+            for operation in (files.read, files.wipe, lambda file: files.overwrite(file, [(0, b"x")])):
+                with pytest.raises(InvalidFile, match=problem):
+                    operation(file)
+            (path / name).chmod(0o600)
+        (path / name).rename(path / "aside")
+        (path / name).symlink_to("aside")
+        with pytest.raises(InvalidFile, match="follows no links"):
+            files.read(file)
+        assert (path / "aside").read_bytes() == content
+
+
+def test_drafts_beside_a_vault_are_guarded_as_what_they_replace(tmp_path):
     places = VaultPaths.from_path(tmp_path / "v.vault")
-    assert isinstance(places.vault, VaultFolder)
-    for path in (places.vault / "rows.1", places.certificates / "000001.jws", (places.vault / "x").with_name("y")):
-        assert isinstance(path, ContainedPath)
     drafts = [path.with_name(f"{path.name}.new") for path in (places.key, places.public, places.ledger)]
     for path in (places.key, places.public, places.certificates, *drafts):
         assert path.base == places.vault
@@ -270,7 +307,7 @@ def test_a_key_that_was_named_and_belongs_to_another_user_is_refused_unless_that
     owner = key.stat()
     for uid, taken in ((0, True), (STRANGER, True), (STRANGER + 1, False)):
         found = os.stat_result([*owner[:4], uid, *owner[5:]])
-        guarded = files.ExternalKeyPath(key)
+        guarded = ExternalKeyPath(key)
         if taken:
             guarded.check(found)
         else:

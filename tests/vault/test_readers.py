@@ -102,9 +102,9 @@ def test_a_draft_of_a_key_is_wiped_by_the_next_who_writes(vault, end):
     assert draft.read_bytes() == before
 
     class Seen(Unsynced):
-        def unlink(self, path):
-            left.append((path.name, path.read_bytes()))
-            super().unlink(path)
+        def unlink(self, path, folder=None):
+            left.append((path.name, Path(path).read_bytes()))
+            super().unlink(path, folder)
 
     with used(Seen()):
         vault.unlearn(["person-1"])

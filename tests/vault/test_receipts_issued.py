@@ -106,7 +106,7 @@ def test_leaves_that_are_lost_or_damaged_are_told_and_nothing_else_suffers(vault
         with pytest.raises(InvalidFile, match="the leaves of request 2 are damaged"):
             vault.personal_receipts(["person-1"])
     leaves.unlink()
-    with pytest.raises(InvalidFile, match="is not there: without it no receipt of request 2 can be made"):
+    with pytest.raises(InvalidFile, match="is missing: without it no receipt of request 2 can be issued"):
         vault.personal_receipts(["person-1"])
     verdict = vault.verify()
     assert verdict.ok
@@ -212,7 +212,7 @@ def test_an_older_pair_that_is_put_back_destroys_nothing_of_the_newer_one(vault)
     )
     receipt = again.unlearn(["person-3", "person-4"])
     assert receipt.path.name.startswith("000002-")
-    assert "is another certificate of request 2, and stays" in receipt.notes[0]
+    assert "is another certificate of request 2, and is kept" in receipt.notes[0]
     _put_back(pair, new)
     assert Vault.open(path).personal_receipts(["person-1", "person-2"]) == first
     assert vault.certificate_path(2).read_text().strip() == first["person-1"].certificate

@@ -118,11 +118,11 @@ def test_a_signer_that_hangs_is_killed_with_all_that_it_started(tmp_path, script
 
 
 def test_a_signer_that_fails_says_why_unless_it_repeats_what_it_got():
-    assert failure("false") == "the signer false ended with exit code 1"
+    assert failure("false") == "the signer false exited with code 1"
     said = failure(python("import sys; sys.exit('no\\x1b[31m such\\nslot')"))
-    assert said.endswith("ended with exit code 1: no [31m such slot")
-    assert "was ended by signal 9" in failure(shlex.join(["sh", "-c", "kill -9 $$"]))
-    assert failure(shlex.join(["sh", "-c", "sleep 2 > /dev/null & exit 3"])) == "the signer sh ended with exit code 3"
+    assert said.endswith("exited with code 1: no [31m such slot")
+    assert "was killed by signal 9" in failure(shlex.join(["sh", "-c", "kill -9 $$"]))
+    assert failure(shlex.join(["sh", "-c", "sleep 2 > /dev/null & exit 3"])) == "the signer sh exited with code 3"
     assert len(failure(python("import sys; sys.exit('x ' * 100000)"))) < 300
     for echo in (
         "sys.stdin.read()",
@@ -143,8 +143,8 @@ def test_an_answer_that_is_no_signature_of_the_key_is_refused(tmp_path):
     assert "is not of the key" in failure(python_signer(tmp_path, other))
     assert "is not of the key" in failure(python("print('A' * 86)"))
     assert "answered with 0 bytes" in failure("true")
-    assert "no Ed25519 signature" in failure("cat")
-    assert "no Ed25519 signature" in failure(python("print('not a signature')"))
+    assert "not an Ed25519 signature" in failure("cat")
+    assert "not an Ed25519 signature" in failure(python("print('not a signature')"))
     assert "more than 4,096 bytes" in failure("yes")
 
 
@@ -175,7 +175,7 @@ def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
     assert "more than 4,096 bytes" in asked(lambda _: bytes(10**6))
     assert "answered with 0 bytes" in asked(lambda _: b"")
     assert "is not of the key" in asked(SigningKey.generate().key.sign)
-    assert "no Ed25519 signature" in asked(lambda asked: asked)
+    assert "not an Ed25519 signature" in asked(lambda asked: asked)
     for path, reason in ((tmp_path / "none", "No such file"), (tmp_path, "refused"), ("x" * 200, "too long")):
         with pytest.raises(SigningFailed, match=reason):
             ExternalSigner(f"unix:{path}", KEY.public).sign(PAYLOAD)

@@ -212,7 +212,7 @@ def test_a_record_of_a_key_that_is_none_is_found_and_holds_up_no_erasure(vault, 
     rewrite(path, [*(dict(record.body) for record in records(path)), record])
     opened = Vault.open(path)
     assert opened.unlearn(["person-1"]).rows == 1
-    assert "a public key that is none" in "".join(opened.notes)
+    assert "an invalid public key" in "".join(opened.notes)
     assert not opened.verify().ok
     assert vault.places.public.read_bytes() == public
 
@@ -343,7 +343,7 @@ def test_a_training_that_is_refused_changes_no_key(vault, tmp_path, monkeypatch,
 
 
 def test_one_key_is_named_not_two(vault, held):
-    with pytest.raises(InvalidSetting, match="name one of them"):
+    with pytest.raises(InvalidSetting, match="not both"):
         Vault.open(vault.places.vault, key=held[1], sign_with=held[0])
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.saving import files
+from expunge.saving.ownership import SiblingPath
 from expunge.vault.disk import spans as room
 from expunge.vault.disk.segments import SegmentFile, segment_bytes
 from expunge.vault.disk.spans import plan_spans
@@ -92,7 +93,7 @@ class Counted(Interrupted):
 def test_a_segment_overwrites_many_entries_in_one_write_and_the_others_stay(tmp_path):
     rng, seal = np.random.default_rng(0), b"s" * 16
     hashes, slots = rng.integers(0, 2**63, (500, 2)).astype(np.uint64), np.arange(500)
-    path = tmp_path / "people.1"
+    path = files.VaultDir(SiblingPath(tmp_path)) / "people.1"
     files.create(path, *segment_bytes(hashes, slots, seal))
     segment = SegmentFile(path, 500, seal)
     before, place = segment.read_slots(), rng.permutation(500)[:200]

@@ -110,8 +110,8 @@ def test_sorting_leaves_everything_else_alone(data):
     ("answer", "message"),
     [
         (lambda stamp, tsa, query: stamp, "of something else, or with an old one"),
-        (lambda stamp, tsa, query: b"", "0 bytes that are no RFC 3161 timestamp"),
-        (lambda stamp, tsa, query: b"<html>", "6 bytes that are no RFC 3161"),
+        (lambda stamp, tsa, query: b"", "0 bytes that are not an RFC 3161 timestamp"),
+        (lambda stamp, tsa, query: b"<html>", "6 bytes that are not an RFC 3161"),
         (lambda stamp, tsa, query: tsa.answer(b"no query"), "refused: status 2"),
         (lambda stamp, tsa, query: bytes(2**18 + 1), "more than 262,144 bytes"),
         (lambda stamp, tsa, query: (500, {}, b""), "HTTP status 500"),
@@ -135,7 +135,7 @@ def test_an_authority_that_does_not_answer_is_one_kind_of_error_too():
     late = pytest.raises(SigningFailed, match="no answer within 0.5 seconds")
     with serving(lambda _: (200, {}, dripping())) as url, late:
         request_timestamp(url, DATA, timeout=0.5)
-    with pytest.raises(SigningFailed, match="could not be asked: Connection refused"):
+    with pytest.raises(SigningFailed, match="could not be reached: Connection refused"):
         request_timestamp(f"http://127.0.0.1:{port}/", DATA)
 
 

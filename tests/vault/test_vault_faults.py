@@ -212,8 +212,8 @@ class Watched(Forgetful):
             self._expect(not self.unsynced(), f"accepted before it is prepared: {self.unsynced()}")
         self.committed = self.committed or (self.named and path in (self.root / NAME, self.root / NAME / "current"))
 
-    def rename(self, old: Path, new: Path) -> None:
-        super().rename(old, new)
+    def rename(self, old: files.Location, new: files.Location, folder: int | None = None) -> None:
+        super().rename(old, new, folder)
         if new.name == "current":  # of a first training
             self._name()
 
@@ -241,11 +241,11 @@ class Watched(Forgetful):
             self._expect(size >= len(node.durable), f"{path.name} is cut")
         super().truncate(fd, size)
 
-    def unlink(self, path: Path) -> None:
-        node = self.node(path)
+    def unlink(self, path: files.Location, folder: int | None = None) -> None:
+        node = self.node(Path(path))
         self._expect(node not in self.old or self.committed, f"{path.name} is removed before the commit is synced")
         self._expect(not node.unsynced and not any(node.durable), f"{path.name} is removed before it is wiped")
-        super().unlink(path)
+        super().unlink(path, folder)
 
 
 RECORDED = [command for command in REQUESTS if not command.name.endswith("_key")]  # that asks for nothing in the ledger

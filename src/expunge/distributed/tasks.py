@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from ..learning.blueprint import Blueprint
 from ..learning.rules import add_moments, sum_moments
 from ..saving import files
 from ..saving.archive import Archive
+from ..saving.files import VaultDir, VaultFile
 from ..saving.format import load_blueprint
 from ..saving.ownership import VaultFolder
 from ..stores.bits import Bits
@@ -95,21 +95,21 @@ class TaskRequest:
     token: str
 
     @property
-    def path(self) -> VaultFolder:
+    def folder(self) -> VaultDir:
         """The folder of the vault."""
-        return self.fingerprint.path
+        return VaultDir(self.fingerprint.path)
 
     @property
-    def token_file(self) -> Path:
+    def token_file(self) -> VaultFile:
         """The file that has the token, as long as the request is prepared."""
-        return self.path / f"training.{self.number}"
+        return self.folder / f"training.{self.number}"
 
     def check_token(self) -> None:
         """Refuse to go on for a request that is not being prepared any more."""
         with suppress(FileNotFoundError):
             if files.read(self.token_file, max_bytes=100) == self.token.encode():
                 return
-        raise ClusterFailed(f"{self.path} is not, or no longer, the folder of the vault that asked")
+        raise ClusterFailed(f"{self.folder} is not, or no longer, the folder of the vault that asked")
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[str]:
@@ -122,9 +122,9 @@ class TaskRequest:
             self.check_token()
         except BaseException:
             with suppress(OSError, ExpungeError):
-                for one in files.list_names(self.path):
+                for one in self.folder.names():
                     if one == mine or one.startswith(f"{mine}."):
-                        files.wipe(self.path / one)
+                        files.wipe(self.folder / one)
             raise
 
 
@@ -159,13 +159,13 @@ class RefusedPieces:
 def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piece]) -> StoredPieces | RefusedPieces:
     """Write the rows of neighbouring pieces of a table, and whose they are, into files of their own, synced."""
     keep_freed_memory()
-    folder = Folder(request.path)
+    folder = Folder(request.fingerprint.path)
     identity = folder.read_identity()
     schema, blueprint = _read_definition(folder, order.schema, order.blueprint)
     people = load_people(folder, order.people, identity.seal)
     commitments = Commitments(identity.key, identity.vault, request.number) if order.with_commitments else None
     with request.attempt("rows") as rows, request.attempt("owners") as owners:
-        gathering, first = RunCollector(request.path, owners, request.check_token), order.first_row + pieces[0].before
+        gathering, first = RunCollector(request.folder, owners, request.check_token), order.first_row + pieces[0].before
         intake = Intake(
             identity,
             schema,
@@ -177,17 +177,17 @@ def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piec
             order.clip,
             check_process=request.check_token,
         )
-        errors = tuple(_store_piece(intake, request.path / rows, piece, schema) for piece in pieces)
+        errors = tuple(_store_piece(intake, request.folder / rows, piece, schema) for piece in pieces)
         if any(error is not None for error in errors):
-            files.wipe(request.path / rows)
+            files.wipe(request.folder / rows)
             return RefusedPieces(errors)
         gathering.flush()
-        files.sync_folder(request.path)
-        runs = tuple((run.path.name, run.count) for run in gathering.runs)
+        request.folder.sync()
+        runs = tuple((run.file.name, run.count) for run in gathering.runs)
         return StoredPieces(intake.summary, RowSegment(rows, intake.summary.rows), runs)
 
 
-def _store_piece(intake: Intake, path: Path, piece: Piece, schema: Schema) -> ExpungeError | None:
+def _store_piece(intake: Intake, path: VaultFile, piece: Piece, schema: Schema) -> ExpungeError | None:
     """Take a piece in, or say what is wrong with it: then the others are read as well, to count."""
     try:
         for _ in intake.write_rows(
@@ -216,14 +216,14 @@ class MergeOrder:
 def merge_part(request: TaskRequest, order: MergeOrder, part: int) -> tuple[PeopleSegment, int, int, int]:
     """Write the segment of one range of hashes, synced; and how many people come, were known, and are erased."""
     keep_freed_memory()
-    folder = Folder(request.path)
+    folder = Folder(request.fingerprint.path)
     seal = folder.read_identity().seal
-    runs = [RunFile(request.path / name, count) for name, count in order.runs]
+    runs = [RunFile(request.folder / name, count) for name, count in order.runs]
     before, kept = (load_people(folder, owners, seal) for owners in (order.before, order.kept))
     with request.attempt("people") as name:
         found = merge_range(runs, order.dealt, before, kept, part, order.parts, only_erased=order.only_erased)
-        files.create_if(request.check_token, request.path / name, *segment_bytes(found.hashes, found.slots, seal))
-        files.sync_folder(request.path)
+        files.create_if(request.check_token, request.folder / name, *segment_bytes(found.hashes, found.slots, seal))
+        request.folder.sync()
     return PeopleSegment(name, len(found.slots), part, order.parts), found.people, found.known, found.erased
 
 
@@ -240,14 +240,14 @@ def sum_stripes(
     fingerprint.check()
     bits, first = Bits.zeros(layout.slots), stripes[0] * encoder.code.shards // 8
     bits.packed[first : first + len(live)] = np.frombuffer(live, dtype=np.uint8)
-    return pack_moments(sum_moments(encoder, RowFile(_unpack_layout(layout), bits), range(*stripes), change))
+    return pack_moments(sum_moments(encoder, RowFile(layout, bits), range(*stripes), change))
 
 
 def find_damaged_rows(fingerprint: VaultFingerprint, layout: RowLayout, numbers: tuple[int, int]) -> str | None:
     """What is wrong with rows of these numbers."""
     keep_freed_memory()
     fingerprint.check()
-    return find_row_damage(RowFile.open(_unpack_layout(layout)), range(*numbers))
+    return find_row_damage(RowFile.open(layout), range(*numbers))
 
 
 def count_owned(
@@ -260,13 +260,8 @@ def count_owned(
 
 
 def pack_layout(layout: RowLayout) -> RowLayout:
-    """A layout to be sent: its folder is a plain path."""
-    return replace(layout, folder=Path(str(layout.folder)), dealt=replace(layout.dealt))
-
-
-def _unpack_layout(layout: RowLayout) -> RowLayout:
-    """A layout that was sent: what lies in its folder is checked."""
-    return replace(layout, folder=VaultFolder(layout.folder))
+    """Return a layout to be sent, without what its placement has cached."""
+    return replace(layout, dealt=replace(layout.dealt))
 
 
 def add_packed_moments(parts: Sequence[list[tuple[Any, int, int]]]) -> list[tuple[Any, int, int]]:
@@ -288,8 +283,8 @@ def can_use_folder(request: TaskRequest) -> bool:
     """Whether a worker sees the folder of the vault, and may write to it."""
     try:
         with request.attempt("owners") as name:
-            files.create(request.path / name)
-            files.wipe(request.path / name)
+            files.create(request.folder / name)
+            files.wipe(request.folder / name)
     except (OSError, ExpungeError):
         return False
     return True

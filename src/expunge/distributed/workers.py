@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from .. import tables
@@ -12,7 +11,7 @@ from ..errors import ClusterFailed, ExpungeError, InvalidColumns
 from ..exact.moments import Moments
 from ..learning.rules import cut_stripes
 from ..saving import files
-from ..saving.ownership import VaultFolder
+from ..saving.files import VaultDir
 from ..stores.change import Change
 from ..tables import Piece
 from ..vault.disk.folder import Folder
@@ -108,7 +107,7 @@ class ClusterWorkers:
             lambda k: progress(context.describe_stage(table.stage), sum(piece.rows for piece in shares[k]), total),
         )
         taken = _require_all_stored(results, shares)
-        runs = [RunFile(errand.path / name, count) for part in taken for name, count in part.runs]
+        runs = [RunFile(errand.folder / name, count) for part in taken for name, count in part.runs]
         whole = IntakeSummary.combine(table.blueprint, [part.summary for part in taken])
         return StoredTable(whole, tuple(part.segment for part in taken), runs)
 
@@ -116,12 +115,12 @@ class ClusterWorkers:
         """Write the token of a request, and see that all workers see it."""
         errand = TaskRequest(VaultFingerprint.from_folder(context.folder), context.number, secrets.token_hex(16))
         files.create(errand.token_file, errand.token.encode())
-        files.sync_folder(context.folder.path)
+        context.folder.dir.sync()
         blind = [worker for worker, seen in self._executor.run_everywhere(can_use_folder, errand).items() if not seen]
         if blind:
             raise ClusterFailed(
-                f"{len(blind):,} of the workers cannot use {context.folder.path}: a vault must lie on a file system that "
-                "all workers share, under the same path and user; nothing was changed"
+                f"{len(blind):,} of the workers cannot use {context.folder.path}: a vault must lie on a file system "
+                "that all workers share, under the same path and user; nothing was changed"
             )
         return errand
 
@@ -129,7 +128,7 @@ class ClusterWorkers:
 
     def merge_people(self, context: RequestContext, owners: IncomingOwners) -> StoredPeople | None:
         """Merge entries of people, one task for each range of hashes; None if the entries are not in files."""
-        runs = [(run.path.name, run.count) for run in owners.runs if isinstance(run, RunFile)]
+        runs = [(run.file.name, run.count) for run in owners.runs if isinstance(run, RunFile)]
         path = TaskRequest(VaultFingerprint.from_folder(context.folder), context.number, "").token_file
         if len(runs) < len(owners.runs) or not path.exists():
             return None
@@ -148,7 +147,7 @@ class ClusterWorkers:
         calls = [(errand, merging, part) for part in range(merging.parts)]
         found = self._executor.run(merge_part, calls, lambda _: None)
         files.wipe(errand.token_file)  # from here on nobody may write: whoever was cut off finds no token
-        files.sync_folder(context.folder.path)
+        context.folder.dir.sync()
         segments, *counts = zip(*found, strict=True)
         return StoredPeople(tuple(segments), *map(sum, counts))
 
@@ -190,7 +189,7 @@ class ClusterWorkers:
         """Count owners, one task for each range of hashes; None if there is only one."""
         if parts < 2:
             return None
-        sight, owners = _fingerprint(people.segments[0].path.parent), segment_owners(people)
+        sight, owners = _fingerprint(people.segments[0].file.parent), segment_owners(people)
         calls = [(sight, owners, part, parts, seal) for part in range(parts)]
         return self._executor.run(count_owned, calls, lambda _: None)
 
@@ -200,9 +199,9 @@ def segment_owners(people: People) -> tuple[PeopleSegment, ...]:
     return tuple(segment.manifest_entry for segment in people.segments)
 
 
-def _fingerprint(folder: Path) -> VaultFingerprint:
+def _fingerprint(folder: VaultDir) -> VaultFingerprint:
     """What workers must see of a vault that has a state already, or is being trained."""
-    return VaultFingerprint.from_folder(Folder(VaultFolder(folder)))
+    return VaultFingerprint.from_folder(Folder(folder.path))
 
 
 def _task_rows(total: int) -> int:

@@ -1,8 +1,8 @@
-"""Files: every operation on the disk, made durable.
+"""Files: every operation on the disk, and how its result is made durable.
 
-All operations go through `system`, a few thin methods that a test can replace: by a disk that fails, that forgets what
-was not synced, or that counts. Nothing here follows a symbolic link or opens anything but plain files. A file at a
-guarded path (see `ownership`) is checked before it is used.
+All operations go through `system`, a handful of thin methods, so that a test can replace it with a disk that fails,
+forgets what was not synced, or counts. Nothing here follows a symbolic link or opens anything but regular files. A file
+of a vault (`VaultFile`, or a `GuardedPath`) is checked when it is opened: its owner and its mode, by its descriptor.
 """
 
 import errno
@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 
 from ..errors import InvalidFile
-from .ownership import ContainedPath, ExternalKeyPath, GuardedPath
+from .ownership import ContainedPath, ExternalKeyPath, GuardedPath, check_owner
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,19 +27,45 @@ if TYPE_CHECKING:
 Data: TypeAlias = bytes | memoryview
 
 _ZEROS = memoryview(bytes(2**20))  # written at once
-_MAX_OPEN_FILES = 16  # open files in a batch
-_GROUP_FILE_MODE, _GROUP_FOLDER_MODE = 0o640, 0o2750  # setgid: files made in the folder later have the same group
-_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # where defined
+_MAX_OPEN_FILES = 16  # in a `SyncBatch`
+_GROUP_FILE_MODE, _GROUP_FOLDER_MODE = 0o640, 0o2750  # 2: files made in it later belong to the same group
+_WRITABLE_BY_OTHERS = 0o022
+_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))  # where they exist
 
 
 class SyncFailed(OSError):
-    """Data that was written may be lost although it can still be read back: open the vault again."""
+    """A sync failed: what was written may be lost although it can still be read back. Reopen the vault."""
+
+
+class VaultFile(NamedTuple):
+    """A file in a folder of a vault: opened relative to that folder's descriptor, and checked when it is opened."""
+
+    parent: "VaultDir"
+    name: str
+
+    def __fspath__(self) -> str:
+        return os.path.join(self.parent.path, self.name)
+
+    def __str__(self) -> str:
+        return self.__fspath__()
+
+    def with_name(self, name: str) -> "VaultFile":
+        """Return another file in the same folder."""
+        return VaultFile(self.parent, name)
+
+    def exists(self) -> bool:
+        """Return whether the file exists."""
+        return os.path.exists(self)
+
+
+Location: TypeAlias = Path | VaultFile
+LocationT = TypeVar("LocationT", Path, VaultFile)
 
 
 class System:
-    """The operations themselves."""
+    """The operations themselves. ``folder`` is the descriptor of the folder that a name is in, if that is open."""
 
-    def open(self, path: Path, flags: int, mode: int = 0o600, folder: int | None = None) -> int:
+    def open(self, path: Location, flags: int, mode: int = 0o600, folder: int | None = None) -> int:
         return os.open(path if folder is None else path.name, flags | _FLAGS, mode, dir_fd=folder)
 
     def open_folder(self, path: Path) -> int:
@@ -54,7 +80,7 @@ class System:
     def write(self, fd: int, data: Data, offset: int) -> int:
         if os.name == "posix":
             return os.pwrite(fd, data, offset)
-        os.lseek(fd, offset, os.SEEK_SET)  # models can be saved on other systems as well; vaults cannot
+        os.lseek(fd, offset, os.SEEK_SET)  # models can be saved on other systems too; vaults cannot
         return os.write(fd, data)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -65,15 +91,18 @@ class System:
             os.posix_fallocate(fd, start, stop - start)
 
     def sync(self, fd: int) -> None:
-        if sys.platform == "darwin" and _sync_to_drive(fd):  # fsync leaves data in the drive's cache on macOS
+        if sys.platform == "darwin" and _sync_to_drive(fd):  # fsync leaves data in the drive's own cache there
             return
         os.fsync(fd)
 
-    def rename(self, old: Path, new: Path) -> None:
-        old.replace(new)
+    def rename(self, old: Location, new: Location, folder: int | None = None) -> None:
+        if folder is None:
+            os.replace(old, new)
+        else:
+            os.replace(old.name, new.name, src_dir_fd=folder, dst_dir_fd=folder)
 
-    def unlink(self, path: Path) -> None:
-        path.unlink()
+    def unlink(self, path: Location, folder: int | None = None) -> None:
+        os.unlink(path if folder is None else path.name, dir_fd=folder)
 
     def mkdir(self, path: Path) -> None:
         path.mkdir(mode=0o700)
@@ -81,14 +110,14 @@ class System:
     def rmdir(self, path: Path) -> None:
         path.rmdir()
 
-    def names(self, path: Path) -> list[str]:
-        return sorted(os.listdir(path))
+    def names(self, path: Path, folder: int | None = None) -> list[str]:
+        return sorted(os.listdir(path if folder is None else folder))
 
     def map(self, fd: int, size: int) -> mmap.mmap:
         return mmap.mmap(fd, size, prot=mmap.PROT_READ)
 
     def lock(self, fd: int) -> None:
-        import fcntl  # not on every system, and only a vault locks
+        import fcntl  # missing on some systems; only vaults lock
 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -100,17 +129,7 @@ class System:
 
 system = System()
 
-_sync_pool: "tuple[int, ThreadPoolExecutor] | None" = None  # the process id, and its threads for syncs
-
-
-class _OpenFolders(threading.local):
-    """The folders that this thread keeps open, by path."""
-
-    def __init__(self) -> None:
-        self.folders: dict[str, int] = {}
-
-
-_open_folders = _OpenFolders()
+_sync_pool: "tuple[int, ThreadPoolExecutor] | None" = None  # (process id, its threads for syncs)
 
 
 def _sync_to_drive(fd: int) -> bool:
@@ -126,51 +145,185 @@ def _sync_to_drive(fd: int) -> bool:
     return True
 
 
+class VaultDir:
+    """A folder of a vault: the ``.vault`` folder, or one beside it. `dir / name` is a file in it.
+
+    A request opens the folder once and keeps it open (`hold`): its files are then opened relative to that descriptor,
+    so a folder that is swapped meanwhile is not followed. Without `hold`, each operation opens and checks the folder
+    for itself. Threads hold it independently of each other.
+    """
+
+    def __init__(self, path: GuardedPath) -> None:
+        self.path = path
+        self._descriptors: dict[int, int] = {}  # of the threads that hold it
+
+    def __truediv__(self, name: str) -> VaultFile:
+        return VaultFile(self, name)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __reduce__(self) -> tuple[type["VaultDir"], tuple[GuardedPath]]:
+        return VaultDir, (self.path,)
+
+    @property
+    def descriptor(self) -> int | None:
+        """The folder's descriptor if this thread holds it."""
+        return self._descriptors.get(threading.get_ident())
+
+    @property
+    def for_group(self) -> bool:
+        """Whether the vault's group may read the folder; new files in it are then made readable for the group."""
+        with suppress(FileNotFoundError):
+            return bool(os.lstat(self.path).st_mode & stat.S_IRGRP)
+        return False
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Keep the folder open for this thread, and yield whether it is open.
+
+        If it cannot be opened or fails its check, the next operation on a file in it reports why.
+        """
+        thread = threading.get_ident()
+        if thread in self._descriptors:
+            yield True
+            return
+        with ExitStack() as stack:
+            with suppress(OSError, InvalidFile):
+                self._descriptors[thread] = stack.enter_context(self.open())
+                stack.callback(self._descriptors.pop, thread)
+            yield thread in self._descriptors
+
+    @contextmanager
+    def open(self) -> Iterator[int]:
+        """Yield the folder's descriptor: the one that this thread holds, or a new one."""
+        if (held := self.descriptor) is not None:
+            yield held
+            return
+        fd = self._open()
+        try:
+            yield fd
+        finally:
+            _close(fd)
+
+    def _open(self) -> int:
+        try:
+            fd = _open_folder(self.path)
+        except PermissionError:
+            self.path.check_existing()  # says who owns it, and how to fix that
+            raise
+        try:
+            self.path.check(os.fstat(fd))
+        except BaseException:
+            _close(fd)
+            raise
+        return fd
+
+    def open_file(self, name: str, flags: int, mode: int) -> int:
+        """Open a file in the folder, and check that it is a regular file of the right owner."""
+        held = self.descriptor
+        folder = self._open() if held is None else held
+        try:
+            fd = system.open(VaultFile(self, name), flags, mode, folder)
+        finally:
+            if held is None:
+                _close(folder)
+        return fd
+
+    def check(self, file: VaultFile, status: os.stat_result) -> None:
+        """Refuse a file that belongs to neither this user nor the folder's owner, or that others can write to."""
+        if (
+            status.st_uid == os.geteuid()
+            and not status.st_mode & _WRITABLE_BY_OTHERS
+            and not stat.S_ISLNK(status.st_mode)
+        ):
+            return
+        with self.open() as fd:
+            owner = os.fstat(fd).st_uid
+        check_owner(str(file), status, owners={os.geteuid(), owner}, forbidden=_WRITABLE_BY_OTHERS)
+
+    def make(self, *, for_group: bool | None = None, synced: bool = True) -> None:
+        """Make the folder unless it exists, and check it.
+
+        Its group can read a new folder if ``for_group`` says so; by default, if the group can read the vault. Without
+        ``synced`` its name may be lost in a power cut: for derived data.
+        """
+        is_new = False
+        with suppress(FileExistsError):
+            if not self.path.is_dir():
+                system.mkdir(self.path)
+                is_new = True
+        with self.open() as fd:
+            if is_new and (self.path.for_group if for_group is None else for_group):
+                system.chmod(fd, _GROUP_FOLDER_MODE)
+        if is_new and synced:
+            sync_folder(self.path.parent)
+
+    def names(self) -> list[str]:
+        """Return the names in the folder, sorted."""
+        with self.open() as fd:
+            return system.names(self.path, fd)
+
+    def sync(self) -> None:
+        """Make new, renamed and removed names durable."""
+        with self.open() as fd:
+            sync(fd)
+
+
 @contextmanager
-def open_file(path: Path, flags: int = os.O_RDONLY, *, shared: bool = False) -> Iterator[int]:
-    """Open a plain file in a ``with`` statement. A new one is private, or ``shared`` as far as the umask allows."""
+def open_file(path: Location, flags: int = os.O_RDONLY, *, shared: bool = False) -> Iterator[int]:
+    """Open a regular file and yield its descriptor.
+
+    A new file is readable by its owner alone (or as its vault says); with ``shared`` the umask decides.
+    """
     fd = _open(path, flags, 0o666 if shared else 0o600)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise InvalidFile(f"{path} is not a plain file")
-        if isinstance(path, GuardedPath):
+        for_group = False
+        if isinstance(path, VaultFile):
+            path.parent.check(path, status)
+            for_group = bool(flags & os.O_CREAT) and path.parent.for_group
+        elif isinstance(path, GuardedPath):
             path.check(status)
-            if flags & os.O_CREAT and path.for_group and stat.S_IMODE(status.st_mode) != _GROUP_FILE_MODE:
-                system.chmod(fd, _GROUP_FILE_MODE)
+            for_group = bool(flags & os.O_CREAT) and path.for_group
+        if for_group and stat.S_IMODE(status.st_mode) != _GROUP_FILE_MODE:
+            system.chmod(fd, _GROUP_FILE_MODE)
         yield fd
     finally:
         _close(fd)
 
 
 def _close(fd: int) -> None:
-    """Close a file, ignoring errors: it is closed anyway, and data that must last was synced before."""
-    try:  # noqa: SIM105 - called often, and this is faster
+    """Close a file. An error changes nothing: it is closed all the same, and durable data was synced before."""
+    try:  # noqa: SIM105 - it is called often, and this is faster
         os.close(fd)
     except OSError:
         pass
 
 
-def _open(path: Path, flags: int, mode: int) -> int:
-    """Open a file; a guarded one relative to its folder, which is checked."""
+def _open(path: Location, flags: int, mode: int) -> int:
     try:
         if isinstance(path, ContainedPath):
-            if (held := _open_folders.folders.get(path.folder_path)) is not None:
-                return system.open(path, flags, mode, held)
-            folder = _open_folder(path.parent)
-            try:
-                path.check_folder(os.fstat(folder))
-                return system.open(path, flags, mode, folder)
-            finally:
-                _close(folder)
+            path = VaultDir(path.folder) / path.name
+        if isinstance(path, VaultFile):
+            return path.parent.open_file(path.name, flags, mode)
         return system.open(path.resolve() if isinstance(path, ExternalKeyPath) else path, flags, mode)
     except OSError as error:
         error.filename = str(path)
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
-        if isinstance(path, GuardedPath) and isinstance(error, PermissionError):
-            path.check_existing()
-        if error.errno == errno.EROFS:  # callers treat all reasons for not writing alike
+        if isinstance(error, PermissionError):
+            if isinstance(path, VaultFile):
+                with suppress(FileNotFoundError):
+                    path.parent.check(path, os.lstat(path))
+            elif isinstance(path, GuardedPath):
+                path.check_existing()
+        if error.errno == errno.EROFS:  # callers treat it like any other lack of permission to write
             raise PermissionError(error.errno, error.strerror, error.filename) from error
         raise
 
@@ -184,62 +337,38 @@ def _open_folder(path: Path) -> int:
         raise
 
 
-@contextmanager
-def open_folder(path: GuardedPath) -> Iterator[int]:
-    """Open a folder of a vault in a ``with`` statement."""
-    try:
-        fd = _open_folder(path)
-    except PermissionError:
-        path.check_existing()  # raises an error with the owner and the fix
-        raise
-    try:
-        path.check(os.fstat(fd))
-        yield fd
-    finally:
-        _close(fd)
-
-
-@contextmanager
-def keep_folder_open(path: GuardedPath) -> Iterator[bool]:
-    """Keep a folder of a vault open, so that this thread opens files in it without checking the folder again.
-
-    Yields whether the folder is open. If it cannot be opened or fails the check, opening a file in it raises the error.
-    """
-    before = _open_folders.folders.get(str(path))
-    with ExitStack() as opened_now:
-        with suppress(OSError, InvalidFile):
-            _open_folders.folders[str(path)] = opened_now.enter_context(open_folder(path))
-        try:
-            yield str(path) in _open_folders.folders
-        finally:
-            _open_folders.folders.pop(str(path), None)
-            if before is not None:
-                _open_folders.folders[str(path)] = before
-
-
 def make_folder(path: GuardedPath, *, for_group: bool, synced: bool = True) -> None:
-    """Make a folder for its owner alone, or readable by its group; an existing one must be ours.
-
-    Without ``synced`` the new folder may be lost in a crash: for derived data.
-    """
-    is_new = False
-    with suppress(FileExistsError):
-        if not path.is_dir():
-            system.mkdir(path)
-            is_new = True
-    with open_folder(path) as fd:
-        if is_new and for_group:
-            system.chmod(fd, _GROUP_FOLDER_MODE)
-    if is_new and synced:
-        sync_folder(path.parent)
+    """Make a folder of a vault unless it exists, as `VaultDir.make` does."""
+    VaultDir(path).make(for_group=for_group, synced=synced)
 
 
 def list_names(path: GuardedPath) -> list[str]:
-    """Return the names in a folder of a vault."""
-    if str(path) in _open_folders.folders:
-        return system.names(path)
-    with open_folder(path):
-        return system.names(path)
+    """Return the names in a folder of a vault, sorted."""
+    return VaultDir(path).names()
+
+
+def rename(old: Location, new: Location) -> None:
+    """Rename a file, within its folder if that is a vault's. `sync_folder` makes it durable."""
+    if isinstance(old, VaultFile):
+        with old.parent.open() as folder:
+            system.rename(old, new, folder)
+    else:
+        system.rename(old, new)
+
+
+def unlink(path: Location) -> None:
+    """Remove a file's name, without wiping it."""
+    if isinstance(path, VaultFile):
+        with path.parent.open() as folder:
+            system.unlink(path, folder)
+    else:
+        system.unlink(path)
+
+
+def _lstat(path: Location) -> os.stat_result:
+    if isinstance(path, VaultFile) and (folder := path.parent.descriptor) is not None:
+        return os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    return os.lstat(path)
 
 
 def file_size(fd: int) -> int:
@@ -247,16 +376,16 @@ def file_size(fd: int) -> int:
     return os.fstat(fd).st_size
 
 
-def read(path: Path, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None) -> bytes:
-    """Read a file from ``offset`` to ``stop``; refuse more than ``max_bytes``."""
+def read(path: Location, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None) -> bytes:
+    """Return a file's bytes from ``offset`` up to ``stop``; refuse it if these are more than ``max_bytes``."""
     with open_file(path) as fd:
         return read_open_file(fd, path, offset=offset, max_bytes=max_bytes, stop=stop)
 
 
 def read_open_file(
-    fd: int, path: Path, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None
+    fd: int, path: Location, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None
 ) -> bytes:
-    """Read an open file, as `read` does."""
+    """Do what `read` does, for an open file."""
     left = (file_size(fd) if stop is None else min(stop, file_size(fd))) - offset
     if max_bytes is not None and left > max_bytes:
         raise InvalidFile(f"{path} has {left:,} bytes where at most {max_bytes:,} are expected")
@@ -267,18 +396,18 @@ def read_open_file(
     return b"".join(parts)
 
 
-def check_size(path: Path, size: int) -> None:
-    """Refuse a file that is missing or shorter than ``size``."""
+def check_size(path: Location, size: int) -> None:
+    """Refuse a file that has fewer than ``size`` bytes."""
     try:
-        actual = os.stat(path, follow_symlinks=False).st_size
+        actual = _lstat(path).st_size
     except FileNotFoundError:
-        raise InvalidFile(f"{path} is not there: the folder is incomplete") from None
+        raise InvalidFile(f"{path} is missing: the folder is incomplete") from None
     if actual < size:
         raise InvalidFile(f"{path} is cut short: {actual:,} bytes where {size:,} are expected")
 
 
-def map_file(path: Path, size: int) -> memoryview:
-    """Map the first ``size`` bytes of a file as read-only memory; refuse a shorter file."""
+def map_file(path: Location, size: int) -> memoryview:
+    """Map the first ``size`` bytes of a file, which must have them, as read-only memory."""
     with open_file(path) as fd:
         if file_size(fd) < size:
             raise InvalidFile(f"{path} is cut short: {file_size(fd):,} bytes where {size:,} are expected")
@@ -286,7 +415,7 @@ def map_file(path: Path, size: int) -> memoryview:
 
 
 def write_parts(fd: int, parts: Iterable[Data]) -> None:
-    """Write parts one after the other, from the start of a file."""
+    """Write parts one after the other, starting at the beginning of a file."""
     offset = 0
     for part in parts:
         write_all(fd, part, offset)
@@ -294,7 +423,7 @@ def write_parts(fd: int, parts: Iterable[Data]) -> None:
 
 
 def write_all(fd: int, data: Data, offset: int) -> None:
-    """Write all data at an offset, in as many calls as needed."""
+    """Write all of the data, in as many calls as it takes."""
     view = memoryview(data).cast("B")
     while len(view):
         written = system.write(fd, view, offset)
@@ -302,7 +431,7 @@ def write_all(fd: int, data: Data, offset: int) -> None:
 
 
 def sync(fd: int) -> None:
-    """Sync an open file or folder."""
+    """Make what was written to a file or folder durable."""
     try:
         system.sync(fd)
     except OSError as error:
@@ -313,7 +442,7 @@ def sync_several(fds: Sequence[int]) -> None:
     """Sync several open files, in parallel: that takes a disk about as long as one sync."""
     global _sync_pool
     tasks = list["Future[None]"]()
-    if len(fds) > 1 and type(system) is System:  # a disk that stands in for the real one sees one call at a time
+    if len(fds) > 1 and type(system) is System:  # a test disk sees one call at a time
         from concurrent.futures import ThreadPoolExecutor, wait  # here: commands that only read do without threads
 
         try:
@@ -335,28 +464,30 @@ def sync_several(fds: Sequence[int]) -> None:
             task.result()
 
 
-def sync_folder(path: Path) -> None:
-    """Sync a folder, so that new, renamed and removed names last."""
+def sync_folder(path: Path | VaultDir) -> None:
+    """Make new, renamed and removed names durable."""
+    if isinstance(path, VaultDir):
+        return path.sync()
     if os.name != "posix":
-        return
-    real = path.resolve() if path.is_symlink() else path  # a user may save a model through a link to a folder
+        return None
+    real = path.resolve() if path.is_symlink() else path  # callers may have reached the folder through a link
     fd = system.open(real, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        sync(fd)
+        return sync(fd)
     finally:
         _close(fd)
 
 
-def create(path: Path, *parts: Data) -> None:
-    """Write a new file, synced unless it is empty; the next `sync_folder` makes its name durable."""
+def create(path: Location, *parts: Data) -> None:
+    """Write a new file, and sync it unless it is empty; `sync_folder` makes its name durable."""
     with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
         if parts:
             write_parts(fd, parts)
             sync(fd)
 
 
-def create_if(check: Callable[[], None], path: Path, *parts: Data) -> None:
-    """Write a new file, synced. If ``check`` then fails, overwrite it with zeros, even if it was renamed meanwhile."""
+def create_if(check: Callable[[], None], path: Location, *parts: Data) -> None:
+    """Write a new file, and sync it. If ``check`` then raises, zero it, even if its name was removed meanwhile."""
     with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd, zero_on_error(fd):
         write_parts(fd, parts)
         sync(fd)
@@ -365,7 +496,7 @@ def create_if(check: Callable[[], None], path: Path, *parts: Data) -> None:
 
 @contextmanager
 def zero_on_error(fd: int) -> Iterator[None]:
-    """Overwrite an open file with zeros if the ``with`` block fails."""
+    """Overwrite an open file with zeros if the body raises."""
     try:
         yield
     except BaseException:
@@ -377,7 +508,7 @@ def zero_on_error(fd: int) -> Iterator[None]:
 class SyncBatch:
     """Files that are written one after the other and synced together, at the latest when the batch ends.
 
-    Used in a ``with`` statement. If an error ends it, files that were not synced yet stay as they are.
+    Use it in a ``with`` statement. If an error ends the batch, nothing more is synced.
     """
 
     def __init__(self) -> None:
@@ -392,27 +523,24 @@ class SyncBatch:
             if kind is None:
                 self._sync()
 
-    def fill(self, path: Path, *parts: Data) -> None:
-        """Write to an existing empty file."""
+    def fill(self, path: Location, *parts: Data) -> None:
+        """Write into an existing, empty file."""
         fd = self._add(path, os.O_WRONLY)
         if file_size(fd):
             raise InvalidFile(f"{path} is not empty: open the vault again")
         write_parts(fd, parts)
 
-    def create(self, path: Path, *parts: Data) -> None:
-        """Write a new file; the next `sync_folder` makes its name durable."""
+    def create(self, path: Location, *parts: Data) -> None:
+        """Write a new file; `sync_folder` makes its name durable."""
         write_parts(self._add(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), parts)
 
-    def clear(self, path: Path) -> None:
-        """Overwrite a file with zeros and, after they are synced, truncate it.
-
-        If a power cut undoes the last step, the file still has only zeros.
-        """
+    def clear(self, path: Location) -> None:
+        """Overwrite a file with zeros and, once these are synced, truncate it: a power cut leaves at most zeros."""
         fd = self._add(path, os.O_WRONLY)
         _zero(fd, 0, file_size(fd))
         self._cleared.append(fd)
 
-    def _add(self, path: Path, flags: int) -> int:
+    def _add(self, path: Location, flags: int) -> int:
         if len(self._fds) == _MAX_OPEN_FILES:
             self._sync()
         fd = self._open.enter_context(open_file(path, flags))
@@ -428,8 +556,8 @@ class SyncBatch:
         self._open.close()
 
 
-def put(path: Path, *parts: Data) -> None:
-    """Replace a file atomically and durably."""
+def put(path: LocationT, *parts: Data) -> None:
+    """Write a file atomically and durably: afterwards it is complete, or as it was."""
     new = draft_path(path)
     wipe_draft(new)
     with replace_file(path, new) as replacement:
@@ -437,80 +565,76 @@ def put(path: Path, *parts: Data) -> None:
         replacement.commit()
 
 
-def draft_path(path: Path) -> Path:
-    """Return the path of the draft that is written before it replaces a file."""
+def draft_path(path: LocationT) -> LocationT:
+    """Return where a file is written before it is renamed to its place."""
     return path.with_name(f"{path.name}.new")
 
 
-def is_draft(path: Path) -> bool:
-    """Whether a draft exists. A link to another file does not count: wiping it would destroy that file."""
+def is_draft(path: Location) -> bool:
+    """Return whether a draft is there. A link, or a second name of a file, is none: wiping it would wipe that file."""
     try:
-        status = os.lstat(path)
+        status = _lstat(path)
     except FileNotFoundError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
-def wipe_draft(path: Path) -> None:
-    """Wipe the draft of an interrupted process; refuse anything else of that name."""
-    if not os.path.lexists(path):
-        return
+def wipe_draft(path: Location) -> None:
+    """Wipe a draft that an interrupted process left; refuse anything else of that name."""
     if is_draft(path):
         wipe(path)
-    else:
+    elif os.path.lexists(path):
         raise InvalidFile(f"{path} is a symbolic or hard link to another file: remove it")
 
 
 @dataclass
 class Replacement:
-    """A file that is being written beside the one it will replace."""
+    """A file that is being written beside the one that it replaces."""
 
     fd: int
     _committed: bool = False
 
     def commit(self) -> None:
-        """Sync the file; it takes its place at the end of `replace_file`."""
+        """Sync the new file; `replace_file` renames it when its body ends."""
         sync(self.fd)
         self._committed = True
 
 
 @contextmanager
-def replace_file(path: Path, beside: Path, *, shared: bool = False) -> Iterator[Replacement]:
-    """Write a new file that replaces another atomically and durably; if it is not committed, it is wiped."""
-    mine = placed = False  # a file that already exists at ``beside`` belongs to another process
+def replace_file(path: LocationT, beside: LocationT, *, shared: bool = False) -> Iterator[Replacement]:
+    """Yield a new file, written at ``beside``, that replaces ``path`` atomically and durably once it is committed.
+
+    A file that is not committed is wiped.
+    """
+    created = renamed = False  # a file that existed before belongs to another process
     try:
         with open_file(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, shared=shared) as fd:
-            mine, new = True, Replacement(fd)
+            created, new = True, Replacement(fd)
             yield new
         if new._committed:
-            system.rename(beside, path)
-            placed = True
+            rename(beside, path)
+            renamed = True
     finally:
-        if mine and not placed:
-            _discard(beside)
-    if placed:
+        if created and not renamed:
+            with suppress(OSError):
+                wipe(beside)
+            with suppress(OSError):  # if it could not be wiped, it is removed all the same
+                if beside.exists():
+                    unlink(beside)
+    if renamed:
         sync_folder(path.parent)
 
 
-def _discard(path: Path) -> None:
-    """Wipe a file that is not needed; if it cannot be wiped, remove it anyway."""
-    with suppress(OSError):
-        wipe(path)
-    if path.exists():
-        with suppress(OSError):
-            system.unlink(path)
-
-
-def overwrite(path: Path, pieces: Iterable[tuple[int, Data]]) -> None:
-    """Write pieces into a file, each at its offset, and sync."""
+def overwrite(path: Location, pieces: Iterable[tuple[int, Data]]) -> None:
+    """Write pieces into a file, each at its offset, and sync it."""
     with open_file(path, os.O_WRONLY) as fd:
         for offset, data in pieces:
             write_all(fd, data, offset)
         sync(fd)
 
 
-def resize(path: Path, size: int) -> None:
-    """Truncate a file or extend it with zeros, and sync. A part that is cut off is overwritten first."""
+def resize(path: Location, size: int) -> None:
+    """Cut a file, or lengthen it with zeros, and sync it. What is cut off is overwritten first."""
     with open_file(path, os.O_WRONLY) as fd:
         if size < (old_size := file_size(fd)):
             _zero(fd, size, old_size)
@@ -519,11 +643,11 @@ def resize(path: Path, size: int) -> None:
         sync(fd)
 
 
-def lengthen(path: Path, start: int, size: int) -> None:
-    """Extend a file with zeros up to ``size``, allocate disk space from ``start`` on, and sync.
+def lengthen(path: Location, start: int, size: int) -> None:
+    """Lengthen a shorter file with zeros, allocate everything from ``start`` on, and sync it.
 
-    On some file systems (tmpfs) reading a hole in a mapped file allocates space: if none is left, the system would
-    kill the process.
+    On some file systems (tmpfs) reading a hole of a mapped file allocates memory, and the system kills the process if
+    there is none left.
     """
     with open_file(path, os.O_WRONLY) as fd:
         if file_size(fd) < size:
@@ -537,27 +661,26 @@ def lengthen(path: Path, start: int, size: int) -> None:
         sync(fd)
 
 
-def wipe(path: Path) -> None:
-    """Overwrite a file with zeros, sync, and remove it, if it exists. `sync_folder` makes the removal durable."""
+def wipe(path: Location) -> None:
+    """Overwrite a file with zeros, sync it, and remove it, if it exists. `sync_folder` makes the removal durable."""
     with suppress(FileNotFoundError):
         with open_file(path, os.O_WRONLY) as fd:
             zero_all(fd)
-        system.unlink(path)
+        unlink(path)
 
 
-def is_empty(path: Path) -> bool:
-    """Whether a plain file exists and is empty; refuse a file that is not ours."""
+def is_empty(path: VaultFile) -> bool:
+    """Return whether a regular file without a byte is there; one of another owner is refused."""
     try:
-        status = os.lstat(path)
+        status = _lstat(path)
     except FileNotFoundError:
         return False
-    if isinstance(path, GuardedPath):
-        path.check(status)
+    path.parent.check(path, status)
     return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def zero_all(fd: int) -> None:
-    """Overwrite an open file with zeros, and sync."""
+    """Overwrite an open file with zeros, and sync it."""
     if size := file_size(fd):
         _zero(fd, 0, size)
         sync(fd)

@@ -90,7 +90,7 @@ def _empty_folder(path: Path) -> None:
         remove_securely(path / name)
 
 
-def copy_ranges(source: Path, target: Path, ranges: Iterable[tuple[int, int]]) -> int:
+def copy_ranges(source: files.Location, target: Path, ranges: Iterable[tuple[int, int]]) -> int:
     """Copy ranges of bytes to the same offsets of another file, not synced; return where the last one really ended.
 
     The source may have been truncated or wiped meanwhile.

@@ -122,7 +122,7 @@ def _check_ledger(writer: Writer, read: Callable[[], Iterable[Record]]) -> str:
 def _check_rows(writer: Writer) -> str:
     """Check that every row passes its checksum, and that empty slots are empty."""
     rows, manifest, blueprint = writer.snapshot.rows, writer.snapshot.manifest, writer.snapshot.blueprint
-    live = read_bits(rows.bits_path, len(rows.live))
+    live = read_bits(rows.bits_file, len(rows.live))
     counted = live.count(), RowFile(rows.layout, live).live_sum
     if not np.array_equal(live.packed, rows.live.packed) or counted != (manifest.rows, manifest.slots_sum):
         raise _AuditFailure("the slots in use are not those of the manifest")

@@ -177,7 +177,7 @@ def _check_target(target: Path, places: VaultPaths) -> None:
 class _MissingRanges:
     """Bytes that are missing from a copy."""
 
-    source: Path
+    source: files.Location
     name: str  # in the backup
     ranges: Sequence[tuple[int, int]]
 
@@ -247,7 +247,7 @@ class _VaultCopy:
                 self._copied_sizes.pop(f"vault/{learner.name}", None)
                 self._learner_sums[learner.name] = learner.sum
         sizes = {segment.name: segment.count * layout.entry_bytes for segment in manifest.segments}
-        sizes |= {segment.path.name: segment.size for segment in snapshot.people.segments}
+        sizes |= {segment.file.name: segment.size for segment in snapshot.people.segments}
         for name in (*(learner.name for learner in manifest.learners), *(file.name for file in manifest.charter)):
             sizes[name] = (vault / name).stat().st_size
         for name, size in sizes.items():
@@ -316,7 +316,7 @@ def _find_changed_rows(snapshot: Snapshot, requests: Sequence[Request]) -> Itera
         entries = rows[(rows >= first) & (rows < first + segment.count)] - first
         if len(entries):
             ranges = [(entry * width, (entry + 1) * width) for entry in entries.tolist()]
-            yield _MissingRanges(layout.segment_path(k), f"vault/{segment.name}", ranges)
+            yield _MissingRanges(layout.segment_file(k), f"vault/{segment.name}", ranges)
         first += segment.count
 
 
@@ -328,7 +328,7 @@ def _find_changed_people(snapshot: Snapshot, requests: Sequence[Request]) -> Ite
         places = np.unique(entries.place[entries.segment == k])
         if len(places):
             ranges = [segment.entry_byte_range(place) for place in places.tolist()]
-            yield _MissingRanges(segment.path, f"vault/{segment.path.name}", ranges)
+            yield _MissingRanges(segment.file, f"vault/{segment.file.name}", ranges)
 
 
 def copy_queue(vault: VaultFolder) -> bytes | None:
@@ -336,7 +336,7 @@ def copy_queue(vault: VaultFolder) -> bytes | None:
     folder = queue_folder(vault)
     if not os.path.lexists(folder / QUEUE_FILE):
         return None
-    with files.open_folder(folder):  # refuses a folder that others can enter
+    with files.VaultDir(folder).open():  # refuses a folder that others can enter
         for end in ("", *QUEUE_SUFFIXES):
             (folder / f"{QUEUE_FILE}{end}").check_existing()
     try:
@@ -350,7 +350,7 @@ def copy_queue(vault: VaultFolder) -> bytes | None:
 
 def check_copy(copy: Path, target: Path) -> None:
     """Check a copy: rows, owners and moments pass their checksums, and match the ledger. Messages name ``target``."""
-    folder = Folder(VaultFolder(copy / "vault"))
+    folder = Folder(copy / "vault")
     manifest = folder.read_current_manifest()
     if manifest is None:
         raise InvalidFile(f"{target} has no state of a vault")

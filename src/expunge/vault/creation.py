@@ -18,7 +18,7 @@ from .certificates.keys import KeyStore
 from .disk.folder import Folder, VaultIdentity, VaultPaths, queue_folder
 from .disk.request_lists import RequestLists
 from .ledger.ledger import Ledger
-from .ledger.records import header_record, list_requests
+from .ledger.records import header_record
 from .requests import Clone, CloneOrigin
 from .requests.request import Caller
 from .writer import Writer
@@ -151,7 +151,7 @@ class VaultCreation:
         ledger = Ledger(self._places.ledger)
         with ledger.lock(0.0):
             own_name = None if self._identity is None else self._identity.vault
-            if ledger.read_vault_name() in (None, own_name) and not list_requests(ledger.read()[0]):
+            if ledger.read_vault_name() in (None, own_name) and not any(it.is_request for it in ledger.read()[0]):
                 self._remove(ledger)
 
     def _remove(self, ledger: Ledger) -> None:
@@ -164,7 +164,7 @@ class VaultCreation:
         for path in self._created - {places.vault, places.ledger}:
             files.wipe(path)
         if self._identity is not None:
-            RequestLists(places.lists, places.vault).wipe_marked_drafts()
+            RequestLists(places.lists, files.VaultDir(places.vault)).wipe_marked_drafts()
             Folder(places.vault).wipe_all_but(None)
             files.wipe(places.vault / "identity.json")
         if places.vault in self._created:

@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from ..errors import ExpungeError, InvalidFile, Unfinished, VaultBusy
-from ..saving import files
 from ..saving.files import SyncFailed
 from .certificates.commitments import RequestLeaves
 from .certificates.keys import KeyStore, known_keys
@@ -53,7 +52,7 @@ class Writer:
         self.folder, self.ledger = Folder(places.vault), Ledger(places.ledger)
         self.index = open_index(places, identity)
         self.notary = Notary(identity.vault, self.ledger, self.index, places.certificates, keys)
-        self.leaves, self.lists = RequestLeaves(places.leaves), RequestLists(places.lists, places.vault)
+        self.leaves, self.lists = RequestLeaves(places.leaves), RequestLists(places.lists, self.folder.dir)
         self.loaded_snapshot: Snapshot | None = None  # None before the first training
         self.newest = 0  # the newest request in the ledger; an old copy of the folder has not seen it
         self.workers: Workers | None = None  # other processes that help with a request
@@ -92,7 +91,7 @@ class Writer:
         with self.turns.hold(wait):
             if self.sync_failed:
                 raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault again to go on")
-            with self.ledger.lock(max(0.0, deadline - time.monotonic())), files.keep_folder_open(self.folder.path):
+            with self.ledger.lock(max(0.0, deadline - time.monotonic())), self.folder.dir.hold():
                 try:
                     self._refresh()
                     yield
@@ -290,7 +289,7 @@ def recover(writer: Writer) -> None:
     if newest.request not in done:
         writer.ledger.rewrite_untrusted()  # the process that accepted it may have ended before the sync
         writer.folder.commit(manifest)  # again: after a failed sync nothing that is read back can be trusted
-        files.sync_folder(writer.folder.path)  # `current` itself may be new
+        writer.folder.dir.sync()  # `current` itself may be new
         writer.finish(newest, request, writer.load(manifest))
     else:
         snapshot = writer.load(manifest)

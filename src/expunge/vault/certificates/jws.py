@@ -1,7 +1,7 @@
-"""Certificates: what a vault did, signed, so that anybody can check it offline with the public key.
+"""Signed statements: certificates and others, which anyone can check offline with the public key.
 
-A certificate is a compact JWS (RFC 7515) with an Ed25519 signature (EdDSA, RFC 8037): every language has a library for
-it. Ed25519 is deterministic, so signing the same payload again after a crash gives the same bytes.
+A statement is a compact JWS (RFC 7515) with an Ed25519 signature (EdDSA, RFC 8037), which libraries in every language
+read. Ed25519 is deterministic, so signing the same payload again after a crash gives the same bytes.
 """
 
 import base64
@@ -25,7 +25,7 @@ from .encodings import is_plain, parse_plain_json
 from .keys import KEY_TYPE, thumbprint
 
 CERTIFICATE_TYPE, HEAD_TYPE, REPORT_TYPE = "expunge-certificate+jws", "expunge-head+jws", "expunge-verification+jws"
-UNKNOWN_TYPE = "expunge-unknown+jws"  # says that an id is not in the vault
+UNKNOWN_TYPE = "expunge-unknown+jws"  # states that an id is not in the vault
 _TYPE_NAMES = {
     CERTIFICATE_TYPE: "a certificate",
     HEAD_TYPE: "a head",
@@ -39,45 +39,45 @@ _PEM = re.compile(b"-----BEGIN PUBLIC KEY-----(.*?)-----END PUBLIC KEY-----", re
 
 @dataclass(frozen=True)
 class PublicKey:
-    """A key that certificates are checked with."""
+    """A key that verifies statements."""
 
     key: Ed25519PublicKey
 
     @classmethod
     def from_x(cls, x: str) -> "PublicKey":
-        """The key with this ``x``, as a JWK has it."""
+        """Return the key with this ``x`` of a JWK."""
         try:
             return cls(Ed25519PublicKey.from_public_bytes(encodings.decode_base64url(x)))
         except ValueError:
-            raise InvalidFile("the ledger names a public key that is none") from None
+            raise InvalidFile("the ledger names an invalid public key") from None
 
     @cached_property
     def x(self) -> str:
-        """The key itself, as a JWK has it (RFC 8037)."""
+        """The ``x`` of its JWK (RFC 8037)."""
         return encodings.encode_base64url(
             self.key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
         )
 
     @cached_property
     def thumbprint(self) -> str:
-        """The key's thumbprint (RFC 7638), which a certificate names as ``kid``."""
+        """The key's thumbprint (RFC 7638), the ``kid`` of a statement."""
         return thumbprint(self.x)
 
     def pem(self) -> bytes:
-        """The key as text."""
+        """Return the key in PEM."""
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return self.key.public_bytes(serialization.Encoding.PEM, form)
 
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A key that certificates are signed with."""
+    """A key that signs statements."""
 
     key: Ed25519PrivateKey
 
     @classmethod
     def generate(cls) -> "SigningKey":
-        """A new key."""
+        """Generate a new key."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
@@ -94,35 +94,35 @@ class SigningKey:
 
     @cached_property
     def public(self) -> PublicKey:
-        """The other half."""
+        """The public key."""
         return PublicKey(self.key.public_key())
 
     def pem(self) -> bytes:
-        """The key as text."""
+        """Return the key in PEM."""
         form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         return self.key.private_bytes(serialization.Encoding.PEM, form, plain)
 
     def sign(self, payload: str, typ: str = CERTIFICATE_TYPE) -> str:
-        """The statement with this payload, a certificate unless another type is named."""
+        """Return the signed statement with this payload; a certificate by default."""
         signed = signing_input(self.public, payload, typ)
         return compact_jws(signed, self.key.sign(signed))
 
 
-@lru_cache(maxsize=1)  # who signs again has the same key, as a rule; the file is read every time
+@lru_cache(maxsize=1)  # parsing is slow, and the key is usually the same; the file is read every time
 def _parse_signing_key(pem: bytes) -> SigningKey | None:
-    """The key that this text is, or None if it is of another kind."""
+    """Return the Ed25519 key in this PEM, or None for another kind of key."""
     key = serialization.load_pem_private_key(pem, password=None)
     return SigningKey(key) if isinstance(key, Ed25519PrivateKey) else None
 
 
 def signing_input(public: PublicKey, payload: str, typ: str) -> bytes:
-    """What the holder of a key signs (RFC 7515, section 5.1): header and payload in base64url, with a dot between."""
+    """Return the bytes to sign (RFC 7515, section 5.1): header and payload in base64url, joined by a dot."""
     header = json.dumps({"alg": "EdDSA", "kid": public.thumbprint, "typ": typ}, separators=(",", ":"))
     return f"{encodings.encode_base64url(header.encode())}.{encodings.encode_base64url(payload.encode())}".encode()
 
 
 def compact_jws(signed: bytes, signature: bytes) -> str:
-    """A compact JWS, from what was signed and its signature."""
+    """Return a compact JWS from the signed bytes and their signature."""
     return f"{signed.decode()}.{encodings.encode_base64url(signature)}"
 
 
@@ -132,7 +132,7 @@ def load_public_keys(path: Path) -> list[PublicKey]:
 
 
 def parse_public_keys(data: bytes, name: str) -> list[PublicKey]:
-    """Public keys, one or more PEM blocks; what is between them is not looked at. Errors call them ``name``."""
+    """Parse public keys in one or more PEM blocks, ignoring text between them. Errors name the source ``name``."""
     keys = []
     for body in _PEM.findall(data):
         try:
@@ -142,17 +142,17 @@ def parse_public_keys(data: bytes, name: str) -> list[PublicKey]:
             raise InvalidFile(f"{name} is not a public key in PEM") from None
         if not isinstance(key, Ed25519PublicKey):
             raise InvalidFile(f"{name} is not an Ed25519 key")
-        found = PublicKey(key)
-        if b"".join(found.pem().splitlines()[1:-1]) != text:  # other bytes of the same key
+        public = PublicKey(key)
+        if b"".join(public.pem().splitlines()[1:-1]) != text:  # another encoding of the same key
             raise InvalidFile(f"{name} is not a public key in PEM")
-        keys.append(found)
+        keys.append(public)
     if not keys:
         raise InvalidFile(f"{name} is not a public key in PEM")
     return keys
 
 
-def read_statement(path: Path) -> str:
-    """A certificate's text."""
+def read_statement(path: files.Location) -> str:
+    """Read a statement from a file."""
     try:
         return files.read(path, max_bytes=_MAX_BYTES).decode("ascii").strip()
     except UnicodeDecodeError:
@@ -160,7 +160,7 @@ def read_statement(path: Path) -> str:
 
 
 def find_public_key_file(path: Path) -> Path:
-    """Where a vault keeps the public key of a certificate that still lies in its folder."""
+    """Return the public key file for a certificate that is still in its vault's folder."""
     folder = path.absolute().parent
     if folder.suffix != ".certificates" or not folder.with_suffix(".pub").exists():
         raise InvalidSetting("name the public key to check with: --public-key FILE")
@@ -168,17 +168,17 @@ def find_public_key_file(path: Path) -> Path:
 
 
 def unverified_header(certificate: str) -> dict[str, Any]:
-    """What a certificate says about its signature, whoever signed it."""
+    """Return the header of a statement without verifying it."""
     return _decode_objects(certificate)[0]
 
 
 def unverified_payload(certificate: str) -> dict[str, Any]:
-    """What a certificate says, whoever signed it."""
+    """Return the payload of a statement without verifying it."""
     return _decode_objects(certificate)[1]
 
 
 def statement_type(certificate: str) -> str:
-    """Which of the types that people check a statement has, or claims; a certificate, if none of them."""
+    """Return the type that a statement claims, if it is one that users can check; otherwise a certificate."""
     typ = unverified_header(certificate).get("typ")
     return typ if isinstance(typ, str) and typ in _TYPE_NAMES else CERTIFICATE_TYPE
 
@@ -186,30 +186,30 @@ def statement_type(certificate: str) -> str:
 def verify_statement(
     certificate: str, keys: Sequence[PublicKey], *, types: Sequence[str] = (CERTIFICATE_TYPE,)
 ) -> dict[str, Any]:
-    """What a certificate says, if one of these keys signed it, as one of these types of statement."""
+    """Return the payload of a statement if one of these keys signed it as one of these types; raise otherwise."""
     head, payload = _decode_objects(certificate)
     for key in keys:
         try:
             jwt.PyJWS().decode(certificate, key.key, algorithms=["EdDSA"])
         except jwt.PyJWTError:
             continue
-        if head not in [{"alg": "EdDSA", "kid": key.thumbprint, "typ": one} for one in types]:
-            what = _TYPE_NAMES.get(types[0], "such a statement")
-            raise InvalidCertificate(f"this was signed with the key, but is not {what} of a vault")
+        if head not in [{"alg": "EdDSA", "kid": key.thumbprint, "typ": typ} for typ in types]:
+            expected = _TYPE_NAMES.get(types[0], "the expected statement")
+            raise InvalidCertificate(f"this was signed with the key, but is not {expected} of a vault")
         return payload
     raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
 
 
 def select_pinned_key(keys: Sequence[PublicKey], thumbprint: str) -> list[PublicKey]:
-    """The key with this thumbprint: who knows it need not trust the file that the keys came in."""
-    found = [key for key in keys if key.thumbprint == thumbprint]
-    if not found:
+    """Return the key with this thumbprint, so that the file with the keys need not be trusted."""
+    pinned = [key for key in keys if key.thumbprint == thumbprint]
+    if not pinned:
         raise InvalidCertificate("none of the public keys has this thumbprint: do not trust this file")
-    return found
+    return pinned
 
 
 def _decode_objects(certificate: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The header and the payload of a compact JWS, both JSON objects."""
+    """Return the header and the payload of a compact JWS, both JSON objects."""
     try:
         parts = [encodings.decode_base64url(part) for part in certificate.split(".")]
         head, payload = (parse_plain_json(part.decode()) for part in parts[:2])

@@ -1,8 +1,8 @@
-"""What a vault signs: the payloads of certificates and of its other statements. They name nobody.
+"""Payloads: what a vault signs in certificates and other statements. They name no person.
 
-A payload is computed, always, from the ledger's records of a request and of its end: nothing is signed because somebody
-wrote it somewhere. The commitment to the new state is SHA-256(salt || digest). The salt is in the manifest and is
-destroyed with it, so that an older certificate reveals nothing about who left.
+A payload is always computed from the ledger's records of a request and of its completion; text found elsewhere is never
+signed. The commitment to the new state is SHA-256(salt || digest). The salt is in the manifest and is destroyed with
+it, so an older certificate reveals nothing about the people who were erased.
 """
 
 import hashlib
@@ -33,15 +33,22 @@ _SOFTWARE = re.compile(r"expunge [0-9A-Za-z.+-]{1,40}")
 
 
 def compose_done_record(after: Position, request: int, manifest: Manifest, digest: str) -> Record:
-    """The record that a request is done: what its certificate says and its own record does not."""
-    said = {"commitment": state_commitment(manifest.salt, digest), "schema": manifest.schema.sum, "software": SOFTWARE}
+    """Return the record that a request is done, with what its certificate says beyond its own record."""
+    body = {
+        "kind": DONE,
+        "request": request,
+        "fold_case": manifest.about.fold_case,
+        "commitment": state_commitment(manifest.salt, digest),
+        "schema": manifest.schema.sum,
+        "software": SOFTWARE,
+    }
     if manifest.about.clone_of:
-        said["clone_of"] = manifest.about.clone_of
-    return compose_record(after, {"kind": DONE, "request": request, "fold_case": manifest.about.fold_case, **said})
+        body["clone_of"] = manifest.about.clone_of
+    return compose_record(after, body)
 
 
 def certificate_payload(vault: str, request_record: Record, done_record: Record) -> str:
-    """The payload of the certificate of a request, from the records that it was accepted and that it is done."""
+    """Return the payload of a request's certificate, from its record and the record that it is done."""
     body = request_record.body
     fields = {
         "kind": request_record.kind,
@@ -61,64 +68,61 @@ def certificate_payload(vault: str, request_record: Record, done_record: Record)
     if "receipts" in body:
         fields |= receipt_fields(_require_match(_HASH, body["receipts"]), fold_case=done_record.body["fold_case"])
     if body["in_certificate"]:
-        [caller] = body["callers"] or [dict.fromkeys(("reference", "actor"), "")]  # several callers are never named
+        [caller] = body["callers"] or [dict.fromkeys(("reference", "actor"), "")]  # several callers are not named
         fields |= {name: caller[name] for name in ("reference", "actor") if caller[name]}
     return statement_payload(vault, request_record.request, str(body["time"]), fields)
 
 
 def receipt_fields(root: str, *, fold_case: bool) -> dict[str, Any]:
-    """What a payload says about receipts: the root of their tree, and whether ids were taken in one case."""
+    """Return the fields of a payload about receipts: the root of their tree, and whether ids ignore case."""
     return {"receipts": root, **({"fold_case": True} if fold_case else {})}
 
 
 def statement_payload(vault: str, request: int, time: str, fields: Mapping[str, Any]) -> str:
-    """The payload of anything that a vault signs: whose word it is, as of which request and when, and these fields."""
+    """Return the payload of a statement: its vault, request and time, and these fields."""
     try:
         seconds = int(datetime.fromisoformat(time).timestamp())
     except (ValueError, OverflowError, OSError):
         raise _foreign_record_error() from None
-    said = {"version": VERSION, "iss": issuer(vault), "jti": f"{vault}/{request}", "iat": seconds}
-    return canonical_json({**said, "request": request, **fields})
+    claims = {"version": VERSION, "iss": issuer(vault), "jti": f"{vault}/{request}", "iat": seconds}
+    return canonical_json({**claims, "request": request, **fields})
 
 
 def issuer(vault: str) -> str:
-    """Whose word a statement is."""
+    """Return the issuer of a vault's statements."""
     return f"expunge vault {vault}"
 
 
 def state_commitment(salt: str, digest: str) -> str:
-    """A commitment to a state: worthless without the salt, which is destroyed with the state."""
+    """Return a commitment to a state; it reveals nothing without the salt, which is destroyed with the state."""
     return hashlib.sha256(bytes.fromhex(salt) + bytes.fromhex(digest)).hexdigest()
 
 
 def canonical_json(fields: Mapping[str, Any]) -> str:
-    """A payload in its one form."""
+    """Return a payload as canonical JSON."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _require_match(pattern: re.Pattern[str], value: object) -> str:
-    """A text of this pattern: nobody's words are signed."""
+    """Return the value if it matches; free text is never signed."""
     if isinstance(value, str) and pattern.fullmatch(value):
         return value
     raise _foreign_record_error()
 
 
 def _foreign_record_error() -> InvalidFile:
-    return InvalidFile("the ledger has a record that no vault writes: it was changed; put the newest ledger back")
-
-
-# MERGED committed: What the ledger says that a state is: a state that was loaded is compared with it.
+    return InvalidFile("the ledger was changed: it has a record that no vault writes; restore the newest ledger")
 
 
 def check_state_commitment(manifest: Manifest, records: Sequence[Record], digest: str) -> None:
-    """Refuse a state with this digest if the ledger says that the manifest's request, once done, led to another."""
+    """Refuse a state with this digest if the ledger has another commitment for the manifest's request."""
     done = records_of_kind(records, DONE).get(manifest.request)
     if done is None:
         return
-    said = done.body["commitment"], done.body["schema"], done.body["fold_case"], done.body.get("clone_of", "")
+    recorded = done.body["commitment"], done.body["schema"], done.body["fold_case"], done.body.get("clone_of", "")
     about = manifest.about
-    if said != (state_commitment(manifest.salt, digest), manifest.schema.sum, about.fold_case, about.clone_of):
+    if recorded != (state_commitment(manifest.salt, digest), manifest.schema.sum, about.fold_case, about.clone_of):
         raise InvalidFile(
-            f"the folder is damaged, or the ledger was changed: the state is not the one that request "
-            f"{manifest.request} led to, as the ledger tells; put a copy of the folder back"
+            f"the folder is damaged, or the ledger was changed: the state is not the one that the ledger recorded for "
+            f"request {manifest.request}; restore a copy of the folder"
         )

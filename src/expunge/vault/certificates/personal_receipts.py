@@ -1,7 +1,7 @@
-"""Personal receipts: a certificate for one person, who can check it offline. The id is not in it.
+"""Personal receipts: the proof for one person, who can check it offline. It does not contain the id.
 
-A receipt is the operator's signed word that a request to a vault was about this id: the certificate has the root of a
-Merkle tree over the commitments to everybody in the request, and the receipt leads from one of them to the root.
+A receipt proves that the operator signed that a request to a vault was about this id. The certificate has the root of a
+Merkle tree over the commitments to everybody in the request, and the receipt leads from one commitment to the root.
 """
 
 import hashlib
@@ -22,11 +22,9 @@ from . import encodings
 from .commitments import HASH_BYTES, SALT_BYTES, Commitments, MerkleTree, person_commitment, root_from_path
 from .encodings import MAX_SAFE_INTEGER, parse_plain_json
 
-# MERGED page: The page that checks personal receipts in a browser, without a network: one file, to be saved and handed out.
-
 
 def offline_checker_page() -> str:
-    """The page, in HTML; ASCII, so that it is the same bytes everywhere."""
+    """Return the HTML page that checks receipts in a browser, without a network; ASCII, so its bytes never vary."""
     return importlib.resources.files(__package__).joinpath("check.html").read_text("ascii")
 
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
 RECEIPT_TYPE, RECEIPT_VERSION = "expunge-receipt", 1
 UNKNOWN_KIND = "unknown"
-RECEIPT_KINDS = ("unlearn", "rectify", "add", "readmit", UNKNOWN_KIND)  # what there are receipts for
+RECEIPT_KINDS = ("unlearn", "rectify", "add", "readmit", UNKNOWN_KIND)  # kinds of requests that have receipts
 MAX_RECEIPT_BYTES = 10**6
 _RECEIPT_FIELDS = {"type", "version", "vault", "request", "salt", "index", "path", "certificate"}
 _MAX_PATH_LENGTH = 53
@@ -44,23 +42,25 @@ _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class PersonalReceipt:
-    """What one person gets of a request."""
+    """The receipt of one person for a request."""
 
     vault: str  # the vault's name, a UUID
     request: int
     salt: bytes
-    index: int  # of the commitment in the tree
+    index: int  # of the commitment among the leaves
     path: tuple[bytes, ...]
     certificate: str
 
     @property
     def name(self) -> str:
-        """A name for its file, which tells nothing, and which no other receipt has, nor a statement of another type."""
-        typ = self.certificate.partition(".")[0].encode()  # who was readmitted is unknown as of the same request
+        """A name for its file that reveals nothing and differs for every receipt and type of statement."""
+        typ = self.certificate.partition(".")[
+            0
+        ].encode()  # a person can be readmitted and unknown as of the same request
         return hashlib.sha256(b"expunge receipt" + self.salt + typ).hexdigest()[:16]
 
     def to_json(self) -> str:
-        """The receipt as a file's text."""
+        """Return the receipt as the text of a file."""
         fields = {
             "type": RECEIPT_TYPE,
             "version": RECEIPT_VERSION,
@@ -68,14 +68,14 @@ class PersonalReceipt:
             "request": self.request,
             "salt": encodings.encode_base64url(self.salt),
             "index": self.index,
-            "path": [encodings.encode_base64url(one) for one in self.path],
+            "path": [encodings.encode_base64url(sibling) for sibling in self.path],
             "certificate": self.certificate,
         }
         return json.dumps(fields, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, data: bytes | str) -> "PersonalReceipt":
-        """Read a receipt, which anybody may have written."""
+        """Parse a receipt, which anyone may have written."""
         if len(data) > MAX_RECEIPT_BYTES:
             raise _not_a_receipt(f"it has more than {MAX_RECEIPT_BYTES:,} bytes")
         try:
@@ -96,13 +96,13 @@ class PersonalReceipt:
             request=_require_whole(fields["request"], "request", least=1),
             salt=_require_bytes(fields["salt"], "salt", SALT_BYTES),
             index=_require_whole(fields["index"], "index"),
-            path=tuple(_require_bytes(one, "path", HASH_BYTES) for one in path),
+            path=tuple(_require_bytes(sibling, "path", HASH_BYTES) for sibling in path),
             certificate=_require_ascii(fields["certificate"]),
         )
 
 
 def read_receipt(path: Path) -> PersonalReceipt:
-    """Read a receipt's file."""
+    """Read a receipt from a file."""
     try:
         return PersonalReceipt.from_json(files.read(path, max_bytes=MAX_RECEIPT_BYTES))
     except InvalidFile as error:  # it is too large
@@ -112,22 +112,22 @@ def read_receipt(path: Path) -> PersonalReceipt:
 def build_receipts(
     commitments: Commitments, leaves: Sequence[bytes], ids: Sequence[bytes], certificate: str
 ) -> list[PersonalReceipt | None]:
-    """The receipts of these ids, or None for an id that was not in the request.
+    """Return the receipts of these ids, with None for an id that was not in the request.
 
     Parameters
     ----------
-    of : Commitments
-        Those of the request.
+    commitments : Commitments
+        The request's salts and commitments.
     leaves : sequence of bytes
         The commitments to everybody in the request, sorted.
     ids : sequence of bytes
-        Ids in their one form (UTF-8, NFC).
+        Ids in their canonical form (UTF-8, NFC).
     certificate : str
         The request's certificate, whose payload has the root over ``leaves``.
     """
     tree = MerkleTree(leaves)
 
-    def one(person: bytes, leaf: bytes) -> PersonalReceipt | None:
+    def build(person: bytes, leaf: bytes) -> PersonalReceipt | None:
         index = bisect_left(leaves, leaf)
         if index == len(leaves) or leaves[index] != leaf:
             return None
@@ -135,7 +135,7 @@ def build_receipts(
             commitments.vault, commitments.request, commitments.salt(person), index, tree.path(index), certificate
         )
 
-    return [one(person, leaf) for person, leaf in zip(ids, commitments.compute(ids), strict=True)]
+    return [build(person, leaf) for person, leaf in zip(ids, commitments.compute(ids), strict=True)]
 
 
 def check_receipt(receipt: bytes | str, id: str | int, public_key_pem: bytes) -> dict[str, Any]:  # noqa: A002
@@ -146,9 +146,9 @@ def check_receipt(receipt: bytes | str, id: str | int, public_key_pem: bytes) ->
     receipt : bytes or str
         The text of the receipt's file.
     id : str or int
-        Whose receipt it should be.
+        The id that the receipt should be for.
     public_key_pem : bytes
-        The public key that must have signed it, or several, one PEM block after the other. Anybody can make a key: be
+        The public key that must have signed it, or several, one PEM block after the other. Anyone can make a key: make
         sure that it is the operator's.
     """
     from . import jws
@@ -159,32 +159,32 @@ def check_receipt(receipt: bytes | str, id: str | int, public_key_pem: bytes) ->
 
 
 def verify_receipt(receipt: PersonalReceipt, person: str | int, keys: Sequence["PublicKey"]) -> dict[str, Any]:
-    """What the certificate in a receipt says, if one of these keys signed it and it is about this id."""
+    """Return the payload of the certificate in a receipt if one of these keys signed it and it is about this id."""
     from . import jws
 
     payload = jws.verify_statement(receipt.certificate, keys, types=(jws.CERTIFICATE_TYPE, jws.UNKNOWN_TYPE))
-    [named] = id_bytes(person, fold_case=payload.get("fold_case") is True)
-    said = payload.get("jti"), payload.get("request")
-    if said != (f"{receipt.vault}/{receipt.request}", receipt.request) or type(said[1]) is not int:
+    [canonical_id] = id_bytes(person, fold_case=payload.get("fold_case") is True)
+    name, request = payload.get("jti"), payload.get("request")
+    if (name, request) != (f"{receipt.vault}/{receipt.request}", receipt.request) or type(request) is not int:
         raise InvalidCertificate("the certificate in this receipt is of another request, or of another vault")
     kind, people, root = payload.get("kind"), payload.get("people"), payload.get("receipts")
     if kind not in RECEIPT_KINDS or (kind == UNKNOWN_KIND) != (
         jws.unverified_header(receipt.certificate)["typ"] == jws.UNKNOWN_TYPE
     ):
-        raise InvalidCertificate("the certificate in this receipt is of a kind that there are no receipts for")
+        raise InvalidCertificate("the certificate in this receipt is of a kind that has no receipts")
     if (
         type(people) is not int
         or people > MAX_SAFE_INTEGER
         or not isinstance(root, str)
         or not _SHA256_HEX.fullmatch(root)
     ):
-        raise InvalidCertificate("the certificate in this receipt has no root of receipts in it")
-    leaf = person_commitment(receipt.salt, receipt.vault, receipt.request, named)
+        raise InvalidCertificate("the certificate in this receipt has no root of receipts")
+    leaf = person_commitment(receipt.salt, receipt.vault, receipt.request, canonical_id)
     try:
-        found = root_from_path(leaf, receipt.index, people, receipt.path)
+        actual_root = root_from_path(leaf, receipt.index, people, receipt.path)
     except ValueError:
         raise InvalidCertificate(f"the path in this receipt does not fit a certificate of {people:,} people") from None
-    if found.hex() != root:
+    if actual_root.hex() != root:
         raise InvalidCertificate("this is not a receipt for this id, or its salt or path was changed")
     return payload
 
@@ -201,12 +201,12 @@ def _require_whole(value: object, name: str, *, least: int = 0) -> int:
 
 def _require_bytes(value: object, name: str, count: int) -> bytes:
     try:
-        found = encodings.decode_base64url(value)
+        data = encodings.decode_base64url(value)
     except ValueError:
-        found = b""
-    if len(found) != count:
+        data = b""
+    if len(data) != count:
         raise _not_a_receipt(f"its {name} must be {count} bytes in base64url")
-    return found
+    return data
 
 
 def _require_uuid(value: object) -> str:
@@ -215,7 +215,7 @@ def _require_uuid(value: object) -> str:
             return value
     except ValueError:
         pass
-    raise _not_a_receipt("its vault must be a UUID in small letters")
+    raise _not_a_receipt("its vault must be a UUID in lower case")
 
 
 def _require_ascii(value: object) -> str:

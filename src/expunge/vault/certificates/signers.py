@@ -1,7 +1,8 @@
-"""Signers: who holds the key. A file of ours (`SigningKey`), a program, or whatever listens at a socket.
+"""Signers: a key file (`SigningKey`), a program, or a service that listens on a Unix socket.
 
-A key in an HSM, a KMS or an agent never comes here: the signer gets what is to be signed and gives the signature back.
-It is checked with the public key before anything is done with it, so a signer can fail but not deceive.
+A key in an HSM, a KMS or an agent never comes here: the signer gets the bytes to sign and returns the signature. The
+signature is verified with the public key before it is used, so a signer can fail but not deceive. An exchange with a
+signer is limited in time and size. If it goes wrong, the error is a `SigningFailed` that never repeats what was sent.
 """
 
 import base64
@@ -25,19 +26,14 @@ from cryptography.exceptions import InvalidSignature
 from ...errors import InvalidSetting, SigningFailed
 from .jws import CERTIFICATE_TYPE, PublicKey, compact_jws, signing_input
 
-# MERGED talking: Talking to a signer: bytes out, bytes back, within a time and a size, whatever the other side does.
-# MERGED talking:
-# MERGED talking: What goes wrong is a `SigningFailed`, which never repeats what was sent.
-
-
 SOCKET_PREFIX = "unix:"
-_MAX_COMPLAINT_CHARS = 200  # characters of what a program complained about
-_MIN_LEAK_CHARS = 12  # so many characters in a row that were also sent are no accident
-_PIPE_CHUNK_BYTES = select.PIPE_BUF  # a pipe that can be written to takes so many bytes without waiting
+_MAX_COMPLAINT_CHARS = 200  # of a program's error output
+_MIN_LEAK_CHARS = 12  # as many characters in a row that were also sent are no accident
+_PIPE_CHUNK_BYTES = select.PIPE_BUF  # a writable pipe takes this many bytes without blocking
 
 
 def check_signer_address(text: str) -> None:
-    """Refuse a text that names neither a program nor a socket."""
+    """Refuse a ``--sign-with`` that names neither a program nor a socket."""
     if text.startswith(SOCKET_PREFIX):
         if len(text) == len(SOCKET_PREFIX) or "\0" in text:
             raise InvalidSetting("--sign-with unix: needs the path of a socket, such as unix:/run/signer")
@@ -51,71 +47,71 @@ def check_signer_address(text: str) -> None:
 
 
 def ask_signer(address: str, data: bytes, *, max_bytes: int, timeout: float, secret: str) -> tuple[str, bytes]:
-    """Ask the program or socket of this name; returns who that is, and the answer."""
+    """Send data to the program or socket at this address; return its name for messages, and the answer."""
     if address.startswith(SOCKET_PREFIX):
         path = address.removeprefix(SOCKET_PREFIX)
-        who = f"the signer at {path}"
-        return who, _ask_socket(who, path, data, max_bytes=max_bytes, timeout=timeout)
+        name = f"the signer at {path}"
+        return name, _ask_socket(name, path, data, max_bytes=max_bytes, timeout=timeout)
     words = shlex.split(address)
-    who = f"the signer {Path(words[0]).name}"  # no more: arguments may be secret
-    return who, _ask_program(who, words, data, max_bytes=max_bytes, timeout=timeout, secret=secret)
+    name = f"the signer {Path(words[0]).name}"  # without arguments, which may be secret
+    return name, _ask_program(name, words, data, max_bytes=max_bytes, timeout=timeout, secret=secret)
 
 
 def _ask_program(
     signer_name: str, words: Sequence[str], data: bytes, *, max_bytes: int, timeout: float, secret: str
 ) -> bytes:
-    """Run a program with data on its standard input, and return what it writes to standard output.
+    """Run a program with data on its standard input, and return its standard output.
 
-    It has our environment and none of our files, and a process group of its own, which is killed if it takes too long.
-    No error repeats the data, or the ``hidden`` text that the data encodes.
+    It inherits our environment but no open files, and runs in its own process group, which is killed if it takes too
+    long. No error repeats the data, or the ``secret`` text that the data encodes.
     """
-    ends = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     with _start_program(words, signer_name) as program:
         exchange = _ProgramExchange(program, data, max_bytes)
-        in_time = exchange.run(ends)
+        in_time = exchange.run(deadline)
         try:
             if len(exchange.answer) > max_bytes:
                 raise SigningFailed(_too_long_message(signer_name, max_bytes))
-            code = program.wait(max(0.0, ends - time.monotonic()))
+            code = program.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise SigningFailed(_too_late_message(signer_name, timeout)) from None
         finally:
-            if not in_time:  # it may have ended itself, and have left somebody who holds on to its answer
+            if not in_time:  # it may have exited and left a child that keeps its output open
                 _kill_group(program)
         exchange.read_complaint()
     if code:
-        ending = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+        ending = f"exited with code {code}" if code > 0 else f"was killed by signal {-code}"
         raise SigningFailed(f"{signer_name} {ending}{_quote_complaint(exchange.complaint, data.decode(), secret)}")
     return exchange.answer
 
 
 def _ask_socket(signer_name: str, path: str, data: bytes, *, max_bytes: int, timeout: float) -> bytes:
-    """Send data to a Unix socket, say that no more comes, and return what it answers."""
-    ends, said = time.monotonic() + timeout, b""
+    """Send data to a Unix socket, shut down the sending side, and return the answer."""
+    deadline, answer = time.monotonic() + timeout, b""
     try:
-        with socket.socket(socket.AF_UNIX) as there:
-            there.settimeout(timeout)
-            there.connect(path)
-            there.sendall(data)
-            there.shutdown(socket.SHUT_WR)
-            while len(said) <= max_bytes:
-                if (left := ends - time.monotonic()) <= 0:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(path)
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while len(answer) <= max_bytes:
+                if (left := deadline - time.monotonic()) <= 0:
                     raise TimeoutError
-                there.settimeout(left)
-                if not (piece := there.recv(_PIPE_CHUNK_BYTES)):
-                    return said
-                said += piece
+                connection.settimeout(left)
+                if not (piece := connection.recv(_PIPE_CHUNK_BYTES)):
+                    return answer
+                answer += piece
     except TimeoutError:
         raise SigningFailed(_too_late_message(signer_name, timeout)) from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise SigningFailed(f"{signer_name} could not be asked: {reason}") from None
+        raise SigningFailed(f"{signer_name} could not be reached: {reason}") from None
     raise SigningFailed(_too_long_message(signer_name, max_bytes))
 
 
 @contextmanager
 def _start_program(words: Sequence[str], signer_name: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program; afterwards its pipes are closed, and it is gone."""
+    """Start a program; at the end close its pipes, and kill it if it still runs."""
     pipe = subprocess.PIPE
     try:
         program = subprocess.Popen(  # noqa: S603 - the user named the program
@@ -126,22 +122,22 @@ def _start_program(words: Sequence[str], signer_name: str) -> Iterator[subproces
     try:
         yield program
     finally:
-        for end in (program.stdin, program.stdout, program.stderr):
-            assert end is not None
-            end.close()
+        for pipe_end in (program.stdin, program.stdout, program.stderr):
+            assert pipe_end is not None
+            pipe_end.close()
         if program.poll() is None:
             _kill_group(program)
             program.wait()
 
 
 def _kill_group(program: subprocess.Popen[bytes]) -> None:
-    """End a program and all that it started."""
-    with suppress(ProcessLookupError, PermissionError):  # of nobody, or of another user's process alone
+    """Kill a program and everything that it started."""
+    with suppress(ProcessLookupError, PermissionError):  # the group is gone, or belongs to another user
         os.killpg(program.pid, signal.SIGKILL)
 
 
 class _ProgramExchange:
-    """What was said on both sides of a program."""
+    """The data sent to a program, and its answer and error output."""
 
     def __init__(self, program: subprocess.Popen[bytes], data: bytes, max_bytes: int) -> None:
         assert program.stdin is not None
@@ -153,7 +149,7 @@ class _ProgramExchange:
         os.set_blocking(self._err, False)
 
     def run(self, deadline: float) -> bool:
-        """Write the data and read until the answer ends; False if it is too long, or if time is up before."""
+        """Write the data and read until the answer ends; return False if it is too long or too late."""
         with selectors.DefaultSelector() as ready:
             ready.register(self._into, selectors.EVENT_WRITE)
             ready.register(self._out, selectors.EVENT_READ)
@@ -169,7 +165,7 @@ class _ProgramExchange:
         return False
 
     def read_complaint(self) -> bool:
-        """Read more of what the program complains about, if there is more; the beginning is kept."""
+        """Read more of the error output, if there is any, and keep its beginning."""
         try:
             piece = os.read(self._err, _PIPE_CHUNK_BYTES)
         except BlockingIOError:
@@ -178,7 +174,7 @@ class _ProgramExchange:
         return bool(piece)
 
     def _transfer_piece(self, fd: int) -> bool:
-        """Write or read a piece where that is possible; False at the end."""
+        """Write or read a piece; return False at the end."""
         if fd == self._err:
             return self.read_complaint()
         if fd == self._out:
@@ -187,13 +183,13 @@ class _ProgramExchange:
             return bool(piece)
         try:
             self._unsent = self._unsent[os.write(fd, self._unsent[:_PIPE_CHUNK_BYTES]) :]
-        except BrokenPipeError:  # it wants no more; what it answers counts
+        except BrokenPipeError:  # it reads no more; its answer counts
             return False
         return bool(self._unsent)
 
 
 def _too_long_message(signer_name: str, max_bytes: int) -> str:
-    return f"{signer_name} answered with more than {max_bytes:,} bytes, which is no signature"
+    return f"{signer_name} answered with more than {max_bytes:,} bytes, which is not a signature"
 
 
 def _too_late_message(signer_name: str, timeout: float) -> str:
@@ -201,34 +197,34 @@ def _too_late_message(signer_name: str, timeout: float) -> str:
 
 
 def _quote_complaint(complaint: bytes, *secrets: str) -> str:
-    """What a program complained about, in short; nothing if it holds a part of what it got."""
+    """Return the beginning of the error output, unless it repeats a part of the secrets."""
     text = " ".join("".join(c if c.isprintable() else " " for c in complaint.decode(errors="replace")).split())
     text = text[:_MAX_COMPLAINT_CHARS]
     runs = {text[k : k + _MIN_LEAK_CHARS] for k in range(len(text) - _MIN_LEAK_CHARS + 1)}
     if any(run in secret for run in runs for secret in secrets):
-        return " (what it said repeats what it got, and is not shown)"
+        return " (its error output repeats what it was sent, and is not shown)"
     return f": {text}" if text else ""
 
 
-_SIGNATURE_BYTES = 64  # an Ed25519 signature
+_SIGNATURE_BYTES = 64  # Ed25519
 _MAX_ANSWER_BYTES = 4096
 _TIMEOUT = 30.0
 
 
 class VaultSigner(Protocol):
-    """Whoever signs for a vault."""
+    """A signer for a vault."""
 
     @property
     def public(self) -> PublicKey:
-        """The key that the signatures are checked with, which a statement names as ``kid``."""
+        """The key that verifies the signatures, the ``kid`` of a statement."""
 
     def sign(self, payload: str, typ: str = CERTIFICATE_TYPE) -> str:
-        """The statement with this payload, a compact JWS; or raises `SigningFailed`."""
+        """Return the signed statement with this payload, a compact JWS, or raise `SigningFailed`."""
 
 
 @dataclass(frozen=True)
 class ExternalSigner:
-    """A program, or whatever listens at a Unix socket: it gets what is to be signed, and answers with the signature."""
+    """A program, or a service at a Unix socket, that gets the bytes to sign and answers with the signature."""
 
     address: str  # a command, or unix: and the path of a socket
     public: PublicKey
@@ -236,36 +232,38 @@ class ExternalSigner:
 
     def sign(self, payload: str, typ: str = CERTIFICATE_TYPE) -> str:
         signed = signing_input(self.public, payload, typ)
-        who, said = ask_signer(self.address, signed, max_bytes=_MAX_ANSWER_BYTES, timeout=self.timeout, secret=payload)
-        return _verify_answer(signed, said, self.public, who)
+        name, answer = ask_signer(
+            self.address, signed, max_bytes=_MAX_ANSWER_BYTES, timeout=self.timeout, secret=payload
+        )
+        return _verify_answer(signed, answer, self.public, name)
 
 
 def make_external_signer(text: str, public: PublicKey) -> ExternalSigner:
-    """The signer that ``--sign-with`` names: ``unix:/path`` is a socket, anything else a command."""
+    """Return the signer that ``--sign-with`` names: ``unix:/path`` is a socket, anything else a command."""
     check_signer_address(text)
     return ExternalSigner(text, public)
 
 
 def _verify_answer(signed: bytes, answer: bytes, public: PublicKey, signer_name: str) -> str:
-    """The JWS, if the answer is a signature of this key."""
+    """Return the JWS if the answer is a signature of this key."""
     signature = _parse_signature(answer)
     if signature is None:
         raise SigningFailed(
-            f"{signer_name} answered with {len(answer)} bytes that are no Ed25519 signature; it must be 64 raw bytes, or one "
-            "line of base64 or hex"
+            f"{signer_name} answered with {len(answer)} bytes that are not an Ed25519 signature: expected 64 raw "
+            "bytes, or one line of base64 or hex"
         )
     try:
         public.key.verify(signature, signed)
     except InvalidSignature:
         raise SigningFailed(
-            f"{signer_name} answered with a signature that is not of the key {public.thumbprint}: another key signed, or it signed "
-            "something else (Ed25519 signs the input itself, not a hash of it)"
+            f"{signer_name} answered with a signature that is not of the key {public.thumbprint}: another key signed, "
+            "or it signed something else (Ed25519 signs the input itself, not a hash of it)"
         ) from None
     return compact_jws(signed, signature)
 
 
 def _parse_signature(answer: bytes) -> bytes | None:
-    """The signature in an answer: raw, or one line of base64url, base64 or hex."""
+    """Return the signature in an answer: raw, or one line of base64url, base64 or hex."""
     if len(answer) == _SIGNATURE_BYTES:
         return answer
     line = answer.strip(b" \t\r\n")

@@ -1,7 +1,6 @@
-"""Timestamps (RFC 3161): an authority outside says that a text existed at a time. Asked for online, checked offline.
+"""Timestamps (RFC 3161): an external authority confirms that data existed at a time. Requested online, checked offline.
 
-The ASN.1, the signature and the chain of certificates are the work of ``rfc3161-client``, which the extra
-``timestamp`` brings.
+``rfc3161-client``, which the extra ``timestamp`` installs, does the ASN.1, the signature and the chain of certificates.
 """
 
 import hashlib
@@ -29,13 +28,7 @@ from rfc3161_client.tsp import PKIStatus
 from ...errors import InvalidCertificate, InvalidFile, InvalidSetting, SigningFailed
 from ...saving import files
 
-# MERGED der: DER, as much of it as this takes: the certificates in a timestamp, put in the order that the standard wants.
-# MERGED der:
-# MERGED der: A set is sorted in DER. Many authorities (all that run ``openssl ts``) send theirs unsorted, and ``rfc3161-client``
-# MERGED der: refuses that. No signature covers the order, and sorting changes no length, so the bytes are only moved.
-
-
-_CERTIFICATES_TAG = 0xA0  # the tag of that field in SignedData
+_CERTIFICATES_TAG = 0xA0  # tag of this field in SignedData
 
 
 class _DerElement(NamedTuple):
@@ -45,72 +38,77 @@ class _DerElement(NamedTuple):
 
 
 def sort_certificates(response: bytes) -> bytes:
-    """A timestamp response with its certificates sorted; anything else as it is."""
+    """Return a timestamp response with its certificates sorted; return anything else unchanged.
+
+    DER requires sorted sets. Many authorities (all that run ``openssl ts``) send certificates unsorted, which
+    ``rfc3161-client`` refuses. No signature covers their order, and sorting changes no length, so bytes are only moved.
+    """
     try:
         _, token = _parse_children(response, _parse_children(response, _DerElement(0, 0, len(response)))[0])
         _, content = _parse_children(response, token)
         (signed,) = _parse_children(response, content)
-        certificates = next(
-            one for one in _parse_children(response, signed) if response[one.start] == _CERTIFICATES_TAG
-        )
-        found = _parse_children(response, certificates)
+        fields = _parse_children(response, signed)
+        certificates = next(field for field in fields if response[field.start] == _CERTIFICATES_TAG)
+        elements = _parse_children(response, certificates)
     except (ValueError, IndexError, StopIteration):
         return response
-    moved = b"".join(sorted(response[one.start : one.end] for one in found))
-    return response[: certificates.content] + moved + response[certificates.end :]
+    sorted_bytes = b"".join(sorted(response[element.start : element.end] for element in elements))
+    return response[: certificates.content] + sorted_bytes + response[certificates.end :]
 
 
 def _parse_children(data: bytes, parent: _DerElement) -> list[_DerElement]:
-    """The elements within an element, which they must fill."""
-    found, at = list[_DerElement](), parent.content
-    while at < parent.end:
-        content, size = at + 2, data[at + 1]
-        if size >= 0x80:  # then it says how many bytes the length has
+    """Return the elements within an element, which must fill it."""
+    children, start = list[_DerElement](), parent.content
+    while start < parent.end:
+        content, size = start + 2, data[start + 1]
+        if size >= 0x80:  # then it is the number of bytes of the length
             content, size = content + size - 0x80, int.from_bytes(data[content : content + size - 0x80])
         if content + size > parent.end:
             raise ValueError("an element is longer than the one around it")
-        found.append(_DerElement(at, content, content + size))
-        at = content + size
-    return found
+        children.append(_DerElement(start, content, content + size))
+        start = content + size
+    return children
 
 
-MAX_RESPONSE_BYTES = 2**18  # of an answer: a few certificates
+MAX_RESPONSE_BYTES = 2**18  # a few certificates
 _MAX_ROOTS_BYTES = 2**20
 _CHUNK_BYTES = 2**12
 _SHA256 = x509.ObjectIdentifier("2.16.840.1.101.3.4.2.1")
 
 
 def request_timestamp(url: str, data: bytes, *, timeout: float = 30.0) -> bytes:
-    """Let an authority stamp data, of which it gets the SHA-256 only; returns its answer, which is of this request.
+    """Let an authority stamp data, of which it gets only the SHA-256; return its response to this request.
 
-    Who signed it is not looked at: `checked` does that, with the roots that a person trusts.
+    The signature is not checked here, but by `verify_timestamp`, with the roots that the user trusts.
     """
     request = TimestampRequestBuilder().data(data).hash_algorithm(HashAlgorithm.SHA256).build()
-    answer, who = _post_request(url, request.as_bytes(), timeout)
+    answer, authority = _post_request(url, request.as_bytes(), timeout)
     try:
         response = _decode_response(answer)
         status = response.status
         if status != PKIStatus.GRANTED:
-            raise SigningFailed(f"{who} refused: status {status}, where 0 means that a timestamp was granted")
-        fits = _imprint_matches(response, data) and response.tst_info.nonce == request.nonce
+            raise SigningFailed(f"{authority} refused: status {status}, where 0 means that a timestamp was granted")
+        matches = _imprint_matches(response, data) and response.tst_info.nonce == request.nonce
     except ValueError:
-        raise SigningFailed(f"{who} answered with {len(answer):,} bytes that are no RFC 3161 timestamp") from None
-    if not fits:
-        raise SigningFailed(f"{who} answered with a timestamp of something else, or with an old one")
+        raise SigningFailed(
+            f"{authority} answered with {len(answer):,} bytes that are not an RFC 3161 timestamp"
+        ) from None
+    if not matches:
+        raise SigningFailed(f"{authority} answered with a timestamp of something else, or with an old one")
     return answer
 
 
 def verify_timestamp(response: bytes, data: bytes, roots: Sequence[x509.Certificate]) -> datetime:
-    """When data was stamped, if the stamp is of these data and an authority below one of the roots signed it; offline.
+    """Return when data was stamped, if the timestamp fits and an authority below one of the roots signed it; offline.
 
-    The authority's certificates need to have been valid then, not now.
+    The authority's certificates must have been valid then, not now.
     """
     try:
         stamp = _decode_response(response)
-        fits = _imprint_matches(stamp, data)
+        matches = _imprint_matches(stamp, data)
     except ValueError:
         raise InvalidCertificate("this is not an RFC 3161 timestamp, or it is damaged") from None
-    if not fits:
+    if not matches:
         raise InvalidCertificate("the timestamp is of something else")
     try:
         VerifierBuilder(roots=list(roots)).build().verify(stamp, hashlib.sha256(data).digest())
@@ -123,15 +121,15 @@ def verify_timestamp(response: bytes, data: bytes, roots: Sequence[x509.Certific
 
 
 def load_roots(path: Path) -> list[x509.Certificate]:
-    """Read the certificates (PEM) that a person trusts."""
+    """Read the root certificates (PEM) that the user trusts."""
     try:
         return x509.load_pem_x509_certificates(files.read(path, max_bytes=_MAX_ROOTS_BYTES))
     except ValueError:
-        raise InvalidFile(f"{path} holds no certificates in PEM, or a damaged one") from None
+        raise InvalidFile(f"{path} has no certificates in PEM, or a damaged one") from None
 
 
 def read_timestamp(path: Path) -> bytes:
-    """Read an answer that was stored."""
+    """Read a stored timestamp response."""
     return files.read(path, max_bytes=MAX_RESPONSE_BYTES)
 
 
@@ -145,35 +143,36 @@ def _imprint_matches(response: TimeStampResponse, data: bytes) -> bool:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A request that is redirected would lose its body, or end at another scheme."""
+    """Refuses redirects: a redirected request would lose its body, or change its scheme."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def _post_request(url: str, body: bytes, timeout: float) -> tuple[bytes, str]:
-    """Send a request; returns the answer, and what to call the authority."""
-    who, ends, said = f"the timestamp authority at {_parse_host(url)}", time.monotonic() + timeout, b""
+    """Send a request; return the answer, and the name of the authority for messages."""
+    authority = f"the timestamp authority at {_parse_host(url)}"
+    deadline, content = time.monotonic() + timeout, b""
     headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
-    request = urllib.request.Request(url, body, headers)  # noqa: S310 - _host takes http and https only
+    request = urllib.request.Request(url, body, headers)  # noqa: S310 - _parse_host takes http and https only
     try:
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout) as answer:
             while piece := answer.read1(_CHUNK_BYTES):
-                said += piece
-                if len(said) > MAX_RESPONSE_BYTES:
-                    raise SigningFailed(f"{who} answered with more than {MAX_RESPONSE_BYTES:,} bytes")
-                if time.monotonic() > ends:
+                content += piece
+                if len(content) > MAX_RESPONSE_BYTES:
+                    raise SigningFailed(f"{authority} answered with more than {MAX_RESPONSE_BYTES:,} bytes")
+                if time.monotonic() > deadline:
                     raise TimeoutError
     except urllib.error.HTTPError as error:
         error.close()
-        raise SigningFailed(f"{who} answered with HTTP status {error.code}; redirects are not followed") from None
+        raise SigningFailed(f"{authority} answered with HTTP status {error.code}; redirects are not followed") from None
     except (OSError, http.client.HTTPException) as error:
-        raise SigningFailed(f"{who} could not be asked: {_describe_failure(error, timeout)}") from None
-    return said, who
+        raise SigningFailed(f"{authority} could not be reached: {_describe_failure(error, timeout)}") from None
+    return content, authority
 
 
 def _parse_host(url: str) -> str:
-    """The host in an address, if it can be asked at all; a name and password in it would not be sent."""
+    """Return the host of an address; refuse an address with a user name or password, which would not be sent."""
     try:
         parts = urllib.parse.urlsplit(url)
         host = (
@@ -190,7 +189,7 @@ def _parse_host(url: str) -> str:
 
 
 def _describe_failure(error: OSError | http.client.HTTPException, timeout: float) -> str:
-    """What went wrong, in words."""
+    """Return what went wrong."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
         return f"no answer within {timeout:g} seconds"

@@ -1,4 +1,4 @@
-"""The files of a vault: which of them count, what they hold, and how rows and owners are overwritten in place.
+"""The files of a vault: which of them count, what they hold, and how rows and their owners are overwritten in place.
 
-What is read is checked: a damaged or foreign file is refused.
+Everything that is read is checked: a damaged or foreign file is refused.
 """

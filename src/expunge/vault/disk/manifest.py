@@ -1,19 +1,20 @@
 """The manifest: which files are the vault's state, as of which request.
 
-Manifests and learners have two pages each, files of which one counts; the other is the *spare*, which is empty. Every
-request writes a manifest into the spare. The tiny file `current` says which page counts (`pointers`): to change that is
-the commit. Then the page before, which holds fingerprints of the old state, is wiped: it is the spare of the next
-request, and no name in the folder has changed. Everything else in the folder is a leftover. The salt makes the
-commitment in a certificate worthless to whoever does not have this manifest, and goes with it.
+The manifest and each learner have two pages, which are files; one page counts, and the other, the *spare*, is empty.
+Every request writes its manifest into the spare. The small file `current` says which page counts (`folder`): changing
+it is the commit. Then the previous page, which holds fingerprints of the old state, is wiped and becomes the spare of
+the next request, so no name in the folder changes. Every other file in the folder is a leftover. Without the manifest's
+salt, the commitment in a certificate reveals nothing; the salt is destroyed with the manifest.
 """
 
 import hashlib
 import json
 import math
+import os
 import re
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -23,41 +24,38 @@ from typing import Any, NewType, get_args, get_origin, get_type_hints
 from ...errors import InvalidFile
 from ..ledger.records import Position
 
-# MERGED fields: Fields: whether what a file held has the types that a class declares. A file may hold anything.
-
-
-UInt64 = NewType("UInt64", int)  # of 64 bits
+UInt64 = NewType("UInt64", int)  # unsigned, up to 2**64 - 1
 
 
 def matches_type(value: Any, type_: Any) -> bool:
-    """Return whether a value is of this type: a dataclass, tuple, union or plain type; whole numbers are not negative.
+    """Return whether a value has this type: a dataclass, tuple, union or plain type.
 
-    A float may be written as a whole number, and is finite.
+    Whole numbers must not be negative. A float may be written as a whole number, and must be finite. The types of a
+    class are checked because a file can hold anything.
     """
     inside = get_args(type_)
     if get_origin(type_) is tuple:
-        return type(value) is tuple and all(matches_type(one, inside[0]) for one in value)
+        return type(value) is tuple and all(matches_type(item, inside[0]) for item in value)
     if isinstance(type_, UnionType):
-        return any(matches_type(value, one) for one in inside)
+        return any(matches_type(value, option) for option in inside)
     if type_ is float:
         return isinstance(value, int | float) and type(value) is not bool and abs(value) <= sys.float_info.max
     if type_ is int or type_ is UInt64:
         return type(value) is int and 0 <= value < 2 ** (63 if type_ is int else 64)
     if type(value) is not type_:
         return False
-    return all(matches_type(getattr(value, name), one) for name, one in _hints(type_).items())
+    types = _field_types(type_)  # type: ignore[arg-type]  # classes are hashable
+    return all(matches_type(getattr(value, name), types[name]) for name in types)
 
 
-def _read_hints(type_: Any) -> dict[str, Any]:
-    """The fields of a class and their types; a plain type has none."""
+@cache
+def _field_types(type_: Any) -> dict[str, Any]:
+    """Return the fields of a class and their types; a plain type has none."""
     return get_type_hints(type_) if is_dataclass(type_) else {}
 
 
-_hints: Callable[[Any], dict[str, Any]] = cache(_read_hints)
-
-
 VERSION = 9
-MAX_MANIFEST_BYTES = 2**26  # more than any manifest has
+MAX_MANIFEST_BYTES = 2**26  # larger than any manifest
 _NO_SUM = b'"sum":""'
 _LEARNER_NAME = re.compile(r"learner\.\d+\.\d+\.[01]")
 
@@ -72,23 +70,23 @@ class ImmutableFile:
 
 @dataclass(frozen=True)
 class LearnerFile:
-    """The file of a learner: its weights, and then its moments. ``sum`` is the moments' digest."""
+    """The file of a learner: its weights, then its moments. ``sum`` is the digest of the moments."""
 
     name: str
     sum: str
-    weights: str  # the SHA-256 of their part of the file
+    weights: str  # SHA-256 of the weights' part of the file
     rows: int
     coded_rows: int
 
     @property
     def spare(self) -> str:
-        """The other page of the learner."""
+        """The learner's other page."""
         return f"{self.name[:-1]}{1 - int(self.name[-1])}"
 
 
 @dataclass(frozen=True)
 class StoredExtent:
-    """The bounds in force of inputs or targets, and how many rows lie on each."""
+    """The current bounds of the inputs or targets, and how many rows lie on each bound."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -99,7 +97,7 @@ class StoredExtent:
 
 @dataclass(frozen=True)
 class RowSegment:
-    """A file of rows, and the number of its entries."""
+    """A file of rows, and its number of entries."""
 
     name: str
     count: int
@@ -107,7 +105,7 @@ class RowSegment:
 
 @dataclass(frozen=True)
 class PeopleSegment:
-    """A segment of people: the number of its entries, and which of how many equal ranges of hashes it has."""
+    """A segment of people: its number of entries, and which of ``parts`` equal ranges of hashes it covers."""
 
     name: str
     count: int
@@ -117,10 +115,10 @@ class PeopleSegment:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """What people ask about a model, so that they need not wait for the rest to be loaded."""
+    """Facts about a model that can be shown without loading it."""
 
     targets: tuple[str, ...]
-    columns: tuple[str, ...]  # that the inputs come from
+    columns: tuple[str, ...]  # columns that the inputs are computed from
     inputs: tuple[str, ...]
     shards: int
     learners: int
@@ -130,8 +128,8 @@ class ModelSummary:
     target_scales: str
     outside: str
     observed_bounds: bool
-    fold_case: bool  # whether ids that differ only in case are the same
-    clone_of: str = ""  # the vault that it is a clone of, and the request that this was at: UUID/number
+    fold_case: bool  # whether ids that differ only in case are the same id
+    clone_of: str = ""  # the source vault and its request at that time: UUID/number
 
 
 @dataclass(frozen=True)
@@ -139,57 +137,57 @@ class Manifest:
     """The state of a vault after a request."""
 
     vault: str
-    request: int  # the newest that is carried out
+    request: int  # the newest request that is carried out
     page: int  # 0 or 1: which of the two files it is in
     training: int  # the request that trained the model
-    before: Position  # where the ledger's record of that request begins
-    record: str  # that record's hash
-    drawn: int  # slots given out so far
+    before: Position  # where the ledger's record of `request` begins
+    record: str  # hash of that record
+    drawn: int  # slots assigned so far
     rows: int
-    slots_sum: UInt64  # of the slots that have a row
+    slots_sum: UInt64  # sum of the slots that have a row
     owners: int  # ids that have rows
-    erased: int  # ids that are erased and not readmitted
+    erased: int  # ids that were erased and not readmitted
     salt: str
-    keys: tuple[str, ...]  # that signed for the vault before this request, the newest first
+    keys: tuple[str, ...]  # keys that signed before this request, the newest first
     schema: ImmutableFile
     blueprint: ImmutableFile
     learners: tuple[LearnerFile, ...]
-    segments: tuple[RowSegment, ...]  # the rows, in the order in which they came
-    batches: tuple[int, ...]  # the number of the first row of each batch: the slots follow from these and the key
+    segments: tuple[RowSegment, ...]  # the rows, in order of arrival
+    batches: tuple[int, ...]  # first row number of each batch: with the key, these determine the slots
     people: tuple[PeopleSegment, ...]
     inputs: StoredExtent
     targets: StoredExtent
-    stage: ImmutableFile | None  # corrected rows, until they are in their slots
+    stage: ImmutableFile | None  # corrected rows, until they are written to their slots
     about: ModelSummary
 
     @property
     def charter(self) -> tuple[ImmutableFile, ImmutableFile]:
-        """The files of the schema and of the blueprint."""
+        """The files of the schema and the blueprint."""
         return self.schema, self.blueprint
 
     @property
     def seal(self) -> bytes:
-        """What is mixed into the checksums of this vault's rows and people."""
+        """The bytes that are mixed into the checksums of this vault's rows and people."""
         return uuid.UUID(self.vault).bytes
 
     @property
     def name(self) -> str:
-        """The file that it is in."""
+        """The name of its file."""
         return manifest_name(self.page)
 
     @property
     def spare(self) -> str:
-        """The other page of the manifest."""
+        """The name of the manifest's other page."""
         return manifest_name(1 - self.page)
 
     @property
     def live_file(self) -> str:
-        """The file that says which slots have a row."""
+        """The name of the file that says which slots have a row."""
         return f"live.{self.training}"
 
     @property
     def file_names(self) -> set[str]:
-        """Every file that is part of the state, but for the stage, which is not once the rows are in their slots."""
+        """The names of all files of the state, without the stage: it is a leftover once its rows are in their slots."""
         files = (self.schema, self.blueprint)
         learners, rows, people = (
             {part.name for part in parts} for parts in (self.learners, self.segments, self.people)
@@ -198,18 +196,18 @@ class Manifest:
 
     @property
     def spares(self) -> set[str]:
-        """The pages that do not count: if they are there, they are empty."""
+        """The names of the pages that do not count; these files are empty or missing."""
         return {self.spare, *(learner.spare for learner in self.learners)}
 
     def to_bytes(self) -> bytes:
-        """As JSON, with a checksum."""
+        """Return the manifest as JSON with a checksum."""
         content = _canonical_json({"format": "expunge vault", "version": VERSION, **vars(self), "sum": ""})
-        before, after = content.rsplit(_NO_SUM, 1)  # no text within is such: its quotes would be escaped
+        before, after = content.rsplit(_NO_SUM, 1)  # no text inside contains this: its quotes would be escaped
         return b'%b"sum":"%b"%b' % (before, hashlib.sha256(content).hexdigest().encode(), after)
 
     @classmethod
-    def from_bytes(cls, data: bytes, path: Path) -> "Manifest":
-        """Read a manifest; anything that is not one is refused."""
+    def from_bytes(cls, data: bytes, path: os.PathLike[str]) -> "Manifest":
+        """Parse a manifest; refuse anything else."""
         try:
             content = json.loads(data)
             del content["sum"]
@@ -218,7 +216,7 @@ class Manifest:
             if (version := content.pop("version")) != VERSION:
                 raise InvalidFile(
                     f"{path} has version {version!r}; this release reads version {VERSION} only: "
-                    "use the release that made it, or train the vault anew"
+                    "use the release that made it, or train the vault again"
                 )
             manifest = _decode_manifest(content)
             whole = manifest.to_bytes() == data
@@ -232,7 +230,7 @@ class Manifest:
 
 
 def manifest_name(page: int) -> str:
-    """The file that is a page of the manifest."""
+    """Return the name of a page of the manifest."""
     return f"manifest.{page}"
 
 
@@ -258,32 +256,32 @@ def _decode_manifest(content: Mapping[str, Any]) -> Manifest:
     if any(
         Path(name).name != name or not (name.isascii() and name.isprintable()) for name in manifest.file_names | staged
     ):
-        raise ValueError("a name is a file in the folder, never a path out of it")
+        raise ValueError("a file name is not a plain name in the folder")
     _check_manifest(manifest)
     return manifest
 
 
 def _check_manifest(manifest: Manifest) -> None:
-    """Refuse fields of other types, or that do not fit each other."""
+    """Refuse fields that have a wrong type, or contradict each other."""
     if not matches_type(manifest, Manifest):
-        raise ValueError("a field has a value of another type")
+        raise ValueError("a field has a value of the wrong type")
     if manifest.page > 1 or not all(_LEARNER_NAME.fullmatch(learner.name) for learner in manifest.learners):
-        raise ValueError("there are two pages of everything")
+        raise ValueError("a page is neither 0 nor 1")
     for text in (manifest.salt, *(learner.sum for learner in manifest.learners)):
         bytes.fromhex(text)
     for side in (manifest.inputs, manifest.targets):
         if len({len(side.low), len(side.high), len(side.at_low), len(side.at_high)}) > 1:
-            raise ValueError("a side has as many lower as upper bounds")
+            raise ValueError("lower and upper bounds differ in number")
         if not all(math.isfinite(high - low) for low, high in zip(side.low, side.high, strict=True)):
             raise ValueError("bounds are too far apart")
     if sum(segment.count for segment in manifest.segments) != manifest.drawn or not manifest.segments:
-        raise ValueError("there are other rows than it says")
+        raise ValueError("the segments do not add up to the number of rows")
     if manifest.batches[:1] != (0,) or list(manifest.batches) != sorted({*manifest.batches, 0}):
-        raise ValueError("batches come one after the other")
+        raise ValueError("batches are not in order")
     if any(batch.part >= batch.parts for batch in manifest.people):
-        raise ValueError("a part is one of so many")
+        raise ValueError("a part is out of range")
     if not 0 < manifest.about.learners == len(manifest.learners):
-        raise ValueError("there are other learners than it says")
+        raise ValueError("the number of learners is wrong")
 
 
 def _canonical_json(content: Mapping[str, Any]) -> bytes:

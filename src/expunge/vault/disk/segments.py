@@ -1,12 +1,11 @@
-"""Segments: files of entries, each of which says by a keyed hash whose row is in which slot.
+"""Segments: files of entries, each of which says, by a keyed hash, whose row is in which slot.
 
 A segment is sorted by hash and never changes its length; the slot of an entry is overwritten in place. Every entry has
-a checksum with the vault's seal in it: a flipped bit or a foreign file must not send an erasure to somebody else's row,
-nor hide a row.
+a checksum that includes the vault's seal: a flipped bit, or a file of another vault, must neither direct an erasure to
+another person's row nor hide a row.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...errors import InvalidFile
 from ...exact import arrays
 from ...exact.arrays import Slots
 from ...saving import files
+from ...saving.files import VaultFile
 from .manifest import PeopleSegment
 from .spans import plan_spans
 
@@ -28,48 +28,48 @@ _MIX_FACTORS = tuple(np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27
 
 
 class SegmentFile:
-    """One file: the high words of the hashes, sorted, then what goes with each."""
+    """One file: the sorted high words of the hashes, then the rest of each entry."""
 
-    def __init__(self, path: Path, count: int, seal: bytes, part: int = 0, parts: int = 1) -> None:
-        self.path, self.count, self._seal, self._part, self._parts = path, count, seal, part, parts
-        data = files.map_file(path, self.size)
+    def __init__(self, file: VaultFile, count: int, seal: bytes, part: int = 0, parts: int = 1) -> None:
+        self.file, self.count, self._seal, self._part, self._parts = file, count, seal, part, parts
+        data = files.map_file(file, self.size)
         self.high = np.frombuffer(data, dtype="<u8", count=count)
         self._entries = np.frombuffer(data, dtype=_ENTRY_TYPE, offset=8 * count)
         if len(self._entries) != count:
-            raise InvalidFile(f"{path} has the wrong length")
+            raise InvalidFile(f"{file} has the wrong length")
 
     @property
     def manifest_entry(self) -> PeopleSegment:
-        """The segment as a manifest names it."""
-        return PeopleSegment(self.path.name, self.count, self._part, self._parts)
+        """The segment as it is listed in a manifest."""
+        return PeopleSegment(self.file.name, self.count, self._part, self._parts)
 
     @property
     def size(self) -> int:
-        """The length of the file."""
+        """The size of the file."""
         return self.count * (8 + _ENTRY_TYPE.itemsize)
 
     def entry_byte_range(self, place: int) -> tuple[int, int]:
-        """The bytes of the file in which the slot of an entry is."""
+        """Return where in the file an entry's slot is: the first byte, and the one after the last."""
         start = 8 * self.count + place * _ENTRY_TYPE.itemsize
         return start, start + _ENTRY_TYPE.itemsize
 
     def check_size(self) -> None:
-        """Refuse a file that somebody cut since it was taken up."""
-        files.check_size(self.path, self.size)
+        """Refuse a file that was cut after it was mapped."""
+        files.check_size(self.file, self.size)
 
     def look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
-        """Owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is no error."""
+        """Return owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is not an error."""
         if len(hashes) == 1:
             return self._look_up(hashes, torn=torn)
-        order = np.argsort(hashes[:, 0])  # many are found in the order of the file, from one page to the next
+        order = np.argsort(hashes[:, 0])  # many are looked up in the order of the file, page by page
         owner, place, slots = self._look_up(hashes[order], torn=torn)
         return order[owner], place, slots
 
     def _look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
         low, high = self.high.searchsorted(hashes[:, 0], "left"), self.high.searchsorted(hashes[:, 0], "right")
         if not torn:
-            # A corrupt word that misled the search is next to the result: a search ends where the last words that it
-            # looked at, smaller and not smaller, are neighbours. Check both, before spans are taken for lengths.
+            # A corrupt word that misled the search is next to its result: a search ends where the last smaller and the
+            # last not smaller word that it compared are neighbours. Check both before using spans as lengths.
             edges = np.concatenate([low - 1, high])
             self._read_checked(edges[(edges >= 0) & (edges < self.count)])
         spans = high - low
@@ -83,30 +83,30 @@ class SegmentFile:
         return owner[same], place[same], slots[same]
 
     def find_covered(self, hashes: Hashes) -> Indices | None:
-        """Which of these hashes can be here: those in its range. None means all."""
+        """Return the indices of the hashes in this segment's range; None means all."""
         if self._parts == 1:
             return None
         low, high = _part_bounds(self._part, self._parts)
         return np.flatnonzero((hashes[:, 0] >= low) & (hashes[:, 0] <= high))
 
     def read_part(self, part: int, parts: int) -> tuple[Hashes, Slots]:
-        """The entries in one of so many equal ranges of hashes, checked."""
-        some = slice_part(self.high, part, parts)
-        entries = self._read_checked(some)
-        return np.column_stack([self.high[some], entries["low"]]), entries["slot"].astype(np.int64)
+        """Return the entries in one of ``parts`` equal ranges of hashes, checked."""
+        span = slice_part(self.high, part, parts)
+        entries = self._read_checked(span)
+        return np.column_stack([self.high[span], entries["low"]]), entries["slot"].astype(np.int64)
 
     def read_slots(self) -> Slots:
-        """The slots of all entries, checked."""
+        """Return the slots of all entries, checked."""
         slots: Slots = self._read_checked()["slot"].astype(np.int64)
         return slots
 
     def read_hashes(self) -> Hashes:
-        """The hashes of all entries, checked."""
+        """Return the hashes of all entries, checked."""
         return np.column_stack([self.high, self._read_checked()["low"]])
 
     def overwrite(self, place: Indices, slots: Slots) -> None:
-        """Put these slots into these entries, and sync."""
-        files.overwrite(self.path, self._plan_overwrite(place, slots))
+        """Write these slots into these entries, and sync."""
+        files.overwrite(self.file, self._plan_overwrite(place, slots))
 
     def _plan_overwrite(self, place: Indices, slots: Slots) -> Iterator[tuple[int, files.Data]]:
         entries = self._entries[place]
@@ -116,7 +116,7 @@ class SegmentFile:
 
     def _read_checked(self, place: Any = slice(None)) -> NDArray[Any]:
         if not self._are_intact(place).all():
-            raise InvalidFile(f"{self.path} is damaged: entries fail their checksum")
+            raise InvalidFile(f"{self.file} is damaged: entries fail their checksum")
         entries: NDArray[Any] = self._entries[place]
         return entries
 
@@ -128,7 +128,7 @@ class SegmentFile:
 
 
 def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[memoryview, memoryview]:
-    """The content of a new segment."""
+    """Return the content of a new segment."""
     order = np.argsort(hashes[:, 0], kind="stable")  # stable: an id's earlier rows stay first
     high = hashes[order, 0].astype("<u8")
     entries = np.empty(len(order), dtype=_ENTRY_TYPE)
@@ -138,34 +138,34 @@ def segment_bytes(hashes: Hashes, slots: Slots, seal: bytes) -> tuple[memoryview
 
 
 def _part_bounds(part: int, parts: int) -> tuple[np.uint64, np.uint64]:
-    """The least and the largest first word of a hash in one of so many equal ranges."""
+    """Return the smallest and the largest first word of a hash in one of ``parts`` equal ranges."""
     return np.uint64(-(-part * 2**64 // parts)), np.uint64(-(-(part + 1) * 2**64 // parts) - 1)
 
 
 def slice_part(high: Hashes, part: int, parts: int) -> slice:
-    """Where, among sorted first words, those in one of so many equal ranges are."""
+    """Return the slice of sorted first words that is in one of ``parts`` equal ranges."""
     low, top = _part_bounds(part, parts)
     return slice(int(high.searchsorted(low, "left")), int(high.searchsorted(top, "right")))
 
 
 def count_distinct_ids(hashes: Hashes) -> int:
-    """How many different ids these hashes are of."""
+    """Return the number of different ids among these hashes."""
     return len(arrays.unique(_mix_words(hashes)))
 
 
 def ids_among(hashes: Hashes, others: Hashes) -> NDArray[np.bool_]:
-    """Which of these hashes are among others."""
+    """Return the mask of the hashes that are among ``others``."""
     return arrays.isin(_mix_words(hashes), _mix_words(others))
 
 
 def _mix_words(hashes: Hashes) -> NDArray[np.uint64]:
-    """64 of 128 bits: two ids agree once in billions of billions."""
+    """Mix 128 bits into 64: two given ids collide with probability 2^-64."""
     mixed: NDArray[np.uint64] = hashes[:, 0] * _MIX_FACTORS[0] + hashes[:, 1]
     return mixed
 
 
 def _compute_checks(high: Hashes, low: Hashes, slot: Slots, seal: bytes) -> NDArray[np.uint64]:
-    """A sum modulo 2^64 with odd factors: it changes with any single bit."""
+    """Return a sum modulo 2^64 with odd factors, which any single flipped bit changes."""
     total: NDArray[np.uint64] = (
         high * _MIX_FACTORS[0] + low * _MIX_FACTORS[1] + (slot.astype(np.uint64) + np.uint64(1)) * _MIX_FACTORS[2]
     )

@@ -1,4 +1,4 @@
-"""A vault in memory, from the files that a manifest names: its model to predict with, its rows, and whose they are."""
+"""A vault in memory, loaded from the files that a manifest names: its model, its rows, and their owners."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -27,52 +27,45 @@ from .people import NOBODY, People
 from .rowfile import RowFile, RowLayout, read_bits, row_checksums, sum_slots
 from .segments import SegmentFile, count_distinct_ids
 
-# MERGED checking: Checking: what an audit finds in a range of rows, or of owners. Ranges can be checked by anybody, in any order.
-
 
 def find_row_damage(rows: RowFile, numbers: range) -> str | None:
-    """What is wrong with rows of these numbers: one fails its checksum, or something is left where there is none."""
+    """Return what is wrong with the rows of these numbers: a bad checksum, or bytes left of an erased row."""
     for piece in cut(len(numbers), rows.width):
-        some = np.arange(numbers.start + piece.start, numbers.start + piece.stop)
-        entries, there = rows.read_entries(some), rows.live[rows.layout.dealt.slots(some)]
-        fits = row_checksums(some, entries[:, :-1], rows.layout.seal) == entries[:, -1]
-        if not fits[there].all():
-            return f"{rows.locate_rows(some[there & ~fits])} is damaged: rows fail their checksum"
-        if entries[~there].any():
+        block = np.arange(numbers.start + piece.start, numbers.start + piece.stop)
+        entries, live = rows.read_entries(block), rows.live[rows.layout.dealt.slots(block)]
+        intact = row_checksums(block, entries[:, :-1], rows.layout.seal) == entries[:, -1]
+        if not intact[live].all():
+            return f"{rows.locate_rows(block[live & ~intact])} is damaged: rows fail their checksum"
+        if entries[~live].any():
             return "there are bytes left where a row was erased"
     return None
 
 
 @dataclass(frozen=True)
 class OwnershipCount:
-    """Rows that have an owner, and how many people own rows or are erased."""
+    """Counts of the rows that have an owner, and of the people who own rows or were erased."""
 
     rows: int
-    slots_sum: int  # of their slots: two that have one slot, or one that has none, would show
+    slots_sum: int  # sum of their slots: it shows a slot with two owners, or with none
     owners: int
     erased: int
 
     def merge(self, other: "OwnershipCount") -> "OwnershipCount":
-        """The same of disjoint ranges of hashes."""
+        """Return the counts of two disjoint ranges of hashes together."""
         total = (self.slots_sum + other.slots_sum) % 2**64
         return OwnershipCount(self.rows + other.rows, total, self.owners + other.owners, self.erased + other.erased)
 
 
 def count_owned_rows(people: People, part: int, parts: int, seal: bytes) -> OwnershipCount:
-    """Count the entries in one of so many equal ranges of hashes."""
+    """Count the entries in one of ``parts`` equal ranges of hashes."""
     hashes, slots = people.read_part(part, parts)
-    there = slots >= 0
-    mine = slots[there]
-    return OwnershipCount(
-        len(mine), sum_slots(mine, seal), count_distinct_ids(hashes[there]), count_distinct_ids(hashes[slots < NOBODY])
-    )
-
-
-# MERGED sides: Sides: the bounds in force as a manifest writes them, and back.
+    live = slots >= 0
+    owners, erased = count_distinct_ids(hashes[live]), count_distinct_ids(hashes[slots < NOBODY])
+    return OwnershipCount(int(live.sum()), sum_slots(slots[live], seal), owners, erased)
 
 
 def store_extent(extent: Extent) -> StoredExtent:
-    """An extent, for the manifest."""
+    """Return an extent as the manifest stores it."""
     bounds = extent.bounds
     low, high, at_low, at_high = (
         tuple(array.tolist()) for array in (bounds.low, bounds.high, extent.at_low, extent.at_high)
@@ -81,7 +74,7 @@ def store_extent(extent: Extent) -> StoredExtent:
 
 
 def load_extents(manifest: Manifest) -> Extents:
-    """The bounds in force that a manifest tells of."""
+    """Return the current bounds, from a manifest."""
     return Extents(_load_extent(manifest.inputs), _load_extent(manifest.targets))
 
 
@@ -92,7 +85,7 @@ def _load_extent(side: StoredExtent) -> Extent:
 
 @dataclass(frozen=True, eq=False)
 class VaultModel:
-    """All that it takes to predict. Its state has no rows and no moments."""
+    """Everything needed to predict. Its state has no rows and no moments."""
 
     manifest: Manifest
     schema: Schema
@@ -101,7 +94,7 @@ class VaultModel:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """All that a vault holds as of one manifest. Moments are read when a change needs them, with `touching`."""
+    """Everything that a vault holds as of one manifest. Moments are read when a change needs them (`with_moments`)."""
 
     folder: Folder
     model: VaultModel  # with the rows in its state
@@ -109,22 +102,22 @@ class Snapshot:
 
     @property
     def manifest(self) -> Manifest:
-        """The files that it consists of."""
+        """The manifest, which names its files."""
         return self.model.manifest
 
     @property
     def schema(self) -> Schema:
-        """The columns of its tables."""
+        """The columns of the vault's tables."""
         return self.model.schema
 
     @property
     def state(self) -> ModelState:
-        """What the model has learned."""
+        """The state of the model."""
         return self.model.state
 
     @property
     def blueprint(self) -> Blueprint:
-        """What was fixed before any row was seen."""
+        """The settings that were fixed before any row was seen."""
         return self.state.blueprint
 
     @property
@@ -133,13 +126,13 @@ class Snapshot:
         return get_row_file(self.state)
 
     def check_sizes(self) -> None:
-        """Refuse files that somebody cut since they were mapped."""
+        """Refuse files that were cut after they were mapped."""
         self.rows.check_sizes()
         for segment in self.people.segments:
             segment.check_size()
 
     def with_moments(self, state: ModelState, learners: Iterable[int]) -> ModelState:
-        """A state with the moments read, and checked, of these learners."""
+        """Return a state with the moments of these learners, read and checked."""
         ensemble = state.ensemble
         states = ensemble.states.copy()
         for j in learners:
@@ -149,50 +142,47 @@ class Snapshot:
 
 
 def get_row_file(state: ModelState) -> RowFile:
-    """The rows of a vault's state."""
+    """Return the row file of a vault's state."""
     rows = state.ensemble.store
     assert isinstance(rows, RowFile)
     return rows
 
 
 def load_snapshot(folder: Folder, manifest: Manifest, cached: VaultModel | None) -> Snapshot:
-    """Read all that a vault holds; what never changes is taken from a model that is known."""
+    """Load everything that a vault holds; what never changes is taken from a cached model."""
     model = load_model(folder, manifest, cached)
     try:
         rows = RowFile.open(make_row_layout(folder, manifest, model.state.blueprint))
         people = load_people(folder, manifest.people, manifest.seal)
     except FileNotFoundError as error:
-        raise InvalidFile(f"{error.filename} is not there: the folder is incomplete") from None
+        raise InvalidFile(f"{error.filename} is missing: the folder is incomplete") from None
     state = replace(model.state, ensemble=replace(model.state.ensemble, store=rows))
     return Snapshot(folder, replace(model, state=state), people)
 
 
 def make_row_layout(folder: Folder, manifest: Manifest, blueprint: Blueprint) -> RowLayout:
-    """Where the rows of a manifest are."""
+    """Return the layout of the row files that a manifest names."""
     dealt = Placement(blueprint.key, blueprint.code.shards, manifest.batches, manifest.drawn)
     sizes = len(manifest.inputs.low), len(manifest.targets.low)
-    return RowLayout(folder.path, manifest.segments, manifest.live_file, dealt, *sizes, manifest.seal)
+    return RowLayout(folder.dir, manifest.segments, manifest.live_file, dealt, *sizes, manifest.seal)
 
 
 def compute_digest(folder: Folder, model: VaultModel) -> str:
-    """The digest of a model that has no rows, with the file of bits as it is."""
+    """Return the digest of a model that was loaded without rows, from the file of bits."""
     ensemble, manifest = model.state.ensemble, model.manifest
-    live = read_bits(folder.path / manifest.live_file, slots_needed(manifest.drawn, model.state.blueprint.code.shards))
+    live = read_bits(folder.dir / manifest.live_file, slots_needed(manifest.drawn, model.state.blueprint.code.shards))
     rows = Rows(np.empty((0, len(model.schema.inputs))), np.empty((0, len(model.schema.targets))), live)
     return replace(ensemble, store=rows).digest()
 
 
-def load_people(folder: Folder, owners: Sequence[PeopleSegment], seal: bytes) -> People:
-    """Read whose rows are where, as of a manifest's segments of people."""
-    return People([SegmentFile(folder.path / one.name, one.count, seal, one.part, one.parts) for one in owners])
+def load_people(folder: Folder, segments: Sequence[PeopleSegment], seal: bytes) -> People:
+    """Open the segments of people that a manifest names."""
+    return People([SegmentFile(folder.dir / it.name, it.count, seal, it.part, it.parts) for it in segments])
 
 
 def load_model(folder: Folder, manifest: Manifest, cached: VaultModel | None = None) -> VaultModel:
-    """Read the model of a manifest; what never changes is taken from one that is known."""
-    if cached is not None and (cached.manifest.schema, cached.manifest.blueprint) == (
-        manifest.schema,
-        manifest.blueprint,
-    ):
+    """Load the model of a manifest; what never changes is taken from a cached model."""
+    if cached is not None and cached.manifest.charter == manifest.charter:
         schema, blueprint = cached.schema, cached.state.blueprint
     else:
         schema = Schema.from_json(folder.read(manifest.schema).decode())
@@ -207,13 +197,9 @@ def load_model(folder: Folder, manifest: Manifest, cached: VaultModel | None = N
 def _load_ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint: Blueprint) -> Ensemble:
     encoder = blueprint.encoder(load_extents(manifest))
     r, d, t = blueprint.code.learners, len(schema.inputs), len(schema.targets)
-    if (len(manifest.learners), d, d, t) != (
-        r,
-        len(blueprint.inputs.low),
-        len(manifest.inputs.low),
-        encoder.n_targets,
-    ):
-        raise InvalidFile(f"{folder.path / manifest.name} does not fit its schema or its blueprint")
+    actual = len(manifest.learners), len(blueprint.inputs.low), len(manifest.inputs.low), encoder.n_targets
+    if actual != (r, d, d, t):
+        raise InvalidFile(f"{folder.path / manifest.name} does not fit its schema or blueprint")
     weights = [load_weights(folder, learner, encoder.n_weights, t) for learner in manifest.learners]
     return Ensemble(
         encoder,
@@ -227,14 +213,14 @@ def _load_ensemble(folder: Folder, manifest: Manifest, schema: Schema, blueprint
 
 
 def load_weights(folder: Folder, learner: LearnerFile, *shape: int) -> Floats:
-    """Read a learner's weights, the first part of its file, checked."""
+    """Read a learner's weights, the first part of its file, and verify them."""
     data = folder.read(ImmutableFile(learner.name, learner.weights), stop=array_file_size("<f8", *shape))
     weights: Floats = load_array(folder, learner.name, data, "<f8", *shape)
     return weights
 
 
 def load_moments(folder: Folder, learner: LearnerFile, encoder: Encoder) -> Moments:
-    """Read a learner's moments, the second part of its file, checked."""
+    """Read a learner's moments, the second part of its file, and verify them."""
     width, weights = encoder.width, array_file_size("<f8", encoder.n_weights, encoder.n_targets)
     data = folder.read_unchecked(learner.name, start=weights)
     limbs = load_array(folder, learner.name, data, "<i8", 3, width * (width + 1) // 2)
@@ -245,7 +231,7 @@ def load_moments(folder: Folder, learner: LearnerFile, encoder: Encoder) -> Mome
 
 
 def load_array(folder: Folder, name: str, data: bytes, dtype: str, *shape: int) -> NDArray[Any]:
-    """The array in these bytes of a file, which must have this type and shape. Nothing is unpickled or copied."""
+    """Return the array in these bytes, which must have this type and shape. Nothing is unpickled or copied."""
     try:
         return parse_array(data, dtype, *shape)
     except ValueError as error:

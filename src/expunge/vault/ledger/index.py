@@ -1,16 +1,16 @@
 """The index of a ledger: how far it was verified, and where the records of each request are.
 
-A ledger grows for years, and nobody should read all of it to answer a question about one request. The index reads each
-record once, checks the chain of hashes, and remembers where the chain ended and three places per request: its own
-record, the one that says that it is done, and its signature. After that only what was appended since is read.
+A ledger grows for years, and a question about one request should not read all of it. The index reads each record once,
+checks the chain of hashes, and remembers where the chain ended and three places per request: its own record, the record
+that it is done, and its signature. After that it reads only what was appended.
 
 A *checkpoint* beside the ledger saves this, so that opening a vault does not read its history either. It is derived
-data: authenticated with a key that follows from the vault's, written without a sync, and dropped if it does not fit. It
-has two files. ``pages`` holds the places of 1,024 requests per page and is only appended to; a page is read when one
-of its requests is asked for. ``checkpoint`` holds everything else, the tags of the pages included.
+data: authenticated with a key derived from the vault's, written without a sync, and ignored if it does not fit the
+ledger. It has two files. ``pages`` holds the places of 1,024 requests per page and is only appended to; a page is read
+when one of its requests is needed. ``checkpoint`` holds everything else, including the tags of the pages.
 
-A record that is read by its place is compared with the tag that it had when the chain was verified. What nobody asks
-for is not read again: a change of an old record is found when that record is used, or by ``verify``, which reads all.
+A record that is read by its place is compared with the tag that it had when the chain was verified. Other records are
+not read again: a change of an old record is found when that record is used, or by ``verify``, which reads everything.
 """
 
 import hashlib
@@ -27,39 +27,38 @@ from typing import Any, overload
 
 from ...errors import InvalidFile, MissingData
 from ...saving import files
+from ...saving.files import VaultDir
 from ...saving.ownership import SiblingPath
 from . import locks
-from .ledger import Ledger
+from .ledger import Ledger, stamp_of
 from .records import DONE, KEY, LEDGER, SIGNATURE, START, LoggedRequest, Position, Record, make_logged_request
 
-PAGE_REQUESTS = 1024  # requests per page
-CHECKPOINT_STEP_BYTES = 2**14  # bytes by which a ledger grows between two checkpoints
+PAGE_REQUESTS = 1024
+CHECKPOINT_STEP_BYTES = 2**14  # growth of the ledger between two checkpoints
 _MAGIC = b"expunge ledger index 1\n"
-_WORDS_PER_REQUEST = (
-    6  # words per request: offset and tag of its record, of the one that it is done, and of its signature
-)
+_WORDS_PER_REQUEST = 6  # offset and tag of its record, of the record that it is done, and of its signature
 _WORD_BYTES = 8
 _MAC_BYTES, _PAGE_TAG_BYTES, _LENGTH_BYTES = 32, 16, 4
 _MAX_CHECKPOINT_BYTES = 2**30
-_FIRST_READ_BYTES = 4096  # bytes that are read of a record at first
+_FIRST_READ_BYTES = 4096  # of a record whose length is not known
 
 
 @dataclass
 class _IndexState:
-    """What the records up to a position say."""
+    """What is known from the records up to a position."""
 
     position: Position = START
     last: tuple[int, int] = (0, 0)  # offset and tag of the last record
     records: int = 0
     vault: str = ""
     newest: int = 0  # the number of the newest request
-    keys: list[str] = field(default_factory=list)  # that sign for the vault, the newest first
-    introductions: list[tuple[int, int]] = field(default_factory=list)  # offset and tag of the records of keys
-    unsigned: dict[int, bool] = field(default_factory=dict)  # requests without a certificate -> whether they are done
-    restoring: dict[int, int] = field(default_factory=dict)  # restores that are not done -> since which request
-    restores: list[tuple[int, int]] = field(default_factory=list)  # (since, number) of those that are
-    pages: list[str] = field(default_factory=list)  # the tags of the pages, in hexadecimal
-    places: "array[int]" = field(default_factory=lambda: array("Q"))  # of the requests after those in the pages
+    keys: list[str] = field(default_factory=list)  # signing keys of the vault, the newest first
+    introductions: list[tuple[int, int]] = field(default_factory=list)  # offset and tag of each record of a key
+    unsigned: dict[int, bool] = field(default_factory=dict)  # request without a certificate -> whether it is done
+    restoring: dict[int, int] = field(default_factory=dict)  # restore that is not done -> the request before it
+    restores: list[tuple[int, int]] = field(default_factory=list)  # (since, number) of restores that are done
+    pages: list[str] = field(default_factory=list)  # tags of the pages, in hexadecimal
+    places: "array[int]" = field(default_factory=lambda: array("Q"))  # of the requests that are not in pages yet
 
     def state_of(self, number: int, *, signed: bool) -> str:
         """Return the state of a request, as in `LoggedRequest`."""
@@ -72,51 +71,51 @@ class _IndexState:
 
 
 class LedgerIndex:
-    """What one process has verified of a ledger. Threads may share it."""
+    """What this process has verified of a ledger. Threads may share it."""
 
     def __init__(self, ledger: Ledger, folder: SiblingPath, key: bytes) -> None:
-        self._ledger, self._folder, self._key = ledger, folder, key
+        self._ledger, self._folder, self._key = ledger, VaultDir(folder), key
         self._lock = threading.RLock()
         self._state = _IndexState()
         self._stamp: object = None
-        self._cached_page: tuple[int, array[int]] | None = None  # the page that was read last
-        self._saved_offset = -1  # how far the checkpoint reaches; -1 before anybody looked
+        self._cached_page: tuple[int, array[int]] | None = None  # the page that was last read
+        self._saved_offset = -1  # up to where the checkpoint reaches; -1 if unknown
         locks.reset_on_fork(self)
 
     def reset_after_fork(self) -> None:
-        """In a child process: threads that held the lock are not there, and may have learned half a record."""
+        """In a child: replace the lock, whose holder does not exist here and may have applied half a record."""
         self._lock = threading.RLock()
         self._forget()
 
-    # Questions; each reads first what was appended since the last
+    # Queries: each first reads what was appended since the last one
 
     @property
     def vault(self) -> str:
-        """The vault that the ledger belongs to, empty if it has no record yet."""
+        """The vault that the ledger belongs to; empty if it has no record yet."""
         return self._refresh().vault
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that sign for the vault, the newest first."""
+        """The signing keys of the vault, the newest first."""
         return tuple(self._refresh().keys)
 
     @property
     def newest(self) -> int:
-        """The number of the newest request, 0 if there is none."""
+        """The number of the newest request, or 0."""
         return self._refresh().newest
 
     @property
     def head(self) -> tuple[Position, int, int]:
-        """Return where the ledger ends, how many records it has, and the number of its newest request."""
-        learned = self._refresh()
-        return learned.position, learned.records, learned.newest
+        """The end of the ledger, its number of records, and the number of its newest request."""
+        state = self._refresh()
+        return state.position, state.records, state.newest
 
     @property
     def uncertified(self) -> int:
-        """How many requests are done and wait for their certificate."""
-        with self._lock:  # another thread may learn of further requests meanwhile
-            learned = self._refresh()
-            return sum(learned.state_of(number, signed=False) == "done" for number in learned.unsigned)
+        """The number of requests that are done and not certified."""
+        with self._lock:  # another thread may add requests meanwhile
+            state = self._refresh()
+            return sum(state.state_of(number, signed=False) == "done" for number in state.unsigned)
 
     def read_key_records(self) -> list[Record]:
         """Return the records of the vault's keys, the newest first."""
@@ -124,7 +123,7 @@ class LedgerIndex:
             return [self._read_record_at(fd, *place) for place in reversed(self._state.introductions)]
 
     def read_request_record(self, number: int) -> Record | None:
-        """Return the record that asks for a request."""
+        """Return the record of a request."""
         with self._open_refreshed() as fd:
             places = self._find_places(fd, number)
             return None if places is None else self._read_record_at(fd, places[0], places[1])
@@ -136,7 +135,7 @@ class LedgerIndex:
             return None if places is None or not places[2] else self._read_record_at(fd, places[2], places[3])
 
     def read_request(self, number: int) -> LoggedRequest | None:
-        """Return a request as the ledger tells it."""
+        """Return a request, as recorded in the ledger."""
         with self._open_refreshed() as fd:
             places = self._find_places(fd, number)
             if places is None:
@@ -146,10 +145,10 @@ class LedgerIndex:
             return make_logged_request(self._read_record_at(fd, places[0], places[1]), signature, state)
 
     def read_requests(self, numbers: Iterable[int]) -> Iterator[LoggedRequest]:
-        """Yield the requests with these numbers; those that are not there are left out."""
+        """Yield the requests with these numbers, leaving out those that do not exist."""
         for number in numbers:
-            if (found := self.read_request(number)) is not None:
-                yield found
+            if (request := self.read_request(number)) is not None:
+                yield request
 
     # Reading
 
@@ -166,14 +165,13 @@ class LedgerIndex:
 
     @contextmanager
     def _open_refreshed(self) -> Iterator[int]:
-        """Read what was appended, and keep the ledger open for questions about single records."""
+        """Read what was appended, and yield the open ledger for reading single records."""
         with self._lock, ExitStack() as stack:
             try:
                 fd = stack.enter_context(files.open_file(self._ledger.path))
             except FileNotFoundError:
-                raise MissingData(f"{self._ledger.path} is not there: the vault was removed") from None
-            found = os.fstat(fd)
-            stamp = found.st_ino, found.st_size, found.st_mtime_ns
+                raise MissingData(f"{self._ledger.path} is missing: the vault was removed") from None
+            stamp = stamp_of(os.fstat(fd))
             if stamp != self._stamp:
                 self._stamp = None
                 if self._state.position == START or not self._is_continued(fd, self._state):
@@ -182,11 +180,11 @@ class LedgerIndex:
                 self._stamp = stamp
             yield fd
 
-    def _restart(self, learned: _IndexState) -> None:
-        self._state, self._cached_page, self._saved_offset = learned, None, learned.position.offset
+    def _restart(self, state: _IndexState) -> None:
+        self._state, self._cached_page, self._saved_offset = state, None, state.position.offset
 
     def _forget(self) -> None:
-        """Start from the checkpoint at the next question."""
+        """Start from the checkpoint at the next query."""
         self._restart(_IndexState())
         self._stamp, self._saved_offset = None, -1
 
@@ -194,58 +192,60 @@ class LedgerIndex:
         try:
             for record in self._ledger.iterate(self._state.position, fd=fd):
                 self._apply_record(self._state, record)
-        except BaseException:  # an interrupt may come within `_learn`: half a record must not count
+        except BaseException:  # an interrupt may have come while a record was applied
             self._forget()
             raise
 
-    def _is_continued(self, fd: int, learned: _IndexState) -> bool:
-        """Whether the last record that was verified is where it was."""
-        offset, tag = learned.last
-        line = files.read_open_file(fd, self._ledger.path, offset=offset, stop=learned.position.offset)
-        return offset + len(line) == learned.position.offset and self._compute_tag(line) == tag
+    def _is_continued(self, fd: int, state: _IndexState) -> bool:
+        """Return whether the last record that was verified is still in its place."""
+        offset, tag = state.last
+        line = files.read_open_file(fd, self._ledger.path, offset=offset, stop=state.position.offset)
+        return offset + len(line) == state.position.offset and self._compute_tag(line) == tag
 
-    def _apply_record(self, learned: _IndexState, record: Record) -> None:
-        offset = learned.position.offset
+    def _apply_record(self, state: _IndexState, record: Record) -> None:
+        offset = state.position.offset
         place = offset, self._compute_tag(record.line)
-        if learned.position == START and record.kind == LEDGER:
-            learned.vault = str(record.body["vault"])
+        if state.position == START and record.kind == LEDGER:
+            state.vault = str(record.body["vault"])
         elif record.kind == KEY:
-            learned.keys.insert(0, str(record.body["x"]))
-            learned.introductions.append(place)
-        elif record.is_request and record.request == learned.newest + 1:
-            learned.newest = record.request
-            learned.places.extend((*place, 0, 0, 0, 0))
-            learned.unsigned[record.request] = False
+            state.keys.insert(0, str(record.body["x"]))
+            state.introductions.append(place)
+        elif record.is_request and record.request == state.newest + 1:
+            state.newest = record.request
+            state.places.extend((*place, 0, 0, 0, 0))
+            state.unsigned[record.request] = False
             if record.kind == "restore":
                 since = record.body.get("since")
                 if type(since) is not int:
-                    raise InvalidFile(f"{self._ledger.path} was changed: the record at byte {offset:,} is no restore")
-                learned.restoring[record.request] = since
-        elif record.kind in (DONE, SIGNATURE) and record.request in learned.unsigned:
-            self._apply_completion(learned, record, place)
+                    raise InvalidFile(
+                        f"{self._ledger.path} was changed: the record at byte {offset:,} is not a valid restore"
+                    )
+                state.restoring[record.request] = since
+        elif record.kind in (DONE, SIGNATURE) and record.request in state.unsigned:
+            self._apply_completion(state, record, place)
         else:
             raise InvalidFile(
                 f"{self._ledger.path} was changed: the record at byte {offset:,} does not follow from those before it"
             )
-        learned.position, learned.last, learned.records = record.end, place, learned.records + 1
+        state.position, state.last, state.records = record.end, place, state.records + 1
 
-    def _apply_completion(self, learned: _IndexState, record: Record, place: tuple[int, int]) -> None:
-        """Learn that a request is done, or its signature."""
+    def _apply_completion(self, state: _IndexState, record: Record, place: tuple[int, int]) -> None:
+        """Apply the record that a request is done, or that of its signature."""
         number = record.request
-        at = (number - 1 - PAGE_REQUESTS * len(learned.pages)) * _WORDS_PER_REQUEST + (2 if record.kind == DONE else 4)
-        learned.places[at], learned.places[at + 1] = place
+        at = (number - 1 - PAGE_REQUESTS * len(state.pages)) * _WORDS_PER_REQUEST + (2 if record.kind == DONE else 4)
+        state.places[at], state.places[at + 1] = place
         if record.kind == SIGNATURE:
-            del learned.unsigned[number]
+            del state.unsigned[number]
         else:
-            learned.unsigned[number] = True
-            if number in learned.restoring:
-                learned.restores.append((learned.restoring.pop(number), number))
+            state.unsigned[number] = True
+            if number in state.restoring:
+                state.restores.append((state.restoring.pop(number), number))
 
     def _compute_tag(self, line: bytes) -> int:
         return int.from_bytes(hashlib.blake2b(line, key=self._key, digest_size=_WORD_BYTES).digest(), "little")
 
     def _read_record_at(self, fd: int, offset: int, tag: int) -> Record:
-        """Return a record that was verified before, by its place."""
+        """Read a record that was verified before."""
         line, size = b"", _FIRST_READ_BYTES
         while not line.endswith(b"\n"):
             data = files.read_open_file(fd, self._ledger.path, offset=offset, stop=offset + size)
@@ -255,7 +255,7 @@ class LedgerIndex:
                 break
             size *= 16
         if self._compute_tag(line) != tag:
-            raise InvalidFile(f"{self._ledger.path} was changed at byte {offset:,}: expunge verify says where")
+            raise InvalidFile(f"{self._ledger.path} was changed at byte {offset:,}: run expunge verify")
         body = json.loads(line)
         hashed = str(body.pop("hash"))
         return Record(body, line, Position(offset + len(line), hashed))
@@ -263,16 +263,16 @@ class LedgerIndex:
     # The places of requests
 
     def _find_places(self, fd: int, number: int) -> Sequence[int] | None:
-        learned = self._state
-        if not 1 <= number <= learned.newest:
+        state = self._state
+        if not 1 <= number <= state.newest:
             return None
         page, k = divmod(number - 1, PAGE_REQUESTS)
-        places = learned.places
-        if page >= len(learned.pages):
-            k = number - 1 - PAGE_REQUESTS * len(learned.pages)
-        elif (found := self._read_page(page)) is not None:
-            places = found
-        else:  # somebody changed the page, or removed it: read the whole ledger again
+        places = state.places
+        if page >= len(state.pages):
+            k = number - 1 - PAGE_REQUESTS * len(state.pages)
+        elif (page_places := self._read_page(page)) is not None:
+            places = page_places
+        else:  # the page was changed or removed: read the whole ledger again
             self._restart(_IndexState())
             self._read_appended(fd)
             return self._find_places(fd, number)
@@ -297,53 +297,53 @@ class LedgerIndex:
     # The checkpoint
 
     def save_if_due(self, offset: int) -> None:
-        """Write a checkpoint if the ledger, which ends at this offset, has grown enough; for the writer alone."""
+        """Write a checkpoint if the ledger, which ends at this offset, has grown enough; only for the writer."""
         with self._lock:
             try:
                 if self._saved_offset < 0:
                     self._refresh()
                 if offset - self._saved_offset >= CHECKPOINT_STEP_BYTES:
                     self._save_checkpoint(self._refresh())
-            except (OSError, InvalidFile):  # derived data: without it the ledger is read
+            except (OSError, InvalidFile):  # without this derived data the ledger is read
                 pass
-            except BaseException:  # an interrupt may come between a page and the places that moved into it
+            except BaseException:  # an interrupt may have come while places were moved into a page
                 self._forget()
                 raise
 
-    def _save_checkpoint(self, learned: _IndexState) -> None:
-        files.make_folder(self._folder, for_group=self._folder.for_group, synced=False)
-        self._seal_pages(learned)
-        fields = asdict(learned)
+    def _save_checkpoint(self, state: _IndexState) -> None:
+        self._folder.make(synced=False)
+        self._seal_pages(state)
+        fields = asdict(state)
         fields["places"] = None
         described = json.dumps(fields).encode()
-        data = _MAGIC + len(described).to_bytes(_LENGTH_BYTES, "little") + described + _words_to_bytes(learned.places)
+        data = _MAGIC + len(described).to_bytes(_LENGTH_BYTES, "little") + described + _words_to_bytes(state.places)
         path = self._folder / "checkpoint"
         draft = files.draft_path(path)
         with suppress(FileNotFoundError):
-            files.system.unlink(draft)
+            files.unlink(draft)
         with files.open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
             files.write_parts(fd, [data, self._compute_mac(data)])
-        files.system.rename(draft, path)
-        self._saved_offset = learned.position.offset
+        files.rename(draft, path)
+        self._saved_offset = state.position.offset
 
-    def _seal_pages(self, learned: _IndexState) -> None:
-        """Move the places of requests that will not change any more into pages."""
+    def _seal_pages(self, state: _IndexState) -> None:
+        """Move the places of requests that cannot change any more into pages."""
         size = PAGE_REQUESTS * _WORDS_PER_REQUEST
-        while len(learned.places) >= size + _WORDS_PER_REQUEST:
-            first = PAGE_REQUESTS * len(learned.pages) + 1
-            unsigned = [number for number in learned.unsigned if first <= number < first + PAGE_REQUESTS]
-            if any(learned.state_of(number, signed=False) != "restored" for number in unsigned):
+        while len(state.places) >= size + _WORDS_PER_REQUEST:
+            first = PAGE_REQUESTS * len(state.pages) + 1
+            unsigned = [number for number in state.unsigned if first <= number < first + PAGE_REQUESTS]
+            if any(state.state_of(number, signed=False) != "restored" for number in unsigned):
                 return
-            data = _words_to_bytes(learned.places[:size])
+            data = _words_to_bytes(state.places[:size])
             with files.open_file(self._folder / "pages", os.O_WRONLY | os.O_CREAT) as fd:
-                files.write_all(fd, data, len(learned.pages) * len(data))
-            learned.pages.append(self._compute_page_tag(data))
-            del learned.places[:size]
+                files.write_all(fd, data, len(state.pages) * len(data))
+            state.pages.append(self._compute_page_tag(data))
+            del state.places[:size]
             for number in unsigned:
-                del learned.unsigned[number]  # a restore carried it out, and no signature can follow
+                del state.unsigned[number]  # a restore carried it out: no signature can follow
 
     def _load_checkpoint(self, fd: int) -> _IndexState | None:
-        """Return what the checkpoint says, if it is there, ours, and fits the ledger."""
+        """Return the state in the checkpoint, if it exists, is authentic, and fits the ledger."""
         try:
             data = files.read(self._folder / "checkpoint", max_bytes=_MAX_CHECKPOINT_BYTES)
         except (OSError, InvalidFile):
@@ -354,7 +354,7 @@ class LedgerIndex:
         start = len(_MAGIC) + _LENGTH_BYTES
         stop = start + int.from_bytes(data[len(_MAGIC) : start], "little")
         fields: dict[str, Any] = json.loads(data[start:stop])
-        learned = _IndexState(
+        state = _IndexState(
             **fields
             | {
                 "position": Position(**fields["position"]),
@@ -366,14 +366,14 @@ class LedgerIndex:
                 "places": _words_from_bytes(data[stop:]),
             }
         )
-        return learned if self._is_continued(fd, learned) else None
+        return state if self._is_continued(fd, state) else None
 
     def _compute_mac(self, data: bytes) -> bytes:
         return hashlib.blake2b(data, key=self._key, digest_size=_MAC_BYTES).digest()
 
 
 class RequestLog(Sequence[LoggedRequest]):
-    """The requests of a vault, the oldest first, each read from the ledger when it is asked for."""
+    """The requests of a vault, the oldest first; each is read from the ledger when it is accessed."""
 
     def __init__(self, index: LedgerIndex) -> None:
         self._index, self._count = index, index.newest
@@ -388,14 +388,14 @@ class RequestLog(Sequence[LoggedRequest]):
     def __getitem__(self, k: int | slice) -> LoggedRequest | list[LoggedRequest]:
         if isinstance(k, slice):
             return list(self._index.read_requests(range(1, self._count + 1)[k]))
-        found = self._index.read_request(range(1, self._count + 1)[k])
-        assert found is not None  # numbers up to the newest are there
-        return found
+        request = self._index.read_request(range(1, self._count + 1)[k])
+        assert request is not None  # numbers up to the newest exist
+        return request
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as lists have none
+    __hash__ = None  # type: ignore[assignment]  # like a list
 
     def __repr__(self) -> str:
         return f"<{self._count} requests>"

@@ -1,9 +1,8 @@
 """Records: the lines of a ledger, each with a hash of itself and of everything before it.
 
-A record is a JSON object with a ``kind``. Four are the ledger's own: its first line (`LEDGER`), a key that signs from
-now on (`KEY`), that a request is done (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is
-a request; what a request of each kind says beyond its number, time, counts and who asked is checked where it is read,
-in `requests`.
+A record is a JSON object with a ``kind``. Four kinds are the ledger's own: its first line (`LEDGER`), a new signing key
+(`KEY`), the completion of a request (`DONE`) and the signature of its certificate (`SIGNATURE`). Every other kind is a
+request. Here, only its number, time, counts and callers are checked; `requests` checks the rest.
 """
 
 import hashlib
@@ -17,19 +16,14 @@ from ...errors import InvalidFile
 
 VERSION = 5
 LEDGER, KEY, DONE, SIGNATURE = "ledger", "key", "done", "signature"
-LIST = "list"  # in a request with long lists: the SHA-256 of the file that has them, beside the ledger
+LIST = "list"  # in a request with long lists: the SHA-256 of their file beside the ledger
 
 _REQUEST_FIELDS: dict[str, type] = {
     "request": int, "waiting": list, "time": str, "rows": int, "people": int,
     "callers": list, "in_certificate": bool,
 }  # fmt: skip
-_CALLER_FIELDS: dict[str, type] = {
-    "job": str,
-    "reference": str,
-    "actor": str,
-    "despite_hold": str,
-}  # each of the callers
-_OWN_FIELDS: dict[str, dict[str, type]] = {  # what a record of the ledger's own kinds must have
+_CALLER_FIELDS: dict[str, type] = {"job": str, "reference": str, "actor": str, "despite_hold": str}
+_OWN_FIELDS: dict[str, dict[str, type]] = {  # by kind
     LEDGER: {"version": int, "vault": str},
     KEY: {"x": str, "time": str, "previous": str, "statement": str, "endorsed": str},
     DONE: {"request": int, "commitment": str, "schema": str, "software": str, "fold_case": bool},
@@ -39,7 +33,7 @@ _OWN_FIELDS: dict[str, dict[str, type]] = {  # what a record of the ledger's own
 
 @dataclass(frozen=True)
 class Position:
-    """A place between two records: how many bytes come before it, and the hash of the last record there."""
+    """A position between two records: the number of bytes before it, and the hash of the record that ends there."""
 
     offset: int
     hash: str
@@ -64,47 +58,47 @@ class Record:
 
     @property
     def is_request(self) -> bool:
-        """Whether it asks for something."""
+        """Whether it is a request."""
         return self.kind not in _OWN_FIELDS
 
     @property
     def request(self) -> int:
-        """The number of the request that it is about; 0 if it is about none."""
+        """The number of the request that it belongs to, or 0."""
         return int(self.body.get("request", 0))
 
 
 def request_records(records: Iterable[Record]) -> dict[int, Record]:
-    """The records that ask for something, by the number of the request."""
+    """Return the records of requests, by number."""
     return {record.request: record for record in records if record.is_request}
 
 
 def records_of_kind(records: Iterable[Record], kind: str) -> dict[int, Record]:
-    """The records of one of the ledger's own kinds, by the number of the request that they are about."""
+    """Return the records of one of the ledger's own kinds, by the number of their request."""
     return {record.request: record for record in records if record.kind == kind}
 
 
 def header_record(vault: str) -> Record:
-    """The first record, which names the vault."""
+    """Return the first record of a ledger, which names the vault."""
     return compose_record(START, {"kind": LEDGER, "version": VERSION, "vault": vault})
 
 
 def compose_record(after: Position, body: Mapping[str, Any]) -> Record:
-    """The record with this body, after that position."""
+    """Return the record with this body at this position."""
     hashed = hashlib.sha256(after.hash.encode() + _canonical_line(body)).hexdigest()
     line = _canonical_line({**body, "hash": hashed}) + b"\n"
     return Record(body, line, Position(after.offset + len(line), hashed))
 
 
 def scan_records(chunks: Iterable[bytes], after: Position, path: Path) -> Generator[Record, None, bool]:
-    """Yield the records in a ledger's bytes, and return whether a torn one follows: a write that a crash cut short."""
+    """Yield the records in a ledger's bytes; return whether a torn one follows, a write that a crash cut short."""
     rest, chunks = b"", iter(chunks)
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for k, line in enumerate(lines):
             record = parse_line(line, after)
             if record is None:
-                # Pages that never reached the disk read as zeros, and one write brings at most two records: that a
-                # request is done, and its signature. Anything else was written whole and changed since.
+                # Pages that never reached the disk read as zeros, and one write appends at most two records: that a
+                # request is done, and its signature. Anything else was written completely and changed since.
                 *others, last = (b"\n".join((*lines[k:], rest)) + b"".join(chunks)).split(b"\n")
                 if b"\0" in line and len(others) + bool(last) <= 2:
                     return True
@@ -127,7 +121,7 @@ def parse_records(data: bytes, after: Position, path: Path) -> tuple[list[Record
 
 
 def parse_line(line: bytes, after: Position) -> Record | None:
-    """The record in one line, or None if it is not one that follows that position."""
+    """Return the record in a line, or None if it is not a valid record at this position."""
     try:
         body = json.loads(line)
         del body["hash"]
@@ -146,7 +140,7 @@ def parse_line(line: bytes, after: Position) -> Record | None:
 
 
 def has_fields(body: Mapping[str, Any], fields: Mapping[str, type]) -> bool:
-    """Whether a body has these fields, of these types."""
+    """Return whether a body has these fields, with these types."""
     return all(type(body.get(name)) is kind for name, kind in fields.items())
 
 
@@ -154,23 +148,17 @@ def _canonical_line(body: Mapping[str, Any]) -> bytes:
     return _encoder.encode(body).encode()
 
 
-# MERGED waiting: Which requests wait for the signing key, as the ledger tells.
-
-
 def find_uncertified(records: Sequence[Record]) -> list[int]:
-    """Requests that are done and not certified, from the record of a request on."""
-    open_: list[int] = []
+    """Return the requests that are done and not certified; the records must start with a request."""
+    uncertified: list[int] = []
     for record in records:
         if record.is_request:
-            open_ = list(record.body["waiting"])
+            uncertified = list(record.body["waiting"])
         elif record.kind == DONE:
-            open_.append(record.request)
-        elif record.kind == SIGNATURE and record.request in open_:
-            open_.remove(record.request)
-    return open_
-
-
-# MERGED history: History: the requests of a vault, as its ledger tells them.
+            uncertified.append(record.request)
+        elif record.kind == SIGNATURE and record.request in uncertified:
+            uncertified.remove(record.request)
+    return uncertified
 
 
 _FACTS = {"train": ("compared", "accepted"), "clone": ("clone",), "cloned": ("source", "source_request")}
@@ -178,18 +166,18 @@ _FACTS = {"train": ("compared", "accepted"), "clone": ("clone",), "cloned": ("so
 
 @dataclass(frozen=True)
 class LoggedCaller:
-    """Who asked for a request, as the ledger tells it.
+    """A caller of a request, as recorded in the ledger.
 
     Attributes
     ----------
     job : str
-        The id of the request in the system that passed it on; a service's job.
+        The id of the request in the calling system, such as a service's job.
     reference : str
-        What the caller calls it.
+        The caller's own reference.
     actor : str
-        Who asked.
+        The person or system that made the request.
     despite_hold : str
-        Why people were erased although they may have been on legal hold.
+        The reason for erasing people although they may have been on legal hold.
     """
 
     job: str
@@ -200,30 +188,30 @@ class LoggedCaller:
 
 @dataclass(frozen=True)
 class LoggedRequest:
-    """A request as the ledger tells it.
+    """A request, as recorded in the ledger.
 
     Attributes
     ----------
     number : int
         Requests are numbered from 1, the first training.
     kind : str
-        train, add, rectify, unlearn, readmit, rebound, or restore (an old copy of the folder caught up),
-        clone (another vault was made of it) or cloned (it was made of another).
+        train, add, rectify, unlearn, readmit, rebound, restore (an old copy of the folder was brought up to date),
+        clone (this vault was cloned) or cloned (this vault is a clone).
     time : str
         When it was accepted (ISO 8601, UTC).
     rows, people : int
-        How many rows it erased, corrected or added, and of how many ids.
+        The number of rows that it erased, corrected or added, and of their ids.
     state : str
-        "certified"; "done" (the signing key was not there); "accepted" (the next open finishes it); or "restored" (an
-        old copy of the folder was put back before it was certified, and the restore that follows did it).
+        "certified"; "done" (the signing key was missing); "accepted" (the next open finishes it); or "restored" (an old
+        copy of the folder was put back before the request was certified, and a later restore carried it out).
     certificate : str or None
         The certificate, a compact JWS.
     callers : tuple of LoggedCaller
-        Who asked, and what they call it: several where a service carried their requests out together.
+        The callers; several if a service carried out their requests together.
     facts : dict
-        What the record of a training or clone says beyond that, by name: ``compared`` (errors beside those of the model
-        that was replaced) and ``accepted`` (what would have been refused otherwise); ``clone`` (the name of the new
-        vault); ``source`` and ``source_request`` (what the vault is a clone of).
+        Further facts about a training or clone: ``compared`` (errors beside those of the replaced model), ``accepted``
+        (what would otherwise have been refused), ``clone`` (the name of the new vault), ``source`` and
+        ``source_request`` (what the vault is a clone of).
     """
 
     number: int
@@ -238,18 +226,18 @@ class LoggedRequest:
 
     @property
     def reference(self) -> str:
-        """The callers' references, one after the other."""
+        """The callers' references, joined."""
         return ", ".join(caller.reference for caller in self.callers if caller.reference)
 
     @property
     def actor(self) -> str:
-        """The callers' names, each once."""
+        """The callers' names, each once, joined."""
         return ", ".join(dict.fromkeys(caller.actor for caller in self.callers if caller.actor))
 
 
 @dataclass(frozen=True)
 class KeyChange:
-    """A key that signs from some time on, as the ledger tells it.
+    """The introduction of a signing key, as recorded in the ledger.
 
     Attributes
     ----------
@@ -258,9 +246,9 @@ class KeyChange:
     key : str
         Its thumbprint (RFC 7638).
     endorsed : bool
-        Whether the key before signed that this one follows it.
+        Whether the previous key signed that this one follows it.
     actor : str
-        Who asked for it, or empty if nobody said.
+        Who asked for it, or empty if unknown.
     """
 
     time: str
@@ -269,25 +257,8 @@ class KeyChange:
     actor: str
 
 
-def list_requests(records: Sequence[Record]) -> list[LoggedRequest]:
-    """The requests in all records of a ledger."""
-    signed, done = records_of_kind(records, SIGNATURE), records_of_kind(records, DONE)
-    asked = [r for r in records if r.is_request]
-    restores = [r for r in asked if r.kind == "restore" and r.request in done]
-    restored = max((r.request for r in restores), default=0)
-
-    def state(number: int) -> str:
-        if number in signed:
-            return "certified"
-        if number in done and not any(int(r.body.get("since", 0)) < number < r.request for r in restores):
-            return "done"
-        return "restored" if number < restored else "accepted"
-
-    return [make_logged_request(r, signed.get(r.request), state(r.request)) for r in asked]
-
-
 def make_logged_request(request_record: Record, signature: Record | None, state: str) -> LoggedRequest:
-    """Return a request from the record that asks for it and that of its signature, if it has one."""
+    """Return a request from its record and the record of its signature, if it has one."""
     body = request_record.body
     return LoggedRequest(
         number=request_record.request,

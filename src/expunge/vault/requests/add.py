@@ -46,8 +46,8 @@ class Add(Request):
         """Plan to add rows: stream them into the row file and learn them."""
         snapshot = context.snapshot
         # If this process is killed, the file is a leftover: no other file says that there are rows to wipe.
-        files.create(context.folder.path / f"adding.{context.number}")
-        files.sync_folder(context.folder.path)
+        files.create(context.folder.dir / f"adding.{context.number}")
+        context.folder.dir.sync()
         table = IncomingTable(
             data,
             snapshot.schema,

@@ -82,7 +82,7 @@ def _copy_rows(context: RequestContext, source: Snapshot) -> RowFile:
     rows, seal, first, segments = source.rows, context.identity.seal, 0, list[RowSegment]()
     for k, segment in enumerate(rows.layout.segments):
         segments.append(RowSegment(f"rows.{context.number}.{k}", segment.count))
-        with files.open_file(context.folder.path / segments[k].name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        with files.open_file(context.folder.dir / segments[k].name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
             for piece in cut(segment.count, rows.width):
                 numbers = np.arange(first + piece.start, first + piece.stop)
                 entries, live = rows.read_entries(numbers).copy(), rows.live[rows.layout.dealt.slots(numbers)]
@@ -96,10 +96,10 @@ def _copy_rows(context: RequestContext, source: Snapshot) -> RowFile:
                 context.check_process()
             files.sync(fd)
         first += segment.count
-    bits, name = read_bits(rows.bits_path, rows.layout.slots), f"live.{context.number}"
-    files.create(context.folder.path / name, bits.packed.data)
+    bits, name = read_bits(rows.bits_file, rows.layout.slots), f"live.{context.number}"
+    files.create(context.folder.dir / name, bits.packed.data)
     sizes = rows.layout.inputs, rows.layout.targets
-    layout = RowLayout(context.folder.path, tuple(segments), name, rows.layout.dealt, *sizes, seal)
+    layout = RowLayout(context.folder.dir, tuple(segments), name, rows.layout.dealt, *sizes, seal)
     return RowFile(layout, bits)
 
 
@@ -110,5 +110,5 @@ def _copy_people(context: RequestContext, source: Snapshot) -> tuple[PeopleSegme
         slots = np.where(slots < NOBODY, encode_tombstone(context.number), slots)
         segments.append(replace(segment.manifest_entry, name=f"people.{context.number}.{k}"))
         content = segment_bytes(segment.read_hashes(), slots, context.identity.seal)
-        files.create(context.folder.path / segments[k].name, *content)
+        files.create(context.folder.dir / segments[k].name, *content)
     return tuple(segments)

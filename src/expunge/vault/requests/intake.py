@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -114,7 +113,7 @@ class Intake:
     _leaves: set[bytes] = field(default_factory=set)
 
     def write_rows(
-        self, path: Path, blocks: Iterable[Block], entry: int = 0, *, wipe_on_failure: bool = False
+        self, path: files.Location, blocks: Iterable[Block], entry: int = 0, *, wipe_on_failure: bool = False
     ) -> Iterator[int]:
         """Write rows into a file from its ``entry`` on, and sync it at the end; yield the number of rows per block.
 
@@ -239,7 +238,7 @@ def take_table(
         stored = context.workers.take_table(context, table, progress)
         if stored is not None:
             return stored
-    collector = RunCollector(context.folder.path, f"owners.{context.number}", context.check_process)
+    collector = RunCollector(context.folder.dir, f"owners.{context.number}", context.check_process)
     intake = Intake(
         context.identity,
         table.schema,
@@ -253,7 +252,7 @@ def take_table(
     )
     blocks = tables.read_blocks(table.data, table.schema, targets=True, ids=True)
     total = tables.count_rows(table.data)
-    for rows in intake.write_rows(context.folder.path / segment.name, blocks, segment.count):
+    for rows in intake.write_rows(context.folder.dir / segment.name, blocks, segment.count):
         progress(table.stage, rows, total)
     summary = intake.summary
     return StoredTable(summary, (RowSegment(segment.name, segment.count + summary.rows),), collector.finish())
@@ -291,7 +290,7 @@ def write_people(context: RequestContext, owners: IncomingOwners) -> StoredPeopl
         merge_all_ranges(owners.runs, owners.dealt, owners.before, owners.kept, only_erased=owners.only_erased)
     ):
         name = f"people.{context.number}.{part}"
-        files.create(context.folder.path / name, *segment_bytes(merged.hashes, merged.slots, context.identity.seal))
+        files.create(context.folder.dir / name, *segment_bytes(merged.hashes, merged.slots, context.identity.seal))
         parts.append((name, len(merged.slots), merged.people, merged.known, merged.erased))
     segments = tuple(PeopleSegment(name, count, part, len(parts)) for part, (name, count, *_) in enumerate(parts))
     people, known, erased = (sum(counts) for counts in zip(*(counts for _, _, *counts in parts), strict=True))

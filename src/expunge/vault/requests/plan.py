@@ -16,7 +16,6 @@ from ...exact.arrays import Floats, Slots
 from ...learning.blueprint import Blueprint
 from ...learning.rules import RidgeRule
 from ...learning.state import ModelState
-from ...saving import files
 from ...saving.archive import array_parts, dump_archive
 from ...saving.format import blueprint_parts
 from ...tables.schema import Schema
@@ -154,7 +153,7 @@ class RequestPlan:
             with context.folder.fill_spares() as fill:
                 fill(manifest.name, manifest.to_bytes())
         if self.fresh or self.definition is not None or self.people is not None or self.corrected_rows is not None:
-            files.sync_folder(context.folder.path)  # otherwise there is no new file name
+            context.folder.dir.sync()  # otherwise there is no new file name
         return manifest
 
     def _build_about(self, context: RequestContext) -> ModelSummary:

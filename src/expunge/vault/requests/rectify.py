@@ -75,7 +75,7 @@ class Rectify(Request):
 
     def overwrite(self, snapshot: Snapshot, number: int) -> None:
         stage, rows, folder = snapshot.manifest.stage, snapshot.rows, snapshot.folder
-        if stage is None or not (folder.path / stage.name).exists():
+        if stage is None or not (folder.dir / stage.name).exists():
             return
         slots, d = self.replace, rows.X.shape[1]
         values = load_array(folder, stage.name, folder.read(stage), "<f8", len(slots), rows.width)

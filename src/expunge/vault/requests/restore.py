@@ -186,7 +186,7 @@ def _reserve_row_numbers(snapshot: Snapshot, drawn: int) -> ModelState:
 def _write_tombstones(context: RequestContext, tombstones: tuple[Hashes, Slots]) -> tuple[PeopleSegment, ...]:
     """Write a segment of tombstones."""
     name = f"people.{context.number}.0"
-    files.create(context.folder.path / name, *segment_bytes(*tombstones, context.identity.seal))
+    files.create(context.folder.dir / name, *segment_bytes(*tombstones, context.identity.seal))
     return (*context.snapshot.manifest.people, PeopleSegment(name, len(tombstones[1])))
 
 

@@ -153,7 +153,7 @@ def _create_row_file(context: RequestContext, schema: Schema, dealt: Placement, 
     live[free_slots(dealt.key, dealt.drawn, dealt.shards)] = False
     live[dealt.slots(stored.summary.holes)] = False
     name = f"live.{context.number}"
-    files.create(context.folder.path / name, live.packed.data)
+    files.create(context.folder.dir / name, live.packed.data)
     sizes = len(schema.inputs), len(schema.targets)
-    layout = RowLayout(context.folder.path, stored.segments, name, dealt, *sizes, context.identity.seal)
+    layout = RowLayout(context.folder.dir, stored.segments, name, dealt, *sizes, context.identity.seal)
     return RowFile(layout, live, None if context.workers is None else context.workers.sum_moments)
