@@ -143,7 +143,7 @@ def test_a_file_of_ids_that_is_json_is_refused(spend, run, text):
     for words in (("unlearn",), ("unlearn", "--skip-unknown"), ("find",)):
         code, out, err = run(*words, *V, "--ids-from", "ids.txt")
         assert (code, out) == (3, "")
-        assert err == "error: ids.txt: this is a JSON document, and plain ids are expected, one per line\n"
+        assert err == "error: ids.txt: expected plain ids, one per line, but this is a JSON document\n"
     assert everything(spend) == before
 
 
@@ -181,7 +181,7 @@ def test_a_pipe_is_no_table(spend, run, words):
     os.mkfifo("pipe.csv")
     code, _, err = run(*words, "pipe.csv", *V)
     assert code == 3
-    assert "pipe.csv is not a plain file" in err
+    assert "pipe.csv is not a regular file" in err
 
 
 def test_a_file_of_ids_that_is_no_text_is_refused_without_its_contents(spend, run):

@@ -65,7 +65,7 @@ def test_a_page_about_many_files_says_so_and_overwrites_none(here, run, spend, p
 def test_what_stands_for_no_file_is_an_error_of_the_table(here, run, spend):
     for words, message in (
         (["nothing/*.csv"], "no file matches nothing/*.csv"),
-        (["new.csv", "more.parquet"], "more.parquet and new.csv are of different formats: a table has one"),
+        (["new.csv", "more.parquet"], "more.parquet and new.csv have different formats: a table has one"),
     ):
         assert run("predict", *words, *V)[::2] == (3, f"error: {message}\n")
     code, _, err = run("predict", *V)

@@ -160,7 +160,7 @@ def test_a_parquet_file_that_was_cut_short_is_called_damaged(client):
     raw = parquet(pa.table({"who": ["a"], "age": [0.5], "visits": [0.5], "spend": [0.5]}))
     told = client.post("/api/v1/rows", content=raw[: len(raw) // 2], headers={"Content-Type": PARQUET})
     assert told.status_code == 422
-    assert told.json()["detail"] == "the body is damaged, or not of the type that it says"
+    assert told.json()["detail"] == "the body is damaged, or not of its declared type"
 
 
 def test_a_small_parquet_file_of_long_lists_is_refused_before_it_is_unpacked(client):

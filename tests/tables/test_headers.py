@@ -57,7 +57,7 @@ def test_every_request_of_a_vault_is_as_silent(tmp_path):
     requests = [vault.add, vault.rectify, vault.predict, lambda data: vault.predict_to(data, tmp_path / "p.csv")]
     requests.append(lambda data: Vault.create(tmp_path / "w.vault", data, target="y", id="who"))
     for request in requests:
-        with pytest.raises(InvalidInput, match="no column.* the table has 4 columns, and none has") as caught:
+        with pytest.raises(InvalidInput, match="no column.* the table has 4 columns, none of these") as caught:
             request(path)
         assert not [cell for cell in (CANARY, "0.25", "0.5", "0.75") if cell in str(caught.value)]
 

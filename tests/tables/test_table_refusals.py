@@ -112,7 +112,7 @@ def test_a_source_that_is_no_table_is_refused(tmp_path):
     refused(written(tmp_path / "t.xlsx", "text"), match=r"must end in one of .csv, .csv.gz, .*.parquet.*.arrow")
     (tmp_path / "folder.parquet").mkdir()
     refused(tmp_path / "folder.parquet", match="folder.parquet has no tables in it")
-    refused({"x": [1]}, match="a path, or a frame .* got dict")
+    refused({"x": [1]}, match="a path, .*, or a frame .* got dict")
 
 
 def test_a_table_in_memory_without_rows_is_refused_in_training_only():

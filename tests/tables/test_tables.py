@@ -234,7 +234,7 @@ def test_an_array_cannot_stand_for_dates_and_categories_nor_be_learned_from():
     _, schema = numbers(x=[1], y=[1])
     with pytest.raises(InvalidInput, match="no column 'y'"):
         list(read_blocks(np.zeros((1, 1)), schema, targets=True, ids=False))
-    with pytest.raises(InvalidInput, match="a path, or a frame"):
+    with pytest.raises(InvalidInput, match="a path, a list of paths, or a frame"):
         read_column_types(np.zeros((1, 1)))
 
 
@@ -349,3 +349,25 @@ def test_a_schema_and_ids_are_understood_without_pyarrow():
     command = [sys.executable, "-c", FRESH, SCHEMA.to_json()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+cells = st.sampled_from(
+    [0, 1, 1.0, -0.0, 2.5, -999, None, True, False, "1", 2**53, 2**53 + 1, 2**63, 10**400, 1e300, [1]]
+)
+
+
+@examples(300)
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=4))
+def test_numbers_in_json_are_what_arrow_makes_of_them(rows):
+    keys = 'target = "y"\n[columns.y]\nkind = "number"\n[columns.b]\nkind = "boolean"\nfill = true\n'
+    schema = Schema.parse(keys + '[columns.x]\nkind = "number"\nfill = 5\ngaps = ["-999"]')
+    columns = {"x": [x for x, _ in rows], "b": [b for _, b in rows]}
+
+    def outcome(source):
+        try:
+            blocks = list(read_blocks(source(), schema, targets=False, ids=False))
+            return np.concatenate([block.X for block in blocks]).tobytes()
+        except (InvalidInput, pa.ArrowException, TypeError, OverflowError):
+            return None
+
+    assert outcome(lambda: door.Upload(columns, 9)) == outcome(lambda: pa.table(columns))

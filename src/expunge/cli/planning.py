@@ -140,7 +140,8 @@ def make_small_plan(args: Namespace) -> "PlanFile | None":
 def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
     """Read a plan file, which must be for the table to train on; and whether its score is of such a model."""
     from ..errors import InvalidSetting
-    from ..planning.plan_file import PlanFile, quote_names
+    from ..planning.plan_file import PlanFile
+    from ..tables import quote_names
 
     path: Path = args.plan
     try:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..encoding.scales import Scales, ScalesLike
 from ..exact.arrays import Floats
+from ..tables import has_more_values, place_knots
 from .sample import Validation
 from .search import ShapeTrial, try_quickly
 
@@ -54,10 +55,19 @@ def propose_scales(X: Floats) -> list[object]:
 
 
 def _propose_scale(column: Floats) -> object:
-    if len(np.unique(column)) <= _FEW_VALUES:
+    if not has_more_values(column, _FEW_VALUES):
         return "linear"
     low, high = _middle_range(column)
-    knots = _place_knots(column, _knot_step(low, high), low, high)
+    step = _knot_step(low, high)
+    first, last = round(low / step) - _OUTER_STEPS, round(high / step) + _OUTER_STEPS
+
+    def round_to_steps(values: list[float]) -> list[float]:
+        with np.errstate(over="ignore"):  # values far beyond the ends
+            steps: list[float] = (np.clip(np.rint(np.array(values) / step), first, last) * step + 0.0).tolist()
+        return steps
+
+    fractions = [k / _MAX_PIECES for k in range(_MAX_PIECES + 1)]
+    knots = place_knots(np.sort(column), fractions, round_to_steps)
     return ["linear", knots] if len(knots) >= _MIN_KNOTS else "linear"
 
 
@@ -72,16 +82,6 @@ def _knot_step(low: float, high: float) -> float:
     part, power = math.frexp((high / 2 - low / 2) / (_MIDDLE_STEPS // 2))  # halves do not overflow
     least = math.frexp(max(-low, high))[1] - 52
     return math.ldexp(1.0, max(power if part >= 0.75 else power - 1, least, _MIN_STEP_POWER))
-
-
-def _place_knots(column: Floats, step: float, low: float, high: float) -> list[float]:
-    """The quantiles of the column in whole steps. Values are rounded first: more than the steps is not looked at."""
-    first, last = round(low / step) - _OUTER_STEPS, round(high / step) + _OUTER_STEPS
-    with np.errstate(over="ignore"):  # what is far beyond the ends
-        places = np.clip(np.rint(column / step), first, last)
-    parts = np.linspace(0, 1, _MAX_PIECES + 1)
-    knots = np.unique(np.quantile(places, parts, method="inverted_cdf")) * step + 0.0
-    return [float(knot) for knot in knots]
 
 
 def count_knot_bits(knots: Sequence[float]) -> float:

@@ -3,8 +3,6 @@
 A plan file is input from outside and brings no code: whatever it says is checked as if a user had typed it.
 """
 
-import json
-import re
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -18,6 +16,7 @@ from ..encoding.randomness import as_generator
 from ..encoding.scales import Scales
 from ..errors import InvalidSetting
 from ..learning.settings import Settings
+from ..tables import quote_names, toml_literal
 
 if TYPE_CHECKING:
     from .planner import Plan
@@ -29,7 +28,6 @@ _MODEL_KEYS = ("shards", "rate", "alpha", "outside")
 _IDENTITY = "identity"
 _PLANNED = "planned"  # in the place of a scale that a schema does not declare
 
-_MAX_NAMES = 10  # that a message lists
 _MAX_FLOAT = sys.float_info.max
 
 BoundPair: TypeAlias = tuple[float, float] | None  # low and high, None if they are observed
@@ -209,12 +207,6 @@ class PlanFile:
         return zip(names, self.bounds or none, bounds or none, strict=True)
 
 
-def quote_names(names: Sequence[str]) -> str:
-    """Names in a message: quoted, and only so many that they can be read."""
-    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(map(repr, names[:_MAX_NAMES])) + more
-
-
 def _read_features(given: dict[str, Any]) -> RandomFourierMap:
     scale = np.array(given.pop("scale"), dtype=np.float64)
     features = RandomFourierMap(given.pop("cosines"), scale=scale, random_state=given.pop("seed"), **given)
@@ -263,22 +255,4 @@ def _check_number(value: object) -> Any:
 
 
 def _toml_entries(values: dict[str, Any]) -> Iterator[str]:
-    yield from (f"{name} = {_toml_literal(value)}" for name, value in values.items())
-
-
-def _toml_literal(value: Any) -> str:
-    """A value in TOML, whose texts, numbers, booleans and lists are JSON's, but for characters that do not print."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_literal, value))}]"
-    if isinstance(value, float):
-        return repr(float(value))  # of NumPy's, too
-    text = json.dumps(value, ensure_ascii=False)
-    return re.sub(r"[^ -~]", lambda found: _escape_char(found[0]), text) if isinstance(value, str) else text
-
-
-def _escape_char(char: str) -> str:
-    if char.isprintable():
-        return char
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+    yield from (f"{name} = {toml_literal(value)}" for name, value in values.items())

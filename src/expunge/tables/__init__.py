@@ -1,13 +1,13 @@
-"""Tables: schemas, the reading of rows, proposals, and predictions into files.
+"""Tables: schemas, reading rows, proposing schemas, and writing predictions to files.
 
-In the order of the work: a schema declares what columns are (`kinds`, `document`, `schema`); `sources` gives the record
-batches of files or a frame; `cells` turns columns and `batches` whole batches into floats; `reading` makes `blocks` of
-them, with `ids`; `splitting` cuts a table into pieces for several readers; `proposal` drafts a schema for a table;
-`predictions` writes answers. All errors about tables are worded with `messages`.
+A schema declares the kinds of columns (`kinds`, `schema`); `sources` yields record batches from files, frames and
+uploads; `cells` turns batches into floats and `ids` normalises ids; `reader` yields `blocks` of rows; `pieces` splits a
+table for several processes; `proposal` drafts a schema for a table; `predictions` writes answers. `messages`, `toml`
+and `knots` hold what errors, schemas and plans share.
 
-This is the door: other rooms use the names in ``__all__`` and no others. What reads or writes tables needs pyarrow,
-which takes longer to load than most requests take; so it is loaded when such a name is first used. Write
-``tables.read_blocks(...)`` and not ``from .tables import read_blocks``, which loads it at once.
+Other packages use only the names in ``__all__``. Those that read or write tables need pyarrow, which takes longer to
+load than most requests take, so it is loaded when one of them is first used. Write ``tables.read_blocks(...)`` instead
+of ``from .tables import read_blocks``, which would load it at once.
 """
 
 from typing import TYPE_CHECKING
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from ..lazy_imports import lazy_attributes
 from .blocks import BLOCK_ROWS, Block, Piece, check_parts
 from .ids import find_similar_ids, id_bytes, id_texts, parse_id_list, refuse_json
-from .messages import printable_text, table_title
+from .knots import has_more_values, place_knots
+from .messages import printable_text, quote_names, table_title
 from .schema import Schema
+from .toml import toml_literal
 
 if TYPE_CHECKING:
     from .pieces import count_rows, read_piece, split_table
@@ -35,6 +37,7 @@ __all__ = [
     "count_rows",
     "find_similar_ids",
     "has_ids",
+    "has_more_values",
     "id_bytes",
     "id_texts",
     "is_read_once",
@@ -42,15 +45,18 @@ __all__ = [
     "open_stream",
     "overwrites",
     "parse_id_list",
+    "place_knots",
     "plain_schema",
     "printable_text",
     "propose_schema",
+    "quote_names",
     "read_blocks",
     "read_ids",
     "read_piece",
     "refuse_json",
     "split_table",
     "table_title",
+    "toml_literal",
     "write_predictions",
 ]
 

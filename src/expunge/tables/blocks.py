@@ -1,4 +1,4 @@
-"""Blocks: what a table is read in, and how their refusals are added up to one of the whole table; pieces of a table."""
+"""Blocks: the parts in which a table is read, and the sum of their refusals over the whole table."""
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from .messages import InvalidCell
 
 BLOCK_ROWS = 65_536
 
-Made = TypeVar("Made")
+Checked = TypeVar("Checked")
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows in the order of the table."""
+    """Consecutive rows of a table."""
 
     X: Floats  # (n, d)
     y: Floats | None  # (n, t)
@@ -27,43 +27,43 @@ class Block:
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive row groups of one Parquet file: rows of a table that can be read without the others.
+    """Consecutive row groups of one Parquet file, which can be read independently of the rest of the table.
 
-    A piece is plain data, for other processes.
+    A piece is plain data that can be sent to another process.
     """
 
-    path: str  # a path, or URI, that opens the file from any process; a URI with the password that it had
+    path: str  # a path or URI that opens the file from any process; a URI includes its password
     groups: tuple[int, int]  # the first row group, and the one after the last
     rows: int
-    before: int  # rows of the table that come before it
-    footer: str  # SHA-256 of the file's footer: another file in its place is refused
-    partition: tuple[tuple[str, str | None], ...]  # columns that only the path says, as text
+    before: int  # rows of the table before this piece
+    footer: str  # SHA-256 of the file's footer: a replaced file is refused
+    partition: tuple[tuple[str, str | None], ...]  # columns that only the path has, as text
 
 
 def check_parts(
-    parts: Iterable[Any], check: Callable[[Any], Made], describe_row: Callable[[int], str] = "row {}".format
-) -> Iterator[Made]:
-    """Yield what ``check`` makes of each part of a table, or refuse with numbers of the whole table.
+    parts: Iterable[Any], check: Callable[[Any], Checked], describe_row: Callable[[int], str] = "row {}".format
+) -> Iterator[Checked]:
+    """Yield the result of ``check`` for each part of a table, or refuse with numbers of the whole table.
 
-    After the first refusal that counts, the other parts are read only to count: nothing more is yielded. ``row`` says
-    how the k-th row of the table is called, counted from one.
+    After the first refusal with counts, the other parts are read only to count them: nothing more is yielded.
+    ``describe_row`` returns the words for the k-th row of the table, counted from one.
     """
     rest, before = iter(parts), 0
     for part in rest:
         try:
-            made = check(part)
-        except InvalidCell as wrong:
-            raise wrong.with_place(describe_row(before + wrong.row + 1)) from None
+            checked = check(part)
+        except InvalidCell as error:
+            raise error.with_place(describe_row(before + error.row + 1)) from None
         except InvalidColumns as refusal:
             if refusal.first is not None:
                 refusal = refusal.with_location(describe_row(before + refusal.first + 1))
             raise _count_rest(refusal.add_clean_rows(before), rest, check) from None
         before += len(part)
-        yield made
+        yield checked
 
 
 def _count_rest(refusal: InvalidColumns, rest: Iterator[Sized], check: Callable[[Any], object]) -> InvalidColumns:
-    """Add the counts of the other parts to a refusal; another error ends the counting."""
+    """Add the counts of the remaining parts to a refusal; any other error ends the counting."""
     try:
         for part in rest:
             try:
@@ -74,6 +74,6 @@ def _count_rest(refusal: InvalidColumns, rest: Iterator[Sized], check: Callable[
                     return refusal
             else:
                 refusal = refusal.add_clean_rows(len(part))
-    except Exception:  # whatever it is: the refusal is certain, and the user hears of the next one afterwards
+    except Exception:  # of any kind: the refusal stands, and the next attempt reports the other error
         return refusal.as_minimum()
     return refusal

@@ -1,4 +1,9 @@
-"""Cells by kind: one float per cell, read as the kind of its column says."""
+"""Cells: from columns of Arrow to floats and ids, with pyarrow.
+
+Each cell becomes one float, as the kind of its column declares; dates become days since 1970-01-01 in UTC, to the
+microsecond. A cell is read without looking at any other row. `encode_batch` turns a record batch into inputs and
+targets, all of them finite.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,14 +22,12 @@ from .kinds import ANY_TEXT, MICROSECONDS_PER_DAY, Boolean, Category, ColumnKind
 from .messages import ID_NOT_UTF_8, InvalidCell, printable_text
 from .schema import Schema
 
-# From cells to floats, with pyarrow: arrays of Arrow (`arrow`), dates (`times`), cells of each kind (`by_kind`) and
-# ids (`ids`). A cell is read without a look at any other row.
+Arrow: TypeAlias = Any  # an array, type, batch or schema of pyarrow, which ships no type hints
 
-
-# Arrays of Arrow: what their cells are, and how they become arrays of NumPy.
-
-
-Arrow: TypeAlias = Any  # an array, type, batch or schema of pyarrow, which ships no types
+# Texts that count as empty cells in a CSV file's numbers, and therefore also among numbers and dates in text.
+NULL_TEXTS = ConvertOptions().null_values
+_NUMERAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # only after a time: the end of a date looks the same
 
 
 def is_text(cells: Arrow) -> bool:
@@ -33,12 +36,12 @@ def is_text(cells: Arrow) -> bool:
 
 
 def unpack_type(cells: Arrow) -> Arrow:
-    """Return the type of the cells that a dictionary stands for."""
+    """Return the type of the cells, of a dictionary that of its values."""
     return unpack_type(cells.value_type) if pa.types.is_dictionary(cells) else cells
 
 
 def unpack_array(array: Arrow) -> Arrow:
-    """Return dictionaries and views as plain arrays: many of pyarrow's functions take no others."""
+    """Return dictionaries and views as plain arrays, which many of pyarrow's functions require."""
     if pa.types.is_dictionary(array.type):
         return unpack_array(array.dictionary).take(array.indices)
     return array.cast(pa.large_string()) if is_text(array.type) else array
@@ -47,33 +50,30 @@ def unpack_array(array: Arrow) -> Arrow:
 def to_floats(array: Arrow) -> Floats:
     """Return a copy as floats, NaN for null.
 
-    Adding 0.0 turns -0.0 into 0.0: which of the two it was would else show in the bounds.
+    Adding 0.0 turns -0.0 into 0.0; otherwise the bounds would reveal which of the two it was.
     """
     copy: Floats = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) + 0.0
     return copy
 
 
 def to_mask(array: Arrow) -> NDArray[np.bool_]:
-    """Return booleans without nulls as an array of NumPy."""
+    """Return booleans without nulls as a NumPy array."""
     flags: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
     return flags
 
 
-# Columns of ids, as text and as bytes.
-
-
 def encode_id_column(ids: Any, name: str) -> list[bytes]:
-    """Return ids in an array of Arrow, or whole numbers in one of NumPy, as UTF-8."""
+    """Return the ids in an Arrow array, or whole numbers in a NumPy array, as UTF-8."""
     if isinstance(ids, np.ndarray):
         ids = pa.array(ids.ravel())
     if isinstance(ids, pa.ChunkedArray):
         ids = ids.combine_chunks()
-    found: list[bytes] = id_column_text(ids, name).cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
-    return found
+    encoded: list[bytes] = id_column_text(ids, name).cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
+    return encoded
 
 
 def id_column_text(array: Arrow, name: str) -> Arrow:
-    """Return ids in an array of Arrow as text; errors call it ``name``."""
+    """Return the ids in an Arrow array as text; errors refer to it as ``name``."""
     array = unpack_array(array)
     cells = array.type
     whole = pa.types.is_integer(cells) or (pa.types.is_decimal(cells) and cells.scale == 0)
@@ -81,37 +81,29 @@ def id_column_text(array: Arrow, name: str) -> Arrow:
         raise InvalidInput(f"{name} must hold ids, which are text or whole numbers, got {printable_text(cells)}")
     text = array.cast(pa.large_string())
     if is_text(cells) and len(text) and pc.all(pc.match_substring_regex(text, r"^\s*-?\d+\.0+\s*$")).as_py():
-        raise InvalidInput(f"{name} holds whole numbers that were written as 1.0: nobody would be found by 1; write 1")
-    given = text.fill_null("")
+        raise InvalidInput(f"{name}: ids look like floats ('1.0'); write them as whole numbers ('1')")
+    filled = text.fill_null("")
     try:
-        empty = pc.or_(pc.equal(given, ""), pc.utf8_is_space(given))
-    except pa.ArrowInvalid:  # Arrow does not check what others say is text
+        empty = pc.or_(pc.equal(filled, ""), pc.utf8_is_space(filled))
+    except pa.ArrowInvalid:  # Arrow does not check that strings are UTF-8
         raise InvalidInput(ID_NOT_UTF_8) from None
     if gaps := pc.sum(empty).as_py():
         raise InvalidColumns("rows without an id", {name: gaps}, len(text), "give each row the id of its person")
     return text
 
 
-# Numerals: numbers that are written as text, among texts that are none.
-
-
-NULL_TEXTS = ConvertOptions().null_values  # of a CSV file's numbers: they are gaps among numbers and dates in text, too
-
-_NUMERAL = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-
-
 def trim_text(text: Arrow) -> Arrow:
-    """Return texts without the blanks around them, which do not count in the numbers of a CSV file either."""
+    """Strip surrounding blanks, as the reader of CSV numbers does."""
     return pc.ascii_trim_whitespace(text)
 
 
 def match_numerals(text: Arrow) -> Arrow:
-    """Return which of some trimmed texts are finite numbers as people write them, null for null."""
+    """Return which of these trimmed texts are finite numbers in decimal notation, null for null."""
     return pc.match_substring_regex(text, _NUMERAL)
 
 
 def parse_numbers(text: Arrow, gaps: Iterable[str] | str) -> Floats:
-    """Return the numbers that texts stand for, NaN for a gap; other text raises ``ArrowInvalid``, which quotes it."""
+    """Parse texts as numbers, NaN for a gap; any other text raises ``ArrowInvalid``, which quotes it."""
     text = trim_text(text)
     listed = [] if gaps == ANY_TEXT else list(gaps)
     empty = pc.is_in(text, pa.array([*NULL_TEXTS, *listed], text.type))
@@ -121,21 +113,15 @@ def parse_numbers(text: Arrow, gaps: Iterable[str] | str) -> Floats:
 
 
 def blank_gap_values(values: Floats, gaps: Iterable[str] | str) -> Floats:
-    """Return values with NaN for those that a gap stands for, such as -999, however they are written."""
+    """Replace values that are declared as gaps, for example -999, by NaN in place, however they are written."""
     marks = [] if gaps == ANY_TEXT else [float(gap) for gap in gaps if re.search(_NUMERAL, gap, re.ASCII)]
     if marks:
         values[np.isin(values, marks)] = np.nan
     return values
 
 
-# Times: dates, timestamps and ISO text as days since 1970-01-01 in UTC, to the microsecond.
-
-
-_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"  # after a time: the end of a date looks the same
-
-
 def to_days(array: Arrow) -> Floats:
-    """Return days since 1970, NaN for null; text that is no time raises ``ArrowInvalid``, which quotes it."""
+    """Return days since 1970, NaN for null; text that is not a time raises ``ArrowInvalid``, which quotes it."""
     if is_text(array.type):
         array = _parse_times(array)
     if pa.types.is_date(array.type):
@@ -144,7 +130,7 @@ def to_days(array: Arrow) -> Floats:
 
 
 def _parse_times(text: Arrow) -> Arrow:
-    """Return times from ISO text. One with a zone is moved to UTC, one without is taken for UTC."""
+    """Parse ISO text. A time with a zone is converted to UTC, one without is taken as UTC."""
     nothing = pa.scalar(None, text.type)
     text = pc.if_else(pc.is_in(text, pa.array(NULL_TEXTS, text.type)), nothing, text)
     text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
@@ -158,30 +144,28 @@ def to_microseconds(array: Arrow) -> Arrow:
     ticks, unit = array.cast(pa.int64()), array.type.unit
     if unit != "ns":
         return pc.multiply_checked(ticks, {"s": 10**6, "ms": 10**3, "us": 1}[unit])
-    # Downward, also before 1970: as cutting digits off a text does.
+    # Round down, also before 1970, as cutting digits off a text does.
     return pa.array(ticks.fill_null(0).to_numpy() // 1000, mask=to_mask(ticks.is_null()))
 
 
-def column_to_floats(column: str, kind: ColumnKind, array: Arrow) -> Floats:
+def column_to_floats(kind: ColumnKind, column: str, array: Arrow) -> Floats:
     """Return one float per cell, NaN for a gap: (n,)."""
     cells = unpack_array(array if not pa.types.is_null(array.type) else array.cast(pa.type_for_alias(kind.csv_type)))
     if not accepts_type(kind, cells.type):
-        cell_type = printable_text(array.type)
-        raise InvalidInput(
-            f"column {column!r} must hold {kind.cell_description}, got {cell_type}; declare another kind"
-        )
+        expected, actual = kind.cell_description, printable_text(array.type)
+        raise InvalidInput(f"column {column!r} must hold {expected}, got {actual}; declare another kind")
     return read_cells(kind, column, cells)
 
 
 @singledispatch
 def accepts_type(kind: ColumnKind, cells: Arrow) -> bool:
-    """Return whether cells of this type can be read."""
+    """Return whether a column of this kind can be read from cells of this type."""
     raise NotImplementedError(kind.kind)
 
 
 @singledispatch
 def read_cells(kind: ColumnKind, column: str, array: Arrow) -> Floats:
-    """Return one float per cell of an array whose type the kind takes, NaN for a gap: (n,)."""
+    """Return one float per cell of an array whose type the kind accepts, NaN for a gap: (n,)."""
     raise NotImplementedError(kind.kind)
 
 
@@ -194,18 +178,15 @@ def _(kind: Number, cells: Arrow) -> bool:
 
 @read_cells.register
 def _(kind: Number, column: str, array: Arrow) -> Floats:
-    gaps = kind.gaps or ()
-    if is_text(array.type):
-        try:
-            return blank_gap_values(parse_numbers(array, gaps), gaps)
-        except pa.ArrowInvalid:  # it quotes the cell
-            raise InvalidCell(
-                column, kind.cell_description, _find_first_failing(partial(parse_numbers, gaps=gaps), array)
-            ) from None
-    # pyarrow's cast of a decimal is off by one bit in about one of a hundred; its reading of text is not.
-    return blank_gap_values(
-        to_floats(array.cast(pa.large_string()) if pa.types.is_decimal(array.type) else array), gaps
-    )
+    if not is_text(array.type):
+        # pyarrow's cast from decimal is off by one bit in about one cell of a hundred; its parsing of text is exact.
+        exact = array.cast(pa.large_string()) if pa.types.is_decimal(array.type) else array
+        return read_numbers(kind, column, to_floats(exact))
+    parse = partial(parse_numbers, gaps=kind.gaps or ())
+    try:
+        return read_numbers(kind, column, parse(array))
+    except pa.ArrowInvalid:  # it quotes the cell
+        raise InvalidCell(column, kind.cell_description, _find_first_failing(parse, array)) from None
 
 
 @accepts_type.register
@@ -215,10 +196,7 @@ def _(kind: Boolean, cells: Arrow) -> bool:
 
 @read_cells.register
 def _(kind: Boolean, column: str, array: Arrow) -> Floats:
-    values = to_floats(array)
-    if len(odd := np.flatnonzero((values != 0) & (values != 1) & ~np.isnan(values))):
-        raise InvalidCell(column, kind.cell_description, int(odd[0]))
-    return values
+    return read_numbers(kind, column, to_floats(array))
 
 
 @accepts_type.register
@@ -241,16 +219,25 @@ def _(kind: Category, cells: Arrow) -> bool:
 
 @read_cells.register
 def _(kind: Category, column: str, array: Arrow) -> Floats:
-    """Return each value's place in the list of values, or -1."""
+    """Return each value's position in the list of values, or -1."""
     text = array.cast(pa.large_string())
     places = to_floats(pc.index_in(text, pa.array(kind.values, pa.large_string())).fill_null(-1))
     places[to_mask(pc.equal(text, "").fill_null(True))] = np.nan
     return places
 
 
+def read_numbers(kind: Number | Boolean, column: str, values: Floats) -> Floats:
+    """Return cells that are floats already, as their kind reads them; declared gaps become NaN in place: (n,)."""
+    if isinstance(kind, Number):
+        return blank_gap_values(values, kind.gaps or ())
+    if len(odd := np.flatnonzero((values != 0) & (values != 1) & ~np.isnan(values))):
+        raise InvalidCell(column, kind.cell_description, int(odd[0]))
+    return values
+
+
 def _find_first_failing(function: Callable[[Arrow], object], array: Arrow) -> int:
-    """Return the place of the first cell that a function refuses, by halving."""
-    first, end = 0, len(array)  # a function that refuses the array refuses array[first:end], and takes all before
+    """Return the position of the first cell that a function refuses, by bisection."""
+    first, end = 0, len(array)  # invariant: the function refuses array[first:end] and accepts all cells before
     while end - first > 1:
         middle = (first + end) // 2
         try:
@@ -261,43 +248,36 @@ def _find_first_failing(function: Callable[[Arrow], object], array: Arrow) -> in
     return first
 
 
-# Batches: a record batch as inputs and targets, all of them finite.
-
-
 def encode_batch(schema: Schema, batch: Arrow, *, targets: bool) -> tuple[Floats, Floats | None]:
     """Return the inputs (n, d) and the targets (n, t) of a record batch, gaps filled."""
     schema.check_columns(batch.schema.names, targets=targets)
     kinds = schema.input_kinds | (schema.target_kinds if targets else {})
-    values = {name: column_to_floats(name, kind, batch.column(name)) for name, kind in kinds.items()}
-    _fill_gaps(kinds, values, len(batch))
-    X = _stack_inputs(schema.input_kinds, values, len(batch), len(schema.inputs))
-    if not targets:
-        return X, None
-    return X, _stack_inputs(schema.target_kinds, values, len(batch), len(schema.targets))
+    values = {name: column_to_floats(kind, name, batch.column(name)) for name, kind in kinds.items()}
+    fill_gaps(kinds, values, len(batch))
+    X = stack_columns(schema.input_kinds, values, len(batch), len(schema.inputs))
+    return X, stack_columns(schema.target_kinds, values, len(batch), len(schema.targets)) if targets else None
 
 
-def _fill_gaps(kinds: Mapping[str, ColumnKind], values: Mapping[str, Floats], rows: int) -> None:
-    """Fill gaps in place, or refuse those that have no fill, and infinite values: all columns in one message."""
+def fill_gaps(kinds: Mapping[str, ColumnKind], values: Mapping[str, Floats], rows: int) -> None:
+    """Fill gaps in place. Gaps without a fill and infinite values are refused, all columns in one message."""
     odd = {name: column for name, column in values.items() if not np.isfinite(column).all()}
     fills = {name: kinds[name].fill_value() for name in odd}
     gaps = {name: np.isnan(column) for name, column in odd.items()}
-    if counts := {
-        _column_label(name): int(gaps[name].sum()) for name in odd if fills[name] is None and gaps[name].any()
-    }:
-        raise InvalidColumns("gaps", counts, rows, "leave those rows out or, for an input, declare a fill")
-    if counts := {
-        _column_label(name): int(np.isinf(column).sum()) for name, column in odd.items() if np.isinf(column).any()
-    }:
-        raise InvalidColumns("infinite values", counts, rows, "leave those rows out")
+    counts = {name: int(gaps[name].sum()) for name in odd if fills[name] is None}
+    _refuse_counted("gaps", counts, rows, "leave those rows out or, for an input, declare a fill")
+    counts = {name: int(np.isinf(column).sum()) for name, column in odd.items()}
+    _refuse_counted("infinite values", counts, rows, "leave those rows out")
     for name, column in odd.items():
         column[gaps[name]] = fills[name]
 
 
-def _column_label(name: str) -> str:
-    return f"column {name!r}"
+def _refuse_counted(problem: str, counts: Mapping[str, int], rows: int, way_out: str) -> None:
+    if affected := {f"column {name!r}": count for name, count in counts.items() if count}:
+        raise InvalidColumns(problem, affected, rows, way_out)
 
 
-def _stack_inputs(kinds: Mapping[str, ColumnKind], values: Mapping[str, Floats], rows: int, width: int) -> Floats:
+def stack_columns(kinds: Mapping[str, ColumnKind], values: Mapping[str, Floats], rows: int, width: int) -> Floats:
+    """Return the inputs that the columns of these kinds become, side by side: (n, width)."""
     table, j = np.empty((rows, width)), 0
     for name, kind in kinds.items():
         columns = kind.to_inputs(values[name])  # (n, k)

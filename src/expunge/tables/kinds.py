@@ -1,7 +1,11 @@
 """Kinds: what a schema declares about the cells of a column, and which inputs the column becomes.
 
-Nothing here reads a cell (see `cells`), so a stored schema is understood without pyarrow. Only a number or a date that
-declares no bounds leaves something to the data: its bounds are then observed.
+No cell is read here (see `cells`), so a stored schema can be used without pyarrow. Only a number or a date without
+declared bounds depends on the data: its bounds are then observed.
+
+A scale maps a column of numbers or dates to values between 0 and 1. It is "linear", "log" or a list of knots; a list of
+several scales gives the input once on each. A schema stores one form of equivalent scales: a single scale has no list
+around it. Without a declared scale (None) an input is linear, but a plan may choose knots for it.
 """
 
 import math
@@ -19,41 +23,40 @@ from ..errors import InvalidSetting
 from ..exact.arrays import Floats
 from .messages import find_duplicates, quote_names
 
-# Scales: how a column of numbers or dates is laid out between 0 and 1, as a schema declares it.
-# A scale is "linear", "log" or a list of knots; a list of several gives the input once on each of them. A schema
-# keeps one form of what means the same, one scale without a list around it. Where nothing is said, None, an input is
-# linear, too, but a plan may give it knots.
-
-
 Scale: TypeAlias = Any  # None, "linear", "log", knots (a tuple), or a tuple of these
 
 LINEAR, LOG = "linear", "log"
-_MAX_KNOTS = 256  # that the encoder takes
+OTHER = "other"
+ANY_TEXT = "text"  # instead of a list of gaps: any text that is not a number
+MICROSECONDS_PER_DAY = 86_400_000_000
+_MAX_KNOTS = 256  # that the encoder accepts
+_MAX_FLOAT = sys.float_info.max
+_RANGE_KEYS = ("low", "high", "fill")
 
 
 @dataclass(frozen=True)
 class ScaleRules:
-    """Which scales a kind of column may have, and how their knots are read."""
+    """The scales that a kind of column may have, and how their knots are read."""
 
-    names: Sequence[str]  # of "linear" and "log"
-    check_value: Callable[[str, Any], Any]  # check a value of the column; an error calls it as the text says
+    names: Sequence[str]  # "linear", and "log" if allowed
+    check_value: Callable[[str, Any], Any]  # checks a value of the column; errors refer to it by the text
     to_float: Callable[[Any], float]  # the float that a cell with this value would be
 
     def normalise(self, scale: Any) -> Scale:
-        """Return the one form of a scale as somebody wrote it."""
-        several = isinstance(scale, (list, tuple)) and any(isinstance(one, (str, list, tuple)) for one in scale)
-        found = tuple(map(self._normalise_one, scale if several else [scale]))
-        if len(set(found)) < len(found):
+        """Return the stored form of a scale as written in a schema."""
+        several = isinstance(scale, (list, tuple)) and any(isinstance(part, (str, list, tuple)) for part in scale)
+        scales = tuple(map(self._normalise_single, scale if several else [scale]))
+        if len(set(scales)) < len(scales):
             raise InvalidSetting("scale must not give an input twice on the same scale")
-        return found[0] if len(found) == 1 else found
+        return scales[0] if len(scales) == 1 else scales
 
     def to_model(self, scale: Scale) -> Any:
-        """Return a scale in the form that a model takes: a name, a list of numbers, or a list of these."""
+        """Return a scale as a model takes it: a name, a list of numbers, or a list of these."""
         if scale is None or isinstance(scale, str):
             return scale or LINEAR
-        return [self.to_model(one) if isinstance(one, (str, tuple)) else self.to_float(one) for one in scale]
+        return [self.to_model(part) if isinstance(part, (str, tuple)) else self.to_float(part) for part in scale]
 
-    def _normalise_one(self, scale: Any) -> Any:
+    def _normalise_single(self, scale: Any) -> Any:
         if isinstance(scale, str) and scale in self.names:
             return scale
         if not isinstance(scale, (list, tuple)):
@@ -61,30 +64,23 @@ class ScaleRules:
             raise InvalidSetting(f"scale must be {words}, a list of knots, or a list of these, got {scale!r}")
         knots = tuple(self.check_value("every knot of scale", knot) for knot in scale)
         floats = list(map(self.to_float, knots))
-        if not 2 <= len(knots) <= _MAX_KNOTS or any(one >= other for one, other in pairwise(floats)):
-            raise InvalidSetting(f"the knots of scale must be 2 to {_MAX_KNOTS}, each above the one before")
+        if not 2 <= len(knots) <= _MAX_KNOTS or any(left >= right for left, right in pairwise(floats)):
+            raise InvalidSetting(f"scale must have 2 to {_MAX_KNOTS} knots, each above the one before")
         if not math.isfinite(floats[-1] - floats[0]):
             raise InvalidSetting("the knots of scale must not be too far apart for float64; rescale the column")
         return knots
 
 
-OTHER = "other"
-ANY_TEXT = "text"  # in place of a list of gaps: whatever is no number
-MICROSECONDS_PER_DAY = 86_400_000_000  # microseconds
-_MAX_FLOAT = sys.float_info.max
-_RANGE_KEYS = ("low", "high", "fill")
-
-
 class ColumnKind(ABC):
-    """What the cells of a column are. The fields of a kind are the keys that a column may have in a schema."""
+    """The kind of a column's cells. Its fields are the keys that the column may have in a schema."""
 
     kind: ClassVar[str]
-    cell_description: ClassVar[str]  # what the cells are
+    cell_description: ClassVar[str]  # for errors
 
     @property
     @abstractmethod
     def csv_type(self) -> str:
-        """Arrow's name of the type to read from CSV, whatever the first rows look like."""
+        """Arrow's name of the type to read from CSV, independent of what the first rows look like."""
 
     def bounds(self) -> tuple[float, float]:
         """Return low and high of the inputs; NaN where they are observed."""
@@ -92,7 +88,7 @@ class ColumnKind(ABC):
 
     @abstractmethod
     def fill_value(self) -> float | None:
-        """Return the fill as the float that its cell would be read as."""
+        """Return the fill as the float that a cell with this value would be read as."""
 
     def scales(self) -> Any:
         """Return the scales of an input, as a model takes them: "linear" where nothing else is declared."""
@@ -105,7 +101,7 @@ class ColumnKind(ABC):
 
     @property
     def clips(self) -> bool:
-        """Whether a value outside the bounds counts as the bound; otherwise a row that has one is refused."""
+        """Whether values outside the bounds count as the bound; otherwise their rows are refused."""
         return False
 
     def input_names(self, column: str) -> tuple[str, ...]:
@@ -119,13 +115,13 @@ class ColumnKind(ABC):
 
 @dataclass(frozen=True)
 class Number(ColumnKind):
-    """Whole numbers, floats and decimals; with ``gaps`` also text that is read as numbers."""
+    """Whole numbers, floats and decimals; with ``gaps`` also numbers written as text."""
 
     low: float | None = None
     high: float | None = None
     fill: float | None = None
     scale: Scale = None
-    gaps: tuple[str, ...] | str | None = None  # texts that count as empty cells, or "text": whatever is no number
+    gaps: tuple[str, ...] | str | None = None  # texts that count as empty cells, or "text": any that is not a number
     clip: bool | None = None
 
     kind = "number"
@@ -143,7 +139,7 @@ class Number(ColumnKind):
         return "float64" if self.gaps is None else "string"
 
     def bounds(self) -> tuple[float, float]:
-        return _or_nan(self.low), _or_nan(self.high)
+        return math.nan if self.low is None else self.low, math.nan if self.high is None else self.high
 
     def fill_value(self) -> float | None:
         return self.fill
@@ -180,7 +176,7 @@ class Boolean(ColumnKind):
 
 @dataclass(frozen=True)
 class Date(ColumnKind):
-    """Dates and times, as days since 1970-01-01 in UTC. A time counts to the microsecond."""
+    """Dates and times, as days since 1970-01-01 in UTC, to the microsecond."""
 
     low: datetime | None = None
     high: datetime | None = None
@@ -216,7 +212,7 @@ class Date(ColumnKind):
 
 @dataclass(frozen=True)
 class Category(ColumnKind):
-    """Text. Each declared value becomes an input that is 1 or 0; for any other text all of them are 0."""
+    """Text. Each declared value becomes an input that is 1 or 0; for any other text all inputs are 0."""
 
     values: tuple[str, ...] = ()
     fill: str | None = None
@@ -231,13 +227,13 @@ class Category(ColumnKind):
         if twice := find_duplicates(self.values):
             raise InvalidSetting(f"values must differ; duplicates: {quote_names(twice)}")
         if OTHER in self.values:
-            raise InvalidSetting(f"values must not contain {OTHER!r}: that is every value which is not declared")
+            raise InvalidSetting(f"values must not contain {OTHER!r}: it stands for all values that are not declared")
         if self.fill is not None and self.fill not in (*self.values, OTHER):
             raise InvalidSetting(f"fill must be one of the values or {OTHER!r}, got {self.fill!r}")
         object.__setattr__(self, "values", tuple(self.values))
 
     def fill_value(self) -> float | None:
-        """Return the place of the fill in the list of values, -1 for "other"."""
+        """Return the position of the fill in the list of values, -1 for "other"."""
         if self.fill is None:
             return None
         return -1.0 if self.fill == OTHER else float(self.values.index(self.fill))
@@ -252,7 +248,7 @@ class Category(ColumnKind):
 
 @dataclass(frozen=True)
 class Ignore:
-    """A column that is left out."""
+    """A column that is not used."""
 
     kind: ClassVar[str] = "ignore"
 
@@ -261,17 +257,17 @@ KINDS: dict[str, Any] = {kind.kind: kind for kind in (Number, Boolean, Date, Cat
 
 
 def is_text_list(value: object) -> bool:
-    """Return whether this is a list of texts."""
+    """Return whether this is a list or tuple of texts."""
     return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
 
 
 def _normalise(kind: Any, scaling: ScaleRules) -> None:
-    """Check low, high and fill, each by itself and then against each other; then scale and clip."""
+    """Check and normalise low, high, fill, scale and clip in place."""
     low, high, fill = (
         None if (value := getattr(kind, key)) is None else scaling.check_value(key, value) for key in _RANGE_KEYS
     )
     if (low is None) != (high is None):
-        raise InvalidSetting("low and high come together: give both, or neither to have them observed")
+        raise InvalidSetting("low and high belong together: give both, or neither to have them observed")
     if low is not None and low > high:
         raise InvalidSetting(f"low must not be above high, got low = {low}, high = {high}")
     if low is not None and fill is not None and not low <= fill <= high:
@@ -287,7 +283,7 @@ def _normalise(kind: Any, scaling: ScaleRules) -> None:
 
 def _normalise_gaps(gaps: Any) -> tuple[str, ...]:
     if not is_text_list(gaps) or any(not text or text != text.strip() for text in gaps):
-        advice = f'without blanks around them, like ["?", "-"], or "{ANY_TEXT}": whatever is no number'
+        advice = f'without blanks around them, like ["?", "-"], or "{ANY_TEXT}" for any text that is not a number'
         raise InvalidSetting(f"gaps must be a list of texts {advice}")
     if twice := find_duplicates(gaps):
         raise InvalidSetting(f"gaps must differ; duplicates: {quote_names(twice)}")
@@ -309,12 +305,8 @@ def _check_date(key: str, value: Any) -> datetime:
     return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def _days_since_1970(moment: datetime) -> float:
-    """Return days since 1970, to the last bit as `cells` reads them: a row on a bound must not be outside."""
+    """Return days since 1970, bit for bit as `cells` reads them: a row on a bound must not be outside."""
     return float((moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)) / MICROSECONDS_PER_DAY
 
 

@@ -1,7 +1,7 @@
 """Messages: how names and places are shown in errors about tables.
 
-An error names columns, files and rows, and never shows a cell, nor a first row that may be no header. Names come from
-files of others: a control character or a terminal escape in one is shown escaped.
+An error names columns, files and rows. It never shows a cell, nor a first row that may be data instead of a header.
+Names come from other people's files, so control characters and terminal escapes in them are shown escaped.
 """
 
 from collections import Counter
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ..errors import InvalidInput
 
-ID_NOT_UTF_8 = "an id has characters that UTF-8 does not have"
-_SEPARATORS = ",;\t|"  # what may separate the cells of a text file
-_MAX_NAMES = 30  # that a message lists
+ID_NOT_UTF_8 = "an id has characters that are not valid in UTF-8"
+_SEPARATORS = ",;\t|"  # that text files commonly use
+_MAX_NAMES = 30  # listed in a message
 
 
 class InvalidCell(InvalidInput):
-    """A cell is not of its column's kind. The message gives its row: what is in it must not get out."""
+    """The error for a cell that is not of its column's kind. It gives the row, never the cell's content."""
 
     def __init__(self, column: str, cells: str, row: int, where: str | None = None) -> None:
         super().__init__(column, cells, row, where)
@@ -25,37 +25,38 @@ class InvalidCell(InvalidInput):
     def __str__(self) -> str:
         where, way_out = self.where or f"row {self.row + 1}", "correct it or declare another kind"
         if self.cells == "numbers":
-            way_out = "correct it, let its text count as a gap (gaps), or declare another kind"
+            way_out = "correct it, list its text under gaps, or declare another kind"
         return f"column {self.column!r} must hold {self.cells}, but {where} does not; {way_out}"
 
     def with_place(self, where: str) -> "InvalidCell":
-        """Return the same error with the row described by ``where``, as a place in the whole table."""
+        """Return the same error with ``where`` as the description of its row in the whole table."""
         return InvalidCell(self.column, self.cells, self.row, where)
 
 
 def quote_names(names: Iterable[str]) -> str:
-    """Return names as an error shows them: quoted, and so many that they can be read."""
-    quoted = list(map(repr, names))
-    more = f" and {len(quoted) - _MAX_NAMES:,} more" if len(quoted) > _MAX_NAMES else ""
-    return ", ".join(quoted[:_MAX_NAMES]) + more
+    """Return names as a message lists them: quoted, at most 30, then how many more there are."""
+    return _join_first([repr(name) for name in names])
 
 
 def describe_positions(names: Sequence[str], chosen: Collection[str]) -> str:
-    """Return some of these names as an error gives them that must not show them: by their places, counted from one."""
+    """Return the positions of the chosen names, counted from one, for errors that must not show the names."""
     known = set(chosen)
-    places = [k for k, name in enumerate(names, start=1) if name in known]
-    more = f" and {len(places) - _MAX_NAMES:,} more" if len(places) > _MAX_NAMES else ""
-    return f"number {', '.join(map(str, places[:_MAX_NAMES]))}{more}"
+    return f"number {_join_first([str(k) for k, name in enumerate(names, start=1) if name in known])}"
+
+
+def _join_first(items: list[str]) -> str:
+    more = f" and {len(items) - _MAX_NAMES:,} more" if len(items) > _MAX_NAMES else ""
+    return ", ".join(items[:_MAX_NAMES]) + more
 
 
 def printable_text(text: object) -> str:
-    """Return a text as an error shows it: as it is, or quoted with escapes if a terminal would not just print it."""
+    """Return a text unchanged if a terminal just prints it, else quoted and escaped."""
     plain = str(text)
     return plain if plain.isprintable() else repr(plain)
 
 
 def hide_secrets(address: str) -> str:
-    """Return a path or URI as people may read it: a URI without its options, and without a password."""
+    """Return a path or URI that is safe to show: a URI loses its query and its password."""
     scheme, mark, rest = address.partition("://")
     if not mark:
         return address
@@ -65,49 +66,48 @@ def hide_secrets(address: str) -> str:
 
 
 def table_title(source: object) -> str:
-    """Return what a table is called in a title: the name of a file, folder or glob, or how many there are."""
-    words = [source] if isinstance(source, (str, Path)) else source
-    if not isinstance(words, (list, tuple)):
+    """Return a table's name for a title: that of its file, folder or glob, or the number of files."""
+    paths = [source] if isinstance(source, (str, Path)) else source
+    if not isinstance(paths, (list, tuple)):
         return "a table"
-    if len(words) != 1:
-        return f"{len(words):,} files"
-    address = hide_secrets(str(words[0])).rstrip("/")
+    if len(paths) != 1:
+        return f"{len(paths):,} files"
+    address = hide_secrets(str(paths[0])).rstrip("/")
     return address.rpartition("/")[2] or address
 
 
 def find_duplicates(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once."""
+    """Return the names that occur more than once, sorted."""
     return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def check_columns_exist(names: Sequence[str], required: Collection[str], *, show_names: bool = True) -> None:
-    """Refuse a table with these column names if it lacks a wanted one; without ``show`` the others are not named."""
-    if missing := [name for name in required if name not in names]:
+    """Refuse a table that lacks a required column; without ``show_names`` its own columns are only counted."""
+    present = set(names)
+    if missing := [name for name in required if name not in present]:
         columns = "column" if len(missing) == 1 else "columns"
         available = _describe_columns(names, required, show_names)
         raise InvalidInput(f"no {columns} {quote_names(missing)}; {available}{_missing_name_hint(names, missing)}")
 
 
 def check_unique_names(names: Sequence[str], table: str) -> None:
-    """Refuse a table in which columns have the same name; they are told by their place."""
-    for name in find_duplicates(names):
-        *places, last = [str(k) for k, one in enumerate(names, start=1) if one == name][:10]
+    """Refuse a table in which two columns have the same name; the error gives their positions."""
+    for duplicate in find_duplicates(names):
+        *places, last = [str(k) for k, name in enumerate(names, start=1) if name == duplicate][:10]
         which = f"columns {', '.join(places)} and {last}"
         raise InvalidInput(f"{table}: columns must have different names, but {which} have the same")
 
 
 def _describe_columns(names: Sequence[str], required: Collection[str], show_names: bool) -> str:
-    """Return what columns there are. Without a header the first row, which is data, is taken for names: not shown."""
+    """Describe a table's columns. If none is known the header may be missing and the names be data: only count them."""
     if any(name in required for name in names):
         return f"there are {quote_names(names)}" if show_names else f"there are {len(names):,} columns"
-    columns = (
-        "1 column, and it has another name" if len(names) == 1 else f"{len(names):,} columns, and none has such a name"
-    )
+    columns = "1 column with another name" if len(names) == 1 else f"{len(names):,} columns, none of these"
     return f"the table has {columns}: does it begin with a row of names?"
 
 
 def separator_hint(header: str, separator: str) -> str:
-    """Return a question to append to an error if another mark than ``separator`` seems to separate this header."""
+    """Return a question to append to an error if the header seems to use another separator."""
     marks = [mark for mark in _SEPARATORS if header.count(mark) > header.count(separator)]
     return _separator_question(marks[0]) if marks else ""
 

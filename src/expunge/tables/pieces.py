@@ -1,4 +1,4 @@
-"""Splitting: pieces of a Parquet table that several processes can read, each on its own, and how many rows it has."""
+"""Pieces: a Parquet table split into parts that several processes read independently, and the number of its rows."""
 
 from collections.abc import Iterator, Sized
 from itertools import pairwise
@@ -15,7 +15,7 @@ MAX_PIECE_ROWS = 16 * BLOCK_ROWS
 
 
 def split_table(source: Source, schema: Schema | None = None, *, max_rows: int = MAX_PIECE_ROWS) -> list[Piece] | None:
-    """Return the pieces that make up a table, in its order; None if it has none, as it is no Parquet.
+    """Return the pieces of a table, in order; None if it is not Parquet.
 
     Only the footers of the files are read.
 
@@ -24,34 +24,34 @@ def split_table(source: Source, schema: Schema | None = None, *, max_rows: int =
     source : path, list of paths or frame
         The table.
     schema : Schema, optional
-        What will be read: files whose types do not go together are then refused, as `read_blocks` does.
+        The columns that will be read; files with incompatible types are then refused, as in `read_blocks`.
     max_rows : int
-        The most rows of a piece; one that is a single row group has as many as that has.
+        The maximum number of rows in a piece; a single row group may have more.
     """
     whole_number("max_rows", max_rows)
     files = _parquet_files(source, schema)
     if files is None:
         return None
-    found, before = list[Piece](), 0
+    pieces, before = list[Piece](), 0
     for file in files:
         rows, footer = file.footer.rows, file.footer.digest
         for first, end in pairwise(_cut_points(rows, max_rows)):
             if n := sum(rows[first:end]):
-                found.append(Piece(file.place.address, (first, end), n, before, footer, file.partition))
+                pieces.append(Piece(file.place.address, (first, end), n, before, footer, file.partition))
                 before += n
-    return found
+    return pieces
 
 
 def read_piece(piece: Piece, schema: Schema, *, targets: bool = True, ids: bool = True) -> Iterator[Block]:
-    """Yield the blocks of a piece: all pieces one after the other have the rows of `read_blocks`.
+    """Yield the blocks of a piece. All pieces of a table together have the rows of `read_blocks`.
 
-    Numbers of rows in errors are those of the file, counts those of the piece. A file with another footer than when the
-    piece was made is refused (`InvalidFile`).
+    Errors give row numbers within the file and counts within the piece. A file whose footer changed since the split is
+    refused (`InvalidFile`).
 
     Parameters
     ----------
     piece : Piece
-        One of `pieces`.
+        A piece from `split_table`.
     schema, targets, ids
         As in `read_blocks`.
     """
@@ -61,7 +61,7 @@ def read_piece(piece: Piece, schema: Schema, *, targets: bool = True, ids: bool 
 
 
 def count_rows(source: Source) -> int | None:
-    """Return how many rows a table has, if that is known without reading them: of Parquet, a frame or an array."""
+    """Return the number of rows in Parquet, a frame or an array; None if counting would need to read them."""
     if isinstance(source, np.ndarray) or hasattr(source, "__arrow_c_stream__"):
         return len(source) if isinstance(source, Sized) else None
     files = _parquet_files(source, None)
@@ -69,7 +69,7 @@ def count_rows(source: Source) -> int | None:
 
 
 def _parquet_files(source: Source, schema: Schema | None) -> list[ParquetTable] | None:
-    """Return the files of a Parquet table, once their columns were compared; None if it is something else."""
+    """Return the files of a Parquet table after comparing their columns; None if it is not Parquet."""
     if hasattr(source, "__arrow_c_stream__") or isinstance(source, np.ndarray):
         return None
     table = open_table(source)
@@ -84,7 +84,7 @@ def _parquet_files(source: Source, schema: Schema | None) -> list[ParquetTable] 
 
 
 def _cut_points(rows: tuple[int, ...], max_rows: int) -> list[int]:
-    """Return where the pieces of a file begin and end: consecutive row groups with at most so many rows, or one."""
+    """Return the row groups at which pieces begin and end: at most ``max_rows`` rows each, or one row group."""
     cuts, held = [0], 0
     for k, n in enumerate(rows):
         if held and held + n > max_rows:

@@ -1,11 +1,10 @@
-"""Predictions of a whole table into a file, which appears only once all of them are known to be fresh."""
+"""Predictions: written for a whole table to a file that appears only once all of them are known to be fresh."""
 
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -24,14 +23,14 @@ from .reader import has_ids, read_blocks
 from .schema import Schema
 from .sources import overwrites
 
-PredictionDraft: TypeAlias = tuple[IO[bytes], Callable[[], object]]  # a file to write to, and what puts it in its place
+PredictionDraft: TypeAlias = tuple[IO[bytes], Callable[[], object]]  # a file to write to, and a call that publishes it
 
-_FORMULA_START = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"  # how one begins; also in full width
+_FORMULA_START = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"  # also in full width
 _WRITERS = {".csv": pyarrow.csv.CSVWriter, ".parquet": pyarrow.parquet.ParquetWriter}
 
 
 class PredictionWriter:
-    """A file of predictions that is being written, in a temporary place."""
+    """A file of predictions that is being written to a temporary place."""
 
     def __init__(self, draft: PredictionDraft, suffix: str, schema: Schema, source: Any, guard: bool) -> None:
         file, self._publish = draft
@@ -55,11 +54,11 @@ class PredictionWriter:
         self._rows += len(predicted)
 
     def close(self) -> None:
-        """Write what is left to write of the format."""
+        """Write the end of the format."""
         self._writer.close()
 
     def commit(self) -> int:
-        """Put the file where it was asked for; return how many rows it has."""
+        """Publish the file; return the number of its rows."""
         self.close()
         self._file.flush()
         self._publish()
@@ -70,51 +69,51 @@ class PredictionWriter:
 def write_predictions(
     out: str | Path | IO[bytes], schema: Schema, source: Any, *, guard_formulas: bool = False
 ) -> Iterator[PredictionWriter]:
-    """Write predictions; without a commit there is no file."""
-    form, draft = _open_draft(out, source)
-    with draft as made:
-        writing = PredictionWriter(made, form, schema, source, guard_formulas)
+    """Yield a writer of predictions; without a commit no file appears."""
+    suffix, opening = _open_draft(out, source)
+    with opening as draft:
+        writer = PredictionWriter(draft, suffix, schema, source, guard_formulas)
         try:
-            yield writing
+            yield writer
         finally:
-            with suppress(pa.ArrowException, OSError, ValueError):  # the file may be what failed
-                writing.close()
+            with suppress(pa.ArrowException, OSError, ValueError):  # the file itself may have failed
+                writer.close()
 
 
 def _escape_formulas(ids: Arrow) -> Arrow:
-    """Put a quote before ids that a spreadsheet would take for formulas."""
+    """Put a quote before ids that a spreadsheet would evaluate as formulas."""
     quoted = pc.binary_join_element_wise(pa.scalar("'"), ids, pa.scalar(""))
     return pc.if_else(pc.match_substring_regex(ids, _FORMULA_START), quoted, ids)
 
 
 def _open_draft(out: str | Path | IO[bytes], source: Any) -> tuple[str, AbstractContextManager[PredictionDraft]]:
-    """Return the format to write, and where."""
+    """Return the format to write, and the draft to write to."""
     if not isinstance(out, str | Path):
         return ".csv", _buffer_stream(out)
     path = Path(out)
     if path.suffix not in _WRITERS:
-        raise InvalidSetting(f"predictions are written to .csv or .parquet, got {path.name!r}")
+        raise InvalidSetting(f"predictions can be written to .csv or .parquet, got {path.name!r}")
     if not path.parent.is_dir():
         raise InvalidSetting(f"there is no folder {printable_text(path.parent)} for the predictions")
     if overwrites(path, source):
-        raise InvalidSetting(f"predictions would overwrite the table that they are made from, {printable_text(path)}")
-    return path.suffix, _replace_file(path)
+        raise InvalidSetting(f"the predictions would overwrite their own table, {printable_text(path)}")
+    return path.suffix, _draft_file(path)
 
 
 @contextmanager
-def _replace_file(path: Path) -> Iterator[PredictionDraft]:
-    """Yield a draft of ``path`` and what puts it there in one step; if that is not called, it is wiped."""
+def _draft_file(path: Path) -> Iterator[PredictionDraft]:
+    """Yield a draft of ``path`` and the call that publishes it in one step; without the call it is wiped."""
     with open_draft(path, shared=True) as new, os.fdopen(os.dup(new.fd), "wb") as file:
         yield file, new.commit
 
 
 @contextmanager
 def _buffer_stream(stream: IO[bytes]) -> Iterator[PredictionDraft]:
-    """Yield a temporary file and what copies it to a stream."""
+    """Yield a temporary file and a call that copies it to a stream."""
     with tempfile.TemporaryFile() as file:
-        yield file, partial(_copy_file, file, stream)
 
+        def copy() -> None:
+            file.seek(0)
+            shutil.copyfileobj(file, stream)
 
-def _copy_file(file: IO[bytes], stream: IO[bytes]) -> None:
-    file.seek(0)
-    shutil.copyfileobj(file, stream)
+        yield file, copy

@@ -1,4 +1,4 @@
-"""Proposals: a schema for a table that has none, either to edit (`propose`) or to use as it is (`plain_schema`)."""
+"""Proposals: a schema for a table without one, to edit (`propose_schema`) or to use as it is (`plain_schema`)."""
 
 from .draft import plain_schema, propose_schema
 

@@ -1,6 +1,6 @@
-"""Proposals: a schema for a person to edit, from one look at the data.
+"""Drafts: a schema in TOML for a person to edit, from one pass over the data.
 
-What is read off the data tells about the people in it, so the text says that it is to be replaced by public facts.
+What is read from the data reveals something about the people in it, so the text asks to replace it by public facts.
 """
 
 import re
@@ -20,108 +20,30 @@ from ..messages import InvalidCell, check_columns_exist, quote_names, table_titl
 from ..reader import read_batches, read_column_types
 from ..schema import Schema, column_keys, is_row_label
 from ..sources import Source, is_read_once, open_stream
+from ..toml import toml_literal
 from .ranges import DateSummary, NumberSummary
 from .summaries import BooleanSummary, ColumnSummary, ProposedKind, SampleOwners
 from .texts import TextSummary
 
-# Plain schemas: for a table of numbers that comes without one.
-
-
-def plain_schema(source: Source, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
-    """Return a schema in which every column but id and target is a number, and all bounds are observed."""
-    return plain_schema_from_types(read_column_types(source), target, id)
-
-
-def plain_schema_from_types(types: Arrow, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
-    """Return the same from names and types of the columns, as a schema of pyarrow."""
-    targets = (target,) if isinstance(target, str) else tuple(target)
-    check_columns_exist(types.names, targets if id is None else [*targets, id])
-    cells = {field.name: unpack_type(field.type) for field in types if not is_row_label(field.name)}
-    if all(map(pa.types.is_null, cells.values())):
-        raise InvalidInput("the table has no rows, or only empty cells")
-    cells.pop(id, None)
-    flags = [name for name in targets if pa.types.is_boolean(cells.get(name, pa.null()))]
-    kinds: dict[str, ColumnKind] = {name: Boolean() if name in flags else Number() for name in cells}
-    if others := [name for name, kind in kinds.items() if not accepts_type(kind, cells[name])]:
-        whose = "" if id is None else f" --id-column {_shell_word(id)}"
-        way_out = f"`expunge schema FILE --target {_shell_word(targets[0])}{whose}` writes a schema to edit"
-        raise InvalidInput(f"columns that are not numbers: {quote_names(others)}; {way_out}")
-    return Schema(id, targets, tuple(kinds.items()))
-
-
-def _shell_word(name: str) -> str:
-    """Return a name as a word of a command, or escaped where it could not be typed."""
-    return shlex.quote(name) if name.isprintable() else repr(name)
-
-
-# TOML: a schema as text for a person to edit.
-# Names and values come from files of others, and the text may be printed to a terminal: whatever is not printable is
-# written as an escape.
-
-
-_SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-
-def schema_lines(schema: Schema, notes: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a schema; a column's note stands above it as a comment."""
-    whose = "# id = ...   the column that says whose row it is: by it a person is found and erased"
-    yield whose if schema.id is None else f"id = {_toml_literal(schema.id)}"
-    yield from [] if schema.id_format is None else [f"id_format = {_toml_literal(schema.id_format)}"]
-    yield f"target = {_toml_literal(schema.targets[0] if len(schema.targets) == 1 else schema.targets)}"
-    for column, kind in schema.columns:
-        yield ""
-        yield from [f"# {notes[column]}"] if notes[column] else []
-        yield f"[columns.{column if re.fullmatch('[A-Za-z0-9_-]+', column) else quote_toml(column)}]"
-        yield from (f"{key} = {_toml_literal(value)}" for key, value in column_keys(kind).items())
-
-
-def quote_toml(text: str) -> str:
-    """Return a text in quotes, as TOML reads it."""
-    return '"' + "".join(map(_escape_char, text)) + '"'
-
-
-def _escape_char(char: str) -> str:
-    if char in _SHORT_ESCAPES:
-        return _SHORT_ESCAPES[char]
-    if char.isprintable():
-        return char
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
-
-
-def _toml_literal(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case float():
-            return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-        case datetime():
-            return value.isoformat() if value.time() != time() else value.date().isoformat()
-        case str():
-            return quote_toml(value)
-        case _:
-            return "[" + ", ".join(map(_toml_literal, value)) + "]"
-
-
 _SCHEMA_HEADER = """\
 # A proposal for a schema, read from {name}. Check it line by line before you train.
 #
-# Bounds, fills, scales, gaps and categories were read from the data: they tell about the people in it, and they stay
-# in the model when these people leave. Replace them by facts that are public: what a form allows, what a device can
+# Bounds, fills, scales, gaps and categories were read from the data: they reveal something about the people in it, and
+# they stay in the model when these people leave. Replace them by public facts: what a form allows, what a device can
 # measure.
 #
-# low, high   training refuses a row outside; without them the bounds are observed, and follow the rows there are
+# low, high   training refuses rows outside; without them the bounds are observed, and change with the rows
 # clip        a value outside the bounds counts as the bound, instead of being refused
-# fill        stands for an empty cell; without it an empty cell is refused. Proposed is the median of {whose}, rounded
-# gaps        texts that count as empty cells of a number; "text": whatever is no number
-# scale       "linear" (the default), "log", or knots: between any two of those proposed are about as many {whose}
-# values      what at least {people} {whose} have; every other value counts as "{other}"
-# id_format   what every id must look like ("integer", "uuid", "email" or "^a regular expression$"); others are refused
+# fill        replaces an empty cell; without it empty cells are refused. The proposal is the rounded median of {whose}
+# gaps        texts that count as empty cells in a column of numbers; "text" stands for any text that is not a number
+# scale       "linear" (the default), "log", or knots; the proposed knots divide the {whose} into parts of similar size
+# values      those that at least {people} {whose} have; all others count as "{other}"
+# id_format   the form of every id: "integer", "uuid", "email" or "^a regular expression$"; others are refused
 # kind        number, boolean, date, category or ignore; codes made of digits, like post codes, are categories
 """
+_MISSING_ID_LINE = "# id = ...   the column with the ids of people; needed to find and erase a person"
 
-ColumnProposals: TypeAlias = tuple[
-    dict[str, ProposedKind], str | None
-]  # what each column could be; the format of the ids
+ColumnProposals: TypeAlias = tuple[dict[str, ProposedKind], str | None]  # by column; the format of the ids
 
 
 def propose_schema(
@@ -131,42 +53,98 @@ def propose_schema(
     id: str | None = None,  # noqa: A002 (the key in a schema)
     people: int = 10,
 ) -> str:
-    """Return a schema in TOML that takes this table. A value becomes a category if ``people`` ids (or rows) have it."""
+    """Return a schema in TOML for this table. A value becomes a category if ``people`` ids (or rows) have it."""
     whole_number("people", people)
     targets = (target,) if isinstance(target, str) else tuple(target)
     source = open_stream(source)
-    found, id_format = _inspect_patiently(source, targets, id, people)
-    columns = tuple((column, kind) for column, (kind, _) in found.items())
+    proposals, id_format = _inspect_patiently(source, targets, id, people)
+    columns = tuple((column, kind) for column, (kind, _) in proposals.items())
     schema = Schema(id, targets, columns, id_format=id_format)
-    name = "a table" if hasattr(source, "__arrow_c_stream__") else quote_toml(table_title(source))
+    name = "a table" if hasattr(source, "__arrow_c_stream__") else toml_literal(table_title(source))
     header = _SCHEMA_HEADER.format(name=name, people=people, whose="rows" if id is None else "people", other=OTHER)
-    return "\n".join([header, *schema_lines(schema, {column: note for column, (_, note) in found.items()}), ""])
+    return "\n".join([header, *_schema_lines(schema, {column: note for column, (_, note) in proposals.items()}), ""])
+
+
+def plain_schema(source: Source, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
+    """Return a schema in which all columns but the id are numbers (targets may be booleans) with observed bounds."""
+    return plain_schema_from_types(read_column_types(source), target, id)
+
+
+def plain_schema_from_types(types: Arrow, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
+    """Return the same from the names and types of the columns, given as a pyarrow schema."""
+    targets = (target,) if isinstance(target, str) else tuple(target)
+    check_columns_exist(types.names, targets if id is None else [*targets, id])
+    cells = {field.name: unpack_type(field.type) for field in types if not is_row_label(field.name)}
+    if all(map(pa.types.is_null, cells.values())):
+        raise InvalidInput("the table has no rows, or only empty cells")
+    cells.pop(id, None)
+    flags = [name for name in targets if pa.types.is_boolean(cells.get(name, pa.null()))]
+    kinds: dict[str, ColumnKind] = {name: Boolean() if name in flags else Number() for name in cells}
+    if others := [name for name, kind in kinds.items() if not accepts_type(kind, cells[name])]:
+        id_option = "" if id is None else f" --id-column {_shell_word(id)}"
+        way_out = f"`expunge schema FILE --target {_shell_word(targets[0])}{id_option}` writes a schema to edit"
+        raise InvalidInput(f"columns that are not numbers: {quote_names(others)}; {way_out}")
+    return Schema(id, targets, tuple(kinds.items()))
+
+
+def _shell_word(name: str) -> str:
+    """Return a name as a word of a shell command, or escaped if it cannot be typed."""
+    return shlex.quote(name) if name.isprintable() else repr(name)
+
+
+def _schema_lines(schema: Schema, notes: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a schema; a column's note becomes a comment above it."""
+    yield _MISSING_ID_LINE if schema.id is None else f"id = {toml_literal(schema.id)}"
+    yield from [] if schema.id_format is None else [f"id_format = {toml_literal(schema.id_format)}"]
+    yield f"target = {toml_literal(schema.targets[0] if len(schema.targets) == 1 else schema.targets)}"
+    for column, kind in schema.columns:
+        yield ""
+        yield from [f"# {notes[column]}"] if notes[column] else []
+        yield f"[columns.{column if re.fullmatch('[A-Za-z0-9_-]+', column) else toml_literal(column)}]"
+        yield from (f"{key} = {toml_literal(_shorten(value))}" for key, value in column_keys(kind).items())
+
+
+def _shorten(value: Any) -> Any:
+    """Return whole floats as integers and midnights as dates, as people write them; also within lists."""
+    if isinstance(value, (list, tuple)):
+        return list(map(_shorten, value))
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return int(value)
+    return value.date() if isinstance(value, datetime) and value.time() == time() else value
 
 
 def _inspect_patiently(source: Source, targets: Sequence[str], id_: str | None, people: int) -> ColumnProposals:
-    """Look again where a CSV file has a column that begins with numbers, say, and goes on with text."""
+    """Inspect a table; start again when a CSV column that begins with numbers, say, turns out to be text."""
     as_text: set[str] = set()
     while True:
         try:
             return _inspect_columns(source, targets, id_, people, as_text)
-        except InvalidCell as odd:
-            if odd.column in as_text or is_read_once(source):
+        except InvalidCell as error:
+            if error.column in as_text or is_read_once(source):
                 raise
-            as_text.add(odd.column)
+            as_text.add(error.column)
 
 
 def _inspect_columns(
     source: Source, targets: Sequence[str], id_: str | None, people: int, as_text: set[str]
 ) -> ColumnProposals:
-    """Return what each column could be, and the format of the ids, from one pass over the rows."""
-    types, whose = read_column_types(source), [] if id_ is None else [id_]
-    check_columns_exist(types.names, [*targets, *whose])
+    """Return a proposal for each column, and the format of the ids, from one pass over the rows."""
+    types = read_column_types(source)
+    check_columns_exist(types.names, targets if id_ is None else [*targets, id_])
     columns = {field.name: field.type for field in types if field.name != id_ and not is_row_label(field.name)}
-    seen = {name: _new_summary(name, pa.string() if name in as_text else columns[name], people) for name in columns}
-    rows, id_format = _summarise(source, seen, id_)
+    summaries = {
+        name: _new_summary(name, pa.string() if name in as_text else columns[name], people) for name in columns
+    }
+    rows, id_format = _summarise(source, summaries, id_)
     if not rows:
-        raise InvalidInput("a table without rows says nothing about its columns")
-    return {name: _propose_target(name, s) if name in targets else s.propose() for name, s in seen.items()}, id_format
+        raise InvalidInput("the table has no rows, so its columns cannot be described")
+    proposals = dict[str, ProposedKind]()
+    for name, summary in summaries.items():
+        proposal = summary.propose_target() if name in targets else summary.propose()
+        if proposal is None:
+            raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false")
+        proposals[name] = proposal
+    return proposals, id_format
 
 
 def _new_summary(name: str, cells: Arrow, people: int) -> ColumnSummary:
@@ -184,7 +162,7 @@ def _new_summary(name: str, cells: Arrow, people: int) -> ColumnSummary:
 
 
 def _summarise(source: Source, summaries: dict[str, ColumnSummary], id_: str | None) -> tuple[int, str | None]:
-    """Show all rows of a table to the summaries of its columns; return how many there are, and the ids' format."""
+    """Add all rows of a table to the summaries of its columns; return the number of rows and the ids' format."""
     rows, formats = 0, () if id_ is None else ID_FORMAT_NAMES
 
     def add(batch: Arrow) -> None:
@@ -196,13 +174,7 @@ def _summarise(source: Source, summaries: dict[str, ColumnSummary], id_: str | N
         for name, summary in summaries.items():
             summary.add(unpack_array(batch.column(name)), owners)
 
-    wanted = {name: summary.csv_type for name, summary in summaries.items()} | ({} if id_ is None else {id_: "string"})
-    for _ in read_batches(source, wanted, add):
+    types = {name: summary.csv_type for name, summary in summaries.items()} | ({} if id_ is None else {id_: "string"})
+    for _ in read_batches(source, types, add):
         pass
     return rows, next(iter(formats), None)
-
-
-def _propose_target(name: str, summary: ColumnSummary) -> ProposedKind:
-    if (found := summary.propose_target()) is None:
-        raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false")
-    return found

@@ -1,8 +1,8 @@
-"""Texts: categories, or numbers among which some cells are none.
+"""Texts: columns of categories, or of numbers with some cells that are not.
 
-A column of text is one of numbers if all other cells are marks that stand for nothing, such as a question mark, or if
-at most a tenth of them are words and there are many different numbers. What is written like a code, with a zero in
-front, is a word.
+A column of text counts as numbers if all other cells are marks for a missing value, like a question mark, or if at most
+a tenth of the cells are words and there are many different numbers. Digits written like a code, with a leading zero,
+are a word.
 """
 
 from dataclasses import replace
@@ -16,55 +16,52 @@ from ..kinds import ANY_TEXT, OTHER, Category, Ignore, Number
 from .ranges import NumberSummary
 from .summaries import ProposedKind, SampleOwners
 
-MAX_CATEGORY_VALUES = 100  # of a category
+MAX_CATEGORY_VALUES = 100
 MAX_TRACKED_VALUES = 10_000  # different values of a column that are kept in memory
-MAX_TEXT_LENGTH = 100  # characters: a longer text is no category
+MAX_TEXT_LENGTH = 100  # characters; longer texts are not categories
 
-_CODE = r"^[+-]?0\d"  # a number that begins like this may be a post code or a telephone number
-_MIN_DISTINCT_NUMBERS = 20  # numbers that are no codes for something are more than these
+_CODE = r"^[+-]?0\d"  # may be a post code or a telephone number
+_MIN_DISTINCT_NUMBERS = 20  # up to this many different numbers may be codes
 _MAX_WORD_SHARE = 0.1  # of the cells
 _GAP_MARKS = {"?", "??", "-", "--", "---", ".", "..", "*", "none", "nil", "missing", "unknown", "unk", "not available"}
 _GAP_MARKS |= {mark.lower() for mark in NULL_TEXTS}  # the empty text among them
 
 
 class TextValues:
-    """Different texts, and of each the first so many people who have it."""
+    """Different texts, each with the first ``min_people`` people who have it."""
 
     def __init__(self, min_people: int) -> None:
-        self.min_people, self.overflowed = min_people, False  # whether there are too many to be kept
+        self.min_people, self.overflowed = min_people, False  # overflowed: too many texts to keep
         self.people_by_text: dict[str, set[Any]] = {}
 
     def add(self, text: Arrow, people: Arrow) -> None:
-        """Look at more texts, and at whose they are."""
+        """Add texts with the people who have them."""
         if self.overflowed:
             return
-        pairs = pa.table({"value": text, "who": people}).group_by(["value", "who"]).aggregate([])
-        for value, one in zip(pairs["value"].to_pylist(), pairs["who"].to_pylist(), strict=True):
+        pairs = pa.table({"value": text, "person": people}).group_by(["value", "person"]).aggregate([])
+        for value, person in zip(pairs["value"].to_pylist(), pairs["person"].to_pylist(), strict=True):
             known = self.people_by_text.setdefault(value, set())
             if len(known) < self.min_people:
-                known.add(one)
+                known.add(person)
         if len(self.people_by_text) > MAX_TRACKED_VALUES:
             self.overflowed = True
             self.people_by_text.clear()
 
     def shared_texts(self) -> list[str]:
-        """Return the texts that enough people have."""
-        return sorted(value for value, who in self.people_by_text.items() if len(who) >= self.min_people)
+        """Return the texts that at least ``min_people`` people have."""
+        return sorted(value for value, people in self.people_by_text.items() if len(people) >= self.min_people)
 
 
 class TextSummary:
-    """Cells of text."""
+    """The summary of a column of text."""
 
     csv_type = Category.csv_type
 
     def __init__(self, name: str, people: int, *, typed: bool = True) -> None:
-        self.min_people, self._typed = people, typed  # a CSV file with a column that is empty at first says no type
+        self.min_people, self._typed = people, typed  # a CSV column without values in the first rows has no type
         self._gaps, self._blank, self._long, self._obstacle = False, True, False, ""
-        self._numerals, self._others, self._numbers = (
-            TextValues(people),
-            TextValues(people),
-            NumberSummary(name, people),
-        )
+        self._numerals, self._others = TextValues(people), TextValues(people)
+        self._numbers = NumberSummary(name, people)
         self._numbers_seen, self._words_seen, self._marks_seen = 0, 0, 0  # cells
         self._marks: set[str] = set()
 
@@ -75,12 +72,12 @@ class TextSummary:
             return
         text = array.cast(pa.large_string()).fill_null("")
         length, plain = pc.utf8_length(text), trim_text(text)
-        there, short = to_mask(pc.greater(length, 0)), to_mask(pc.less_equal(length, MAX_TEXT_LENGTH))
+        present, short = to_mask(pc.greater(length, 0)), to_mask(pc.less_equal(length, MAX_TEXT_LENGTH))
         numeral = to_mask(pc.and_not(match_numerals(plain), pc.match_substring_regex(plain, _CODE)))
-        mark = there & to_mask(pc.is_in(pc.utf8_lower(plain), pa.array(sorted(_GAP_MARKS), plain.type)))
-        word = there & ~numeral & ~mark
-        self._gaps |= not there.all()
-        self._blank &= not there.any()
+        mark = present & to_mask(pc.is_in(pc.utf8_lower(plain), pa.array(sorted(_GAP_MARKS), plain.type)))
+        word = present & ~numeral & ~mark
+        self._gaps |= not present.all()
+        self._blank &= not present.any()
         self._long |= bool((word & ~short).any())
         self._numbers_seen += int(numeral.sum())
         self._words_seen += int(word.sum())
@@ -88,8 +85,8 @@ class TextSummary:
         self._marks.update(plain.filter(pa.array(mark)).unique().to_pylist())
         self._numbers.gaps |= not numeral.all()
         self._numbers.add_values(parse_numbers(plain.filter(pa.array(numeral)), ()), owners.select(numeral))
-        for values, some in ((self._numerals, numeral & short), (self._others, (mark | word) & short)):
-            values.add(text.filter(pa.array(some)), owners.ids.filter(pa.array(some)))
+        for values, chosen in ((self._numerals, numeral & short), (self._others, (mark | word) & short)):
+            values.add(text.filter(pa.array(chosen)), owners.ids.filter(pa.array(chosen)))
 
     def propose(self) -> ProposedKind:
         if not self._is_numeric():
@@ -98,30 +95,26 @@ class TextSummary:
         return self._add_gaps(kind, note)
 
     def propose_target(self) -> ProposedKind | None:
-        found = self._numbers.propose_target() if self._is_numeric() else None
-        return None if found is None else self._add_gaps(*found)
+        proposal = self._numbers.propose_target() if self._is_numeric() else None
+        return None if proposal is None else self._add_gaps(*proposal)
 
     def _is_numeric(self) -> bool:
-        """Return whether these are numbers, but for a few cells."""
+        """Return whether all but a few cells are numbers."""
         seen, words, odd = self._numbers_seen, self._words_seen, self._words_seen + self._marks_seen
         if self._obstacle or not seen or words > _MAX_WORD_SHARE * (seen + words) or (self._typed and not odd):
             return False
         return not words or self._numerals.overflowed or len(self._numerals.people_by_text) > _MIN_DISTINCT_NUMBERS
 
     def _add_gaps(self, kind: Any, note: str) -> ProposedKind:
-        """Say which cells are none of the numbers: by their text if that tells of nobody, else all at once."""
+        """Declare the cells that are not numbers as gaps: by their texts if these are shared by enough people."""
         odd = self._words_seen + self._marks_seen
         if not odd or not isinstance(kind, Number):
             return kind, note
-        words = {
-            text.strip(): who
-            for text, who in self._others.people_by_text.items()
-            if text.strip().lower() not in _GAP_MARKS
-        }
-        told = not (self._others.overflowed or self._long) and all(
-            len(who) >= self.min_people for who in words.values()
-        )
-        gaps = tuple(sorted(self._marks.union(words) - {""})) if told else ANY_TEXT
+        texts = self._others.people_by_text.items()
+        words = {text.strip(): people for text, people in texts if text.strip().lower() not in _GAP_MARKS}
+        shared = all(len(people) >= self.min_people for people in words.values())
+        listed = shared and not (self._others.overflowed or self._long)
+        gaps = tuple(sorted(self._marks.union(words) - {""})) if listed else ANY_TEXT
         cells = "1 cell is no number: it counts" if odd == 1 else f"{odd:,} cells are no numbers: they count"
         return replace(kind, gaps=gaps), "; ".join(filter(None, [f"{cells} as empty", note]))
 

@@ -1,4 +1,8 @@
-"""CSV files: comma or tab, plain or gzip. Cells are read in the types that are asked for, not in guessed ones."""
+"""File formats: CSV, Parquet and Arrow.
+
+CSV is separated by commas or tabs, plain or gzip, and its cells are read in the requested types, not in guessed ones.
+Parquet is read whole or by row groups; its footer describes the content.
+"""
 
 import hashlib
 import re
@@ -20,24 +24,27 @@ from ..messages import InvalidCell, separator_hint
 from .locations import FileLocation
 from .table import BATCH_ROWS, BUFFER_BYTES, FileTable, Partition, replace_arrow_errors, validate_batch
 
-# Arrow files, and what all binary files have in common.
+_CSV_TYPE_NAMES = {"double": Number.cell_description, "bool": Boolean.cell_description, "string": "text in UTF-8"}
+_HEADER_BYTES = 1 << 16  # searched for a header
+_TAIL_BYTES = 1 << 16  # read first from the end of a Parquet file; most footers fit
+_PARQUET_MAGIC = b"PAR1"
 
 
 class BinaryTable(FileTable):
-    """A file whose format says what its columns are."""
+    """A file whose format stores the types of its columns."""
 
     @contextmanager
     def _replace_errors(self) -> Iterator[None]:
-        damaged = f"{self.name} is damaged, or not of the format that its name says{self._unreachable_hint}"
+        damaged = f"{self.name} is damaged, or not of the format that its name suggests{self._unreachable_hint}"
         try:
             with replace_arrow_errors(lambda _: InvalidFile(damaged), self.name):
                 yield
-        except pa.ArrowMemoryError:  # a length that was damaged, most often
-            raise InvalidFile(f"{damaged}, or has larger batches than there is memory for") from None
+        except pa.ArrowMemoryError:  # most often a damaged length
+            raise InvalidFile(f"{damaged}, or its batches do not fit into memory") from None
 
 
 class ArrowTable(BinaryTable):
-    """Arrow's two formats: with an index at the end (also called Feather), and without (a stream)."""
+    """An Arrow file with an index at the end (also called Feather), or without (a stream)."""
 
     def _read_types(self) -> Arrow:
         with self._replace_errors(), self._open_reader() as reader:
@@ -55,17 +62,13 @@ class ArrowTable(BinaryTable):
             return bool(file.read(6) == b"ARROW1")
 
     def _open_reader(self, places: Sequence[int] | None = None) -> Any:
-        # A map and not a read: one batch may be the whole file.
+        # Map the file instead of reading it: one batch may be the whole file.
         data, options = self.place.map_file(), pyarrow.ipc.IpcReadOptions(included_fields=places)
         return (pyarrow.ipc.open_file if self._is_indexed else pyarrow.ipc.open_stream)(data, options=options)
 
 
-_CSV_TYPE_NAMES = {"double": Number.cell_description, "bool": Boolean.cell_description, "string": "text in UTF-8"}
-_HEADER_BYTES = 1 << 16  # bytes that are looked at for a header
-
-
 class CsvTable(FileTable):
-    """A CSV file; the ending .tsv says that tabs separate its cells."""
+    """A CSV file; the ending .tsv means that cells are separated by tabs."""
 
     names_are_certain = False
 
@@ -93,7 +96,7 @@ class CsvTable(FileTable):
     def _open_reader(self, columns: Mapping[str, Arrow] | None = None) -> Any:
         return pyarrow.csv.open_csv(
             self._open_stream(),
-            # One thread: only then does an error know the number of its row. Two were not faster.
+            # One thread: otherwise errors lack the number of the row. Two threads were not faster.
             pyarrow.csv.ReadOptions(use_threads=False, block_size=BUFFER_BYTES),
             pyarrow.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
             pyarrow.csv.ConvertOptions(column_types=columns, include_columns=list(columns or ())),
@@ -106,36 +109,27 @@ class CsvTable(FileTable):
         return replace_arrow_errors(partial(self._translate_error, names), self.name)
 
     def _translate_error(self, names: Sequence[str], message: str) -> ExpungeError:
-        """Say what pyarrow says, without the cells that it quotes. It counts the header as row 1."""
-        if found := re.match(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+)", message):
-            k = int(found[2]) - 1
-            return InvalidCell(
-                names[int(found[1])], _CSV_TYPE_NAMES.get(found[3], found[3]), k - 1, self.describe_row(k)
-            )
-        if found := re.match(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)", message):
-            cells = f"has {found[3]} cells, but the header has {found[2]}"
-            return InvalidInput(f"{self.describe_row(int(found[1]) - 1)} {cells}{self._separator_hint()}")
+        """Return an error with pyarrow's meaning, without the cells that it quotes. pyarrow's row 1 is the header."""
+        if match := re.match(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+)", message):
+            column, k, cells = names[int(match[1])], int(match[2]) - 1, match[3]
+            return InvalidCell(column, _CSV_TYPE_NAMES.get(cells, cells), k - 1, self.describe_row(k))
+        if match := re.match(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)", message):
+            problem = f"has {match[3]} cells, but the header has {match[2]}"
+            return InvalidInput(f"{self.describe_row(int(match[1]) - 1)} {problem}{self._separator_hint()}")
         if re.match("(CSV parse error: )?Empty CSV file", message):
             return InvalidInput(f"{self.name} is empty")
         return InvalidFile(f"{self.name} is damaged, or not CSV in UTF-8{self._unreachable_hint}")
 
     def _separator_hint(self) -> str:
-        """Return a question about the separator, if the header looks as if it had another."""
+        """Return a question about the separator, if the header seems to use another."""
         with self._open_stream() as stream:
             lines = stream.read(_HEADER_BYTES).decode(errors="replace").splitlines()
         return separator_hint(next(filter(None, lines), ""), self._separator)
 
 
-# Parquet files, whole or some of their row groups. What a file holds is read from its footer.
-
-
-_TAIL_BYTES = 1 << 16  # bytes that are read first: most footers have room there
-_PARQUET_MAGIC = b"PAR1"
-
-
 @dataclass(frozen=True)
 class RowGroups:
-    """Row groups of a file with this footer."""
+    """Consecutive row groups of the file with this footer."""
 
     first: int
     end: int
@@ -144,10 +138,10 @@ class RowGroups:
 
 @dataclass(frozen=True)
 class ParquetFooter:
-    """What the end of a file says."""
+    """The metadata at the end of a Parquet file."""
 
     types: Arrow
-    rows: tuple[int, ...]  # of each row group
+    rows: tuple[int, ...]  # per row group
     digest: str  # SHA-256
 
 
@@ -162,7 +156,7 @@ class ParquetTable(BinaryTable):
 
     @cached_property
     def footer(self) -> ParquetFooter:
-        """What its end says."""
+        """The file's footer, read once."""
         with self._open_file() as (file, digest):
             metadata = file.metadata
             rows = tuple(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))
@@ -183,20 +177,20 @@ class ParquetTable(BinaryTable):
 
     @contextmanager
     def _open_file(self) -> Iterator[tuple[Any, str]]:
-        """Open the file, with the digest of the footer that it is read by."""
+        """Open the file; yield it with the digest of the footer that it is read by."""
         with self._replace_errors(), self.place.open_file() as source:
             footer = _read_footer(source)
             digest = hashlib.sha256(footer).hexdigest()
             if self._groups is not None and digest != self._groups.footer:
-                raise InvalidFile(f"{self.name} was changed while it was read")
+                raise InvalidFile(f"{self.name} was changed while it was being read")
             end = pa.BufferReader(_PARQUET_MAGIC + footer + len(footer).to_bytes(4, "little") + _PARQUET_MAGIC)
-            # Without a buffer a whole row group is read at once, and that may be the whole file.
+            # Without a buffer a whole row group is read at once, which may be the whole file.
             options = {"buffer_size": BUFFER_BYTES, "pre_buffer": False}
             yield pyarrow.parquet.ParquetFile(source, metadata=pyarrow.parquet.read_metadata(end), **options), digest
 
 
 def _read_footer(source: Any) -> bytes:
-    """Return the metadata at the end of a file: before its length, in four bytes, and the mark."""
+    """Return the metadata at the end of a file, which is followed by its length in four bytes and the magic."""
     size = source.size()
     source.seek(max(0, size - _TAIL_BYTES))
     tail: bytes = source.read()

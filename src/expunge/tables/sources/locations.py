@@ -1,7 +1,7 @@
-"""Disks: where files lie, be it this machine or a filesystem that pyarrow reaches by a URI.
+"""Locations: which files paths, globs, folders and URIs stand for, on this machine or on a filesystem of pyarrow.
 
-What pyarrow says when it cannot reach one is not repeated: it may have credentials in it. Paths of another filesystem
-are told from the root of the URI, without a slash before them.
+pyarrow's errors about a filesystem are replaced, because they may contain credentials. Paths on another filesystem are
+relative to the root of the URI, without a leading slash.
 """
 
 import fnmatch
@@ -22,32 +22,35 @@ from ...errors import InvalidInput
 from ..cells import Arrow
 from ..messages import hide_secrets, printable_text
 
+_HIDDEN_PREFIXES = (".", "_")  # of names that are not tables: files of tools, or unfinished ones
+_ANY_DEPTH = "**"
+
 
 @dataclass(frozen=True, eq=False)
 class FileLocation:
-    """Where a file lies, and how it is opened."""
+    """The location of a file, and how to open it."""
 
     name: str  # as errors show it
-    address: str  # a path, or URI, that opens it from any process
-    sort_key: str  # by which files are sorted: alike wherever they lie
+    address: str  # a path or URI that opens it from any process
+    sort_key: str  # gives the same order on every filesystem
     folders: tuple[str, ...]  # above it, the highest first
-    path: str  # on its disk
-    filesystem: Arrow = None  # None is this machine
+    path: str  # on its filesystem
+    filesystem: Arrow = None  # None: this machine
 
     def open_file(self) -> Arrow:
-        """Open the file to be read in any order."""
+        """Open the file for random access."""
         if self.filesystem is None:
             return pa.OSFile(os.fsencode(self.path))
         with replace_access_errors(self.name):
             return self.filesystem.open_input_file(self.path)
 
     def map_file(self) -> Arrow:
-        """Open the file as memory, where it can be: another filesystem's is read."""
+        """Map the file into memory; a file on another filesystem is opened instead."""
         return pa.memory_map(os.fsencode(self.path)) if self.filesystem is None else self.open_file()
 
 
 class DirectoryEntry(NamedTuple):
-    """What a folder holds."""
+    """A file or folder in a folder."""
 
     name: str
     is_folder: bool
@@ -55,60 +58,60 @@ class DirectoryEntry(NamedTuple):
 
 
 class FileSystem(Protocol):
-    """What finding files needs to know."""
+    """The operations that finding files needs."""
 
     def is_folder(self, path: str) -> bool | None:
-        """Return whether this is a folder; None if there is nothing."""
+        """Return whether this is a folder; None if nothing exists there."""
 
     def list_folder(self, folder: str) -> list[DirectoryEntry]:
-        """Return what a folder holds, but not what is in folders below it."""
+        """Return the entries of a folder, not recursively."""
 
     def locate(self, path: str) -> FileLocation:
-        """Return the place of a file, which is there."""
+        """Return the location of an existing file."""
 
 
 class LocalFileSystem:
-    """The disk of this machine."""
+    """The filesystem of this machine."""
 
     def is_folder(self, path: str) -> bool | None:
         try:
             return stat.S_ISDIR(os.stat(path or ".").st_mode)
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # of a name with a zero byte
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a name with a zero byte
             return None
         except OSError as error:
             raise make_access_error(printable_text(path), error) from None
 
     def list_folder(self, folder: str) -> list[DirectoryEntry]:
         try:
-            with os.scandir(folder or ".") as found:
-                return [DirectoryEntry(one.name, one.is_dir(), one.is_symlink()) for one in found]
+            with os.scandir(folder or ".") as entries:
+                return [DirectoryEntry(entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries]
         except OSError as error:
             raise make_access_error(printable_text(folder), error) from None
 
     def locate(self, path: str) -> FileLocation:
         name = printable_text(path)
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError as error:
             raise make_access_error(name, error) from None
-        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, with the lock held
-            raise InvalidInput(f"{name} is not a plain file: a table is read more than once, write it to one")
-        if not found.st_size:
+        if not stat.S_ISREG(status.st_mode):  # a pipe could block while the lock is held
+            raise InvalidInput(f"{name} is not a regular file; write the table to one: it is read more than once")
+        if not status.st_size:
             raise InvalidInput(f"{name} is empty")
         whole = os.path.abspath(path)
         return FileLocation(name, whole, whole, tuple(os.path.dirname(whole).split(os.sep)), path)
 
 
 class RemoteFileSystem:
-    """A filesystem that pyarrow knows, with pyarrow's configuration."""
+    """A filesystem that pyarrow supports, with pyarrow's configuration."""
 
     def __init__(self, uri: str) -> None:
-        said = urlsplit(uri)
-        self.start_path = unquote(said.path).strip("/")
-        self._site, self._query = f"{said.scheme}://{said.netloc}/", f"?{said.query}" * bool(said.query)
+        parts = urlsplit(uri)
+        self.start_path = unquote(parts.path).strip("/")
+        self._site, self._query = f"{parts.scheme}://{parts.netloc}/", f"?{parts.query}" * bool(parts.query)
         with replace_access_errors(hide_secrets(uri)):
             self._filesystem, path = from_uri(self._make_uri(self.start_path))
-        self._root = path.removesuffix(self.start_path)  # of many filesystems the name of a bucket
+        self._root = path.removesuffix(self.start_path)  # often the name of a bucket
 
     def is_folder(self, path: str) -> bool | None:
         with replace_access_errors(self._display_name(path)):
@@ -117,13 +120,13 @@ class RemoteFileSystem:
 
     def list_folder(self, folder: str) -> list[DirectoryEntry]:
         with replace_access_errors(self._display_name(folder)):
-            found = self._filesystem.get_file_info(pyarrow.fs.FileSelector(self._full_path(folder)))
-        return [DirectoryEntry(one.base_name, one.type == pyarrow.fs.FileType.Directory, False) for one in found]
+            entries = self._filesystem.get_file_info(pyarrow.fs.FileSelector(self._full_path(folder)))
+        return [DirectoryEntry(info.base_name, info.type == pyarrow.fs.FileType.Directory, False) for info in entries]
 
     def locate(self, path: str) -> FileLocation:
+        name, address, sort_key = self._display_name(path), self._make_uri(path), self._site + path
         folders = tuple(path.split("/")[:-1])
-        order, inside = self._site + path, self._full_path(path)
-        return FileLocation(self._display_name(path), self._make_uri(path), order, folders, inside, self._filesystem)
+        return FileLocation(name, address, sort_key, folders, self._full_path(path), self._filesystem)
 
     def _full_path(self, path: str) -> str:
         root = self._root if not self._root or self._root.endswith("/") else f"{self._root}/"
@@ -138,91 +141,84 @@ class RemoteFileSystem:
 
 def from_uri(uri: str) -> tuple[Arrow, str]:
     """Return the filesystem of a URI, and the path in it."""
-    found: tuple[Arrow, str] = pyarrow.fs.FileSystem.from_uri(uri)
-    return found
+    filesystem_and_path: tuple[Arrow, str] = pyarrow.fs.FileSystem.from_uri(uri)
+    return filesystem_and_path
 
 
 def find_file_system(address: str) -> tuple[FileSystem, str]:
-    """Return the disk that a path or URI is on, and the path there."""
+    """Return the filesystem of a path or URI, and the path there."""
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
         return LocalFileSystem(), address
     if address.lower().startswith("file://"):
-        said = urlsplit(address)
+        parts = urlsplit(address)
         with replace_access_errors(printable_text(address)):
-            return LocalFileSystem(), from_uri(f"file://{said.netloc}{quote(unquote(said.path))}")[1]
-    disk = RemoteFileSystem(address)
-    return disk, disk.start_path
+            return LocalFileSystem(), from_uri(f"file://{parts.netloc}{quote(unquote(parts.path))}")[1]
+    remote = RemoteFileSystem(address)
+    return remote, remote.start_path
 
 
 def locate_file(address: str) -> FileLocation:
-    """Return the place of a file by the address that another process had of it."""
-    disk, path = find_file_system(address)
-    return disk.locate(path)
+    """Return the location of a file by its `FileLocation.address`."""
+    filesystem, path = find_file_system(address)
+    return filesystem.locate(path)
 
 
 @contextmanager
 def replace_access_errors(name: str) -> Iterator[None]:
-    """Replace what pyarrow says about a filesystem that it cannot reach."""
+    """Replace errors of pyarrow about a filesystem, which may contain credentials."""
     try:
         yield
     except OSError as error:
         raise make_access_error(name, error) from None
     except (pa.ArrowException, ValueError):
         known = "file://, s3://, gs://, abfs:// or hdfs://"
-        raise InvalidInput(f"{name} is no address that pyarrow can read; it must begin with {known}") from None
+        raise InvalidInput(f"{name} is not an address that pyarrow can read; it must begin with {known}") from None
 
 
 def make_access_error(name: str, error: OSError) -> InvalidInput:
-    """Return the refusal of a file or folder that the system does not let us read."""
+    """Return the error for a file or folder that cannot be read."""
     if isinstance(error, FileNotFoundError):
         return InvalidInput(f"no such file: {name}")
     if error.errno:
         return InvalidInput(f"{name} cannot be read: {os.strerror(error.errno)}")
-    return InvalidInput(f"{name} cannot be reached; check the address, the network, and what pyarrow has to know of it")
-
-
-# Finding: which files paths, globs, folders and URIs stand for, sorted by their full paths.
-
-
-_HIDDEN_PREFIXES = (".", "_")  # how names begin that are no tables: of tools, or not finished
-_ANY_DEPTH = "**"
+    return InvalidInput(f"{name} cannot be reached; check the address, the network and pyarrow's configuration for it")
 
 
 def find_files(paths: Sequence[str | Path], endings: tuple[str, ...]) -> list[FileLocation]:
-    """Return the files that words stand for, sorted; ``endings`` are those of tables.
+    """Return the files that paths stand for, sorted by full path; ``endings`` are those of tables.
 
-    A path that is there is never a glob. In a glob ``**`` stands for folders at any depth, and the rest is as in a
-    shell. A folder stands for the tables in it and below it.
+    An existing path is never a glob. In a glob ``**`` stands for folders at any depth; the rest is as in a shell. A
+    folder stands for the tables in it and below it.
     """
     if not paths or "" in paths:
         raise InvalidInput("a table must be at least one path, and no path may be empty")
-    found = [place for word in paths for place in _expand_path(str(word), endings)]
-    found.sort(key=lambda place: place.sort_key)
+    places = [place for path in paths for place in _expand_path(str(path), endings)]
+    places.sort(key=lambda place: place.sort_key)
     seen = dict[str, FileLocation]()
-    for place in found:
-        here = os.path.realpath(place.path) if place.filesystem is None else place.address
-        if here in seen:
-            raise InvalidInput(f"{place.name} and {seen[here].name} are the same file: name each file once")
-        seen[here] = place
-    return found
+    for place in places:
+        identity = os.path.realpath(place.path) if place.filesystem is None else place.address
+        if identity in seen:
+            raise InvalidInput(f"{place.name} and {seen[identity].name} are the same file: name each file once")
+        seen[identity] = place
+    return places
 
 
-def _expand_path(word: str, endings: tuple[str, ...]) -> list[FileLocation]:
-    disk, path = find_file_system(word)
+def _expand_path(address: str, endings: tuple[str, ...]) -> list[FileLocation]:
+    disk, path = find_file_system(address)
     is_folder = disk.is_folder(path)
-    name = printable_text(hide_secrets(word))
+    name = printable_text(hide_secrets(address))
     if is_folder is not None:
         paths = [*_list_tables_below(disk, path, endings)] if is_folder else [path]
         if not paths:
             raise InvalidInput(f"{name} has no tables in it: no file that ends in one of {', '.join(endings)}")
     elif _is_glob(path):
-        some = _match_segments(disk, "/" if path.startswith("/") else "", _split_pattern(path))
-        paths = [one for match in some for one in _list_tables(disk, match, endings)]
+        matches = _match_segments(disk, "/" if path.startswith("/") else "", _split_pattern(path))
+        paths = [table for match in matches for table in _list_tables(disk, match, endings)]
         if not paths:
             raise InvalidInput(f"no file matches {name}")
     else:
         raise InvalidInput(f"no such file: {name}")
-    return [disk.locate(one) for one in dict.fromkeys(paths)]
+    return [disk.locate(table) for table in dict.fromkeys(paths)]
 
 
 def _is_glob(path: str) -> bool:
@@ -230,7 +226,7 @@ def _is_glob(path: str) -> bool:
 
 
 def _split_pattern(pattern: str) -> list[str]:
-    """Return the parts of a pattern; a folder stands for all below it, so ``**`` at the end says nothing more."""
+    """Return the segments of a pattern, without a final ``**``: a folder already stands for all tables below it."""
     segments = [part for part in pattern.split("/") if part]
     while segments and segments[-1] == _ANY_DEPTH:
         segments.pop()
@@ -257,7 +253,7 @@ def _list_tables_below(disk: FileSystem, folder: str, endings: tuple[str, ...]) 
 
 
 def _match_segments(disk: FileSystem, base: str, segments: Sequence[str]) -> Iterator[str]:
-    """Yield what is below ``base`` and matches a pattern."""
+    """Yield the paths below ``base`` that match a pattern."""
     if not segments:
         yield base
         return
@@ -280,7 +276,7 @@ def _matches_pattern(entry: DirectoryEntry, pattern: str) -> bool:
 
 
 def _is_searched(entry: DirectoryEntry) -> bool:
-    """Return whether to look into a folder that nobody named. A link could lead to rows that are there already."""
+    """Return whether to search a folder that was not named itself. A link could lead to rows that are read already."""
     return entry.is_folder and not entry.is_link and not entry.name.startswith(_HIDDEN_PREFIXES)
 
 

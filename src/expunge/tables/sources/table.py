@@ -1,4 +1,8 @@
-"""A table: names and types of its columns, and its rows in batches, whatever it is stored in."""
+"""Tables: names and types of the columns, and the rows in batches, independent of the storage.
+
+Columns may be partition columns: they are in no file, but in the names of the folders above it, like ``country=DE``.
+Their cells are read as those of a CSV file, in the requested type.
+"""
 
 import re
 from abc import ABC, abstractmethod
@@ -16,9 +20,8 @@ from ..kinds import Boolean, Number
 from ..messages import InvalidCell
 from .locations import FileLocation, make_access_error
 
-# Partitions: columns that are in no file, but in the names of the folders above it, like ``country=DE``.
-# Their cells are read as those of a CSV file are: in the type that is asked for.
-
+BATCH_ROWS = 65_536  # rows per batch, where the source does not decide
+BUFFER_BYTES = 1 << 20
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]  # columns and their values, as text
 
@@ -27,14 +30,14 @@ _CELL_DESCRIPTIONS = {"float64": Number.cell_description, "bool": Boolean.cell_d
 
 
 def parse_partition(folders: Sequence[str]) -> Partition:
-    """Return what the folders right above a file say: those named ``column=value``."""
-    said: list[tuple[str, str | None]] = []
+    """Return the columns and values in the folders right above a file that are named ``column=value``."""
+    pairs: list[tuple[str, str | None]] = []
     for folder in reversed(folders):
         name, mark, value = folder.partition("=")
         if not (name and mark):
             break
-        said.append((unquote(name), None if value == _NULL_PARTITION else unquote(value)))
-    return tuple(reversed(said))
+        pairs.append((unquote(name), None if value == _NULL_PARTITION else unquote(value)))
+    return tuple(reversed(pairs))
 
 
 def guess_type(value: str | None) -> Arrow:
@@ -51,7 +54,7 @@ def guess_type(value: str | None) -> Arrow:
 
 
 def repeat_value(column: str, value: str | None, cells: str, rows: int, where: str) -> Arrow:
-    """Return a column of one value in a type, by Arrow's name of it; ``where`` is how errors call its first row."""
+    """Return a column that repeats one value, in the type with this Arrow name; errors call its first row ``where``."""
     kind = pa.type_for_alias(cells)
     if value is None or (cells in _CELL_DESCRIPTIONS and value in NULL_TEXTS):
         return pa.nulls(rows, kind)
@@ -61,32 +64,32 @@ def repeat_value(column: str, value: str | None, cells: str, rows: int, where: s
         raise InvalidCell(column, _CELL_DESCRIPTIONS.get(cells, "text in UTF-8"), 0, where) from None
 
 
-BATCH_ROWS = 65_536  # rows of a batch, where the source does not decide it
-BUFFER_BYTES = 1 << 20  # bytes
-
-
 class Table(Protocol):
-    """What every source can do."""
+    """The interface of every source."""
 
     name: str  # as errors show it
     shows_names: bool  # whether errors may show names of columns that the schema does not have
 
     @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+
+    @property
     def types(self) -> Arrow:
-        """Names and types of the columns, as a schema of pyarrow."""
+        """Names and types of the columns, as a pyarrow schema."""
 
     def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
-        """Yield record batches of any size that have at least these columns; from CSV in the types named."""
+        """Yield record batches of any size with at least these columns; CSV is read in the named types."""
 
     def describe_row(self, k: int) -> str:
-        """Return how an error calls the k-th row, counted from one."""
+        """Return the words for the k-th row in an error, counted from one."""
 
 
 class FileTable(ABC):
-    """A table in a file, with the columns that its path says unless it has them itself."""
+    """A table in a file, with the partition columns of its path unless the file has them itself."""
 
     shows_names = True
-    names_are_certain = True  # that the columns have the names that the file says: a CSV file may lack its header
+    names_are_certain = True  # False for CSV: a file without a header has data in its first row
 
     def __init__(self, place: FileLocation, partition: Partition | None = None) -> None:
         self.place, self.name = place, place.name
@@ -94,37 +97,30 @@ class FileTable(ABC):
 
     @cached_property
     def types(self) -> Arrow:
-        said = [pa.field(name, guess_type(value)) for name, value in self.partition]
-        return pa.schema([*self._file_types, *said])
+        return pa.schema([*self._file_types, *(pa.field(name, guess_type(value)) for name, value in self.partition)])
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
-        try:
-            names: list[str] = self.types.names
-        except UnicodeDecodeError:
-            raise InvalidFile(f"{self.name} is damaged: the names of its columns are not UTF-8") from None
-        return names
+        return decode_names(self.types, self.name)
 
     @cached_property
     def partition(self) -> Partition:
-        """Columns that only the path says."""
+        """The columns that only the path has."""
         return tuple(pair for pair in self._partition if pair[0] not in self._file_types.names)
 
     def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
-        said = {name: value for name, value in self.partition if name in columns}
-        inside = {name: cells for name, cells in columns.items() if name not in said}
-        some = inside or dict.fromkeys(self.names[:1], "string")  # a batch without columns would not say how long it is
-        for batch in self._read_batches(some):
-            arrays = {name: batch.column(name) for name in inside}
-            for name, value in said.items():
+        in_path = {name: value for name, value in self.partition if name in columns}
+        in_file = {name: cells for name, cells in columns.items() if name not in in_path}
+        # Read at least one column: a batch without columns would not know its length.
+        for batch in self._read_batches(in_file or dict.fromkeys(self.names[:1], "string")):
+            arrays = {name: batch.column(name) for name in in_file}
+            for name, value in in_path.items():
                 arrays[name] = repeat_value(name, value, columns[name], len(batch), self.describe_row(1))
-            yield pa.record_batch(arrays) if said else batch
+            yield pa.record_batch(arrays) if in_path else batch
 
     def column_type(self, name: str, columns: Mapping[str, str]) -> Arrow:
-        """Return the type in which `batches` has a column."""
-        said = any(name == one for one, _ in self.partition)
-        return pa.type_for_alias(columns[name]) if said else self.types.field(name).type
+        """Return the type in which `batches` returns a column."""
+        return pa.type_for_alias(columns[name]) if name in dict(self.partition) else self.types.field(name).type
 
     def describe_row(self, k: int) -> str:
         return f"row {k} of {self.name}"
@@ -135,30 +131,39 @@ class FileTable(ABC):
 
     @abstractmethod
     def _read_types(self) -> Arrow:
-        """Return the columns that are in the file."""
+        """Return names and types of the columns in the file."""
 
     @abstractmethod
     def _read_batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
-        """Yield batches with at least these columns, which are in the file."""
+        """Yield batches with at least these columns of the file."""
 
     @property
     def _unreachable_hint(self) -> str:
-        """What else may be wrong with a file that cannot be understood."""
+        """The second possible cause of an unreadable file, for errors."""
         return "" if self.place.filesystem is None else ", or cannot be reached"
 
 
+def decode_names(types: Arrow, table: str) -> list[str]:
+    """Return the column names of a pyarrow schema, or refuse the table if they are not UTF-8."""
+    try:
+        names: list[str] = types.names
+    except UnicodeDecodeError:
+        raise InvalidFile(f"{table} is damaged: the names of its columns are not UTF-8") from None
+    return names
+
+
 def validate_batch(batch: Arrow, columns: Iterable[str]) -> Arrow:
-    """Return these columns of a batch, once all that pyarrow believes of them was checked: offsets, indices, UTF-8."""
-    made = batch.select(list(columns))
-    made.validate(full=True)
-    return made
+    """Return these columns of a batch after checking what pyarrow assumes: offsets, indices and UTF-8."""
+    selected = batch.select(list(columns))
+    selected.validate(full=True)
+    return selected
 
 
 @contextmanager
 def replace_arrow_errors(make_error: Callable[[str], ExpungeError], name: str = "") -> Iterator[None]:
-    """Replace an error of pyarrow by what ``told`` makes of its text: the text quotes cells.
+    """Replace an error of pyarrow, which quotes cells, by the result of ``make_error`` for its text.
 
-    What the system says about the file with this name is told as it is.
+    System errors about the file with this name are reported as they are.
     """
     try:
         yield

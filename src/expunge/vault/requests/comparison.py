@@ -26,8 +26,7 @@ from ...exact.arrays import Floats, Slots, unique
 from ...learning.ensemble import Ensemble
 from ...learning.state import ModelState
 from ...stores.change import Change
-from ...tables import Block, Schema, printable_text
-from ...tables.messages import quote_names
+from ...tables import Block, Schema, printable_text, quote_names
 from ..disk.manifest import PeopleSegment
 from ..disk.people import People, hash_ids
 from ..disk.segments import count_distinct_ids
