@@ -1,4 +1,4 @@
-"""The service's own API: what it takes, does and answers, to whom, and only once."""
+"""The service's own API: requests, responses, scopes and idempotency."""
 
 import io
 import shutil
@@ -203,16 +203,16 @@ def test_a_key_of_a_cancelled_request_is_refused_and_a_new_one_erases(make, vaul
         assert client.post(ERASE, json={"ids": ["p7"]}, headers={"Idempotency-Key": "new"}).status_code == 202
         clock.pass_(hours=1)
         service.run_due()
-    assert [one.state for one in vault.find(["p7"])] == ["erased"]
+    assert [holding.state for holding in vault.find(["p7"])] == ["erased"]
 
 
 def test_a_key_in_flight_is_refused(client, service, vault, monkeypatch):
     inside, go, unlearn = threading.Event(), threading.Event(), service.vault.unlearn_group
 
-    def slow(*args, **said):
+    def slow(*args, **options):
         inside.set()
         go.wait(30)
-        return unlearn(*args, **said)
+        return unlearn(*args, **options)
 
     monkeypatch.setattr(service.vault, "unlearn_group", slow)
     headers, answers = {"Idempotency-Key": "k"}, []
@@ -227,12 +227,12 @@ def test_a_key_in_flight_is_refused(client, service, vault, monkeypatch):
 
 
 def test_keys_of_two_callers_are_two_keys(client, service):
-    one, two = (service.tokens.create(name, ["erase"], None)[1] for name in "ab")
+    first, second = (service.tokens.create(name, ["erase"], None)[1] for name in "ab")
     answers = [
         client.post(
             ERASE, json={"ids": [who]}, headers={"Idempotency-Key": "k", "Authorization": f"Bearer {token}"}
         ).status_code
-        for who, token in (("p1", one), ("p2", two))
+        for who, token in (("p1", first), ("p2", second))
     ]
     assert answers == [200, 200]
 
@@ -248,26 +248,26 @@ def test_a_key_that_is_none_is_refused(client, key):
 def test_requests_are_listed_page_by_page(client):
     for k in range(5):
         client.post(ERASE, json={"ids": [f"p{k}"]})
-    seen, before = [], None
+    listed, before = [], None
     while True:
         page = client.get("/api/v1/requests", params={"limit": 2} | ({"before": before} if before else {})).json()
-        seen += [one["id"] for one in page["requests"]]
+        listed += [item["id"] for item in page["requests"]]
         if (before := page["next"]) is None:
             break
-    assert len(seen) == len(set(seen)) == 5
+    assert len(listed) == len(set(listed)) == 5
 
 
 def test_an_extension_is_given_once_in_time_and_with_a_reason(make, clock):
     service = make(window=timedelta(days=300))
     with LocalClient(create_app(service)) as client:
-        one, two = (client.post(ERASE, json={"ids": [who]}).json() for who in ("p1", "p2"))
+        first, second = (client.post(ERASE, json={"ids": [who]}).json() for who in ("p1", "p2"))
         path = "/api/v1/requests/{}/extension"
-        assert client.post(path.format(one["id"]), json={}).status_code == 422
-        longer = client.post(path.format(one["id"]), json={"reason": "many"})
+        assert client.post(path.format(first["id"]), json={}).status_code == 422
+        longer = client.post(path.format(first["id"]), json={"reason": "many"})
         assert (longer.json()["due"], longer.json()["extension"]) == ("2026-04-30T12:00:00Z", "many")
-        assert client.post(path.format(one["id"]), json={"reason": "more"}).status_code == 409
+        assert client.post(path.format(first["id"]), json={"reason": "more"}).status_code == 409
         clock.pass_(days=40)
-        assert client.post(path.format(two["id"]), json={"reason": "late"}).status_code == 409
+        assert client.post(path.format(second["id"]), json={"reason": "late"}).status_code == 409
 
 
 # Who may
@@ -338,9 +338,9 @@ def test_every_route_of_our_own_is_in_the_table(client):
 
 def test_openapi_tells_all_of_it(client):
     paths = client.get("/openapi.json").json()["paths"]
-    told = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    ours = {one for one in every_route(client.app) if one[1].startswith(("/api/v1", "/v2", "/invocations"))}
-    assert ours <= told
+    documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    ours = {route for route in every_route(client.app) if route[1].startswith(("/api/v1", "/v2", "/invocations"))}
+    assert ours <= documented
 
 
 def test_while_it_drains_it_is_not_ready_and_answers(client, service):
@@ -368,7 +368,7 @@ def test_every_answer_has_the_headers_of_a_careful_server(client):
         assert "default-src 'none'" in headers["content-security-policy"]
 
 
-# What is told
+# Views
 
 
 def test_rows_that_are_added_have_no_deadline_and_say_whose_they_are(client):
@@ -424,16 +424,16 @@ def test_a_queue_that_was_removed_takes_nothing(client, service):
 
 @pytest.mark.parametrize("names", [("a", "b"), ("token", "token")])
 def test_callers_have_requests_of_their_own(make, clock, names):
-    """Whoever cancels leaves others alone who asked for the same person, also if their tokens have one name."""
+    """Cancelling a request leaves those of others for the same person open, also if their tokens share a name."""
     service = make(window=timedelta(hours=1))
     headers = [{"Authorization": f"Bearer {service.tokens.create(name, ['erase'], None)[1]}"} for name in names]
     with LocalClient(create_app(service)) as client:
         first, again, other = (client.post(ERASE, json={"ids": ["p1"]}, headers=headers[k]).json() for k in (0, 0, 1))
         named = client.post(ERASE, json={"ids": ["p1"], "reference": "t2"}, headers=headers[0]).json()
         assert first["id"] == again["id"]
-        assert len({one["id"] for one in (first, other, named)}) == 3
-        for one in (first, named):
-            assert client.delete(f"/api/v1/requests/{one['id']}", headers=headers[0]).status_code == 200
+        assert len({request["id"] for request in (first, other, named)}) == 3
+        for request in (first, named):
+            assert client.delete(f"/api/v1/requests/{request['id']}", headers=headers[0]).status_code == 200
         clock.pass_(hours=1)
         service.run_due()
         where = f"/api/v1/requests/{other['id']}"
@@ -462,4 +462,4 @@ def test_lines_may_end_as_they_did_on_old_machines(client):
 def test_a_name_that_is_given_twice_is_refused(client, vault):
     answer = client.post(ERASE, content=b'{"ids": ["p1"], "ids": ["p2"]}', headers={"content-type": "application/json"})
     assert answer.status_code == 400
-    assert [one.state for one in vault.find(["p1", "p2"])] == ["present", "present"]
+    assert [holding.state for holding in vault.find(["p1", "p2"])] == ["present", "present"]

@@ -57,7 +57,9 @@ def opened(browser, address):
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+        )
         page.goto(path)
         return page
 
@@ -67,8 +69,8 @@ def opened(browser, address):
     assert complaints == []
 
 
-def ask(service, *ids, **said):
-    return service.erase(list(ids), NewJob("erasure", "api", "gdpr", **said))
+def ask(service, *ids, **facts):
+    return service.erase(list(ids), NewJob("erasure", "api", "gdpr", **facts))
 
 
 def running(service):
@@ -91,7 +93,7 @@ def busy(service, clock):
     running(service)
     hook = service.hooks.create("https://hooks.invalid/a/long/path/that/goes/on/for/a/while?tenant=production")[0]
     service.deliveries.add(hook.url, b'{"type":"webhook.test"}', {}, hook=hook.id)
-    requests = [f"/requests/{one.id}" for one in (done, held, waiting)]
+    requests = [f"/requests/{job.id}" for job in (done, held, waiting)]
     places = [
         "/",
         "/requests",
@@ -178,14 +180,14 @@ def test_a_dark_page_is_dark(opened):
 
 
 def test_a_certificate_on_paper_has_only_itself(opened, service):
-    entry = ask(service, "p1")
-    page = opened(f"/requests/{entry.id}/certificate.html", color_scheme="dark")
+    job = ask(service, "p1")
+    page = opened(f"/requests/{job.id}/certificate.html", color_scheme="dark")
     page.emulate_media(media="print")
-    seen = page.evaluate("document.body.innerText")
-    assert service.certificate(entry) in seen
-    assert "Log out" not in seen
-    assert "Overview" not in seen
-    assert "Copy" not in seen
+    text = page.evaluate("document.body.innerText")
+    assert service.certificate(job) in text
+    assert "Log out" not in text
+    assert "Overview" not in text
+    assert "Copy" not in text
     assert page.pdf().startswith(b"%PDF")
 
 
@@ -197,15 +199,15 @@ def test_somebody_is_erased_by_keyboard_alone(opened, vault):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
 
-    def tab_to(wanted):
+    def tab_to(label):
         for _ in range(30):
             page.keyboard.press("Tab")
             found = page.evaluate("(document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim()")
             outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             assert outline != "none", found
-            if found == wanted:
+            if found == label:
                 return
-        raise AssertionError(f"{wanted} cannot be reached")
+        raise AssertionError(f"{label} cannot be reached")
 
     tab_to("Erase")
     page.keyboard.press("Enter")
@@ -232,7 +234,7 @@ def test_an_erasure_ends_with_a_receipt_to_save_with_and_without_javascript(open
         page.get_by_role("link", name="Save receipt 2").click()
     saved.value.save_as(tmp_path / "receipt.json")
     text = (tmp_path / "receipt.json").read_text()
-    pem = b"".join(public_pem(one["x"]) for one in vault.jwks())
+    pem = b"".join(public_pem(key["x"]) for key in vault.jwks())
     assert check_receipt(text, "p12", pem)["kind"] == "unlearn"
     assert "p12" not in page.url
     page.goto("/receipt")
@@ -263,13 +265,13 @@ def test_the_overview_is_live_keeps_the_focus_and_can_be_paused(opened, service)
 
 
 def test_a_live_page_whose_session_ended_leads_to_the_login(opened, service):
-    made, text = service.tokens.create("desk", ["read"], None)
+    record, text = service.tokens.create("desk", ["read"], None)
     service.tokens.create("other", ["read"], None)
     page = opened("/login")
     page.locator("#token").fill(text)
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="spend").wait_for()
-    service.tokens.revoke(made.id)
+    service.tokens.revoke(record.id)
     page.get_by_role("heading", name="Log in").wait_for()
 
 
@@ -287,8 +289,8 @@ def test_a_verification_moves_on_and_ends_by_itself(opened, service):
 
 def test_a_request_changes_under_the_eyes_of_its_reader(opened, service, clock):
     service.options = Options(window=timedelta(hours=24))
-    entry = ask(service, "p1")
-    page = opened(f"/requests/{entry.id}")
+    job = ask(service, "p1")
+    page = opened(f"/requests/{job.id}")
     page.get_by_text("until then it can be cancelled", exact=False).first.wait_for()
     clock.pass_(hours=25)
     service.run_due()

@@ -44,7 +44,7 @@ def test_triton(served):
         tensor = triton.InferInput(name, [len(ROWS)], "FP64")
         tensor.set_data_from_numpy(ROWS[:, k].copy(), binary_data=False)
         inputs.append(tensor)
-    wanted = [triton.InferRequestedOutput("predict", binary_data=False)]
-    found = client.infer("spend", inputs, outputs=wanted).as_numpy("predict")
+    outputs = [triton.InferRequestedOutput("predict", binary_data=False)]
+    found = client.infer("spend", inputs, outputs=outputs).as_numpy("predict")
     assert found.tolist() == expected.tolist()
     client.close()

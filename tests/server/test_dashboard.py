@@ -37,7 +37,7 @@ def person(client):
 
 @pytest.fixture
 def token(service):
-    """Makes a token with some scopes, and returns its text."""
+    """Return a function that creates a token with the given scopes."""
 
     def make(*scopes, lifetime=None):
         return service.tokens.create("privacy desk", scopes, lifetime)[1]
@@ -45,8 +45,8 @@ def token(service):
     return make
 
 
-def ask(service, *ids, **said):
-    return service.erase(list(ids), NewJob("erasure", "api", said.pop("regulation", "gdpr"), **said))
+def ask(service, *ids, regulation="gdpr", **facts):
+    return service.erase(list(ids), NewJob("erasure", "api", regulation, **facts))
 
 
 def erased(person, *ids, **typed):
@@ -62,7 +62,7 @@ def erased(person, *ids, **typed):
 def test_a_page_is_shown_with_a_policy_that_lets_nothing_in(client, person, place):
     person.get(place)
     headers = client.get(place).headers
-    policy = dict(one.split(" ", 1) for one in headers["content-security-policy"].split("; "))
+    policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
     assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
     assert set(policy) == {"style-src", "script-src", "img-src", "connect-src", "form-action"}
     assert set(policy.values()) == {"'self'"}
@@ -144,8 +144,8 @@ def test_a_form_from_elsewhere_is_refused(client, person, token, vault, logged_i
             data = {**sent, "ids": "p1", "reason": "x"}
             answer = client.post(path.format(id="x", delivery=1), data=data, headers=headers, follow_redirects=False)
             assert answer.status_code == 403, (path, headers, sent)
-            said = checked(answer).text
-            assert "reload the page" in said or "not sent from a page of this service" in said
+            text = checked(answer).text
+            assert "reload the page" in text or "not sent from a page of this service" in text
     assert len(vault.requests) == 1
 
 
@@ -198,8 +198,8 @@ def service_sessions(client):
 
 def test_a_page_offers_what_its_reader_may_do(person, token, service):
     person.log_in(token("read"))
-    entry = ask(service, "p1")
-    shown = person.get("/matters"), person.get(f"/requests/{entry.id}")
+    job = ask(service, "p1")
+    shown = person.get("/matters"), person.get(f"/requests/{job.id}")
     assert [form.action for page in shown for form in page.forms] == ["/logout"] * 2
     assert "/erase" not in person.get("/").links
 
@@ -219,8 +219,8 @@ def test_a_token_in_a_header_shows_a_page_but_sends_no_form(client, token):
 
 def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_get(person, token):
     cookies = person.log_in(token("read")).headers.get_list("set-cookie")
-    [session] = [one for one in cookies if one.startswith("expunge_session=")]
-    parts = {one.strip().lower() for one in session.split(";")}
+    [session] = [cookie for cookie in cookies if cookie.startswith("expunge_session=")]
+    parts = {part.strip().lower() for part in session.split(";")}
     assert {"httponly", "samesite=strict", "path=/", "max-age=43200"} <= parts
     assert "secure" not in parts
 
@@ -230,7 +230,7 @@ def test_a_session_under_https_is_never_sent_without(service, token):
     with LocalClient(create_app(service), base_url="https://localhost") as client:
         person = Person(client, "https://localhost")
         cookies = person.log_in(text).headers.get_list("set-cookie")
-        assert all("; Secure" in one and one.startswith("__Host-expunge_") for one in cookies)
+        assert all("; Secure" in cookie and cookie.startswith("__Host-expunge_") for cookie in cookies)
         person.get("/")
 
 
@@ -247,10 +247,10 @@ def test_a_session_ends_with_its_token(person, service, token, clock):
     token("admin")
     clock.pass_(hours=1)
     assert person.client.get("/", follow_redirects=False).is_redirect
-    made, text = service.tokens.create("other", ["read"], None)
+    record, text = service.tokens.create("other", ["read"], None)
     person.log_in(text)
     person.get("/")
-    service.tokens.revoke(made.id)
+    service.tokens.revoke(record.id)
     assert person.client.get("/", follow_redirects=False).is_redirect
 
 
@@ -265,12 +265,12 @@ def test_who_logs_out_is_out_also_with_the_old_cookie(person, token):
 
 def test_two_sessions_have_two_cookies_and_proofs_and_memory_has_no_cookie(person, token):
     text = token("read")
-    seen = set()
+    secrets = set()
     for _ in range(2):
         person.client.cookies.clear()
         person.log_in(text)
-        seen |= {person.client.cookies["expunge_session"], person.get("/").form("/logout").fields["proof"]}
-    assert len(seen) == 4
+        secrets |= {person.client.cookies["expunge_session"], person.get("/").form("/logout").fields["proof"]}
+    assert len(secrets) == 4
     kept = repr(vars(person.client.app.state.sessions))
     assert not any(cookie in kept for cookie in [person.client.cookies["expunge_session"], text])
 
@@ -280,7 +280,7 @@ def test_a_wrong_token_opens_nothing(person, token):
     for wrong in ("", "x", right[:-1], right + "x", "exp_\x00_" * 40):
         answer = person.post("/login", "/login", 422, token=wrong)
         assert "is not valid" in checked(answer).text
-        assert not [one for one in answer.headers.get_list("set-cookie") if "session" in one]
+        assert not [cookie for cookie in answer.headers.get_list("set-cookie") if "session" in cookie]
 
 
 @pytest.mark.parametrize(
@@ -325,24 +325,26 @@ def test_the_confirmation_says_what_the_vault_holds_and_does_nothing(person, ser
     before = len(vault.requests), service.queue.counts()
     shown = checked(person.post("/erase", "/erase", 200, ids=" p1\r\np3\n\np5\nnobody\np1 ", reference="t 1"))
     assert "2 rows of 2 people will be erased" in shown.text
-    for said in ("1 person is on legal hold", "1 person was erased earlier", "1 person is not known here"):
-        assert said in shown.text
+    for text in ("1 person is on legal hold", "1 person was erased earlier", "1 person is not known here"):
+        assert text in shown.text
     assert "Erase 2 people" in shown.text
     assert (len(vault.requests), service.queue.counts()) == before
-    assert [one.state for one in vault.find(["p1", "p5"])] == ["present", "present"]
+    assert [holding.state for holding in vault.find(["p1", "p5"])] == ["present", "present"]
 
 
 def test_an_erasure_is_carried_out_and_each_receipt_is_its_persons(person, service, vault):
     shown = erased(person, "p7", "p8", "nobody", reference="ticket 9", regulation="ccpa")
     assert "2 rows erased" in shown.text
-    assert [one.state for one in vault.find(["p7", "p8"])] == ["erased", "erased"]
-    [entry] = service.queue.page(JobFilter())
-    assert (entry.protocol, entry.reference, entry.regulation, entry.people) == ("dashboard", "ticket 9", "ccpa", 3)
-    files = [base64.b64decode(one.partition(",")[2]) for one in shown.links if one.startswith("data:application/json")]
-    pem = b"".join(public_pem(one["x"]) for one in vault.jwks())
+    assert [holding.state for holding in vault.find(["p7", "p8"])] == ["erased", "erased"]
+    [job] = service.queue.page(JobFilter())
+    assert (job.protocol, job.reference, job.regulation, job.people) == ("dashboard", "ticket 9", "ccpa", 3)
+    files = [
+        base64.b64decode(link.partition(",")[2]) for link in shown.links if link.startswith("data:application/json")
+    ]
+    pem = b"".join(public_pem(key["x"]) for key in vault.jwks())
     kinds = [check_receipt(file, id_, pem)["kind"] for file, id_ in zip(files, ("p7", "p8", "nobody"), strict=True)]
     assert kinds == ["unlearn", "unlearn", "unknown"]
-    [zipped] = [one.partition(",")[2] for one in shown.links if one.startswith("data:application/zip")]
+    [zipped] = [link.partition(",")[2] for link in shown.links if link.startswith("data:application/zip")]
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(zipped))) as archive:
         assert [archive.read(name) for name in sorted(archive.namelist())] == files
 
@@ -363,9 +365,9 @@ def test_ids_travel_sealed_and_are_in_no_address(person, service, capfd):
     answer = person.post("/erase", "/erase", 200, ids=f"p2\n{who}", reference="t 1")
     shown = checked(answer)
     form = shown.form("/erase/now")
-    sealed = [base64.b64decode(one) for one in form.fields["people"].split(" ")]
+    sealed = [base64.b64decode(part) for part in form.fields["people"].split(" ")]
     assert len(sealed) == 2
-    assert not any(who.encode() in one for one in sealed)
+    assert not any(who.encode() in part for part in sealed)
     after = person.send(form)
     assert "1 row erased" in checked(after).text
     for text in (*shown.values, *checked(after).values, str(answer.headers), str(after.headers)):
@@ -385,7 +387,7 @@ def test_a_changed_form_is_refused(person, vault):
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         ({"ids": " \n "}, "at least one id"),
         ({"ids": "x" * 1001}, "at most 1,000 characters"),
@@ -395,9 +397,9 @@ def test_a_changed_form_is_refused(person, vault):
         ({"ids": "\n".join(map(str, range(100_001)))}, "at most 100,000 ids"),
     ],
 )
-def test_what_is_typed_wrong_is_said_and_can_be_mended(person, typed, said):
+def test_a_mistake_in_the_form_is_explained_and_can_be_corrected(person, typed, message):
     shown = checked(person.post("/erase", "/erase", 422, **typed))
-    assert said in shown.text
+    assert message in shown.text
     assert shown.form("/erase").fields["ids"].strip() == typed["ids"].strip()
 
 
@@ -407,10 +409,10 @@ def test_hostile_text_stays_text(person, service):
     assert hostile in shown.text
     checked(person.send(shown.form("/erase/now")))
     hold(service, "p1", name=hostile)
-    entry = service.queue.page(JobFilter())[0]
-    for place in ("/", "/requests", f"/requests/{entry.id}", "/matters", f"/requests?kind={hostile}"):
+    job = service.queue.page(JobFilter())[0]
+    for place in ("/", "/requests", f"/requests/{job.id}", "/matters", f"/requests?kind={hostile}"):
         person.get(place)
-    assert hostile in person.get(f"/requests/{entry.id}").text
+    assert hostile in person.get(f"/requests/{job.id}").text
 
 
 def test_a_request_that_waits_can_be_cancelled(make, clock):
@@ -418,17 +420,17 @@ def test_a_request_that_waits_can_be_cancelled(make, clock):
     with LocalClient(create_app(service)) as client:
         person = Person(client)
         asked = person.post("/erase", "/erase", 200, ids="p1")
-        assert "After 1 day. Until then the request can be cancelled" in checked(asked).text
+        assert "after 1 day. Until then the request can be cancelled" in checked(asked).text
         asked_form = checked(asked).form("/erase/now")
         shown = checked(person.send(asked_form))
         assert "carried out after 1 Feb 2026, 12:00" in shown.text
         assert not [link for link in shown.links if link.startswith("data:")]
         again = checked(person.post("/erase", "/erase", 200, ids="p1"))
-        [entry] = service.queue.page(JobFilter())
-        assert f"/requests/{entry.id}" in again.links
-        at = f"/requests/{entry.id}"
+        [job] = service.queue.page(JobFilter())
+        assert f"/requests/{job.id}" in again.links
+        at = f"/requests/{job.id}"
         person.post(at, f"{at}/cancel")
-        assert service.queue.get(entry.id).state == "cancelled"
+        assert service.queue.get(job.id).state == "cancelled"
         assert f"{at}/cancel" not in [form.action for form in person.get(at).forms]
         repeated = person.send(asked_form)
         assert (repeated.status_code, "start again" in repeated.text) == (409, True)
@@ -440,16 +442,16 @@ def test_the_way_of_a_request_is_told_step_by_step(make, clock):
     service = make(window=timedelta(hours=24))
     with LocalClient(create_app(service)) as client:
         person = Person(client)
-        entry = ask(service, "p1")
-        assert "Waiting until 1 Feb 2026" in person.get(f"/requests/{entry.id}").text
+        job = ask(service, "p1")
+        assert "Waiting until 1 Feb 2026" in person.get(f"/requests/{job.id}").text
         matter = hold(service, "p1", name="a trial")
-        assert "a trial" in person.get(f"/requests/{entry.id}").text
+        assert "a trial" in person.get(f"/requests/{job.id}").text
         release(service, matter)
         clock.pass_(hours=25)
         service.run_due()
-        done = person.get(f"/requests/{entry.id}")
+        done = person.get(f"/requests/{job.id}")
         assert re.search(r"Received .* Waited .* Carried out .* Certified", done.text)
-        assert service.certificate(service.queue.get(entry.id)) in done.text
+        assert service.certificate(service.queue.get(job.id)) in done.text
         unknown = service.queue.get(ask(service, "nobody").id)
         clock.pass_(hours=25)
         service.run_due()
@@ -459,12 +461,12 @@ def test_the_way_of_a_request_is_told_step_by_step(make, clock):
         assert "Certified" not in unknown
 
 
-def test_batches_are_told(make):
+def test_a_batch_is_shown(make):
     service = make(batch_size=3)
     with LocalClient(create_app(service)) as client:
         person = Person(client)
-        entry = ask(service, "p1")
-        assert "Waiting for the next batch" in person.get(f"/requests/{entry.id}").text
+        job = ask(service, "p1")
+        assert "Waiting for the next batch" in person.get(f"/requests/{job.id}").text
         assert "once there are 3 requests" in checked(person.post("/erase", "/erase", 200, ids="p2")).text
         assert "in batches of 3" in person.get("/").text
     service.options = type(service.options)(batch_every=timedelta(hours=2), window=timedelta(hours=1))
@@ -499,13 +501,13 @@ def test_a_page_hands_out_only_so_many_receipts(person, monkeypatch):
 
 def test_the_pages_of_the_list_have_every_request_once_in_their_order(person, service, monkeypatch):
     monkeypatch.setattr("expunge.server.pages.requests._PAGE_SIZE", 3)
-    made = [ask(service, f"p{k}").id for k in range(10)]
-    seen, at = [], "/requests?show=done"
+    ids = [ask(service, f"p{k}").id for k in range(10)]
+    listed, at = [], "/requests?show=done"
     while at is not None:
         shown = person.get(at)
-        seen += [link.rpartition("/")[2] for link in shown.links if link.startswith("/requests/")]
+        listed += [link.rpartition("/")[2] for link in shown.links if link.startswith("/requests/")]
         at = next((link for link in shown.links if "before=" in link), None)
-    assert seen == made[::-1]
+    assert listed == ids[::-1]
 
 
 def test_a_filter_shows_what_it_says(person, service, clock):
@@ -528,14 +530,14 @@ def test_a_filter_shows_what_it_says(person, service, clock):
 
 def test_a_clock_can_be_extended_once_with_a_reason(person, service, clock):
     hold(service, "p1", name="a trial")
-    entry = ask(service, "p1")
-    at = f"/requests/{entry.id}"
+    job = ask(service, "p1")
+    at = f"/requests/{job.id}"
     clock.pass_(days=20)
     assert "8 days left" in person.get(at).text
     assert person.post(at, f"{at}/extend", 422, reason=" ").status_code == 422
     form = person.get(at).form(f"{at}/extend")
     person.send(form, reason="a large case")
-    after = service.queue.get(entry.id)
+    after = service.queue.get(job.id)
     assert (after.due, after.extension) == (datetime(2026, 4, 30, 12, tzinfo=UTC), "a large case")
     assert "a large case" in person.get(at).text
     assert person.send(form, reason="again").status_code == 409
@@ -547,29 +549,29 @@ def test_a_failed_request_tells_why(person, service):
 
     with pytest.raises(SigningFailed):
         service.run_now(NewJob("addition", "api", "gdpr"), fails)
-    [entry] = service.queue.page(JobFilter())
-    shown = person.get(f"/requests/{entry.id}").text
+    [job] = service.queue.page(JobFilter())
+    shown = person.get(f"/requests/{job.id}").text
     assert "Failed" in shown
     assert "No signer" in shown
 
 
-def test_a_certificate_is_shown_whole_and_only_a_right_one_is_called_so(person, service, monkeypatch):
-    entry = ask(service, "p1", "p2")
-    text = service.certificate(entry)
-    shown = person.get(f"/requests/{entry.id}/certificate.html").text
-    said = unverified_payload(text)
+def test_a_certificate_is_shown_whole_and_only_a_right_one_is_called_valid(person, service, monkeypatch):
+    job = ask(service, "p1", "p2")
+    text = service.certificate(job)
+    shown = person.get(f"/requests/{job.id}/certificate.html").text
+    statement = unverified_payload(text)
     for name in ("commitment", "previous", "schema", "receipts", "iss", "software"):
-        assert said[name] in shown
-    assert all(one in shown for one in (*said["not_covered"], text))
+        assert statement[name] in shown
+    assert all(part in shown for part in (*statement["not_covered"], text))
     assert "erased the rows of 2 people (2 rows)" in shown
     assert "The signature is valid" in shown
     head, _, signature = text.split(".")
-    forged = base64.urlsafe_b64encode(json.dumps({**said, "rows": 3}).encode()).decode().rstrip("=")
-    monkeypatch.setattr(service, "certificate", lambda entry: f"{head}.{forged}.{signature}")
-    assert "Do not trust" in person.get(f"/requests/{entry.id}/certificate.html").text
-    monkeypatch.setattr(service, "certificate", lambda entry: None)
-    person.get(f"/requests/{entry.id}/certificate.html", 404)
-    assert "as soon as the signing key is available" in person.get(f"/requests/{entry.id}").text
+    forged = base64.urlsafe_b64encode(json.dumps({**statement, "rows": 3}).encode()).decode().rstrip("=")
+    monkeypatch.setattr(service, "certificate", lambda job: f"{head}.{forged}.{signature}")
+    assert "Do not trust" in person.get(f"/requests/{job.id}/certificate.html").text
+    monkeypatch.setattr(service, "certificate", lambda job: None)
+    person.get(f"/requests/{job.id}/certificate.html", 404)
+    assert "as soon as the signing key is available" in person.get(f"/requests/{job.id}").text
 
 
 # Verification, receipts
@@ -586,7 +588,7 @@ def test_a_verification_is_started_and_shown_with_those_before_it(client, person
     for check in vault.verify().checks:
         assert check.detail in shown
     _, older = service.verifications.page(2)
-    assert shown.count("desk (this page)") == 3  # of the newest, and one in each line of the history
+    assert shown.count("desk (the dashboard)") == 3  # of the newest, and one in each line of the history
     assert "Verification passed" in person.get(f"/verify/{older.id}").text
     assert client.get("/verify/x").status_code == 404
     assert "passed, " in person.get("/").text
@@ -597,7 +599,7 @@ def verification(clock, **facts):
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "message"),
     [
         ({}, "Starting"),
         ({"step": "rows learned", "done": 1200, "of": 5000}, "1,200 of 5,000"),
@@ -606,7 +608,7 @@ def verification(clock, **facts):
         ({"state": "failed", "checks": [{"name": "rows", "ok": False, "detail": "row 7"}]}, "failed row 7"),
     ],
 )
-def test_how_far_a_verification_is(person, service, clock, facts, said):
+def test_the_progress_of_a_verification_is_shown(person, service, clock, facts, message):
     found = verification(clock, **facts)
     if found.state == "running":
         service.verifications._running = found
@@ -614,13 +616,13 @@ def test_how_far_a_verification_is(person, service, clock, facts, said):
         found.ended, found.seconds = clock(), 1.5
     store_verification(service.database, found)
     shown = person.get("/verify")
-    assert said in shown.text
+    assert message in shown.text
     bars = [found for tag, found in shown.svg if tag == "progress"]
     assert len(bars) == (found.state == "running")
     if found.of:
         assert (bars[0]["value"], bars[0]["max"]) == (str(found.done), str(found.of))
     person.get("/")
-    assert said in person.get(f"/verify/{found.id}").text
+    assert message in person.get(f"/verify/{found.id}").text
 
 
 def test_a_failed_verification_is_the_first_thing_on_the_overview(person, service, clock):
@@ -637,8 +639,8 @@ def test_a_failed_verification_is_the_first_thing_on_the_overview(person, servic
     ("protocol", "name"), [("api", "API"), ("opendsr", "OpenDSR"), ("drp", "Data Rights Protocol")]
 )
 def test_pages_name_the_source_of_a_request_as_people_do(person, service, protocol, name):
-    entry = service.erase(["p1"], NewJob("erasure", protocol, "gdpr"))
-    assert f"Source: {name}" in person.get(f"/requests/{entry.id}").text
+    job = service.erase(["p1"], NewJob("erasure", protocol, "gdpr"))
+    assert f"Source: {name}" in person.get(f"/requests/{job.id}").text
     listed = person.get("/requests").text
     assert (name in listed, protocol in listed) == (True, False)
 
@@ -656,7 +658,7 @@ def test_webhooks_say_all_events_and_why_a_delivery_failed_in_words(person, serv
 
 def test_a_receipt_is_checked_for_everybody_and_its_id_is_not_told(client, person, service, token):
     ask(service, "p17")
-    right, unknown = (one.to_json() for one in service.issue_receipts(["p17", "canary-4711"]))
+    right, unknown = (receipt.to_json() for receipt in service.issue_receipts(["p17", "canary-4711"]))
     token("admin")
     shown = checked(person.post("/receipt", "/receipt", 200, receipt=right, id="p17"))
     assert "The receipt is for this id" in shown.text
@@ -676,7 +678,7 @@ def test_the_page_for_receipts_without_a_network_may_run_its_own_script_only(cli
     [own] = re.findall(r'Content-Security-Policy" content="([^"]+)"', answer.text)
     assert answer.headers["content-security-policy"] == f"{own}; frame-ancestors 'none'"
     keys = client.get("/receipt/keys.pem").content
-    assert keys == b"".join(public_pem(one["x"]) for one in vault.jwks())
+    assert keys == b"".join(public_pem(key["x"]) for key in vault.jwks())
 
 
 # Hostile bodies
@@ -716,27 +718,27 @@ def test_hostile_cookies_are_no_cookies(client):
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="[{\0")))
 def test_ids_are_the_lines_of_a_text(text):
-    wanted = [one.strip() for one in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
-    wanted = list(dict.fromkeys(one for one in wanted if one))
-    if wanted and max(map(len, wanted)) <= 1000:
-        assert visitors.parse_ids(text, len(wanted)) == wanted
+    expected = [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+    expected = list(dict.fromkeys(line for line in expected if line))
+    if expected and max(map(len, expected)) <= 1000:
+        assert visitors.parse_ids(text, len(expected)) == expected
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)))
-def test_a_length_of_time_is_told_in_its_largest_unit(length):
-    said = templating.format_duration(length)
-    assert templating.format_duration(-length) == said
-    if said == "less than a minute":
+def test_a_length_of_time_is_formatted_in_its_largest_unit(length):
+    text = templating.format_duration(length)
+    assert templating.format_duration(-length) == text
+    if text == "less than a minute":
         assert length < timedelta(minutes=1)
         return
-    number, unit = said.split()
+    number, unit = text.split()
     size = timedelta(**{unit.rstrip("s") + "s": 1})
     assert size * int(number) <= length < size * (int(number) + 1)
     assert unit.endswith("s") == (number != "1")
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("text", "expected"),
     [
         (templating.format_seconds(0.0012), "1.2 ms"), (templating.format_seconds(0.25), "250 ms"),
         (templating.format_seconds(2.34), "2.3 s"), (templating.format_seconds(1234), "1,234 s"),
@@ -746,8 +748,8 @@ def test_a_length_of_time_is_told_in_its_largest_unit(length):
         (str(templating.time_element(None)), "&ndash;"),
     ],
 )  # fmt: skip
-def test_numbers_are_told_as_people_say_them(said, wanted):
-    assert said == wanted
+def test_numbers_are_formatted_for_people(text, expected):
+    assert text == expected
 
 
 def _drawn(markup):
@@ -787,20 +789,20 @@ def test_the_line_is_at_the_median(times):
     )
 )
 def test_rows_over_time_are_those_that_a_replay_counts(steps):
-    rows, log, wanted = 1000, [], []
+    rows, log, expected = 1000, [], []
     for number, (kind, count) in enumerate([("train", 1000), *steps], 1):
         if kind in ("add", "unlearn"):
             rows += count if kind == "add" else -min(count, rows)
         time = f"2026-01-01T00:{number:02}:00Z"
         log.append(LoggedRequest(number, kind, time, min(count, 1000), 1, "certified", None, ()))
-        wanted.append((datetime(2026, 1, 1, 0, number, tzinfo=UTC), rows))
+        expected.append((datetime(2026, 1, 1, 0, number, tzinfo=UTC), rows))
     found = overview.rows_over_time(log, rows)
-    assert found == wanted
-    now = wanted[-1][0] + timedelta(days=3)
+    assert found == expected
+    now = expected[-1][0] + timedelta(days=3)
     [path] = [found["d"] for tag, found in _drawn(overview.draw_rows_held(found, now)) if found["class"] == "line"]
     heights = [float(y) for y in re.findall(r"V([\d.]+)", path)]
-    assert len(heights) == len(wanted)
-    order = sorted(range(len(wanted) - 1), key=lambda k: wanted[k + 1][1])
+    assert len(heights) == len(expected)
+    order = sorted(range(len(expected) - 1), key=lambda k: expected[k + 1][1])
     assert [heights[k] for k in order] == sorted(heights[:-1], reverse=True)
 
 
@@ -825,10 +827,10 @@ def test_who_has_confirmed_nothing_begins_again(person):
 
 def test_a_request_whose_time_has_come_is_carried_out_next(make, clock):
     service = make(window=timedelta(hours=1))
-    entry = ask(service, "p1")
+    job = ask(service, "p1")
     clock.pass_(hours=2)
     with LocalClient(create_app(service)) as client:
-        assert "Next to be carried out" in Person(client).get(f"/requests/{entry.id}").text
+        assert "Next to be carried out" in Person(client).get(f"/requests/{job.id}").text
 
 
 def test_a_restored_folder_begins_its_chart_there():
@@ -840,9 +842,9 @@ def test_a_restored_folder_begins_its_chart_there():
 
 def test_a_request_that_was_held_says_so(client, service, clock):
     matter = hold(service, "p1", name="case <7>")
-    entry = service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
+    job = service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
     clock.pass_(days=2)
     release(service, matter)
     service.run_due()
-    shown = Person(client).get(f"/requests/{entry.id}")
+    shown = Person(client).get(f"/requests/{job.id}")
     assert "Was on legal hold 31 Jan 2026 to 2 Feb 2026 : case <7>" in shown.text

@@ -65,7 +65,7 @@ class Desk:
 
     def claims(self, **more):
         self.number += 1
-        made = {
+        message = {
             "agent-id": self.id,
             "business-id": "SHOP",
             "issued-at": (self.clock() - timedelta(seconds=1)).isoformat(timespec="milliseconds"),
@@ -73,7 +73,7 @@ class Desk:
             "drp.version": "1.0",
             "nonce": self.number,
         }
-        return {name: value for name, value in (made | more).items() if value is not ...}
+        return {name: value for name, value in (message | more).items() if value is not ...}
 
     def signed(self, claims, key=None):
         return base64.b64encode((key or KEYS[self.id]).sign(json.dumps(claims).encode()))
@@ -124,7 +124,7 @@ def test_a_deletion_is_carried_out_and_told(agent, service, vault, slash):
         "expected_by": "2026-03-17T12:00:00+00:00",  # 45 days later
         "agent_request_id": "their 7",
     }
-    assert [one.state for one in vault.find(["p1", "p2"])] == ["erased", "present"]
+    assert [holding.state for holding in vault.find(["p1", "p2"])] == ["erased", "present"]
     assert vault.requests[-1].actor == "The AGENT_A"
     assert agent.send("GET", f"{PATH}/{found['request_id']}{slash}").json() == found
     assert service.aliases.find("p1@example.com") is None
@@ -256,7 +256,7 @@ def test_a_request_that_waits_can_be_revoked_and_the_agent_is_called_back(waitin
     assert (target.host, target.path) == ("93.184.215.14", "/status")
     assert json.loads(body) == revoked.json()
     assert headers == {"content-type": "application/json"}
-    assert [one.state for one in vault.find(["p1"])] == ["present"]
+    assert [holding.state for holding in vault.find(["p1"])] == ["present"]
     assert service.aliases.find("p1@example.com") is not None
 
 
@@ -280,7 +280,7 @@ def test_a_hold_and_an_extension_are_told_as_details_without_their_inner_reasons
     assert b"secret" not in service.database.fetch_one("SELECT body FROM deliveries")["body"]
     service.queue.extend(found["request_id"], "many requests")
     found = agent.send("GET", f"{PATH}/{found['request_id']}").json()
-    assert found["processing_details"] == "the time was extended: many requests"
+    assert found["processing_details"] == "the deadline was extended: many requests"
     assert found["expected_by"] == "2026-05-01T12:00:00+00:00"  # 90 days
 
 
@@ -317,8 +317,8 @@ def test_a_request_is_its_agents_alone(agent, client, clock):
 
 def test_a_request_of_another_protocol_is_not_there(agent, client):
     id_ = client.post("/api/v1/erasures", json={"ids": ["p5"]}).json()["id"]
-    answers = [agent.send("GET", f"{PATH}/{one}") for one in (id_, "x", "00000000-0000-0000-0000-000000000000")]
-    assert [one.status_code for one in answers] == [404] * 3
+    answers = [agent.send("GET", f"{PATH}/{name}") for name in (id_, "x", "00000000-0000-0000-0000-000000000000")]
+    assert [answer.status_code for answer in answers] == [404] * 3
     assert answers[0].json() == {"code": "404", "message": "there is no request with this id", "fatal": False}
 
 
@@ -562,7 +562,7 @@ def test_a_wrong_directory_is_refused(tmp_path, text):
 def test_a_key_may_be_written_in_hexadecimal(tmp_path):
     path = tmp_path / "agents.json"
     path.write_text(json.dumps([{"id": "A", "name": "B", "verify_key": "aa" * 32}]))
-    assert [one.key for one in read_directory(path)] == [b"\xaa" * 32]
+    assert [agent.key for agent in read_directory(path)] == [b"\xaa" * 32]
 
 
 # Aliases
@@ -594,7 +594,7 @@ def test_the_command_fills_the_table(vault, make, tmp_path, capsys):
     add(vault, path, "--json")
     assert json.loads(capsys.readouterr().out) == {"read": 1, "moved": 1, "erased": 0, "aliases": 3}
     found = make().aliases
-    people = [vault.unseal([found.find(one)])[0] for one in ("ADA@example.com", "bob@example.com", "b@example.com")]
+    people = [vault.unseal([found.find(email)])[0] for email in ("ADA@example.com", "bob@example.com", "b@example.com")]
     assert people == ["p3", "p2", "p2"]
 
 
@@ -625,4 +625,4 @@ def test_aliases_refuse_what_is_no_address(service, vault):
 def test_a_right_that_is_denied_can_be_looked_up_all_the_same(agent, client, right):
     agent.delete(exercise=right)
     found = client.get("/api/v1/requests", params={"kind": right})
-    assert (found.status_code, [one["kind"] for one in found.json()["requests"]]) == (200, [right])
+    assert (found.status_code, [request["kind"] for request in found.json()["requests"]]) == (200, [right])

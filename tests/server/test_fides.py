@@ -108,7 +108,7 @@ def test_an_email_is_an_identity_where_there_are_aliases(client, service, vault)
 def test_the_secret_is_a_token_with_or_without_bearer(client, service, vault):
     _, good = service.tokens.create("fides", ["erase"], None)
     _, weak = service.tokens.create("looker", ["read"], None)
-    for said, status in {
+    for header, status in {
         None: 401,
         "x": 401,
         weak: 403,
@@ -116,10 +116,10 @@ def test_the_secret_is_a_token_with_or_without_bearer(client, service, vault):
         good: 200,
         f"Bearer {good}": 200,
     }.items():
-        assert state(vault) == ("erased" if status == 200 and said != good else "present")
-        headers = {} if said is None else {"Authorization": said}
+        assert state(vault) == ("erased" if status == 200 and header != good else "present")
+        headers = {} if header is None else {"Authorization": header}
         answer = client.post("/fides/webhook", json=sent(external_id="p7"), headers=headers)
-        assert answer.status_code == status, said
+        assert answer.status_code == status, header
     assert vault.requests[-1].actor == "fides"
 
 
@@ -152,7 +152,7 @@ def connector(client):
         config = [name for name in names if name.endswith("config.yml")]
         dataset = [name for name in names if name.endswith("dataset.yml")]
         assert (len(config), len(dataset), len(names)) == (1, 1, 2)
-        read = [archive.read(one).decode().replace("<instance_fides_key>", "expunge_1") for one in config + dataset]
+        read = [archive.read(name).decode().replace("<instance_fides_key>", "expunge_1") for name in config + dataset]
     return yaml.safe_load(read[0])["saas_config"], yaml.safe_load(read[1])["dataset"][0]
 
 
@@ -165,14 +165,14 @@ REQUEST = {
 
 def requests_of(config):
     maps = [endpoint["requests"] for endpoint in config["endpoints"]]
-    return [config["test_request"], *(request for one in maps for request in one.values())]
+    return [config["test_request"], *(request for requests in maps for request in requests.values())]
 
 
 def test_the_config_has_the_fields_that_fides_wants(connector):
     config, _ = connector
     needed = {"fides_key", "name", "type", "description", "version", "connector_params", "client_config"}
     assert set(config) == needed | {"endpoints", "test_request"}
-    params = {one["name"] for one in config["connector_params"]}
+    params = {param["name"] for param in config["connector_params"]}
     client = config["client_config"]
     assert client["authentication"] == {"strategy": "bearer", "configuration": {"token": "<token>"}}
     assert (client["protocol"], client["host"], params) == ("https", "<domain>", {"domain", "token"})
@@ -183,7 +183,7 @@ def test_the_config_has_the_fields_that_fides_wants(connector):
         assert request["method"] in ("GET", "POST")
         for param in request.get("param_values", []):
             assert len({"identity", "references", "connector_param"} & set(param)) == 1
-            assert all(one["direction"] == "from" for one in param.get("references", []))
+            assert all(reference["direction"] == "from" for reference in param.get("references", []))
 
 
 def test_the_dataset_describes_what_is_read(connector, client):
@@ -191,12 +191,12 @@ def test_the_dataset_describes_what_is_read(connector, client):
     assert dataset["fides_key"] == config["fides_key"] == "expunge_1"
     (collection,) = dataset["collections"]
     assert [endpoint["name"] for endpoint in config["endpoints"]] == [collection["name"]]
-    fields = {one["name"]: one for one in collection["fields"]}
+    fields = {field["name"]: field for field in collection["fields"]}
     assert fields["id"]["fides_meta"]["primary_key"] is True
-    assert all(one["data_categories"] for one in fields.values())
+    assert all(field["data_categories"] for field in fields.values())
     (row,) = client.post("/fides/people", content="p7").json()["people"]
     kinds = {"string": str, "integer": int}
-    assert {name: kinds[one["fides_meta"]["data_type"]] for name, one in fields.items()} == {
+    assert {name: kinds[field["fides_meta"]["data_type"]] for name, field in fields.items()} == {
         name: type(value) for name, value in row.items()
     }
     (reference,) = config["endpoints"][0]["requests"]["delete"]["param_values"][0]["references"]
@@ -217,13 +217,13 @@ class Fides:
                 text = text.replace(f"<{name}>", values[name])
             return text
 
-        headers = {one["name"]: filled(one["value"]) for one in request.get("headers", [])}
+        headers = {header["name"]: filled(header["value"]) for header in request.get("headers", [])}
         headers["Authorization"] = f"Bearer {self.token}"
         body = filled(request["body"]).encode() if "body" in request else None
         return self.client.request(request["method"], filled(request["path"]), content=body, headers=headers)
 
     def erase(self, identity):
-        """Read, then one call for each row that was read; the answers to those."""
+        """Read, then make a call for each row that was read, and return the responses."""
         requests = self.config["endpoints"][0]["requests"]
         (param,) = requests["read"]["param_values"]
         answer = self.send(requests["read"], {param["name"]: identity[param["identity"]]})
@@ -266,11 +266,11 @@ def test_a_connector_erases_a_person_once(fides, vault, service):
 
 @pytest.mark.parametrize("id_", ["nobody", 'a"b\\c', "é \u2603", "a\nb", "{}", "&=%20"])
 def test_an_id_arrives_as_it_is(fides, service, monkeypatch, id_):
-    seen, erase = [], service.erase
-    monkeypatch.setattr(service, "erase", lambda ids, asked: seen.append(ids) or erase(ids, asked))
+    calls, erase = [], service.erase
+    monkeypatch.setattr(service, "erase", lambda ids, new_job: calls.append(ids) or erase(ids, new_job))
     assert fides.erase({"external_id": id_}) == []
     assert fides.delete(id_).json()["outcome"]["unknown"] == 1
-    assert seen == [[id_]]
+    assert calls == [[id_]]
 
 
 def test_a_legal_hold_is_an_error_until_it_ends(fides, service, vault):

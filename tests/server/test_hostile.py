@@ -120,7 +120,7 @@ def test_no_damaged_parquet_is_more_than_refused(client, path, data):
 
 @cache
 def bomb(name):
-    """A small file that says a lot: rows by repetition, or one long text that every row means."""
+    """Return a small file that expands to a large table: repeated rows, or a long text that every row refers to."""
     if name == "rows":
         return parquet(pa.table({column: np.zeros(3_000_000) for column in ("age", "visits")}), compression="zstd")
     texts = pa.array(["x" * 100_000] * 10_000, pa.large_string())

@@ -43,8 +43,8 @@ def hostile_copies(body):
             found = found[step]
         for name in (None, *found):
             for change in ("add",) if name is None else ("rename", "nest", "nest in list"):
-                made = copy.deepcopy(body)
-                place = made
+                variant = copy.deepcopy(body)
+                place = variant
                 for step in path:
                     place = place[step]
                 if change == "add":
@@ -53,7 +53,7 @@ def hostile_copies(body):
                     place[CANARY] = place.pop(name)
                 else:
                     place[name] = {CANARY: 1} if change == "nest" else [{CANARY: 1}]
-                yield made
+                yield variant
 
 
 def left_in(service):

@@ -18,7 +18,7 @@ SHORT = settings(
 
 
 def operations(app):
-    """What the document describes, one by one."""
+    """Yield each operation of the document."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     for found in schema.get_all_operations():
         yield found.ok()
@@ -26,9 +26,9 @@ def operations(app):
 
 def test_nothing_that_the_document_describes_can_be_broken(service):
     app = create_app(service, Limits(per_second=1e6, burst=1e6))
-    seen = 0
+    count = 0
     for operation in operations(app):
-        seen += 1
+        count += 1
 
         @SHORT
         @given(case=operation.as_strategy())
@@ -37,19 +37,21 @@ def test_nothing_that_the_document_describes_can_be_broken(service):
             assert answer.status_code < 500, (case.method, case.path, answer.text)
 
         send()
-    assert seen > 40
+    assert count > 40
 
 
 def test_answers_are_as_the_document_says(client):
-    """Beside what the routes check by themselves: erasures, and problems, which are not made from the models."""
+    """Routes check most responses themselves; erasures and problems are not built from the models."""
     document = client.get("/openapi.json").json()
 
     def checked(method, path, **sent):
         answer = client.request(method, path, **sent)
-        told = document["paths"][path.partition("?")[0]][method.lower()]["responses"]
-        told = told.get(str(answer.status_code), told.get("default"))
+        responses = document["paths"][path.partition("?")[0]][method.lower()]["responses"]
+        described = responses.get(str(answer.status_code), responses.get("default"))
         kind = answer.headers["content-type"]
-        jsonschema.validate({**told["content"][kind]["schema"], "components": document["components"]}, answer.json())
+        jsonschema.validate(
+            {**described["content"][kind]["schema"], "components": document["components"]}, answer.json()
+        )
         return answer.status_code
 
     erase = "/api/v1/erasures"
@@ -59,6 +61,6 @@ def test_answers_are_as_the_document_says(client):
     assert checked("POST", erase, content=b"p1", headers={"content-type": "text/csv"}) == 415
     assert checked("GET", "/api/v1/requests?kind=none") == 422
     assert checked("GET", "/api/v1/requests?kind=erasure") == 200
-    keyed = {path for path, all_ in document["paths"].items() for one in all_.values()
-             if "Idempotency-Key" in {parameter["name"] for parameter in one.get("parameters", ())}}  # fmt: skip
+    keyed = {path for path, operations in document["paths"].items() for operation in operations.values()
+             if "Idempotency-Key" in {parameter["name"] for parameter in operation.get("parameters", ())}}  # fmt: skip
     assert keyed == {f"/api/v1/{name}" for name in ("erasures", "rectifications", "rows", "readmissions")}

@@ -1,4 +1,4 @@
-"""OpenDSR 2.0: what privacy platforms send, what they are answered and told, and who signs it."""
+"""OpenDSR 2.0: requests of privacy platforms, signed responses, and callbacks."""
 
 import base64
 import json
@@ -56,9 +56,9 @@ def client_of(service):
 @pytest.fixture(scope="module")
 def key():
     """A key, which takes long to make."""
-    made = rsa.generate_private_key(65537, 2048)
+    key = rsa.generate_private_key(65537, 2048)
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return made.private_bytes(encoding, form, serialization.NoEncryption())
+    return key.private_bytes(encoding, form, serialization.NoEncryption())
 
 
 @pytest.fixture(autouse=True)
@@ -124,9 +124,9 @@ def test_a_request_is_carried_out_and_its_result_is_the_certificate(client, vaul
     status = client.get(f"{V2}/requests/{NAME}")
     assert status.status_code == 200
     check_signed(client, status.content, status.headers)
-    told = status.json()
-    assert (told["request_status"], told["results_count"]) == ("completed", 1)
-    result = client.get(told["results_url"].removeprefix("http://localhost:8080"))
+    status_body = status.json()
+    assert (status_body["request_status"], status_body["results_count"]) == ("completed", 1)
+    result = client.get(status_body["results_url"].removeprefix("http://localhost:8080"))
     assert result.text == vault.requests[-1].certificate
     assert vault.requests[-1].reference.endswith(NAME)
 
@@ -169,15 +169,15 @@ def test_requests_that_come_at_once_are_one(client, service):
         thread.start()
     for thread in threads:
         thread.join()
-    assert {(one.status_code, one.content) for one in answers} == {(201, answers[0].content)}
+    assert {(answer.status_code, answer.content) for answer in answers} == {(201, answers[0].content)}
     assert sum(service.queue.counts().values()) == 1
 
 
 def test_an_unknown_person_is_completed_with_no_results(client, vault):
     client.post(f"{V2}/requests", json=asked(subject_identities=[identity("nobody")]))
-    told = client.get(f"{V2}/requests/{NAME}").json()
-    assert (told["request_status"], told["results_count"]) == ("completed", 0)
-    assert "results_url" not in told
+    status_body = client.get(f"{V2}/requests/{NAME}").json()
+    assert (status_body["request_status"], status_body["results_count"]) == ("completed", 0)
+    assert "results_url" not in status_body
     none = client.get(f"{V2}/requests/{NAME}/results")
     assert (none.status_code, none.json()["error"]["code"]) == (404, 404)
 
@@ -204,9 +204,9 @@ def test_an_unknown_person_is_completed_with_no_results(client, vault):
 )
 def test_requests_as_they_are_in_the_wild_are_taken(client, vault, changes):
     body = asked(**changes)
-    for one in body.get("subject_identities", []):
-        if isinstance(one, dict) and one["identity_format"] is ...:
-            del one["identity_format"]
+    for identity in body.get("subject_identities", []):
+        if isinstance(identity, dict) and identity["identity_format"] is ...:
+            del identity["identity_format"]
     assert client.post(f"{V2}/requests", json=body).status_code == 201
     assert vault.find(["p7"])[0].state == "erased"
     assert client.get(f"{V2}/requests/{NAME}").json()["subject_request_id"] == NAME
@@ -214,16 +214,16 @@ def test_requests_as_they_are_in_the_wild_are_taken(client, vault, changes):
 
 def test_an_address_is_an_identity_where_there_are_aliases(client, service, vault):
     service.aliases.add([("seven@x.example", "p7"), ("eight@x.example", "p8")])
-    kinds = [one["identity_type"] for one in client.get(f"{V2}/discovery").json()["supported_identities"]]
+    kinds = [identity["identity_type"] for identity in client.get(f"{V2}/discovery").json()["supported_identities"]]
     assert kinds == ["controller_customer_id", "email"]
     other = NAME.replace("a", "b")
     for name, email in ((NAME, "Seven@X.example"), (other, "nobody@x.example")):
         people = [identity(email, "email")]
         answer = client.post(f"{V2}/requests", json=asked(subject_request_id=name, subject_identities=people))
         assert answer.status_code == 201
-    assert [one.state for one in vault.find(["p7", "p8"])] == ["erased", "present"]
-    told = client.get(f"{V2}/requests/{other}").json()
-    assert (told["request_status"], told["results_count"]) == ("completed", 0)
+    assert [holding.state for holding in vault.find(["p7", "p8"])] == ["erased", "present"]
+    status_body = client.get(f"{V2}/requests/{other}").json()
+    assert (status_body["request_status"], status_body["results_count"]) == ("completed", 0)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_refusal_says_why_in_their_form_and_names_nobody(client, service, chan
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["code"] == 400
-    assert [set(one) for one in error["errors"]] == [{"domain", "reason", "message"}]
+    assert [set(item) for item in error["errors"]] == [{"domain", "reason", "message"}]
     assert error["errors"][0]["reason"] == reason
     assert CANARY not in answer.text
     assert not service.queue.counts()
@@ -324,7 +324,7 @@ def test_a_pending_request_can_be_cancelled(waiting, vault):
         check_signed(waiting, answer.content, answer.headers)
     assert answers[0].json()["received_time"] == "2026-01-31T12:00:00Z"
     assert waiting.get(f"{V2}/requests/{NAME}").json()["request_status"] == "cancelled"
-    assert [json.loads(one["body"])["request_status"] for one in deliveries(service)] == ["cancelled"]
+    assert [json.loads(delivery["body"])["request_status"] for delivery in deliveries(service)] == ["cancelled"]
     service.clock.pass_(days=2)
     service.run_due()
     assert vault.find(["p7"])[0].state == "present"
@@ -341,19 +341,22 @@ def test_a_request_that_was_cancelled_is_not_answered_as_if_it_were_taken(waitin
 def test_a_request_belongs_to_the_token_that_sent_it(waiting, vault):
     """Another token that knows its UUID can neither read nor cancel it, and can use the same UUID."""
     service = waiting.app.state.service
-    one, two, admin = (
-        {"Authorization": f"Bearer {service.tokens.new('token', [scope], None)[1]}"}
+    first, second, admin = (
+        {"Authorization": f"Bearer {service.tokens.create('token', [scope], None)[1]}"}
         for scope in ("erase", "erase", "admin")
     )
     where = f"{V2}/requests/{NAME}"
-    assert waiting.post(f"{V2}/requests", json=asked(), headers=one).status_code == 201
+    assert waiting.post(f"{V2}/requests", json=asked(), headers=first).status_code == 201
     for ask in (waiting.get, waiting.delete):
-        assert ask(where, headers=two).status_code == 404
-    assert waiting.get(f"{where}/results", headers=two).json()["error"]["message"].startswith("there is no request")
+        assert ask(where, headers=second).status_code == 404
+    assert waiting.get(f"{where}/results", headers=second).json()["error"]["message"].startswith("there is no request")
     assert waiting.get(where, headers=admin).json()["request_status"] == "pending"
-    assert waiting.post(f"{V2}/requests", json=asked(), headers=two).status_code == 201
-    assert waiting.delete(where, headers=one).status_code == 202
-    assert [waiting.get(where, headers=who).json()["request_status"] for who in (one, two)] == ["cancelled", "pending"]
+    assert waiting.post(f"{V2}/requests", json=asked(), headers=second).status_code == 201
+    assert waiting.delete(where, headers=first).status_code == 202
+    assert [waiting.get(where, headers=who).json()["request_status"] for who in (first, second)] == [
+        "cancelled",
+        "pending",
+    ]
     service.clock.pass_(days=2)
     service.run_due()
     assert vault.find(["p7"])[0].state == "erased"
@@ -391,17 +394,17 @@ def test_every_address_is_called_once_with_a_signature_when_the_state_changes(wa
     service.run_due()
     client_of(service)  # a start finds nothing that was not told
     found = deliveries(service)
-    assert [one["url"] for one in found] == urls
-    for one in found:
-        told, headers = json.loads(one["body"]), json.loads(one["headers"])
-        assert told == {
+    assert [delivery["url"] for delivery in found] == urls
+    for delivery in found:
+        status_body, headers = json.loads(delivery["body"]), json.loads(delivery["headers"])
+        assert status_body == {
             **waiting.get(f"{V2}/requests/{NAME}").json(),
-            "status_callback_url": one["url"],
+            "status_callback_url": delivery["url"],
         }
-        assert told["request_status"] == "completed"
+        assert status_body["request_status"] == "completed"
         assert headers["Content-Type"] == "application/json"
         assert not any("GDPR" in name for name in headers)
-        check_signed(waiting, one["body"], headers)
+        check_signed(waiting, delivery["body"], headers)
 
 
 def test_callbacks_that_a_crash_prevented_are_written_down_at_the_next_start(vault, make, clock):
@@ -411,7 +414,7 @@ def test_callbacks_that_a_crash_prevented_are_written_down_at_the_next_start(vau
         client.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
     assert not deliveries(service)
     create_app(Service(vault, service.database, service.options, clock))
-    assert [one["url"] for one in deliveries(service)] == [HOOK]
+    assert [delivery["url"] for delivery in deliveries(service)] == [HOOK]
     create_app(Service(vault, service.database, service.options, clock))
     assert len(deliveries(service)) == 1
 
@@ -419,7 +422,7 @@ def test_callbacks_that_a_crash_prevented_are_written_down_at_the_next_start(vau
 def test_a_key_that_cannot_be_read_keeps_nobody_from_being_erased(waiting, vault):
     service = waiting.app.state.service
     waiting.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
-    files = waiting.app.state.opendsr.files
+    files = waiting.app.state.opendsr.signing_files
     files.key.write_bytes(b"")
     files._signer = None
     service.clock.pass_(days=2)
@@ -436,10 +439,10 @@ def test_the_names_of_opengdpr_work(waiting, place):
     service = waiting.app.state.service
     answers = [waiting.post(place, json=asked(status_callback_urls=[HOOK])), waiting.get(f"{place}/{NAME}")]
     answers.append(waiting.delete(f"{place}/{NAME}"))
-    assert [one.status_code for one in answers] == [201, 200, 202]
-    for one in answers:
+    assert [answer.status_code for answer in answers] == [201, 200, 202]
+    for answer in answers:
         for name in ("X-OpenDSR", "X-OpenGDPR"):
-            check_signed(waiting, one.content, one.headers, name)
+            check_signed(waiting, answer.content, answer.headers, name)
     (delivery,) = deliveries(service)
     check_signed(waiting, delivery["body"], json.loads(delivery["headers"]), "X-OpenGDPR")
     assert waiting.get("/opendsr/discovery").json() == waiting.get(f"{V2}/discovery").json()
@@ -465,10 +468,10 @@ def test_a_token_is_needed_as_bearer_or_as_a_password(client, service):
         basic(good): 401, basic(f"{good}:x"): 401, f"Bearer {weak}": 403, basic(f"x:{weak}"): 403,
         f"Bearer {good}": 404, basic(f"user:{good}"): 404, basic(f":{good}"): 404,
     }  # fmt: skip
-    for said, status in asks.items():
-        headers = {} if said is None else {"Authorization": said}
+    for header, status in asks.items():
+        headers = {} if header is None else {"Authorization": header}
         answer = client.get(f"{V2}/requests/{NAME}", headers=headers)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), said
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), header
     answer = client.post(f"{V2}/requests", json=asked(), headers={"Authorization": basic(f"user:{good}")})
     assert answer.json()["controller_id"] == "platform"
 
@@ -516,7 +519,7 @@ def test_a_certificate_of_our_own_is_renewed_before_it_ends(vault, clock):
 def issued(key, name, now):
     """A certificate that an authority issued to a key."""
     authority = rsa.generate_private_key(65537, 2048)
-    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, one)]) for one in (name, "authority")]
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (name, "authority")]
     return (
         x509.CertificateBuilder(names[1], names[0], key.public_key(), 7)
         .not_valid_before(now)
@@ -570,5 +573,5 @@ def test_addresses_that_are_told_begin_with_the_public_one(make):
         assert found["processor_certificate"] == "https://privacy.example.com:8443/ml/opendsr/v2/certificate.pem"
         answer = client.post(f"{V2}/requests", json=asked())
         assert answer.headers["X-OpenDSR-Processor-Domain"] == "privacy.example.com"
-        told = client.get(f"{V2}/requests/{NAME}").json()
-        assert told["results_url"] == f"https://privacy.example.com:8443/ml/opendsr/v2/requests/{NAME}/results"
+        status_body = client.get(f"{V2}/requests/{NAME}").json()
+        assert status_body["results_url"] == f"https://privacy.example.com:8443/ml/opendsr/v2/requests/{NAME}/results"

@@ -28,8 +28,8 @@ def certificate(client, **more):
 
 def test_a_certificate_says_in_plain_words_who_did_what_and_whether_in_time(served, vault):
     _, text = certificate(served, reference="DSR-17")
-    for said in ("Acme Ltd", "DSR-17", "within the deadline", vault.places.vault.stem):
-        assert said in text
+    for part in ("Acme Ltd", "DSR-17", "within the deadline", vault.places.vault.stem):
+        assert part in text
     assert (
         text.index("within the deadline") < text.index("Technical details") < text.index("Commitment to the new state")
     )

@@ -58,11 +58,11 @@ def log_in(client, token, **headers):
 def test_who_comes_through_a_proxy_that_replaces_the_host_is_told_why_and_so_is_the_log(client, token, capsys):
     answer = log_in(client, token, Host="127.0.0.1:8080", Origin=PUBLIC)
     assert answer.status_code == 403
-    assert "replaces the Host header" in answer.text
+    assert "replace the Host header" in answer.text
     assert "--public-url" in answer.text
     log_in(client, token, Host="127.0.0.1:8080", Origin=PUBLIC)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    (line,) = [one for one in lines if one["event"] == "foreign-form"]  # once in a while, however often it happens
+    (line,) = [line for line in lines if line["event"] == "foreign-form"]  # once in a while, however often it happens
     assert (line["level"], line["host"]) == ("warning", "127.0.0.1:8080")
     assert "privacy.example.com" not in json.dumps(lines)
 
@@ -247,8 +247,8 @@ def served(tmp_path):
         return started[-1], text
 
     yield start
-    for one in started:
-        one.__exit__()
+    for server in started:
+        server.__exit__()
 
 
 @pytest.fixture
@@ -275,9 +275,9 @@ def nginx(tmp_path):
         return port
 
     yield start
-    for one in started:
-        one.terminate()
-        one.wait()
+    for process in started:
+        process.terminate()
+        process.wait()
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_default_nginx_is_told_of_and_works_with_a_public_address(served, nginx,
     if public:
         assert (status, where) == (303, "/")
     else:
-        assert (status, "replaces the Host header" in text) == (403, True)
+        assert (status, "replace the Host header" in text) == (403, True)
         until(lambda: any(b'"foreign-form"' in line for line in service.lines))
 
 

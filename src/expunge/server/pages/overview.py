@@ -180,8 +180,10 @@ def draw_erasure_seconds(times: Sequence[float]) -> Markup:
         bars.append(_draw_bar(_LEFT + k * step + 0.5, max(step - 1, 1), seconds / most, tip))
     y = _y_position(middle / most)
     line = Markup('<line class="middle" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, _WIDTH - _RIGHT, y, y)
-    last = f"The last {pluralize(len(times), 'erasure')}"
-    summary = f"{last}: half took at most {format_seconds(middle)}, the slowest {format_seconds(most)}"
+    summary = f"The last erasure took {format_seconds(most)}"
+    if len(times) > 1:
+        last = f"The last {pluralize(len(times), 'erasure')}"
+        summary = f"{last}: half took at most {format_seconds(middle)}, the slowest {format_seconds(most)}"
     newest = "newest" if step * len(times) > 0.8 * width else ""
     return _draw_chart("Time per erasure", summary, [*bars, line], ("oldest", newest), ("0", format_seconds(most)))
 

@@ -108,7 +108,7 @@ _PROTOCOL_LABELS = {
 _STARTER_LABELS = {
     "schedule": "the schedule",
     "api": "the API",
-    "page": "this page",
+    "page": "the dashboard",
     "command line": "the command line",
 }
 _PLURALS = {"person": "people", "has": "have", "is": "are"}
