@@ -38,7 +38,7 @@ def service(tmp_path):
     service.stop()
 
 
-def test_the_agent_in_the_text_has_somebody_erased(service, tmp_path, monkeypatch, capsys):
+def test_the_agent_on_the_page_erases_a_person(service, tmp_path, monkeypatch, capsys):
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     with LocalClient(create_app(service)) as client:
 

@@ -59,7 +59,7 @@ def test_a_bad_body_is_a_problem_and_changes_nothing(client, vault, body):
     assert len(vault.requests) == 1
 
 
-def test_many_ids_come_as_a_file_one_a_line(client, vault):
+def test_many_ids_are_sent_as_text_with_one_per_line(client, vault):
     body = "\ufeffp1\r\np2\n\np\u2028x\np3".encode()
     found = client.post(ERASE, content=body, headers={"content-type": "text/plain; charset=utf-8"}).json()
     assert (found["people"], found["outcome"]["erased"], found["outcome"]["unknown"]) == (4, 3, 1)
@@ -77,7 +77,7 @@ def test_a_file_of_ids_has_its_regulation_and_reference_in_the_query(client, vau
     assert vault.find(["p3"])[0].state == "present"
 
 
-def test_later_is_a_promise_with_an_address(client, service, vault):
+def test_an_asynchronous_erasure_has_a_location_to_poll(client, service, vault):
     answer = client.post(ERASE, json={"ids": ["p7"]}, headers={"Prefer": "respond-async"})
     assert (answer.status_code, answer.json()["state"], answer.json()["certificate"]) == (202, "waiting", None)
     where = answer.headers["location"]
@@ -90,7 +90,7 @@ def test_later_is_a_promise_with_an_address(client, service, vault):
     assert payload["rows"] == 1
 
 
-def test_a_person_gets_a_receipt_also_one_who_was_never_there(client):
+def test_erased_and_unknown_people_get_a_receipt(client):
     client.post(ERASE, json={"ids": ["p7"]})
     erased, unknown, present = client.post("/api/v1/receipts", json={"ids": ["p7", "nobody", "p8"]}).json()
     assert erased is not None
@@ -119,7 +119,7 @@ def test_rows_come_in_five_forms(client, vault, kind):
     assert vault.verify().ok
 
 
-def test_who_was_erased_comes_back_only_if_readmitted(client):
+def test_an_erased_person_returns_only_after_a_readmission(client):
     client.post(ERASE, json={"ids": ["p1"]})
     row = {"rows": [{"who": "p1", "age": 0.5, "visits": 0.5, "spend": 0.5}]}
     assert client.post("/api/v1/rows", json=row).status_code == 409
@@ -131,7 +131,7 @@ def test_who_was_erased_comes_back_only_if_readmitted(client):
 # Idempotency
 
 
-def test_the_same_key_and_body_is_the_same_answer_also_after_a_restart(client, service, vault, make):
+def test_the_same_key_and_body_get_the_same_response_even_after_a_restart(client, service, vault, make):
     headers = {"Idempotency-Key": '"8e03978e"'}
     first = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
     assert client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json() == first.json()
@@ -143,7 +143,7 @@ def test_the_same_key_and_body_is_the_same_answer_also_after_a_restart(client, s
     assert len(vault.requests) == 2
 
 
-def test_a_promise_that_is_asked_for_again_is_a_promise(client, service):
+def test_a_repeated_asynchronous_erasure_returns_the_same_request(client, service):
     headers = {"Idempotency-Key": "k", "Prefer": "respond-async"}
     first = client.post(ERASE, json={"ids": ["p7"]}, headers=headers)
     service.run_due()
@@ -152,7 +152,7 @@ def test_a_promise_that_is_asked_for_again_is_a_promise(client, service):
     assert (first.json()["id"], again.json()["state"]) == (again.json()["id"], "done")
 
 
-def test_who_came_back_is_not_told_to_be_a_stranger(client):
+def test_a_person_who_returned_gets_no_statement_of_being_unknown(client):
     headers = {"Idempotency-Key": "k"}
     (erased,) = client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json()["receipts"]
     assert client.post("/api/v1/readmissions", json={"ids": ["p7"]}).status_code == 200
@@ -169,7 +169,7 @@ def test_a_key_is_forgotten_after_a_long_time(client, service, clock):
     assert len(service.database.fetch_all("SELECT * FROM answered")) == 1
 
 
-def test_a_key_is_kept_for_rows_too_and_freed_by_a_failure(client, vault):
+def test_a_key_is_kept_for_rows_and_freed_by_a_failure(client, vault):
     headers = {"Idempotency-Key": "k"}
     bad = client.post("/api/v1/rows", json={"rows": [{"who": "q1"}]}, headers=headers)
     assert bad.status_code == 422
@@ -226,7 +226,7 @@ def test_a_key_in_flight_is_refused(client, service, vault, monkeypatch):
     assert client.post(ERASE, json={"ids": ["p7"]}, headers=headers).json() == answers[0].json()
 
 
-def test_keys_of_two_callers_are_two_keys(client, service):
+def test_the_same_key_of_two_callers_counts_separately(client, service):
     first, second = (service.tokens.create(name, ["erase"], None)[1] for name in "ab")
     answers = [
         client.post(
@@ -238,11 +238,11 @@ def test_keys_of_two_callers_are_two_keys(client, service):
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "ä".encode()])
-def test_a_key_that_is_none_is_refused(client, key):
+def test_an_invalid_key_is_refused(client, key):
     assert client.post(ERASE, json={"ids": ["p1"]}, headers={"Idempotency-Key": key}).status_code == 400
 
 
-# Looking
+# Reading requests
 
 
 def test_requests_are_listed_page_by_page(client):
@@ -270,7 +270,7 @@ def test_an_extension_is_given_once_in_time_and_with_a_reason(make, clock):
         assert client.post(path.format(second["id"]), json={"reason": "late"}).status_code == 409
 
 
-# Who may
+# Scopes
 
 OPEN = {
     "/healthz", "/readyz", "/.well-known/jwks.json", "/openapi.json", "/ping", "/health", "/version",
@@ -302,7 +302,7 @@ OURS = {
 FOLLOWED = {("GET", "/requests/x"): ("erase", "rows"), ("GET", "/requests/x/certificate"): ("erase",)}
 
 
-def test_every_route_of_the_app_asks_who_is_there(client, service):
+def test_every_route_needs_authentication(client, service):
     service.tokens.create("a", ["read"], None)
     routes, open_to_all = set(every_route(client.app)), set()
     for method, path in routes:
@@ -336,14 +336,14 @@ def test_every_route_of_our_own_is_in_the_table(client):
     assert mine == set().union(*(routes for scope, routes in OURS.items() if scope != "predict"))
 
 
-def test_openapi_tells_all_of_it(client):
+def test_openapi_describes_every_route(client):
     paths = client.get("/openapi.json").json()["paths"]
     documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     ours = {route for route in every_route(client.app) if route[1].startswith(("/api/v1", "/v2", "/invocations"))}
     assert ours <= documented
 
 
-def test_while_it_drains_it_is_not_ready_and_answers(client, service):
+def test_a_draining_service_is_not_ready_but_answers(client, service):
     assert "connection" not in client.get("/readyz").headers
     service.draining = True
     answer = client.post(ERASE, json={"ids": ["p1"]})
@@ -352,7 +352,7 @@ def test_while_it_drains_it_is_not_ready_and_answers(client, service):
     assert client.get("/v2/health/ready").status_code == 503
 
 
-def test_once_it_closes_nothing_new_is_taken(client, service):
+def test_a_closing_service_accepts_nothing_new(client, service):
     service.draining = service.closing = True
     assert client.post(ERASE, json={"ids": ["p1"]}).status_code == 503
     assert client.get("/readyz").status_code == 503
@@ -371,14 +371,14 @@ def test_every_answer_has_the_headers_of_a_careful_server(client):
 # Views
 
 
-def test_rows_that_are_added_have_no_deadline_and_say_whose_they_are(client):
+def test_added_rows_have_no_deadline_and_name_their_actor(client):
     rows = {"rows": [{"who": "q1", "age": 0.5, "visits": 0.5, "spend": 0.5}]}
     added = client.post("/api/v1/rows", json=rows).json()
     assert (added["due"], added["people"]) == (None, 1)
     assert client.post("/api/v1/rectifications", json=rows).json()["due"] is not None
 
 
-def test_the_status_tells_those_that_wait_from_those_that_are_held(make):
+def test_the_status_counts_waiting_and_held_requests(make):
     service = make(window=timedelta(hours=1))
     with LocalClient(create_app(service)) as client:
         client.post("/api/v1/matters", json={"ids": ["p1"], "name": "case 7", "reason": "court"})
@@ -388,13 +388,13 @@ def test_the_status_tells_those_that_wait_from_those_that_are_held(make):
     assert (found["waiting"], found["held"]) == (2, 1)
 
 
-def test_a_filter_that_is_none_is_refused(client):
+def test_an_invalid_filter_is_refused(client):
     assert client.get("/api/v1/requests?kind=erasure&protocol=drp").json()["requests"] == []
     for wrong in ("kind=erasures", "protocol=dsr", "state=over"):
         assert client.get(f"/api/v1/requests?{wrong}").status_code == 422
 
 
-def test_who_watches_may_ask_for_no_body(client):
+def test_probes_may_use_head(client):
     for path in ("/healthz", "/readyz"):
         assert (client.head(path).status_code, client.head(path).content) == (200, b"")
 
@@ -406,7 +406,7 @@ def test_a_full_disk_is_not_ready(client, monkeypatch):
     assert to_problem(sqlite3.OperationalError("database or disk is full")).kind == "disk-full"
 
 
-def test_a_vault_that_is_not_there_is_told_and_may_come_back(client, vault):
+def test_a_missing_vault_is_reported_and_may_come_back(client, vault):
     away = vault.places.vault.with_name("away")
     vault.places.vault.rename(away)
     for path in ("/readyz", "/api/v1/status"):
@@ -415,7 +415,7 @@ def test_a_vault_that_is_not_there_is_told_and_may_come_back(client, vault):
     assert client.get("/readyz").status_code == 200
 
 
-def test_a_queue_that_was_removed_takes_nothing(client, service):
+def test_a_removed_queue_accepts_nothing(client, service):
     service.database.path.unlink()
     assert client.post(ERASE, json={"ids": ["p1"]}).json()["type"] == "urn:expunge:problem:storage"
     assert client.get("/readyz").status_code == 503
@@ -442,7 +442,7 @@ def test_callers_have_requests_of_their_own(make, clock, names):
     assert service.vault.find(["p1"])[0].state == "erased"
 
 
-def test_many_receipts_are_asked_for_apart(client, monkeypatch):
+def test_many_receipts_are_fetched_separately(client, monkeypatch):
     monkeypatch.setattr("expunge.server.protocols.api._MAX_RECEIPTS", 1)
     assert client.post(ERASE, json={"ids": ["p1", "p2"]}).json()["receipts"] is None
     assert None not in client.post("/api/v1/receipts", json={"ids": ["p1", "p2"]}).json()
@@ -454,12 +454,12 @@ def test_lists_in_other_encodings_are_refused(client, vault, raw):
     assert vault.find(["p1"])[0].state == "present"
 
 
-def test_lines_may_end_as_they_did_on_old_machines(client):
+def test_lines_may_end_with_carriage_returns(client):
     found = client.post(ERASE, content=b"p1\rp2\r", headers={"content-type": "text/plain"}).json()
     assert found["outcome"]["erased"] == 2
 
 
-def test_a_name_that_is_given_twice_is_refused(client, vault):
+def test_a_duplicate_json_key_is_refused(client, vault):
     answer = client.post(ERASE, content=b'{"ids": ["p1"], "ids": ["p2"]}', headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert [holding.state for holding in vault.find(["p1", "p2"])] == ["present", "present"]

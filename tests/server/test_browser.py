@@ -27,7 +27,7 @@ LOOKS = {
     "small and dark": {"color_scheme": "dark", "viewport": {"width": 320, "height": 600}},
 }
 
-# How much wider than its place something is: the page, and the widest table in it
+# Overflow in pixels: of the page, and of the widest table in it
 WIDTHS = (
     "document.documentElement.scrollWidth - document.documentElement.clientWidth",
     "Math.max(0, ...[...document.querySelectorAll('.scroll')].map((box) => box.scrollWidth - box.clientWidth))",
@@ -48,7 +48,7 @@ def address(service):
 
 @pytest.fixture
 def opened(browser, address):
-    """Opens a page like a visitor with these settings; what the browser complains about fails the test."""
+    """Return a function that opens a page with given settings; errors and warnings of the browser fail the test."""
     contexts, complaints = [], []
 
     def make(path="/", **settings):
@@ -74,7 +74,7 @@ def ask(service, *ids, **facts):
 
 
 def running(service):
-    """A verification that is under way."""
+    """Start a verification that does not end, and return it."""
     found = Verification("api", "desk", service.clock(), step="rows learned", done=40, of=100)
     store_verification(service.database, found)
     service.verifications._running = found
@@ -82,7 +82,7 @@ def running(service):
 
 
 def busy(service, clock):
-    """A service with requests in every state; the addresses of its pages."""
+    """Fill a service with requests in every state, and return the addresses of its pages."""
     done = ask(service, "p1", "p2", reference="ticket 4711, with a reference that goes on for a while")
     matter = hold(service, "p3", name="litigation 12-443: ask the legal department before it is released")
     held = ask(service, "p3")
@@ -110,7 +110,7 @@ def busy(service, clock):
     return [*places, *requests, f"/requests/{done.id}/certificate.html"]
 
 
-# What it looks like
+# Appearance
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -137,7 +137,7 @@ def test_every_page_is_accessible_and_fits_the_screen(opened, service, clock, lo
     assert {place: wrong for place, wrong in found.items() if wrong} == {}
 
 
-def test_on_a_phone_the_menu_is_one_button(opened, service):
+def test_on_a_phone_the_menu_is_a_button(opened, service):
     token = service.tokens.create("a desk with a rather long name, of the second floor", ["admin"], None)[1]
     for look in ("phone", "small and dark"):
         page = opened("/login", **LOOKS[look])
@@ -179,7 +179,7 @@ def test_a_dark_page_is_dark(opened):
     assert brightness("dark") < 150 < 600 < brightness("light")
 
 
-def test_a_certificate_on_paper_has_only_itself(opened, service):
+def test_a_printed_certificate_contains_nothing_else(opened, service):
     job = ask(service, "p1")
     page = opened(f"/requests/{job.id}/certificate.html", color_scheme="dark")
     page.emulate_media(media="print")
@@ -191,10 +191,10 @@ def test_a_certificate_on_paper_has_only_itself(opened, service):
     assert page.pdf().startswith(b"%PDF")
 
 
-# What it does
+# Behaviour
 
 
-def test_somebody_is_erased_by_keyboard_alone(opened, vault):
+def test_a_person_can_be_erased_with_the_keyboard_alone(opened, vault):
     page = opened("/")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
@@ -264,7 +264,7 @@ def test_the_overview_is_live_keeps_the_focus_and_can_be_paused(opened, service)
     page.locator(f'a[href="/requests/{third.id}"]').wait_for()
 
 
-def test_a_live_page_whose_session_ended_leads_to_the_login(opened, service):
+def test_a_live_page_whose_session_ended_redirects_to_the_login(opened, service):
     record, text = service.tokens.create("desk", ["read"], None)
     service.tokens.create("other", ["read"], None)
     page = opened("/login")
@@ -275,7 +275,7 @@ def test_a_live_page_whose_session_ended_leads_to_the_login(opened, service):
     page.get_by_role("heading", name="Log in").wait_for()
 
 
-def test_a_verification_moves_on_and_ends_by_itself(opened, service):
+def test_the_progress_of_a_verification_is_updated(opened, service):
     job = running(service)
     page = opened("/verify")
     bar = page.get_by_role("progressbar", name="Rows learned")
@@ -287,7 +287,7 @@ def test_a_verification_moves_on_and_ends_by_itself(opened, service):
     page.get_by_role("button", name="Verify again").wait_for()
 
 
-def test_a_request_changes_under_the_eyes_of_its_reader(opened, service, clock):
+def test_the_page_of_a_request_is_updated(opened, service, clock):
     service.options = Options(window=timedelta(hours=24))
     job = ask(service, "p1")
     page = opened(f"/requests/{job.id}")
@@ -298,14 +298,14 @@ def test_a_request_changes_under_the_eyes_of_its_reader(opened, service, clock):
     page.get_by_role("button", name="Copy").wait_for()
 
 
-def test_ids_come_from_a_file_without_being_sent(opened, tmp_path):
+def test_ids_are_read_from_a_file_without_uploading_it(opened, tmp_path):
     (tmp_path / "ids.txt").write_text("p1\np2\n")
     page = opened("/erase")
     page.get_by_label("Ids, one per line, from a file").set_input_files(tmp_path / "ids.txt")
     page.wait_for_function("document.getElementById('ids').value === 'p1\\np2\\n'")
 
 
-def test_the_page_for_receipts_runs_under_our_headers(opened, service, vault):
+def test_the_offline_receipt_page_runs_under_our_headers(opened, service, vault):
     ask(service, "p1")
     [receipt] = service.issue_receipts(["p1"])
     page = opened("/receipt/check.html")
@@ -316,7 +316,7 @@ def test_the_page_for_receipts_runs_under_our_headers(opened, service, vault):
     page.locator("#result.good").wait_for()
 
 
-# What others cannot do
+# Isolation
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
@@ -345,7 +345,7 @@ def test_another_site_cannot_send_our_forms(browser, service, address, vault, ho
     assert service.matters.list_all() == []
 
 
-def test_nothing_is_asked_of_anybody_else(opened, service, clock, address):
+def test_pages_load_nothing_from_other_hosts(opened, service, clock, address):
     page = opened("/")
     asked = []
     page.on("request", lambda request: asked.append(request.url))

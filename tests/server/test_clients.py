@@ -1,4 +1,4 @@
-"""Clients that others wrote: MLflow's and Triton's ask a real service, and get the vault's own predictions."""
+"""Third-party clients: MLflow's and Triton's get the vault's own predictions from a real service."""
 
 import numpy as np
 import pytest

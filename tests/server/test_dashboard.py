@@ -1,4 +1,4 @@
-"""The dashboard, without a browser: what it shows and does, whom it lets, and what it never tells."""
+"""The dashboard, without a browser: pages, forms, sessions, scopes, and what pages never contain."""
 
 import base64
 import io
@@ -50,7 +50,7 @@ def ask(service, *ids, regulation="gdpr", **facts):
 
 
 def erased(person, *ids, **typed):
-    """Erase people by the form; the page that tells what happened."""
+    """Erase people with the form, and return the page with the result."""
     answer = person.post("/erase", "/erase", 200, ids="\n".join(ids), **typed)
     return checked(person.send(checked(answer).form("/erase/now")))
 
@@ -89,7 +89,7 @@ def test_a_machine_that_is_not_this_one_needs_a_token(client):
     assert "localhost" in checked(answer).text
 
 
-def test_errors_are_pages_that_tell_nothing(client, service, monkeypatch):
+def test_errors_are_pages_without_internal_details(client, service, monkeypatch):
     assert checked(client.get("/requests/nothing")).text.count("Page not found")
     monkeypatch.setattr(service.vault, "status", lambda: 1 / 0)
     answer = client.get("/")
@@ -97,20 +97,20 @@ def test_errors_are_pages_that_tell_nothing(client, service, monkeypatch):
     assert "division" not in checked(answer).text
 
 
-# Who may
+# Access
 
 
 def _routes(method):
     return sorted({path for route_method, path in every_route(pages.router) if route_method == method})
 
 
-def test_every_route_is_known_here():
+def test_the_routes_are_found():
     assert {"/", "/erase", "/requests/{id}", "/requests/{id}/cancel", "/matters/{id}/release"} <= set(
         _routes("GET") + _routes("POST")
     )
 
 
-def test_who_has_no_token_is_led_to_the_login_and_back(client, person, token):
+def test_a_visitor_without_a_token_is_redirected_to_the_login_and_back(client, person, token):
     text = token("admin")
     for path in sorted(set(_routes("GET")) - OPEN_TO_ALL - {"/erase/now"}):
         client.cookies.clear()
@@ -121,7 +121,7 @@ def test_who_has_no_token_is_led_to_the_login_and_back(client, person, token):
         assert person.post(answer.headers["location"], "/login", token=text).headers["location"] == place
 
 
-def test_who_has_no_token_can_send_no_form(person, token):
+def test_a_visitor_without_a_token_cannot_send_a_form(person, token):
     token("admin")
     proof = person.get("/login").form("/login").fields["proof"]
     for path in sorted(set(_routes("POST")) - OPEN_TO_ALL):
@@ -149,7 +149,7 @@ def test_a_form_from_elsewhere_is_refused(client, person, token, vault, logged_i
     assert len(vault.requests) == 1
 
 
-def test_a_proof_of_nobody_is_none(client, person):
+def test_a_form_without_its_cookie_is_refused(client, person):
     form = person.get("/erase").form("/erase")
     client.cookies.clear()
     assert person.send(form, ids="p1").status_code == 403
@@ -225,7 +225,7 @@ def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_get(person, to
     assert "secure" not in parts
 
 
-def test_a_session_under_https_is_never_sent_without(service, token):
+def test_a_session_cookie_under_https_is_secure(service, token):
     text = token("read")
     with LocalClient(create_app(service), base_url="https://localhost") as client:
         person = Person(client, "https://localhost")
@@ -254,7 +254,7 @@ def test_a_session_ends_with_its_token(person, service, token, clock):
     assert person.client.get("/", follow_redirects=False).is_redirect
 
 
-def test_who_logs_out_is_out_also_with_the_old_cookie(person, token):
+def test_logging_out_invalidates_the_cookie(person, token):
     person.log_in(token("read"))
     cookies = dict(person.client.cookies)
     person.post("/", "/logout")
@@ -287,14 +287,14 @@ def test_a_wrong_token_opens_nothing(person, token):
     "hostile",
     ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a//b", "/x?y", "\n"],
 )
-def test_a_login_leads_only_inside(person, token, hostile):
+def test_a_login_redirects_only_to_our_pages(person, token, hostile):
     text = token("read")
     form = person.get("/login").form("/login")
     assert person.send(form, token=text, next=hostile).headers["location"] == "/"
     assert person.client.get("/login", params={"next": hostile}, follow_redirects=False).headers["location"] == "/"
 
 
-def test_there_are_only_so_many_sessions(person, token, monkeypatch):
+def test_the_number_of_sessions_is_limited(person, token, monkeypatch):
     monkeypatch.setattr("expunge.server.pages.visitors._MAX_SESSIONS", 3)
     text = token("read")
     first = None
@@ -308,7 +308,7 @@ def test_there_are_only_so_many_sessions(person, token, monkeypatch):
     assert person.client.get("/", follow_redirects=False).is_redirect
 
 
-def test_who_asks_too_often_waits(person, client, token):
+def test_visitors_are_rate_limited(person, client, token):
     client.app.state.limit = lambda key: 2.5
     answer = client.get("/")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
@@ -438,7 +438,7 @@ def test_a_request_that_waits_can_be_cancelled(make, clock):
         assert late.status_code == 409
 
 
-def test_the_way_of_a_request_is_told_step_by_step(make, clock):
+def test_the_steps_of_a_request_are_shown(make, clock):
     service = make(window=timedelta(hours=24))
     with LocalClient(create_app(service)) as client:
         person = Person(client)
@@ -474,7 +474,7 @@ def test_a_batch_is_shown(make):
         assert "in batches every 2 hours" in Person(client).get("/").text
 
 
-def test_what_fails_for_now_is_told_as_waiting(person, service, vault, monkeypatch):
+def test_a_temporary_failure_is_shown_as_waiting(person, service, vault, monkeypatch):
     def fails(*_, **__):
         raise SigningFailed("no signer")
 
@@ -489,7 +489,7 @@ def test_what_fails_for_now_is_told_as_waiting(person, service, vault, monkeypat
         assert "No signer" in shown.text
 
 
-def test_a_page_hands_out_only_so_many_receipts(person, monkeypatch):
+def test_the_number_of_receipts_on_a_page_is_limited(person, monkeypatch):
     monkeypatch.setattr("expunge.server.pages.erasure._MAX_RECEIPTS", 1)
     shown = erased(person, "p1", "p2")
     assert "2 rows erased" in shown.text
@@ -528,7 +528,7 @@ def test_a_filter_shows_what_it_says(person, service, clock):
         assert person.client.get(f"/requests?{bad}").status_code == 422
 
 
-def test_a_clock_can_be_extended_once_with_a_reason(person, service, clock):
+def test_a_deadline_can_be_extended_once_with_a_reason(person, service, clock):
     hold(service, "p1", name="a trial")
     job = ask(service, "p1")
     at = f"/requests/{job.id}"
@@ -543,7 +543,7 @@ def test_a_clock_can_be_extended_once_with_a_reason(person, service, clock):
     assert person.send(form, reason="again").status_code == 409
 
 
-def test_a_failed_request_tells_why(person, service):
+def test_a_failed_request_shows_the_reason(person, service):
     def fails(**_):
         raise SigningFailed("no signer")
 
@@ -645,7 +645,7 @@ def test_pages_name_the_source_of_a_request_as_people_do(person, service, protoc
     assert (name in listed, protocol in listed) == (True, False)
 
 
-def test_webhooks_say_all_events_and_why_a_delivery_failed_in_words(person, service):
+def test_webhooks_show_their_events_and_why_a_delivery_failed(person, service):
     hook = service.hooks.create("https://hooks.invalid/x")[0]
     service.hooks.create("https://other.invalid/x", ["done", "refused"])
     service.deliveries._post = lambda *_, **__: PostResponse(500)
@@ -656,7 +656,7 @@ def test_webhooks_say_all_events_and_why_a_delivery_failed_in_words(person, serv
     assert "Failed The receiver answered 500" in shown
 
 
-def test_a_receipt_is_checked_for_everybody_and_its_id_is_not_told(client, person, service, token):
+def test_anyone_can_check_a_receipt_and_the_id_is_not_repeated(client, person, service, token):
     ask(service, "p17")
     right, unknown = (receipt.to_json() for receipt in service.issue_receipts(["p17", "canary-4711"]))
     token("admin")
@@ -672,7 +672,7 @@ def test_a_receipt_is_checked_for_everybody_and_its_id_is_not_told(client, perso
         )
 
 
-def test_the_page_for_receipts_without_a_network_may_run_its_own_script_only(client, vault, token):
+def test_the_offline_receipt_page_may_run_only_its_own_script(client, vault, token):
     token("admin")
     answer = client.get("/receipt/check.html")
     [own] = re.findall(r'Content-Security-Policy" content="([^"]+)"', answer.text)
@@ -707,13 +707,13 @@ def test_a_hostile_body_is_refused(client, vault):
     assert len(vault.requests) == 1
 
 
-def test_hostile_cookies_are_no_cookies(client):
+def test_hostile_cookies_are_ignored(client):
     for cookie in ("", "x", "\x7f" * 300, "é" * 30, "a" * 5000):
         header = f"expunge_session={cookie}; expunge_form={cookie}".encode("latin-1")
         assert client.get("/", headers={b"cookie": header}).status_code == 200
 
 
-# Words and charts
+# Formats and charts
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="[{\0")))
@@ -757,7 +757,7 @@ def _drawn(markup):
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60))
-def test_bars_are_as_high_as_what_they_show(numbers_):
+def test_the_height_of_bars_follows_the_numbers(numbers_):
     first = datetime(2026, 1, 1, tzinfo=UTC).date()
     days = [(first + timedelta(days=k), n) for k, n in enumerate(numbers_)]
     bars = [
@@ -806,7 +806,7 @@ def test_rows_over_time_are_those_that_a_replay_counts(steps):
     assert [heights[k] for k in order] == sorted(heights[:-1], reverse=True)
 
 
-def test_the_charts_count_what_is_there(person, service, clock):
+def test_the_charts_count_the_requests(person, service, clock):
     asked = 0
     for k, days in enumerate((0, 0, 5, 40)):
         clock.pass_(days=days)
@@ -821,11 +821,11 @@ def test_the_charts_count_what_is_there(person, service, clock):
     assert "36 rows now" in text
 
 
-def test_who_has_confirmed_nothing_begins_again(person):
+def test_visiting_the_confirmation_redirects_to_the_form(person):
     assert person.client.get("/erase/now", follow_redirects=False).headers["location"] == "/erase"
 
 
-def test_a_request_whose_time_has_come_is_carried_out_next(make, clock):
+def test_a_due_request_is_shown_as_next(make, clock):
     service = make(window=timedelta(hours=1))
     job = ask(service, "p1")
     clock.pass_(hours=2)
@@ -833,14 +833,14 @@ def test_a_request_whose_time_has_come_is_carried_out_next(make, clock):
         assert "Next to be carried out" in Person(client).get(f"/requests/{job.id}").text
 
 
-def test_a_restored_folder_begins_its_chart_there():
+def test_the_chart_of_a_restored_vault_begins_with_the_restore():
     log = [LoggedRequest(n, kind, f"2026-01-0{n}T00:00:00Z", 5, 1, "certified", None, ())
            for n, kind in enumerate(("train", "unlearn", "restore", "unlearn"), 1)]  # fmt: skip
     assert [rows for _, rows in overview.rows_over_time(log, 30)] == [35, 30]
     assert overview.rows_over_time([], 30) == []
 
 
-def test_a_request_that_was_held_says_so(client, service, clock):
+def test_a_past_hold_is_shown(client, service, clock):
     matter = hold(service, "p1", name="case <7>")
     job = service.erase(["p1"], NewJob("erasure", "api", "gdpr"))
     clock.pass_(days=2)

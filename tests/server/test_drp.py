@@ -1,4 +1,4 @@
-"""The Data Rights Protocol: signed messages of agents, as PyNaCl signs them, and what becomes of them."""
+"""The Data Rights Protocol: signed messages of agents, as PyNaCl signs them, and their outcomes."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_
 
 
 def directory(folder, keys=KEYS):
-    """A directory of agents, as a file."""
+    """Write a directory of agents and return its path."""
     path = folder / "agents.json"
     listed = [
         {
@@ -57,7 +57,7 @@ def service(make, options):
 
 
 class Desk:
-    """What an agent does."""
+    """An agent that signs and sends messages."""
 
     def __init__(self, client, clock, id_="AGENT_A"):
         self.client, self.clock, self.id, self.number = client, clock, id_, 0
@@ -108,11 +108,11 @@ def waiting(make, options, clock):
         yield Desk(client, clock).register(), service
 
 
-# What is carried out
+# Deletions
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_deletion_is_carried_out_and_told(agent, service, vault, slash):
+def test_a_deletion_is_carried_out_and_reported(agent, service, vault, slash):
     body = agent.claims(exercise="deletion", regime="ccpa", email=" p1@EXAMPLE.com", email_verified=True)
     answer = agent.send("POST", PATH + slash, agent.signed(body | {"agent-request-id": "their 7"}))
     assert answer.status_code == 200
@@ -131,14 +131,14 @@ def test_a_deletion_is_carried_out_and_told(agent, service, vault, slash):
     assert service.aliases.find("p2@example.com") is not None
 
 
-def test_an_erasure_by_any_way_takes_the_aliases_along(service, client):
+def test_an_erasure_through_any_protocol_deletes_the_aliases(service, client):
     assert client.post("/api/v1/erasures", json={"ids": ["p1", "p2"]}).status_code == 200
     known = [service.aliases.find(f"p{k}@example.com") is not None for k in range(4)]
     assert known == [True, False, False, True]
 
 
 @pytest.mark.parametrize("way", ["expunge unlearn", "Vault.unlearn", "Vault.unlearn without a service"])
-def test_an_erasure_past_the_service_takes_the_aliases_along(service, vault, make, tmp_path, way):
+def test_an_erasure_without_the_service_deletes_the_aliases(service, vault, make, tmp_path, way):
     """Neither the address nor the sealed id is in the database afterwards."""
     sealed = service.aliases.find("p1@example.com")
     if way == "expunge unlearn":
@@ -163,7 +163,7 @@ def test_an_erasure_past_the_service_takes_the_aliases_along(service, vault, mak
     assert sealed.hash not in kept
 
 
-def test_a_vault_deletes_the_aliases_of_those_it_erases_before_it_answers(service, vault, tmp_path):
+def test_a_vault_deletes_aliases_before_it_acknowledges_the_erasure(service, vault, tmp_path):
     sealed = service.aliases.find("p1@example.com")
     service.stop()  # and no service ever runs again
     Vault.open(vault.places.vault).unlearn(["p1"])
@@ -216,7 +216,7 @@ def test_other_rights_are_denied_and_the_denial_is_kept(agent, vault, clock, exe
         ({"email_verified": 1.0e9}, "insuf_verification"),
     ],
 )
-def test_who_cannot_be_found_or_is_not_verified_is_denied(agent, vault, person, reason):
+def test_an_unknown_or_unverified_person_is_denied(agent, vault, person, reason):
     answer = agent.delete(**{"email": "p1@example.com"} | person)
     assert (answer.status_code, answer.json()["status"], answer.json()["reason"]) == (200, "denied", reason)
     assert answer.json()["processing_details"]
@@ -224,12 +224,12 @@ def test_who_cannot_be_found_or_is_not_verified_is_denied(agent, vault, person, 
 
 
 @pytest.mark.parametrize(("regime", "days"), [("ccpa", 45), ("gdpr", 28), (..., 28), ("voluntary", 28)])
-def test_the_regime_sets_the_clock(agent, regime, days, clock):
+def test_the_regime_sets_the_deadline(agent, regime, days, clock):
     answer = agent.delete(regime=regime).json()
     assert answer["expected_by"] == (clock() + timedelta(days=days)).isoformat()
 
 
-def test_a_second_request_about_one_person_is_a_request_of_its_own(waiting):
+def test_a_second_request_about_a_person_is_a_separate_request(waiting):
     agent, _ = waiting
     first, second = agent.delete().json(), agent.delete().json()
     assert first["status"] == second["status"] == "in_progress"
@@ -272,7 +272,7 @@ def test_a_request_that_is_carried_out_later_is_called_back_and_cannot_be_revoke
     assert answer.json()["code"] == "409"
 
 
-def test_a_hold_and_an_extension_are_told_as_details_without_their_inner_reasons(waiting):
+def test_holds_and_extensions_are_details_without_internal_reasons(waiting):
     agent, service = waiting
     hold(service, "p1", name="secret affair")
     found = agent.delete(status_callback=CALLBACK).json()
@@ -298,16 +298,16 @@ def test_a_request_that_the_business_ends_is_denied(waiting):
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1/", "http://169.254.169.254/latest", "ftp://x/", "http://[::1]/", 5, []]
 )
-def test_a_callback_that_leads_inside_is_refused(agent, vault, url):
+def test_a_callback_to_a_private_address_is_refused(agent, vault, url):
     answer = agent.delete(status_callback=url)
     assert (answer.status_code, answer.json()["fatal"]) == (400, True)
     assert len(vault.requests) == 1
 
 
-# Who may
+# Access
 
 
-def test_a_request_is_its_agents_alone(agent, client, clock):
+def test_a_request_is_visible_to_its_agent_only(agent, client, clock):
     other = Desk(client, clock, "AGENT_B").register()
     where = f"{PATH}/{agent.delete().json()['request_id']}"
     assert other.send("GET", where).status_code == 403
@@ -315,7 +315,7 @@ def test_a_request_is_its_agents_alone(agent, client, clock):
     assert agent.send("GET", where).status_code == 200
 
 
-def test_a_request_of_another_protocol_is_not_there(agent, client):
+def test_a_request_of_another_protocol_is_not_found(agent, client):
     id_ = client.post("/api/v1/erasures", json={"ids": ["p5"]}).json()["id"]
     answers = [agent.send("GET", f"{PATH}/{name}") for name in (id_, "x", "00000000-0000-0000-0000-000000000000")]
     assert [answer.status_code for answer in answers] == [404] * 3
@@ -323,7 +323,7 @@ def test_a_request_of_another_protocol_is_not_there(agent, client):
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic eA==", "Bearer \xe4"])
-def test_without_its_token_an_agent_is_nobody(agent, client, header, vault):
+def test_an_agent_without_its_token_is_refused(agent, client, header, vault):
     headers = {} if header is None else {"Authorization": header.encode("latin-1")}
     body = agent.signed(agent.claims(exercise="deletion", email="p1@example.com", email_verified=True))
     for method, path in (
@@ -405,7 +405,7 @@ def test_messages_are_checked_in_the_order_of_the_protocol(agent, vault, first):
     assert len(vault.requests) == 1
 
 
-def test_a_replay_is_refused_for_as_long_as_the_message_counts_and_then_it_has_expired(agent, vault, clock):
+def test_a_replay_is_refused_until_the_message_has_expired(agent, vault, clock):
     body = agent.signed(agent.claims(exercise="deletion", email="p1@example.com", email_verified=True))
     assert agent.send("POST", PATH, body).status_code == 200
     for minutes, status in ((0, 409), (14, 409), (1, 400), (60 * 24 * 3, 400)):
@@ -433,13 +433,13 @@ def test_marks_of_messages_are_cleared_away(agent, service, clock):
     assert len(service.database.fetch_all("SELECT * FROM seen")) == 1
 
 
-def test_a_message_that_counts_for_long_or_has_another_version_is_refused(agent):
+def test_a_message_with_a_long_lifetime_or_another_version_is_refused(agent):
     assert agent.delete(**{"expires-at": "2027-01-31T12:00:00Z"}).status_code == 400
     assert agent.delete(**{"drp.version": "2.0"}).status_code == 400
     assert agent.delete(**{"drp.version": ...}).status_code == 200
 
 
-def test_a_revocation_may_have_claims_which_must_be_right_then(waiting):
+def test_claims_of_a_revocation_must_be_correct(waiting):
     agent, _ = waiting
     where = f"{PATH}/{agent.delete().json()['request_id']}"
     for wrong, status in (({"agent-id": "AGENT_B"}, 403), ({"expires-at": "2026-01-31T11:00:00Z"}, 400)):
@@ -469,7 +469,7 @@ NAMES = [
 
 @FEW
 @given(more=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3))
-def test_whatever_is_signed_is_answered_and_never_a_fault_of_the_service(agent, more):
+def test_no_signed_message_causes_a_server_error(agent, more):
     answer = agent.delete(**{"email": "none@example.com"} | more)
     assert answer.status_code in (200, 400, 403)
     assert json.loads(answer.text).keys() >= ({"status"} if answer.status_code == 200 else {"code", "message", "fatal"})
@@ -490,17 +490,17 @@ def test_signed_nonsense_is_refused(agent, text):
 
 
 @pytest.mark.parametrize("raw", [b"", b"AAAA", b"=", b"\xff", b"A" * 70_000, "ä".encode()])
-def test_a_body_that_is_no_message_is_refused(agent, raw):
+def test_a_body_that_is_not_a_message_is_refused(agent, raw):
     answer = agent.send("POST", PATH, raw)
     assert answer.status_code in (400, 403, 413)
     assert answer.json()["code"] == str(answer.status_code)
 
 
-def test_a_regime_that_is_no_text_is_refused(agent):
+def test_a_regime_that_is_not_a_string_is_refused(agent):
     assert agent.delete(regime=["ccpa"]).status_code == 400
 
 
-def test_a_vault_that_is_busy_is_told_as_the_protocol_has_errors(agent, service, monkeypatch):
+def test_a_busy_vault_is_an_error_in_the_protocols_form(agent, service, monkeypatch):
     def busy(*words, **more):
         raise VaultBusy("another process writes")
 
@@ -509,13 +509,13 @@ def test_a_vault_that_is_busy_is_told_as_the_protocol_has_errors(agent, service,
     assert (answer.status_code, answer.json()["code"], answer.json()["fatal"]) == (503, "503", False)
 
 
-def test_an_agent_that_asks_too_often_has_to_wait(service, agent, monkeypatch):
+def test_agents_are_rate_limited(service, agent, monkeypatch):
     agent.client.app.state.limit = lambda key: 1.0
     for answer in (agent.delete(), agent.client.post("/drp/v1/agent/AGENT_A", content=b"x")):
         assert (answer.status_code, answer.json()["code"]) == (429, "429")
 
 
-# What is kept
+# Storage and settings
 
 
 def test_no_e_mail_address_is_in_the_database_or_a_log_line(waiting, tmp_path, capsys):
@@ -529,7 +529,7 @@ def test_no_e_mail_address_is_in_the_database_or_a_log_line(waiting, tmp_path, c
     assert "canary" not in capsys.readouterr().err.lower()
 
 
-def test_without_a_directory_nobody_is_an_agent(make, clock):
+def test_without_a_directory_there_are_no_agents(make, clock):
     with LocalClient(create_app(make()), raise_server_exceptions=False) as client:
         desk = Desk(client, clock)
         assert client.post("/drp/v1/agent/AGENT_A", content=desk.signed(desk.claims())).status_code == 403
@@ -614,7 +614,7 @@ def test_a_wrong_file_of_aliases_is_refused_whole(vault, make, tmp_path, data):
     assert make().aliases.count() == 0
 
 
-def test_aliases_refuse_what_is_no_address(service, vault):
+def test_aliases_refuse_an_invalid_address(service, vault):
     before = service.aliases.count()
     with pytest.raises(InvalidInput, match="pair 2"):
         Aliases(vault, service.database).add([("a@b", "p1"), ("b", "p2")])
@@ -622,7 +622,7 @@ def test_aliases_refuse_what_is_no_address(service, vault):
 
 
 @pytest.mark.parametrize("right", ["access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in"])
-def test_a_right_that_is_denied_can_be_looked_up_all_the_same(agent, client, right):
+def test_a_denied_right_can_be_looked_up(agent, client, right):
     agent.delete(exercise=right)
     found = client.get("/api/v1/requests", params={"kind": right})
     assert (found.status_code, [request["kind"] for request in found.json()["requests"]]) == (200, [right])

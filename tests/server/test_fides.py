@@ -25,7 +25,7 @@ NAME = "pri_0f6c3ba2-0d1f-4f7d-9b0a-1f0a2a9a6a11"
 
 
 def sent(direction="two_way", kind="pre", action="erasure", **identity):
-    """What Fides posts, with the identities that it fills with null."""
+    """Return the body that Fides posts, with the identities that it fills with null."""
     known = ("phone_number", "email", "ga_client_id", "ljt_readerID", "fides_user_device_id", "external_id")
     return {
         "privacy_request_id": NAME,
@@ -47,14 +47,14 @@ def state(vault, id_="p7"):
 
 
 @pytest.mark.parametrize("kind", ["pre", "post"])
-def test_a_webhook_erases_and_lets_the_request_go_on(client, vault, kind):
+def test_a_webhook_erases_and_does_not_halt_the_request(client, vault, kind):
     answer = client.post("/fides/webhook", json=sent(kind=kind, external_id="p7"))
     assert (answer.status_code, answer.json()) == (200, {"halt": False, "derived_identity": {}})
     assert state(vault) == "erased"
     assert vault.requests[-1].reference.endswith(NAME)
 
 
-def test_who_expects_no_answer_gets_none(client, vault):
+def test_a_one_way_webhook_gets_an_empty_response(client, vault):
     answer = client.post("/fides/webhook", json=sent("one_way", "post", external_id="p7"))
     assert (answer.status_code, answer.json()) == (200, {})
     assert state(vault) == "erased"
@@ -64,7 +64,7 @@ def test_who_expects_no_answer_gets_none(client, vault):
     ("kind", "action"),
     [("pre_approval", "erasure"), ("pre", "access"), ("post", "consent"), ("pre", "update"), ("pre", None)],
 )
-def test_nothing_is_done_but_for_an_erasure_that_is_approved(client, vault, service, kind, action):
+def test_only_an_approved_erasure_erases(client, vault, service, kind, action):
     answer = client.post("/fides/webhook", json=sent(kind=kind, action=action, external_id="p7"))
     assert (answer.status_code, answer.json()["halt"]) == (200, False)
     assert state(vault) == "present"
@@ -132,7 +132,7 @@ values = st.recursive(
 
 @examples(60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(st.sampled_from(list(sent())), values, max_size=2), person=values)
-def test_whatever_comes_is_taken_or_a_problem(client, changes, person):
+def test_any_body_is_accepted_or_a_problem(client, changes, person):
     body = {**sent(external_id=person), **changes}
     answer = client.post("/fides/webhook", content=json.dumps(body))
     assert answer.status_code in (200, 400, 422)
@@ -145,7 +145,7 @@ def test_whatever_comes_is_taken_or_a_problem(client, changes, person):
 
 @pytest.fixture
 def connector(client):
-    """The two documents of the zip that is uploaded to Fides."""
+    """Return the two documents of the zip that is uploaded to Fides."""
     with zipfile.ZipFile(io.BytesIO(client.get("/fides/connector.zip").content)) as archive:
         assert archive.testzip() is None
         names = archive.namelist()
@@ -168,7 +168,7 @@ def requests_of(config):
     return [config["test_request"], *(request for requests in maps for request in requests.values())]
 
 
-def test_the_config_has_the_fields_that_fides_wants(connector):
+def test_the_config_has_the_fields_that_fides_requires(connector):
     config, _ = connector
     needed = {"fides_key", "name", "type", "description", "version", "connector_params", "client_config"}
     assert set(config) == needed | {"endpoints", "test_request"}
@@ -204,13 +204,13 @@ def test_the_dataset_describes_what_is_read(connector, client):
 
 
 class Fides:
-    """As much of Fides as a connector sees."""
+    """A stand-in for Fides, as far as a connector sees it."""
 
     def __init__(self, config, client, token):
         self.config, self.client, self.token = config, client, token
 
     def send(self, request, values):
-        """One request, its placeholders filled by text as `assign_placeholders` does."""
+        """Send a request with its placeholders filled in, as `assign_placeholders` does."""
 
         def filled(text):
             for name in re.findall("<([^<>]+)>", text):
@@ -234,7 +234,7 @@ class Fides:
         return [self.delete(row[field]) for row in rows]
 
     def delete(self, id_):
-        """The call for a row."""
+        """Make the call for a row."""
         request = self.config["endpoints"][0]["requests"]["delete"]
         return self.send(request, {request["param_values"][0]["name"]: id_, "privacy_request_id": NAME})
 
@@ -245,7 +245,7 @@ def fides(connector, client, service):
     return Fides(connector[0], client, token)
 
 
-def test_the_connection_test_tells_whether_the_token_counts(fides, service):
+def test_the_connection_test_needs_a_valid_token_that_may_erase(fides, service):
     request = fides.config["test_request"]
     assert fides.send(request, {}).status_code == 200
     _, fides.token = service.tokens.create("looker", ["read"], None)
@@ -265,7 +265,7 @@ def test_a_connector_erases_a_person_once(fides, vault, service):
 
 
 @pytest.mark.parametrize("id_", ["nobody", 'a"b\\c', "é \u2603", "a\nb", "{}", "&=%20"])
-def test_an_id_arrives_as_it_is(fides, service, monkeypatch, id_):
+def test_an_id_arrives_unchanged(fides, service, monkeypatch, id_):
     calls, erase = [], service.erase
     monkeypatch.setattr(service, "erase", lambda ids, new_job: calls.append(ids) or erase(ids, new_job))
     assert fides.erase({"external_id": id_}) == []
@@ -284,7 +284,7 @@ def test_a_legal_hold_is_an_error_until_it_ends(fides, service, vault):
     assert fides.delete("p7").status_code == 200
 
 
-def test_a_window_makes_it_accepted(make, connector, vault, clock):
+def test_a_delayed_erasure_is_accepted(make, connector, vault, clock):
     service = make(window=timedelta(days=1))
     with LocalClient(create_app(service)) as client:
         _, token = service.tokens.create("fides", ["erase"], None)
@@ -298,20 +298,20 @@ def test_a_window_makes_it_accepted(make, connector, vault, clock):
 
 @pytest.mark.parametrize("path", ["/fides/people", "/fides/erasures"])
 @pytest.mark.parametrize(("raw", "status"), [(b"", 422), (b"\xff", 400), (b"x" * 1001, 422)])
-def test_a_body_that_is_no_id_is_a_problem(client, service, path, raw, status):
+def test_a_body_that_is_not_an_id_is_a_problem(client, service, path, raw, status):
     answer = client.post(path, content=raw)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     assert not service.queue.counts()
 
 
-def test_the_name_of_a_privacy_request_must_be_one(client, vault):
+def test_an_invalid_privacy_request_id_is_refused(client, vault):
     answer = client.post("/fides/erasures", content="p7", headers={"Fides-Privacy-Request": "a b"})
     assert answer.status_code == 422
     assert state(vault) == "present"
     assert client.post("/fides/erasures", content="p7").status_code == 200
 
 
-def test_the_connector_is_for_who_may_read(client, service):
+def test_downloading_the_connector_needs_the_scope_read(client, service):
     _, good = service.tokens.create("looker", ["read"], None)
     _, other = service.tokens.create("fides", ["erase"], None)
     for token, status in ((good, 200), (other, 403)):
@@ -319,6 +319,6 @@ def test_the_connector_is_for_who_may_read(client, service):
         assert answer.status_code == status
 
 
-def test_a_body_of_another_type_is_no_id(client, vault):
+def test_a_body_of_another_media_type_is_refused(client, vault):
     assert client.post("/fides/erasures", json={"external_id": "p1"}).status_code == 415
     assert state(vault, "p1") == "present"

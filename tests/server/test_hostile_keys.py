@@ -1,4 +1,4 @@
-"""A key of a JSON object may be a person's id. No protocol repeats one: not in an answer, a log line or the queue."""
+"""A key of a JSON object may be a person's id: no protocol repeats it in a response, a log line or the queue."""
 
 import base64
 import copy
@@ -6,7 +6,7 @@ import copy
 import pytest
 from test_drp import Desk, directory
 from test_fides import sent
-from test_opendsr import asked
+from test_opendsr import make_body
 
 from expunge.server.app import create_app
 
@@ -15,7 +15,7 @@ from support.client import LocalClient
 CANARY = "canary-4711-Zebra"
 HOOK = {"url": "https://93.184.215.14/hook", "events": ["done"]}
 BODIES = {
-    "/opendsr/v2/requests": asked(extensions={"x.example": {"field": 1}}),
+    "/opendsr/v2/requests": make_body(extensions={"x.example": {"field": 1}}),
     "/fides/webhook": sent(external_id="p7"),
     "/api/v1/webhooks": HOOK,
     "/api/v1/matters": {"name": "Smith v. Jones", "reason": "litigation", "ids": ["p8"]},
@@ -63,7 +63,7 @@ def left_in(service):
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_key_that_is_a_person_is_nowhere_repeated(client, service, capfd, path):
+def test_a_json_key_that_is_an_id_is_never_repeated(client, service, capfd, path):
     assert client.post(path, json=BODIES[path]).status_code < 400
     for body in hostile_copies(BODIES[path]):
         answer = client.post(path, json=body)
@@ -74,7 +74,7 @@ def test_a_key_that_is_a_person_is_nowhere_repeated(client, service, capfd, path
     assert left_in(service) == []
 
 
-def test_a_signed_message_repeats_none_either(make, tmp_path, clock, capfd):
+def test_a_signed_message_with_an_id_as_key_is_not_repeated(make, tmp_path, clock, capfd):
     service = make(drp_directory=directory(tmp_path), business_id="SHOP")
     with LocalClient(create_app(service), raise_server_exceptions=False) as client:
         agent = Desk(client, clock).register()

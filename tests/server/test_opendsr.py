@@ -36,8 +36,8 @@ def identity(value="p7", kind="controller_customer_id", form="raw"):
     return {"identity_type": kind, "identity_value": value, "identity_format": form}
 
 
-def asked(**changes):
-    """A request as the specification's example has it; ... leaves a member out."""
+def make_body(**changes):
+    """Return the request of the specification's example with changes; ... leaves a member out."""
     body = {
         "regulation": "gdpr",
         "subject_request_id": NAME,
@@ -55,7 +55,7 @@ def client_of(service):
 
 @pytest.fixture(scope="module")
 def key():
-    """A key, which takes long to make."""
+    """Return a key; generating one is slow."""
     key = rsa.generate_private_key(65537, 2048)
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return key.private_bytes(encoding, form, serialization.NoEncryption())
@@ -63,7 +63,7 @@ def key():
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, key):
-    """Where the key is, beside the vault."""
+    """Put the key beside the vault, and return its path."""
     path = tmp_path / "spend.opendsr.key"
     path.touch(0o600)
     path.write_bytes(key)
@@ -72,7 +72,7 @@ def place(tmp_path, key):
 
 @pytest.fixture
 def waiting(make):
-    """A client of a service that lets requests wait for a day."""
+    """Return a client of a service in which requests wait for a day."""
     with client_of(make(window=timedelta(days=1))) as found:
         yield found
 
@@ -82,7 +82,7 @@ def deliveries(service):
 
 
 def check_signed(client, body, headers, name="X-OpenDSR"):
-    """Check as section 8.8 of the specification says: by the certificate that discovery names."""
+    """Verify a signature with the certificate from discovery, as in section 8.8 of the specification."""
     address = client.get(f"{V2}/discovery").json()["processor_certificate"]
     certificate = x509.load_pem_x509_certificate(client.get(address.removeprefix("http://localhost:8080")).content)
     (common,) = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
@@ -96,7 +96,7 @@ def check_signed(client, body, headers, name="X-OpenDSR"):
         certificate.public_key().verify(signature, body + b" ", padding.PKCS1v15(), hashes.SHA256())
 
 
-def test_discovery_tells_what_is_supported_to_everybody(client, service):
+def test_discovery_is_public_and_lists_what_is_supported(client, service):
     service.tokens.create("a", ["erase"], None)
     assert client.get(f"{V2}/discovery").json() == {
         "api_version": "2.0",
@@ -107,7 +107,7 @@ def test_discovery_tells_what_is_supported_to_everybody(client, service):
 
 
 def test_a_request_is_carried_out_and_its_result_is_the_certificate(client, vault, clock):
-    raw = json.dumps(asked()).encode()
+    raw = json.dumps(make_body()).encode()
     answer = client.post(f"{V2}/requests", content=raw)
     assert answer.status_code == 201
     found = answer.json()
@@ -133,7 +133,7 @@ def test_a_request_is_carried_out_and_its_result_is_the_certificate(client, vaul
 
 @pytest.mark.skipif(OPENSSL is None, reason="openssl is not installed")
 def test_openssl_agrees_with_a_signature(client, tmp_path):
-    answer = client.post(f"{V2}/requests", json=asked())
+    answer = client.post(f"{V2}/requests", json=make_body())
     (tmp_path / "body").write_bytes(answer.content)
     (tmp_path / "signature").write_bytes(base64.b64decode(answer.headers["X-OpenDSR-Signature"]))
     (tmp_path / "pem").write_bytes(client.get(f"{V2}/certificate.pem").content)
@@ -145,24 +145,24 @@ def test_openssl_agrees_with_a_signature(client, tmp_path):
     assert openssl("dgst -sha256 -verify public -signature signature body") == b"Verified OK\n"
 
 
-def test_the_same_request_again_has_the_same_answer_and_is_carried_out_once(client, vault):
-    first = client.post(f"{V2}/requests", json=asked())
+def test_a_repeated_request_gets_the_same_response_and_runs_once(client, vault):
+    first = client.post(f"{V2}/requests", json=make_body())
     before = len(vault.requests)
-    again = client.post(f"{V2}/requests", json=asked())
+    again = client.post(f"{V2}/requests", json=make_body())
     assert (again.status_code, again.content) == (201, first.content)
-    other = client.post(f"{V2}/requests", json=asked(subject_identities=[identity("p8")]))
+    other = client.post(f"{V2}/requests", json=make_body(subject_identities=[identity("p8")]))
     assert other.status_code == 400
     assert other.json()["error"]["errors"][0]["reason"] == "already-used"
     assert len(vault.requests) == before
     assert vault.find(["p8"])[0].state == "present"
 
 
-def test_requests_that_come_at_once_are_one(client, service):
+def test_identical_concurrent_requests_are_one_job(client, service):
     barrier, answers = threading.Barrier(4), []
 
     def ask():
         barrier.wait()
-        answers.append(client.post(f"{V2}/requests", json=asked()))
+        answers.append(client.post(f"{V2}/requests", json=make_body()))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -174,7 +174,7 @@ def test_requests_that_come_at_once_are_one(client, service):
 
 
 def test_an_unknown_person_is_completed_with_no_results(client, vault):
-    client.post(f"{V2}/requests", json=asked(subject_identities=[identity("nobody")]))
+    client.post(f"{V2}/requests", json=make_body(subject_identities=[identity("nobody")]))
     status_body = client.get(f"{V2}/requests/{NAME}").json()
     assert (status_body["request_status"], status_body["results_count"]) == ("completed", 0)
     assert "results_url" not in status_body
@@ -202,8 +202,8 @@ def test_an_unknown_person_is_completed_with_no_results(client, vault):
     ],
     ids=str,
 )
-def test_requests_as_they_are_in_the_wild_are_taken(client, vault, changes):
-    body = asked(**changes)
+def test_deviations_of_real_senders_are_accepted(client, vault, changes):
+    body = make_body(**changes)
     for identity in body.get("subject_identities", []):
         if isinstance(identity, dict) and identity["identity_format"] is ...:
             del identity["identity_format"]
@@ -219,7 +219,7 @@ def test_an_address_is_an_identity_where_there_are_aliases(client, service, vaul
     other = NAME.replace("a", "b")
     for name, email in ((NAME, "Seven@X.example"), (other, "nobody@x.example")):
         people = [identity(email, "email")]
-        answer = client.post(f"{V2}/requests", json=asked(subject_request_id=name, subject_identities=people))
+        answer = client.post(f"{V2}/requests", json=make_body(subject_request_id=name, subject_identities=people))
         assert answer.status_code == 201
     assert [holding.state for holding in vault.find(["p7", "p8"])] == ["erased", "present"]
     status_body = client.get(f"{V2}/requests/{other}").json()
@@ -235,7 +235,7 @@ def test_an_address_is_an_identity_where_there_are_aliases(client, service, vaul
         ("2022-01-05 10:00:00-0530", datetime(2022, 1, 5, 15, 30, tzinfo=UTC)),
     ],
 )
-def test_times_are_read(text, moment):
+def test_times_are_parsed(text, moment):
     assert parse_time(text) == moment
 
 
@@ -278,8 +278,8 @@ TAKEN = [identity(CANARY)]
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_a_refusal_says_why_in_their_form_and_names_nobody(client, service, changes, reason):
-    answer = client.post(f"{V2}/requests", content=json.dumps(asked(**changes)))
+def test_a_refusal_has_the_protocols_form_and_names_nobody(client, service, changes, reason):
+    answer = client.post(f"{V2}/requests", content=json.dumps(make_body(**changes)))
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["code"] == 400
@@ -294,28 +294,28 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-members = st.sampled_from([*asked(), "status_callback_urls", "extensions"])
+members = st.sampled_from([*make_body(), "status_callback_urls", "extensions"])
 parts = st.sampled_from(["identity_type", "identity_value", "identity_format"])
 
 
 @examples(100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(members, values, max_size=2), inner=st.dictionaries(parts, values, max_size=1))
-def test_whatever_comes_is_taken_or_refused(waiting, changes, inner):
-    body = asked(subject_identities=[identity() | inner]) | changes
+def test_any_body_is_accepted_or_refused(waiting, changes, inner):
+    body = make_body(subject_identities=[identity() | inner]) | changes
     answer = waiting.post(f"{V2}/requests", content=json.dumps(body))
     assert answer.status_code in (201, 400)
     assert ("error" in answer.json()) == (answer.status_code == 400)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"regulation": NaN}'])
-def test_what_is_no_request_is_refused(client, raw):
+def test_a_body_that_is_not_a_request_is_refused(client, raw):
     answer = client.post(f"{V2}/requests", content=raw)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, 400)
 
 
 def test_a_pending_request_can_be_cancelled(waiting, vault):
     service = waiting.app.state.service
-    waiting.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
+    waiting.post(f"{V2}/requests", json=make_body(status_callback_urls=[HOOK]))
     assert waiting.get(f"{V2}/requests/{NAME}").json()["request_status"] == "pending"
     assert not deliveries(service)
     answers = [waiting.delete(f"{V2}/requests/{NAME}") for _ in range(2)]
@@ -330,10 +330,10 @@ def test_a_pending_request_can_be_cancelled(waiting, vault):
     assert vault.find(["p7"])[0].state == "present"
 
 
-def test_a_request_that_was_cancelled_is_not_answered_as_if_it_were_taken(waiting):
-    waiting.post(f"{V2}/requests", json=asked())
+def test_repeating_a_cancelled_request_is_refused(waiting):
+    waiting.post(f"{V2}/requests", json=make_body())
     waiting.delete(f"{V2}/requests/{NAME}")
-    answer = waiting.post(f"{V2}/requests", json=asked())
+    answer = waiting.post(f"{V2}/requests", json=make_body())
     assert (answer.status_code, answer.json()["error"]["errors"][0]["reason"]) == (400, "cancelled")
     assert waiting.get(f"{V2}/requests/{NAME}").json()["request_status"] == "cancelled"
 
@@ -346,12 +346,12 @@ def test_a_request_belongs_to_the_token_that_sent_it(waiting, vault):
         for scope in ("erase", "erase", "admin")
     )
     where = f"{V2}/requests/{NAME}"
-    assert waiting.post(f"{V2}/requests", json=asked(), headers=first).status_code == 201
+    assert waiting.post(f"{V2}/requests", json=make_body(), headers=first).status_code == 201
     for ask in (waiting.get, waiting.delete):
         assert ask(where, headers=second).status_code == 404
     assert waiting.get(f"{where}/results", headers=second).json()["error"]["message"].startswith("there is no request")
     assert waiting.get(where, headers=admin).json()["request_status"] == "pending"
-    assert waiting.post(f"{V2}/requests", json=asked(), headers=second).status_code == 201
+    assert waiting.post(f"{V2}/requests", json=make_body(), headers=second).status_code == 201
     assert waiting.delete(where, headers=first).status_code == 202
     assert [waiting.get(where, headers=who).json()["request_status"] for who in (first, second)] == [
         "cancelled",
@@ -362,8 +362,8 @@ def test_a_request_belongs_to_the_token_that_sent_it(waiting, vault):
     assert vault.find(["p7"])[0].state == "erased"
 
 
-def test_what_is_completed_cannot_be_cancelled(client):
-    client.post(f"{V2}/requests", json=asked())
+def test_a_completed_request_cannot_be_cancelled(client):
+    client.post(f"{V2}/requests", json=make_body())
     answer = client.delete(f"{V2}/requests/{NAME}")
     assert (answer.status_code, answer.json()["error"]["errors"][0]["reason"]) == (400, "too-late")
     assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "completed"
@@ -371,7 +371,7 @@ def test_what_is_completed_cannot_be_cancelled(client):
 
 def test_a_held_person_keeps_a_request_pending(client, service, vault):
     matter = hold(service, "p7", name="a lawsuit")
-    client.post(f"{V2}/requests", json=asked())
+    client.post(f"{V2}/requests", json=make_body())
     assert client.get(f"{V2}/requests/{NAME}").json()["request_status"] == "pending"
     release(service, matter)
     service.run_due()
@@ -380,7 +380,7 @@ def test_a_held_person_keeps_a_request_pending(client, service, vault):
 
 @pytest.mark.parametrize("method", ["get", "delete"])
 @pytest.mark.parametrize(("name", "status"), [(NAME, 404), ("p7", 400)])
-def test_who_asks_for_a_request_that_is_not_there_is_told_so(client, method, name, status):
+def test_an_unknown_request_is_not_found(client, method, name, status):
     answer = client.request(method, f"{V2}/requests/{name}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, status)
 
@@ -388,7 +388,7 @@ def test_who_asks_for_a_request_that_is_not_there_is_told_so(client, method, nam
 def test_every_address_is_called_once_with_a_signature_when_the_state_changes(waiting):
     service = waiting.app.state.service
     urls = [HOOK, "https://other.example.com/x"]
-    waiting.post(f"{V2}/requests", json=asked(status_callback_urls=urls))
+    waiting.post(f"{V2}/requests", json=make_body(status_callback_urls=urls))
     service.clock.pass_(days=2)
     service.run_due()
     service.run_due()
@@ -407,11 +407,11 @@ def test_every_address_is_called_once_with_a_signature_when_the_state_changes(wa
         check_signed(waiting, delivery["body"], headers)
 
 
-def test_callbacks_that_a_crash_prevented_are_written_down_at_the_next_start(vault, make, clock):
+def test_callbacks_lost_in_a_crash_are_stored_at_the_next_start(vault, make, clock):
     service = make()
     with client_of(service) as client:
         service.listeners.clear()  # the process ends right after the erasure
-        client.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
+        client.post(f"{V2}/requests", json=make_body(status_callback_urls=[HOOK]))
     assert not deliveries(service)
     create_app(Service(vault, service.database, service.options, clock))
     assert [delivery["url"] for delivery in deliveries(service)] == [HOOK]
@@ -419,9 +419,9 @@ def test_callbacks_that_a_crash_prevented_are_written_down_at_the_next_start(vau
     assert len(deliveries(service)) == 1
 
 
-def test_a_key_that_cannot_be_read_keeps_nobody_from_being_erased(waiting, vault):
+def test_an_unreadable_signing_key_does_not_prevent_an_erasure(waiting, vault):
     service = waiting.app.state.service
-    waiting.post(f"{V2}/requests", json=asked(status_callback_urls=[HOOK]))
+    waiting.post(f"{V2}/requests", json=make_body(status_callback_urls=[HOOK]))
     files = waiting.app.state.opendsr.signing_files
     files.key.write_bytes(b"")
     files._signer = None
@@ -437,7 +437,7 @@ def test_a_key_that_cannot_be_read_keeps_nobody_from_being_erased(waiting, vault
 @pytest.mark.parametrize("place", [f"{V2}/opengdpr_requests", "/opendsr/opengdpr_requests"])
 def test_the_names_of_opengdpr_work(waiting, place):
     service = waiting.app.state.service
-    answers = [waiting.post(place, json=asked(status_callback_urls=[HOOK])), waiting.get(f"{place}/{NAME}")]
+    answers = [waiting.post(place, json=make_body(status_callback_urls=[HOOK])), waiting.get(f"{place}/{NAME}")]
     answers.append(waiting.delete(f"{place}/{NAME}"))
     assert [answer.status_code for answer in answers] == [201, 200, 202]
     for answer in answers:
@@ -449,7 +449,7 @@ def test_the_names_of_opengdpr_work(waiting, place):
 
 
 def test_old_headers_are_answered_with_old_headers(client):
-    client.post(f"{V2}/requests", json=asked())
+    client.post(f"{V2}/requests", json=make_body())
     new = client.get(f"{V2}/requests/{NAME}")
     old = client.get(f"{V2}/requests/{NAME}", headers={"X-OpenGDPR-Processor-Domain": "x"})
     assert "X-OpenGDPR-Signature" not in new.headers
@@ -472,13 +472,13 @@ def test_a_token_is_needed_as_bearer_or_as_a_password(client, service):
         headers = {} if header is None else {"Authorization": header}
         answer = client.get(f"{V2}/requests/{NAME}", headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), header
-    answer = client.post(f"{V2}/requests", json=asked(), headers={"Authorization": basic(f"user:{good}")})
+    answer = client.post(f"{V2}/requests", json=make_body(), headers={"Authorization": basic(f"user:{good}")})
     assert answer.json()["controller_id"] == "platform"
 
 
-def test_nobody_is_in_the_database_once_all_is_done(waiting):
+def test_the_database_contains_no_id_after_the_erasure(waiting):
     service, people = waiting.app.state.service, [identity(CANARY), identity("p7")]
-    waiting.post(f"{V2}/requests", json=asked(subject_identities=people, status_callback_urls=[HOOK]))
+    waiting.post(f"{V2}/requests", json=make_body(subject_identities=people, status_callback_urls=[HOOK]))
     path = service.database.path
     for _ in range(2):
         for file in path.parent.glob(f"{path.name}*"):
@@ -491,7 +491,7 @@ def test_nobody_is_in_the_database_once_all_is_done(waiting):
 # The key and its certificate
 
 
-def test_a_key_is_made_for_its_owner_alone_and_stays(vault, clock, place):
+def test_the_key_is_private_to_its_owner_and_persistent(vault, clock, place):
     place.unlink()
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
     first = files.load_signer()
@@ -505,7 +505,7 @@ def test_a_key_is_made_for_its_owner_alone_and_stays(vault, clock, place):
     assert moved.certificate.public_key() == first.certificate.public_key()
 
 
-def test_a_certificate_of_our_own_is_renewed_before_it_ends(vault, clock):
+def test_a_self_signed_certificate_is_renewed_before_it_expires(vault, clock):
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
     first = files.load_signer()
     clock.pass_(days=600)
@@ -517,7 +517,7 @@ def test_a_certificate_of_our_own_is_renewed_before_it_ends(vault, clock):
 
 
 def issued(key, name, now):
-    """A certificate that an authority issued to a key."""
+    """Return a certificate that an authority issued for a key."""
     authority = rsa.generate_private_key(65537, 2048)
     names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in (name, "authority")]
     return (
@@ -542,7 +542,7 @@ def test_the_certificate_of_an_authority_is_kept_and_names_the_domain(vault, clo
 
 
 @pytest.mark.parametrize("which", ["key", "certificate"])
-def test_a_damaged_file_is_named(vault, clock, which):
+def test_an_error_names_the_damaged_file(vault, clock, which):
     files = SigningFiles(vault.places.vault, "a.example.com", clock)
     files.load_signer()
     path = getattr(files, which)
@@ -562,16 +562,16 @@ def test_a_key_that_others_can_read_is_refused(vault, clock):
 @pytest.mark.parametrize(
     "address", ["", "privacy.example.com", "ftp://x", "http://[", "https://x/?q", "https://ü.example"]
 )
-def test_a_public_address_must_be_one(make, address):
+def test_an_invalid_public_url_is_refused(make, address):
     with pytest.raises(InvalidSetting):
         create_app(make(public_url=address))
 
 
-def test_addresses_that_are_told_begin_with_the_public_one(make):
+def test_urls_in_responses_begin_with_the_public_url(make):
     with client_of(make(public_url="https://privacy.example.com:8443/ml/")) as client:
         found = client.get(f"{V2}/discovery").json()
         assert found["processor_certificate"] == "https://privacy.example.com:8443/ml/opendsr/v2/certificate.pem"
-        answer = client.post(f"{V2}/requests", json=asked())
+        answer = client.post(f"{V2}/requests", json=make_body())
         assert answer.headers["X-OpenDSR-Processor-Domain"] == "privacy.example.com"
         status_body = client.get(f"{V2}/requests/{NAME}").json()
         assert status_body["results_url"] == f"https://privacy.example.com:8443/ml/opendsr/v2/requests/{NAME}/results"

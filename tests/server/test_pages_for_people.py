@@ -1,4 +1,4 @@
-"""Pages as people need them: certificates in plain words, searches, errors and what a button will do."""
+"""Pages for people: certificates in plain words, searches, errors and button labels."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ HTML = {"Accept": "text/html"}
 
 @pytest.fixture
 def served(make):
-    """A service of an organisation, with an address of its own."""
+    """Return a client of a service with an organisation and a public URL."""
     with LocalClient(create_app(make(organisation="Acme Ltd", public_url="https://privacy.acme.example"))) as client:
         yield client
 
@@ -26,7 +26,7 @@ def certificate(client, **more):
     return job, client.get(f"/requests/{job['id']}/certificate.html", headers=HTML).text
 
 
-def test_a_certificate_says_in_plain_words_who_did_what_and_whether_in_time(served, vault):
+def test_a_certificate_states_who_did_what_and_whether_in_time(served, vault):
     _, text = certificate(served, reference="DSR-17")
     for part in ("Acme Ltd", "DSR-17", "within the deadline", vault.places.vault.stem):
         assert part in text
@@ -35,7 +35,7 @@ def test_a_certificate_says_in_plain_words_who_did_what_and_whether_in_time(serv
     )
 
 
-def test_a_certificate_is_downloaded_beside_being_copied(served, vault):
+def test_a_certificate_can_be_downloaded_and_copied(served, vault):
     job, text = certificate(served)
     for page in (text, served.get(f"/requests/{job['id']}", headers=HTML).text):
         beside = page.split("data-copy>")[1].split("</pre>")[1].split("</p>")[0]  # where the button to copy is put
@@ -46,20 +46,20 @@ def test_a_certificate_is_downloaded_beside_being_copied(served, vault):
     assert answer.text.strip() == vault.certificate(2)
 
 
-def test_the_code_on_a_certificate_leads_to_the_page_that_checks_receipts(served):
+def test_the_qr_code_of_a_certificate_leads_to_the_receipt_page(served):
     _, text = certificate(served)
     assert "https://privacy.acme.example/receipt" in text
     assert text.count("<svg") == 1
 
 
-def test_without_a_public_address_there_is_no_code_that_leads_to_this_machine(client):
+def test_without_a_public_url_there_is_no_qr_code(client):
     _, text = certificate(client)
     assert "<svg" not in text
     assert "localhost" not in text
     assert 'href="/receipt"' in text
 
 
-def test_who_asks_again_after_an_erasure_reads_when_it_was(served, clock):
+def test_a_repeated_request_shows_when_the_erasure_was(served, clock):
     certificate(served, reference="DSR-17")
     clock.pass_(days=40)
     job, text = certificate(served, reference="DSR-18", ids=["p1"])
@@ -85,7 +85,7 @@ def test_a_certificate_counts_the_people_of_its_own_request(make, clock):
     assert "within" in second
 
 
-def test_a_request_that_is_late_is_extended_neither_by_the_page_nor_by_the_api(make, clock):
+def test_an_overdue_request_cannot_be_extended(make, clock):
     service = make(window=timedelta(days=90))
     with LocalClient(create_app(service)) as client:
         person = Person(client)
@@ -99,7 +99,7 @@ def test_a_request_that_is_late_is_extended_neither_by_the_page_nor_by_the_api(m
         assert client.get(f"/api/v1/requests/{job['id']}").json()["extension"] == ""
 
 
-def test_a_certificate_that_came_late_says_so(make, clock):
+def test_a_late_certificate_says_so(make, clock):
     service = make()
     with LocalClient(create_app(service)) as client:
         job, _ = certificate(client)
@@ -108,7 +108,7 @@ def test_a_certificate_that_came_late_says_so(make, clock):
         assert "after the deadline" in text
 
 
-def test_an_address_that_is_not_there_is_a_page_for_a_browser_and_a_problem_for_others(client):
+def test_an_unknown_address_is_a_page_for_browsers_and_a_problem_for_others(client):
     shown = client.get("/no/such/page", headers=HTML)
     assert shown.status_code == 404
     assert shown.headers["content-type"].startswith("text/html")
@@ -117,7 +117,7 @@ def test_an_address_that_is_not_there_is_a_page_for_a_browser_and_a_problem_for_
     assert (other.status_code, other.headers["content-type"]) == (404, "application/problem+json")
 
 
-def test_the_button_counts_who_will_be_erased_and_not_who_was_named(client):
+def test_the_button_counts_only_the_people_who_will_be_erased(client):
     person = Person(client)
     shown = person.post("/erase", "/erase", 200, ids="p1\np2\nnobody")
     assert "Erase 2 people</button>" in shown.text
@@ -141,7 +141,7 @@ def test_requests_are_found_by_reference_and_date(client, clock):
     assert client.get("/requests", params={"since": "yesterday"}, headers=HTML).status_code == 422
 
 
-def test_who_is_logged_in_is_shown(client, service):
+def test_the_name_of_the_visitor_is_shown(client, service):
     person = Person(client)
     _, token = service.tokens.create("Anna of the privacy desk", ["admin"], None)
     person.post("/login", "/login", token=token)

@@ -1,4 +1,4 @@
-"""Proxies: forms that come through one, a path prefix, and the configurations in docs/proxies.md as nginx runs them."""
+"""Proxies: forms sent through a proxy, a path prefix, and the configurations in docs/proxies.md as nginx runs them."""
 
 import http.client
 import io
@@ -55,7 +55,7 @@ def log_in(client, token, **headers):
 # The Host header
 
 
-def test_who_comes_through_a_proxy_that_replaces_the_host_is_told_why_and_so_is_the_log(client, token, capsys):
+def test_a_proxy_that_replaces_the_host_is_explained_on_the_page_and_in_the_log(client, token, capsys):
     answer = log_in(client, token, Host="127.0.0.1:8080", Origin=PUBLIC)
     assert answer.status_code == 403
     assert "replace the Host header" in answer.text
@@ -72,21 +72,21 @@ def test_a_host_that_is_a_name_is_not_logged(client, token, capsys):
     assert "canary" not in capsys.readouterr().err
 
 
-def test_with_a_public_address_its_pages_are_ours_whatever_the_host(make, token):
+def test_with_a_public_url_forms_are_accepted_whatever_the_host(make, token):
     with LocalClient(create_app(make(public_url=PUBLIC + "/"))) as client:
         assert log_in(client, token, Host="127.0.0.1:8080", Origin=PUBLIC).status_code == 303
         for foreign in ("https://evil.example", "http://privacy.example.com", PUBLIC + ".evil.example", "null", ""):
             assert log_in(client, token, Host="127.0.0.1:8080", Origin=foreign).status_code == 403
 
 
-def test_a_browser_that_says_itself_that_the_page_is_ours_is_believed(client, token):
+def test_sec_fetch_site_same_origin_is_accepted(client, token):
     headers = {"Host": "127.0.0.1:8080", "Origin": PUBLIC}
     assert log_in(client, token, **headers, **{"Sec-Fetch-Site": "same-origin"}).status_code == 303
     for other in ("cross-site", "same-site", "none"):
         assert log_in(client, token, **headers, **{"Sec-Fetch-Site": other}).status_code == 403
 
 
-def test_cookies_are_secure_where_the_public_address_is(make, token):
+def test_cookies_are_secure_if_the_public_url_is_https(make, token):
     with LocalClient(create_app(make(public_url=PUBLIC))) as client:
         there = client.get("/login", headers={"Host": "privacy.example.com"}).headers["set-cookie"]
         here = client.get("/login").headers["set-cookie"]
@@ -96,13 +96,13 @@ def test_cookies_are_secure_where_the_public_address_is(make, token):
 
 
 @pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host"])
-def test_without_a_token_nobody_comes_through_a_proxy(client, name):
+def test_access_through_a_proxy_needs_a_token(client, name):
     assert client.get("/api/v1/status").status_code == 200
     answer = client.get("/api/v1/status", headers={name: "192.0.2.7"})
     assert (answer.status_code, "proxy" in answer.json()["detail"]) == (403, True)
 
 
-def test_a_public_address_needs_a_token(vault):
+def test_a_public_url_needs_a_token(vault):
     with pytest.raises(InvalidSetting, match="token"):
         serve(vault, ListenAddress(port=0), Options(public_url=PUBLIC), Limits())
 
@@ -120,7 +120,7 @@ def below(make, token):
 
 @pytest.mark.parametrize("sent", ["/expunge", ""])
 def test_below_a_prefix_every_link_and_redirect_and_cookie_has_it(below, token, sent):
-    """A proxy may pass the prefix on, or take it away."""
+    """A proxy may pass the prefix on or strip it."""
     first = below.get(f"{sent}/requests", follow_redirects=False)
     assert first.headers["location"] == "/expunge/login?next=/requests"
     shown = below.get(f"{sent}/login?next=/requests")
@@ -163,7 +163,7 @@ def test_below_a_prefix_the_api_and_openapi_and_opendsr_have_it(below, token):
     assert all(path.startswith("/expunge/fides/") for path in paths)
 
 
-def test_a_public_address_that_has_the_prefix_keeps_it():
+def test_a_public_url_that_has_the_prefix_keeps_it():
     for public in ("https://example.com/expunge", "https://example.com/expunge/", "https://example.com"):
         assert Options(public_url=public, root_path="/expunge").base_url == "https://example.com/expunge"
 
@@ -175,7 +175,7 @@ def test_secure_cookies_of_a_prefix_are_not_those_of_a_whole_host(make, token):
     assert "Path=/expunge;" in cookie
 
 
-def test_texts_on_a_page_are_no_links():
+def test_text_on_a_page_is_not_prefixed():
     assert (
         prefix_links('<a href="/x">href=&#34;/y</a><a href="//z">', "/p")
         == '<a href="/p/x">href=&#34;/y</a><a href="//z">'
@@ -220,7 +220,7 @@ def ask(port, method, path, body=None, **headers):
 
 
 def logged_in(port, name, token, prefix=""):
-    """Log in through a proxy as a browser does that knows it by this name; return the status and the redirect."""
+    """Log in through a proxy as a browser would under this host name; return the status and the redirect."""
     browser = {"Host": name, "Origin": f"http://{name}"}
     _, headers, text = ask(port, "GET", f"{prefix}/login", **browser)
     form = urlencode({"token": token, "proof": proof_of(text)})
@@ -236,7 +236,7 @@ def accepts(port):
 
 @pytest.fixture
 def served(tmp_path):
-    """A service with a token, and its options."""
+    """Return a function that starts a service with a token."""
     started = []
 
     def start(*options):
@@ -282,7 +282,7 @@ def nginx(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("public", [(), ("--public-url", "http://privacy.example.com")])
-def test_default_nginx_is_told_of_and_works_with_a_public_address(served, nginx, public):
+def test_default_nginx_is_reported_and_works_with_a_public_url(served, nginx, public):
     service, token = served(*public)
     port = nginx(f"server {{ listen 127.0.0.1:PORT; location / {{ proxy_pass http://127.0.0.1:{service.port}; }} }}")
     status, where, text = logged_in(port, "privacy.example.com", token)
