@@ -32,18 +32,18 @@ def test_near_misses_are_told_and_counted(spend, ok, run):
     found = json.loads(run("find", *V, *named, "--json")[1])
     assert [one["similar"] for one in found] == [False, True, True, False]
     out = ok("unlearn", *V, *named, "--skip-unknown")
-    assert "\n3 ids are not known here and were left out\na similar id is here for 2 of them: look at case" in out
+    assert "\n3 ids are not known here and were skipped\n2 of them resemble an id in the vault: check case" in out
     out = ok("unlearn", *V, "--id", "person-2", *named, "--skip-unknown")
-    assert "\n1 person was erased earlier, by request 2\n" in out
+    assert "\n1 person was erased earlier by request 2\n" in out
     told = json.loads(ok("unlearn", *V, "--id", "person-4", *named, "--skip-unknown", "--json"))
     counts = {name: told[name] for name in ("people", "erased_earlier", "skipped", "similar")}
     assert counts == {"people": 1, "erased_earlier": 1, "skipped": 3, "similar": 1}  # person-2 is not here any more
     attested = ("--attest-unknown", "--receipts", "r")
     out = ok("unlearn", *V, *named[4:], *attested)
     assert out.startswith("nothing was erased\n2 ids are not known here: signed statements in r say so")
-    assert "a similar id is here for 1 of them" in out
+    assert "1 of them resemble an id in the vault" in out
     assert json.loads(ok("unlearn", *V, *named[4:], *attested, "--json"))["similar"] == 1
-    assert "a similar id is here for 1 of them" in ok("unlearn", *V, "--id", "person-5", *named[4:], *attested)
+    assert "1 of them resemble an id in the vault" in ok("unlearn", *V, "--id", "person-5", *named[4:], *attested)
 
 
 def test_unknown_ids_are_left_out_if_asked(spend, ok, run):
@@ -54,9 +54,9 @@ def test_unknown_ids_are_left_out_if_asked(spend, ok, run):
     assert everything(spend) == before
     out = ok("unlearn", *V, *named, "--skip-unknown")
     assert out.startswith("erased 1 row of 1 person; ")
-    assert "\n2 ids are not known here and were left out\n" in out
+    assert "\n2 ids are not known here and were skipped\n" in out
     named = ("--id", "person-2", "--id", "nobody", "--skip-unknown")
-    assert "\n1 id is not known here and was left out\n" in ok("unlearn", *V, *named)
+    assert "\n1 id is not known here and was skipped\n" in ok("unlearn", *V, *named)
     assert json.loads(ok("unlearn", *V, *named, "--json"))["skipped"] == 1
 
 
@@ -67,7 +67,7 @@ def test_ids_that_are_not_erased_are_left_out_of_a_readmission_if_asked(spend, o
     assert (code, out) == (4, "")
     out = ok("readmit", *V, *named, "--skip-unknown")
     assert out.startswith("1 person may be added again")
-    assert "\n1 id that is not erased was left out\n" in out
+    assert "\n1 id that is not erased was skipped\n" in out
 
 
 def test_find_says_who_is_there_erased_or_unknown_and_ends_accordingly(spend, ok, run):
@@ -187,7 +187,7 @@ def test_a_pipe_is_no_table(spend, run, words):
 def test_a_file_of_ids_that_is_no_text_is_refused_without_its_contents(spend, run):
     Path("ids.txt").write_bytes(b"person-1\n\xff\xfe")
     code, out, err = run("unlearn", *V, "--ids-from", "ids.txt")
-    assert (code, out, err) == (3, "", "error: ids.txt: not UTF-8 text; give one id per line, in UTF-8\n")
+    assert (code, out, err) == (3, "", "error: ids.txt: not UTF-8; write one id per line, in UTF-8\n")
 
 
 def test_ids_that_look_like_formulas_get_a_quote_if_asked(spend, ok):
@@ -219,7 +219,7 @@ def test_rebound_passes_bounds_on_as_they_were_typed(spend, ok, run, monkeypatch
 
     monkeypatch.setattr(Vault, "rebound", rebound, raising=False)
     out = ok("rebound", *V, "--bounds", "age", "-1e5", "120", "--observe", "visits")
-    assert out == "2 columns have new bounds; 2 learners learned anew, in 10.0 ms\nrequest 2, certificate: not yet\n"
+    assert out == "2 columns have new bounds; 2 learners retrained, in 10.0 ms\nrequest 2, certificate: not yet\n"
     out = ok("rebound", *V, "--bounds", "joined", "-.5", "2024-12-31", "--json")
     assert json.loads(out)["kind"] == "rebound"
     assert asked == [{"age": ("-1e5", "120"), "visits": None}, {"joined": ("-.5", "2024-12-31")}]
@@ -256,7 +256,7 @@ def test_add_tells_how_many_people_were_there_already(spend, ok):
     pyarrow.csv.write_csv(customers(["person-3", "new-8", "person-4", "person-4"], 5), "mixed.csv")
     out = ok("add", "mixed.csv", *V)
     assert out.startswith("added 4 rows of 3 people; ")
-    assert "\n2 of these people were there already\n" in out
+    assert "\n2 of these people were already in the vault\n" in out
     assert json.loads(ok("add", "mixed.csv", *V, "--json"))["known"] == 3
     assert "already" not in ok("add", "more.parquet", *V)
 
@@ -355,7 +355,7 @@ def test_names_of_files_are_shown_escaped(spend, ok):
 def test_the_old_name_of_the_column_of_ids_is_taken_with_a_note(here, run, words):
     code, out, err = run(*words, "--target", "spend", "--id", "customer_id")
     assert code == 0
-    assert err == "note: --id is now --id-column here; the old name will be removed in the next release\n"
+    assert err == "note: --id is deprecated here and will be removed in the next release; use --id-column\n"
     assert out.startswith("learned 30 rows of 20 people" if words[0] == "train" else "# A proposal")
 
 
@@ -363,4 +363,4 @@ def test_the_column_of_ids_has_one_name(here, run):
     words = ("schema", "customers.parquet", "--target", "spend", "--id", "age", "--id-column", "customer_id")
     code, out, err = run(*words)
     assert (code, out) == (2, "")
-    assert "give one of them" in err
+    assert "give only one of them" in err

@@ -14,7 +14,7 @@ def lose(*names):
 
 def test_a_backup_is_made_and_put_back(ok, run, spend):
     out = ok("backup", "saved", *V)
-    assert out.startswith("backed up in saved, as of request 1: ")
+    assert out.startswith("backed up to saved, as of request 1: ")
     assert run("backup", "saved", *V)[::2] == (
         2,
         "error: saved exists already: choose a new folder for the backup\n",

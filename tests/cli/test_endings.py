@@ -46,7 +46,7 @@ def test_a_lost_answer_is_not_taken_for_a_refusal(spend, output, reason, form):
     done = shell(f"expunge unlearn --vault spend.vault --id person-1 {form} {output}")
     assert done.returncode == 14
     said = json.loads(done.stderr)["error"]["message"] if form else done.stderr.removeprefix("error: ").rstrip("\n")
-    assert said == f"request 2 was carried out, but the answer could not be written: {reason}"
+    assert said == f"request 2 was completed, but the answer could not be written: {reason}"
     assert [r.state for r in Vault.open(spend).requests] == ["certified", "certified"]
 
 
@@ -64,7 +64,7 @@ def test_no_request_ends_quietly_if_nobody_reads_its_answer(spend, ok, words):
     ok("unlearn", *V, "--id", "person-3")
     done = unheard(*words, *V)
     assert done.returncode == 14
-    assert done.stderr == ("error: request 3 was carried out, but the answer could not be written: Broken pipe\n")
+    assert done.stderr == ("error: request 3 was completed, but the answer could not be written: Broken pipe\n")
     assert [r.kind for r in Vault.open(spend).requests] == ["train", "unlearn", words[0]]
 
 
@@ -72,7 +72,7 @@ def test_a_new_key_pair_is_told_even_if_nobody_reads_the_answer(spend):
     Path("spend.key").unlink()
     done = unheard("key", *V, "--new")
     assert done.returncode == 14
-    assert done.stderr.startswith("error: another key signs from now on, but the answer could not be written: ")
+    assert done.stderr.startswith("error: the signing key was changed, but the answer could not be written: ")
 
 
 @pytest.mark.parametrize("words", [("predict", "new.csv"), ("log",), ("status",), ("verify",), ("log", "--json")])
@@ -155,7 +155,7 @@ sys.argv = ["expunge", *{words}]
 from expunge.cli import entry
 entry()
 """
-LINE = "interrupted; run expunge log to see what was carried out"
+LINE = "interrupted; run expunge log to see which requests were completed"
 
 
 @pytest.mark.parametrize("module", ["expunge.cli.program", "argparse", "expunge.vault", "numpy"])
@@ -238,7 +238,7 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(run, monkeypa
     def missing(args):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
-    monkeypatch.setattr("expunge.cli.queries.opened", missing)
+    monkeypatch.setattr("expunge.cli.queries.open_vault", missing)
     code, out, err = run("status", *V)
     assert (code, out) == (1, "")
     assert err == "error: this command needs pyarrow: pip install 'expunge[vault]'\n"
@@ -250,7 +250,7 @@ def test_an_error_that_nobody_foresaw_is_not_hidden(monkeypatch):
     def broken(args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("expunge.cli.queries.opened", broken)
+    monkeypatch.setattr("expunge.cli.queries.open_vault", broken)
     with pytest.raises(ZeroDivisionError):
         program.run(["status", *V])
 
@@ -259,7 +259,7 @@ def test_too_little_memory_is_one_line(run, monkeypatch):
     def greedy(args):
         raise MemoryError
 
-    monkeypatch.setattr("expunge.cli.queries.opened", greedy)
+    monkeypatch.setattr("expunge.cli.queries.open_vault", greedy)
     assert run("status", *V) == (1, "", "error: there is not enough memory\n")
 
 
@@ -267,7 +267,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(run, monkeypatch):
     def starved(args):
         raise ImportError("IMPORTANT:\nread this") from ImportError("lib.so: failed to map segment from shared object")
 
-    monkeypatch.setattr("expunge.cli.queries.opened", starved)
+    monkeypatch.setattr("expunge.cli.queries.open_vault", starved)
     text = "error: a library could not be loaded: lib.so: failed to map segment from shared object\n"
     assert run("status", *V) == (1, "", text)
 
@@ -291,7 +291,7 @@ def test_the_programs_that_a_shell_runs(here):
     assert ran("verify", *V).returncode == 0
     checked = ran("certificate", "check", "000002.jws", cwd="spend.certificates")
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert checked.stdout.endswith("the signature fits spend.pub\n")
+    assert checked.stdout.endswith("the signature is valid for spend.pub\n")
 
 
 @full

@@ -52,17 +52,17 @@ def test_every_request_about_people_gives_receipts(spend, ok):
 
 
 @pytest.mark.parametrize("error", [MemoryError, ImportError("lib.so: failed to map segment")])
-@pytest.mark.parametrize("where", ["issued", "say"])
+@pytest.mark.parametrize("where", ["build_receipts", "say"])
 def test_whatever_is_wrong_after_a_request_was_carried_out_its_exit_code_says_that_it_was(
     spend, run, monkeypatch, where, error
 ):
     def starved(*_, **__):
         raise error
 
-    monkeypatch.setattr(*((issuance, where) if where == "issued" else (terminal, where)), starved)
+    monkeypatch.setattr(*((issuance, where) if where == "build_receipts" else (terminal, where)), starved)
     code, _, err = run("unlearn", *V, "--id", "person-1", "--receipts", "out")
     assert code == 14
-    assert err.startswith("error: request 2 was carried out, but ")
+    assert err.startswith("error: request 2 was completed, but ")
     assert Vault.open("spend.vault").find(["person-1"])[0].state == "erased"
 
 
@@ -104,7 +104,7 @@ def test_receipts_that_cannot_be_written_are_told_after_the_answer(spend, ok, ru
     code, out, err = run("unlearn", *V, "--id", "person-1", "--receipts", "a")
     assert code == 14
     assert "erased 1 row of 1 person" in out
-    assert "request 2 was carried out, but the receipts could not be written: request 2 is not certified yet" in err
+    assert "request 2 was completed, but the receipts could not be written: request 2 is not certified yet" in err
     Path("away").rename("spend.key")
     assert ok("receipts", *V, "--id", "person-1", "--receipts", "a")
 

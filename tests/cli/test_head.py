@@ -37,7 +37,7 @@ def test_a_head_is_shown_checked_and_continued_by_every_later_ledger(spend, ok, 
     assert Path("spend.ledger").read_bytes() == before
     Path("head.jws").write_text(text)
     ok("unlearn", *V, "--id", "person-1")
-    assert "the head is in later.jws" in ok("head", *V, "--out", "later.jws")
+    assert "head: later.jws" in ok("head", *V, "--out", "later.jws")
     ok("add", "more.parquet", *V)
     for file, request in (("head.jws", 1), ("later.jws", 2)):
         state, _, said = head_check(ok("verify", *V, "--head", file))
@@ -60,7 +60,7 @@ def test_a_ledger_that_was_cut_rewritten_or_exchanged_does_not_continue_the_head
 
     def refused(message):
         code, out, err = run("verify", *V, "--head", "head.jws")
-        assert (code, err) == (11, "error: this vault does not fit: head\n")
+        assert (code, err) == (11, "error: failed checks: head\n")
         assert message in head_check(out)[2]
 
     put_back(tmp_path / "old")
@@ -116,7 +116,7 @@ def test_a_head_is_stamped_and_the_stamp_is_checked_offline(spend, ok, run, tmp_
     authority, other = Authority(tmp_path / "tsa"), Authority(tmp_path / "other")
     with serving(authority.answer) as url:
         said = ok("head", *V, "--out", "head.jws", "--timestamp", url)
-    assert said == "the head is in head.jws and head.jws.tsr\n"
+    assert said == "head: head.jws and head.jws.tsr\n"
     words = ["openssl", "ts", "-verify", "-data", "head.jws", "-in", "head.jws.tsr", "-CAfile", str(authority.roots)]
     assert subprocess.run(words, capture_output=True).returncode == 0
     ok("unlearn", *V, "--id", "person-1")

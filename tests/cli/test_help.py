@@ -71,7 +71,7 @@ def test_every_command_helps(run, words):
 
 def test_train_says_that_it_plans_if_nothing_is_said(run):
     text = " ".join(run("train", "--help")[1].split())
-    assert "Without --shards, --rate, --features, --alpha and --plan a small plan is made" in text
+    assert "Without --shards, --rate, --features, --alpha and --plan, a small plan is made" in text
     assert "Train a model on a table, in a new vault.\n" in run("--help")[1]
 
 

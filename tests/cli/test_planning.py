@@ -86,12 +86,12 @@ def test_a_limit_that_nothing_meets_is_told(shop, ok):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (["--out", "nowhere/plan.toml"], "--out: there is no folder nowhere"),
-        (["--html", "nowhere/plan.html"], "--html: there is no folder nowhere"),
+        (["--out", "nowhere/plan.toml"], "--out: the folder nowhere does not exist"),
+        (["--html", "nowhere/plan.html"], "--html: the folder nowhere does not exist"),
         (["--out", "."], "--out: . is a folder"),
-        (["--out", "sales.parquet"], "--out would overwrite a file that is read, sales.parquet"),
-        (["--html", "link.parquet"], "--html would overwrite a file that is read, link.parquet"),
-        (["--out", "public.csv", "--on", "public.csv"], "--out would overwrite a file that is read, public.csv"),
+        (["--out", "sales.parquet"], "--out would overwrite an input, sales.parquet"),
+        (["--html", "link.parquet"], "--html would overwrite an input, link.parquet"),
+        (["--out", "public.csv", "--on", "public.csv"], "--out would overwrite an input, public.csv"),
         (["--out", "one", "--html", "one"], "--out and --html are the same file, one"),
     ],
     ids=str,
@@ -280,7 +280,7 @@ def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_not
     by_schema = ("--schema", "schema.toml", "--plan")
     code, _, err = run("train", "sales.parquet", *V, *by_schema, "plan.toml")
     assert code == 0
-    assert err.startswith("note: the plan was made without the bounds of 'age', 'spend': its score is not promised\n")
+    assert err.startswith("note: the plan was made without the bounds of 'age', 'spend': its score does not apply\n")
     assert "validation rows" not in ok("status", *V)
     ok("plan", "sales.parquet", "--schema", "schema.toml", "--max-features", "16", "--out", "bounded.toml")
     ok("train", "sales.parquet", *V, *by_schema, "bounded.toml", "--replace")

@@ -34,8 +34,8 @@ def handed_out(tmp_path, monkeypatch):
 def test_a_receipt_is_checked_for_an_id(handed_out, ok):
     out = ok(*RECEIPT, "--id", "4711", *WITH)
     assert re.search(r"^people +3$", out, re.MULTILINE)
-    assert f"the signature fits operator.pub\nit was made with the key {KEY.public.thumbprint}\n{ERASED}" in out
-    assert out.splitlines()[-2].startswith("This is the operator's signed word about this vault, and no more")
+    assert f"the signature is valid for operator.pub\nsigned with the key {KEY.public.thumbprint}\n{ERASED}" in out
+    assert out.splitlines()[-2].startswith("This is the operator's signed statement about this vault, and no more")
     assert json.loads(ok(*RECEIPT, "--id", "4711", *WITH, "--json"))["kind"] == "unlearn"
     assert ok(*RECEIPT, "--id", " 4711 ", *WITH) == out  # blanks at the ends of an id never count
     assert ok(*RECEIPT, "--id", "4711", *WITH, "--thumbprint", KEY.public.thumbprint) == "".join(
@@ -45,7 +45,7 @@ def test_a_receipt_is_checked_for_an_id(handed_out, ok):
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("rectify", "replaced the rows of"), ("add", "added rows of"), ("readmit", "let exactly this id, which had been")],
+    [("rectify", "replaced the rows of"), ("add", "added rows of"), ("readmit", "allowed exactly this id, which had been")],
 )
 def test_a_receipt_says_what_was_done(handed_out, ok, kind, words):
     Path("receipt.json").write_text(receipts(KEY, ["4711"], kind=kind)[0].to_json())
@@ -54,7 +54,7 @@ def test_a_receipt_says_what_was_done(handed_out, ok, kind, words):
 
 def test_a_statement_about_an_unknown_id_says_so(handed_out, ok):
     Path("receipt.json").write_text(unknown(KEY, "4711").to_json())
-    assert f"as of its request 2 vault {VAULT} had no row of exactly this id" in ok(*RECEIPT, "--id", "4711", *WITH)
+    assert f"as of request 2 vault {VAULT} had no row of exactly this id" in ok(*RECEIPT, "--id", "4711", *WITH)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_a_statement_about_an_unknown_id_says_so(handed_out, ok):
         ((*RECEIPT, "--id", "", *WITH), 3, "not empty"),
         ((*RECEIPT, "--id", "\udcff", *WITH), 3, "UTF-8"),
         ((*RECEIPT, "--id", "4711"), 2, "--public-key"),
-        ((*RECEIPT, *WITH), 2, "--receipt and --id go together"),
-        (("certificate", "check", "c.jws", "--id", "4711", *WITH), 2, "--receipt and --id go together"),
-        (("certificate", "check", "c.jws", "--receipt", "receipt.json", "--id", "4711"), 2, "name one file"),
-        (("certificate", "check", *WITH), 2, "name one file"),
+        ((*RECEIPT, *WITH), 2, "--receipt and --id need each other"),
+        (("certificate", "check", "c.jws", "--id", "4711", *WITH), 2, "--receipt and --id need each other"),
+        (("certificate", "check", "c.jws", "--receipt", "receipt.json", "--id", "4711"), 2, "give one file"),
+        (("certificate", "check", *WITH), 2, "give one file"),
     ],
     ids=range(17),
 )
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused_in_words(handed_out, run, words, code, why
 def test_a_thumbprint_pins_the_key_of_a_plain_certificate(handed_out, ok):
     Path("c.jws").write_text(json.loads(Path("receipt.json").read_text())["certificate"])
     out = ok("certificate", "check", "c.jws", *WITH, "--thumbprint", KEY.public.thumbprint)
-    assert out.endswith("the signature fits operator.pub\n")
+    assert out.endswith("the signature is valid for operator.pub\n")
 
 
 @pytest.mark.parametrize("fields", odd.FIELDS[::4] + [{"certificate": signed(KEY, "[]")}], ids=range(13))

@@ -22,7 +22,7 @@ def test_a_changed_certificate_fails_a_verification_and_a_missing_one_does_not(e
     text = erased.read_text()
     erased.write_text(text[:-8] + "AAAAAAA\n")
     code, out, err = run("verify", *V)
-    assert (code, err) == (11, "error: this vault does not fit: certificates\n")
+    assert (code, err) == (11, "error: failed checks: certificates\n")
     assert "000002.jws was changed, or is no certificate of this vault" in out
     assert "CHANGED" in ok("log", *V)
     erased.unlink()

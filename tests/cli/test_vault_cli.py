@@ -30,14 +30,14 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     assert out.endswith("certificate: spend.certificates/000001.jws\n")
     assert ok("predict", "new.csv", *V, "--out", "predictions.csv") == "2 predictions in predictions.csv\n"
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-3")
-    assert re.match(r"erased 3 rows of 2 people; 2 learners learned anew, in [\d.,]+ ms\nrequest 2, certificate: ", out)
+    assert re.match(r"erased 3 rows of 2 people; 2 learners retrained, in [\d.,]+ ms\nrequest 2, certificate: ", out)
     assert ok("unlearn", *V, "--id", "person-2") == (
-        "erased earlier, by request 2\nrequest 2, certificate: spend.certificates/000002.jws\n"
+        "already erased by request 2\nrequest 2, certificate: spend.certificates/000002.jws\n"
     )
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-4")
     assert "erased 2 rows of 1 person" in out
-    assert "1 person was erased earlier, by request 2\n" in out
-    assert ok("rectify", "corrected.csv", *V).startswith("corrected 1 row of 1 person; 2 learners learned anew, in ")
+    assert "1 person was erased earlier by request 2\n" in out
+    assert ok("rectify", "corrected.csv", *V).startswith("corrected 1 row of 1 person; 2 learners retrained, in ")
     assert ok("add", "more.parquet", *V).startswith("added 2 rows of 2 people; ")
     assert ok("readmit", *V, "--id", "person-2").startswith("1 person may be added again, in ")
     status = ok("status", *V)
@@ -68,9 +68,9 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     ]
     shown = ok("certificate", "show", "spend.certificates/000002.jws")
     assert re.search(r"^rows +3$", shown, re.MULTILINE)
-    assert shown.endswith("not checked: expunge certificate check tells whether the signature fits\n")
+    assert shown.endswith("the signature was not checked; run expunge certificate check\n")
     checked = ok("certificate", "check", "spend.certificates/000002.jws", "--public-key", "spend.pub")
-    assert checked.endswith("the signature fits spend.pub\n")
+    assert checked.endswith("the signature is valid for spend.pub\n")
     assert ok("certificate", "check", "spend.certificates/000002.jws") == checked
     assert re.fullmatch(r"signs now    [\w-]{43}\npublic keys  spend.pub\n", ok("key", *V))
 
@@ -194,10 +194,10 @@ def test_a_file_with_erased_people_is_refused_or_skipped(spend, ok, run):
     assert everything(spend) == before
     added = json.loads(ok("add", "again.csv", *V, "--skip-erased", "--json"))
     assert (added["rows"], added["skipped"]) == (1, 1)
-    assert "\n1 erased id was left out\n" in ok("add", "again.csv", *V, "--skip-erased")
+    assert "\n1 erased id was skipped\n" in ok("add", "again.csv", *V, "--skip-erased")
     out = ok("train", "customers.parquet", *V, *TRAIN, "--replace", "--skip-erased")
     assert out.startswith("learned 29 rows of 19 people")
-    assert "\n1 erased id was left out\n" in out
+    assert "\n1 erased id was skipped\n" in out
     ok("readmit", *V, "--id", "person-3")
     assert json.loads(ok("add", "again.csv", *V, "--json"))["rows"] == 2
 
@@ -244,7 +244,7 @@ def test_a_schema_is_used_as_it_is_proposed_whatever_the_table(here, ok, rng):
     pyarrow.csv.write_csv(pa.table(columns), "odd.csv")
     Path("odd.toml").write_text(ok("schema", "odd.csv", "--target", "spend", "--id-column", "customer_id"))
     out = ok("train", "odd.csv", *V, "--schema", "odd.toml", *SHAPE)
-    assert "2 values were outside the bounds and moved to the bound" in out
+    assert "2 values were outside the bounds and clipped" in out
     found = json.loads(ok("status", *V, "--json"))
     assert found["rows"] == n
     assert found["columns"] == ["age", "income", "delay", "joined", "city"]
@@ -383,7 +383,7 @@ def test_verify_ends_with_its_own_code_and_says_what_does_not_fit(spend, run):
     code, out, err = run("verify", *V)
     assert code == 11
     assert re.search(r"^WRONG +rows ", out, re.MULTILINE)
-    assert err.startswith("error: this vault does not fit: rows")
+    assert err.startswith("error: failed checks: rows")
     code, out, _ = run("verify", *V, "--json")
     assert code == 11
     assert not json.loads(out)["ok"]
@@ -561,7 +561,7 @@ def test_a_model_that_is_worse_is_not_put_in_the_place_of_a_better_one(here, ok,
 )
 def test_what_a_replacement_may_change_goes_with_replace(here, run, option):
     code, _, err = run("train", "customers.parquet", *V, *TRAIN, option)
-    assert (code, err) == (2, f"error: {option.partition('=')[0]} goes with --replace\n")
+    assert (code, err) == (2, f"error: {option.partition('=')[0]} needs --replace\n")
     assert not Path("spend.vault").exists()
 
 

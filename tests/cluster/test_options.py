@@ -26,9 +26,9 @@ def table(tmp_path):
     [
         (["--workers", "0"], "must be a whole number of at least 1"),
         (["--workers", "two"], "must be a whole number of at least 1"),
-        (["--workers", "2", "--dask", "tls://h:1"], "give one of them"),
-        (["--insecure"], "go with --dask"),
-        (["--tls-ca", "ca.pem"], "go with --dask"),
+        (["--workers", "2", "--dask", "tls://h:1"], "give only one of them"),
+        (["--insecure"], "need --dask"),
+        (["--tls-ca", "ca.pem"], "need --dask"),
         (["--dask", "tcp://198.18.0.9:8786"], "whoever is on the network could run code"),
         (["--dask", "tls://127.0.0.1:1"], "tls:// needs an authority"),
     ],

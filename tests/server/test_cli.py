@@ -85,7 +85,7 @@ def test_a_queue_that_cannot_be_written_is_told_in_words(vault, capsys, monkeypa
 
 
 def test_an_address_that_leads_elsewhere_now_is_told(vault, capsys, tmp_path):
-    for id_, told in (("p1", ""), ("p1", ""), ("p2", "1 address led to another id before")):
+    for id_, told in (("p1", ""), ("p1", ""), ("p2", "1 address belonged to another id before")):
         (tmp_path / "a.csv").write_text(f"email,id\njane@example.com,{id_}\n")
         code, _, said = run(capsys, "aliases", "add", str(tmp_path / "a.csv"), "--vault", str(vault.places.vault))
         assert (code, told in said, bool(said)) == (0, True, bool(told))

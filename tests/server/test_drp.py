@@ -589,7 +589,7 @@ def test_the_command_fills_the_table(vault, make, tmp_path, capsys):
     path = tmp_path / "people.csv"
     path.write_text("id,name,email\np1,Ada,Ada@example.com\np2,Bob,bob@example.com\np2,Bob,b@example.com\n")
     add(vault, path)
-    assert capsys.readouterr().out == "read: 3 addresses; known: 3\n"
+    assert capsys.readouterr().out == "read: 3 addresses; stored: 3\n"
     path.write_text("\ufeffemail,id\nada@example.com,p3\n")
     add(vault, path, "--json")
     assert json.loads(capsys.readouterr().out) == {"read": 1, "moved": 1, "erased": 0, "aliases": 3}

@@ -393,6 +393,6 @@ def test_the_command_line_lists_tests_and_sends_again(vault, service, client, po
         assert json.loads(receiver.posts[0][2])["type"] == "webhook.test"
         code, text = run("deliveries", hook, "--json", "--state", "sent")
         (sent,) = json.loads(text)
-        assert run("resend", hook, str(sent["id"])) == (0, f"waits to be sent: {sent['id']}\n")
+        assert run("resend", hook, str(sent["id"])) == (0, f"queued: {sent['id']}\n")
         assert run("deliveries", hook)[1].count("waiting") == 1
         assert run("deliveries", "none")[0] == 4

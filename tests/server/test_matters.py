@@ -468,7 +468,7 @@ def test_a_matter_from_the_command_line(make, vault, clock, run_cli):
     service.matters.save_policy()
     code, out, err = run_cli("open", "case 7", "--reason", "a lawsuit", "--id", "p1", "--id", "nobody")
     assert (code, out) == (0, "on hold: 2 people, 2 of them new\n")
-    assert "1 of these people is not known here: check the ids" in err
+    assert "1 of these ids is not known here: check the spelling" in err
     job = service.erase(["p1"], ASKED)
     assert job.state == "held"
     assert run_cli("add", "case 7", "--id", "p2", "--actor", "kim")[0] == 0

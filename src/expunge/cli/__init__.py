@@ -1,41 +1,41 @@
-"""The command ``expunge``: parses, calls, prints.
+"""The command ``expunge``: parses, calls, prints; no logic of its own.
 
-`entry` is what a shell starts. It imports next to nothing before it is ready for Ctrl-C, and a command imports what it
-needs when it runs: ``expunge --help`` loads the standard library only.
+`entry` is the entry point. It imports almost nothing before it handles Ctrl-C, and each command imports what it needs
+when it runs: ``expunge --help`` loads only the standard library.
 """
 
 import signal
 import sys
 from types import FrameType
 
-_INTERRUPTED_REQUEST = "interrupted; run expunge log to see what was carried out"
+_INTERRUPTED_REQUEST = "interrupted; run expunge log to see which requests were completed"
 REQUEST_COMMANDS = ("train", "unlearn", "rectify", "add", "readmit", "rebound", "clone")
 
 
 def entry() -> None:
-    """Run the command that the shell names, and end with its exit code."""
-    words, pressed = sys.argv[1:], list[int]()
+    """Run the command in `sys.argv` and exit with its code."""
+    words, signals = sys.argv[1:], list[int]()
 
-    def note(number: int, _: FrameType | None) -> None:
-        pressed.append(number)
+    def on_interrupt(number: int, _: FrameType | None) -> None:
+        signals.append(number)
         raise KeyboardInterrupt
 
     try:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it ignored
-            signal.signal(signal.SIGINT, note)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise it is ignored on purpose
+            signal.signal(signal.SIGINT, on_interrupt)
         from .program import run
 
-        code = run(words, lambda: bool(pressed))
+        code = run(words, lambda: bool(signals))
     except BaseException as error:
-        if not (pressed or isinstance(error, KeyboardInterrupt)):
+        if not (signals or isinstance(error, KeyboardInterrupt)):
             raise
         code = _report_interrupt(words)
     sys.exit(code)
 
 
 def _report_interrupt(words: list[str]) -> int:
-    """Say in one line that Ctrl-C was pressed; whether a request was accepted before is not known here."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses it twice gets one line as well
+    """Print one line about Ctrl-C and return its exit code; whether a request was accepted is not known here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not print a traceback
     from .terminal import complain
 
     text = _INTERRUPTED_REQUEST if words[:1] and words[0] in REQUEST_COMMANDS else "interrupted"

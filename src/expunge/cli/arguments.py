@@ -1,4 +1,4 @@
-"""What commands share on the command line: the parser, options, and values that options take."""
+"""The parser, the options that several commands share, and the values of options."""
 
 import argparse
 import logging
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 from . import terminal
 
 if TYPE_CHECKING:
+    from ..server.database import Database
     from ..vault import Vault
     from ..vault.requests.request import CallerArgs
 
@@ -30,7 +31,7 @@ class UsageError(Exception):
 
 
 class StoreOnce(argparse.Action):
-    """Store a value, and refuse an option that is given twice: argparse would silently take the last."""
+    """Store a value and reject an option that is given twice; argparse would silently use the last one."""
 
     def __call__(self, parser: Any, namespace: Namespace, values: Any, option_string: str | None = None) -> None:
         if option_string is not None and self in parser.given:
@@ -40,49 +41,47 @@ class StoreOnce(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that knows no abbreviations, takes values that begin with a dash, and raises what is wrong.
+    """A parser without abbreviations that accepts values with a leading dash and raises `UsageError`.
 
     An option with a value may be given once, unless its action is "append".
     """
 
-    add_options: "AddOptions | None" = (
-        None  # adds the options as soon as they are needed: most commands are not the one that is run
-    )
+    add_options: "AddOptions | None" = None  # called only for the command that runs, to start quickly
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
-        self.given = set[argparse.Action]()  # in the command line that is being read
+        self.given = set[argparse.Action]()  # in the current command line
         for name in (None, "store"):
             self.register("action", name, StoreOnce)
-        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)", re.IGNORECASE)  # -1e5 and -7x are values, too
+        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)", re.IGNORECASE)  # -1e5 and -7x are values
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print a help or the version; argparse itself keeps silent if it cannot be written."""
+        """Print help or version; unlike argparse, raise if it cannot be written."""
         if file is not None and file is sys.stderr:
             super()._print_message(message, file)
         elif message:
             terminal.say(message, end="")
 
     def complete(self) -> Self:
-        """Add the options, unless that was done."""
-        fill, self.add_options = self.add_options, None
-        if fill is not None:
-            fill(self)
+        """Add the options, once."""
+        add_options, self.add_options = self.add_options, None
+        if add_options is not None:
+            add_options(self)
         return self
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.complete()
         self.given.clear()
         known, rest = super().parse_known_args(self._join_values(sys.argv[1:] if args is None else args), namespace)
-        if rest:  # said here, where the command is known
+        if rest:  # raised here, where the command is known
             self.error(f"unrecognized arguments: {_describe_unknown(rest)}")
         return known, rest
 
     def _join_values(self, words: Sequence[str]) -> list[str]:
-        """Write ``--id -x`` as ``--id=-x``: an id, a column or a file may begin with a dash."""
+        """Rewrite ``--id -x`` as ``--id=-x``: an id, a column or a file may begin with a dash."""
         known, joined = self._option_string_actions, list[str]()
         for word in words:
             before = known.get(joined[-1]) if joined else None
@@ -95,33 +94,33 @@ class Parser(argparse.ArgumentParser):
 
 
 def _describe_unknown(words: Sequence[str]) -> str:
-    """The options among words that nobody knows, and how many others there are: any of those may be an id."""
+    """Name the unknown options, and only count other words, because any of them may be an id."""
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     others = len(words) - len(options)
     return " and ".join([*options, *([terminal.pluralize(others, "word", "words")] if others else [])])
 
 
 def add_command(commands: "Commands", run: RunCommand, *options: AddOptions, name: str | None = None) -> None:
-    """Add a command and what it takes; its help is the docstring of the function that runs it."""
+    """Add a command and its options; its help is the docstring of the function that runs it."""
 
-    def fill(parser: Parser) -> None:
-        for add in options:
-            add(parser)
+    def add_all(parser: Parser) -> None:
+        for add_option in options:
+            add_option(parser)
 
     text = run.__doc__ or ""
-    added = commands.add_parser(name or run.__name__, help=text.split("\n")[0], description=text)
-    added.set_defaults(run=run)
-    added.add_options = fill
+    parser = commands.add_parser(name or run.__name__, help=text.split("\n")[0], description=text)
+    parser.set_defaults(run=run)
+    parser.add_options = add_all
 
 
-def add_command_group(commands: "Commands", name: str, text: str, fill: "Callable[[Commands], None]") -> None:
-    """Add a command that has commands of its own."""
-    added = commands.add_parser(name, help=text, description=text)
-    added.add_options = lambda parser: fill(add_subcommands(parser))
+def add_command_group(commands: "Commands", name: str, text: str, register: "Callable[[Commands], None]") -> None:
+    """Add a command that has subcommands."""
+    group = commands.add_parser(name, help=text, description=text)
+    group.add_options = lambda parser: register(add_subcommands(parser))
 
 
 def add_subcommands(parser: Parser) -> "Commands":
-    """Let a parser have commands; without one it shows its help and is a usage error."""
+    """Give a parser subcommands; without one, it prints its help and fails with a usage error."""
 
     def show_help(args: Namespace) -> int:
         parser.print_help(sys.stderr)
@@ -132,24 +131,24 @@ def add_subcommands(parser: Parser) -> "Commands":
 
 
 def add_data(parser: Parser) -> None:
-    """The table. Words stay text: a path would lose a slash of s3://."""
+    """Add the table as text; a `Path` would lose a slash of s3://."""
     text = "CSV, Parquet or Arrow: files, globs, folders or URIs such as s3://bucket/folder."
     parser.add_argument("data", metavar="DATA", nargs="+", help=text)
 
 
 def add_allow_host(parser: Parser) -> None:
-    """Add the option for hosts that webhooks may reach at private addresses."""
+    """Add the hosts that webhooks may reach at private addresses."""
     parser.add_argument(
         "--allow-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="A host that may be posted to although its address is private; may repeat.",
+        help="Allow webhooks to this host although its address is private; may be repeated.",
     )
 
 
 def add_vault(parser: Parser) -> None:
-    """The vault, how long to wait for it, and the form of the answer."""
+    """Add the vault, the time to wait for its lock, and the output format."""
     parser.add_argument(
         "--vault", metavar="FOLDER", type=Path, required=True, help="The vault, a folder whose name ends in .vault."
     )
@@ -158,55 +157,58 @@ def add_vault(parser: Parser) -> None:
         metavar="SECONDS",
         type=parse_seconds,
         default=10.0,
-        help="Time to wait for another writer (default: 10).",
+        help="How long to wait for another writer (default: 10).",
     )
     add_json(parser)
 
 
 def add_read_only(parser: Parser) -> None:
-    """Whether the command may change anything."""
-    text = "Change nothing at all; refuse (exit code 12) while an accepted request is not finished."
+    """Add the option to change nothing."""
+    text = "Change nothing; fail with exit code 12 while an accepted request is unfinished."
     parser.add_argument("--read-only", action="store_true", help=text)
 
 
 def add_key(parser: Parser) -> None:
-    """The key that signs."""
+    """Add the key that signs, or the program that holds it."""
     parser.add_argument(
         "--key",
         metavar="FILE",
         type=Path,
-        help="The private key that signs certificates; default: EXPUNGE_KEY, or the one beside the vault.",
+        help="The private key that signs certificates (default: EXPUNGE_KEY, or the key beside the vault).",
     )
     parser.add_argument(
         "--sign-with",
         metavar="COMMAND",
-        help="A command, or unix:PATH of a socket, that holds the key and signs; default: EXPUNGE_SIGN_WITH.",
+        help="A command, or unix:PATH of a socket, that holds the key and signs (default: EXPUNGE_SIGN_WITH).",
     )
 
 
 def add_public_key(parser: Parser) -> None:
-    """The public half of a key that a program holds."""
+    """Add the public half of a key that a program holds."""
     text = "The public half (PEM) of the key that --sign-with holds."
     parser.add_argument("--public-key", metavar="FILE", type=Path, help=text)
 
 
 def add_caller(parser: Parser) -> None:
-    """Who asked, and why."""
+    """Add who asked, and why."""
     parser.add_argument(
-        "--reference", metavar="TEXT", default="", help="What you call this request, such as a ticket; for the ledger."
+        "--reference",
+        metavar="TEXT",
+        default="",
+        help="Your name for this request, such as a ticket; stored in the ledger.",
     )
-    add_actor(parser, "Who asked for it, for the ledger")
-    text = "Say both in the certificate, too."
+    add_actor(parser, "Who asked for it; stored in the ledger")
+    text = "Include --reference and --actor in the certificate."
     parser.add_argument("--in-certificate", action="store_true", help=text)
 
 
 def add_actor(parser: Parser, what: str) -> None:
-    """Who it is that does something."""
-    parser.add_argument("--actor", metavar="TEXT", default="", help=f"{what}; default: the user of this process.")
+    """Add who performs the action."""
+    parser.add_argument("--actor", metavar="TEXT", default="", help=f"{what} (default: the current user).")
 
 
 def actor(args: Namespace) -> str:
-    """Return who does something: what --actor says, or the user that runs this process, or its number."""
+    """Return --actor, or the name or number of the user of this process."""
     import getpass
 
     try:
@@ -216,19 +218,19 @@ def actor(args: Namespace) -> str:
 
 
 def add_receipts(parser: Parser) -> None:
-    """Receipts for the people."""
-    text = "Write a receipt for each person into this folder, which they can check offline."
+    """Add the folder for personal receipts."""
+    text = "Write a receipt for each person to this folder; they can check it offline."
     parser.add_argument("--receipts", metavar="DIR", type=Path, help=text)
 
 
 def add_attest_unknown(parser: Parser) -> None:
-    """Statements about ids that are not there."""
-    text = "Leave out ids that are not in the vault, and write a signed statement that says so into --receipts."
+    """Add the option for signed statements about unknown ids."""
+    text = "Skip ids that are not in the vault, and write a signed statement about each to --receipts."
     parser.add_argument("--attest-unknown", action="store_true", help=text)
 
 
 def signing_options(args: Namespace) -> dict[str, Any]:
-    """Who signs: what an option names, or what a variable does."""
+    """Return the signer named by an option or, without one, by an environment variable."""
     key, command = getattr(args, "key", None), getattr(args, "sign_with", None)
     if key is None and command is None:
         key, command = os.environ.get("EXPUNGE_KEY") or None, os.environ.get("EXPUNGE_SIGN_WITH") or None
@@ -236,21 +238,21 @@ def signing_options(args: Namespace) -> dict[str, Any]:
 
 
 def caller_options(args: Namespace) -> "CallerArgs":
-    """Return what the caller says. A certificate is handed out: it names the user of this process only if asked to."""
+    """Return who asked and why. A certificate is handed out, so it names the current user only on request."""
     if args.in_certificate and not (args.reference or args.actor):
-        raise UsageError("--in-certificate says what --reference and --actor say: give one of them")
-    who = args.actor if args.in_certificate else actor(args)
-    return {"reference": args.reference, "actor": who, "in_certificate": args.in_certificate}
+        raise UsageError("--in-certificate needs --reference or --actor")
+    name = args.actor if args.in_certificate else actor(args)
+    return {"reference": args.reference, "actor": name, "in_certificate": args.in_certificate}
 
 
 def add_json(parser: Parser) -> None:
-    """The form of the answer."""
-    parser.add_argument("--json", action="store_true", help="Print JSON, for programs; errors, too.")
+    """Add the output format."""
+    parser.add_argument("--json", action="store_true", help="Print JSON; errors as well.")
 
 
 def add_ids(parser: Parser) -> None:
-    """The people."""
-    parser.add_argument("--id", metavar="ID", action="append", default=[], help="An id; may be given many times.")
+    """Add the ids."""
+    parser.add_argument("--id", metavar="ID", action="append", default=[], help="An id; may be repeated.")
     parser.add_argument(
         "--ids-from",
         metavar="FILE",
@@ -260,25 +262,25 @@ def add_ids(parser: Parser) -> None:
 
 
 def add_skip_erased(parser: Parser) -> None:
-    """What to do about rows of people who were erased."""
-    parser.add_argument("--skip-erased", action="store_true", help="Leave out rows of erased ids instead of refusing.")
+    """Add the option to skip rows of erased people."""
+    parser.add_argument("--skip-erased", action="store_true", help="Skip rows of erased ids instead of failing.")
 
 
 def add_targets(parser: Parser) -> None:
-    """The columns to predict."""
+    """Add the columns to predict."""
     parser.add_argument("--target", metavar="COLUMN", action="append", help="The column to predict; may be repeated.")
 
 
 def add_id_column(parser: Parser) -> None:
-    """The column that says whose a row is, under its old name as well."""
-    parser.add_argument("--id-column", metavar="COLUMN", help="The column of the ids.")
-    parser.add_argument("--id", dest="old_id", metavar="COLUMN", help="The old name of --id-column, soon removed.")
+    """Add the column of the ids, under its old name as well."""
+    parser.add_argument("--id-column", metavar="COLUMN", help="The column with the ids.")
+    parser.add_argument("--id", dest="old_id", metavar="COLUMN", help="Deprecated: use --id-column.")
 
 
 def whole_number(minimum: int, maximum: int = 2**63) -> Callable[[str], int]:
-    """Whole numbers from ``least`` to ``most``."""
+    """Return a parser of whole numbers from ``minimum`` to ``maximum``."""
 
-    def value(text: str) -> int:
+    def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
@@ -289,11 +291,11 @@ def whole_number(minimum: int, maximum: int = 2**63) -> Callable[[str], int]:
             raise ArgumentTypeError(f"must be at most {maximum:,}, got {text!r}")
         return number
 
-    return value
+    return parse
 
 
 def parse_seconds(text: str) -> float:
-    """Read a time to wait."""
+    """Parse a number of seconds."""
     try:
         number = float(text)
     except ValueError:
@@ -304,7 +306,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Read a share from 0 to 1, as a number or in per cent; 5 would be 500 %, which nobody means."""
+    """Parse a share from 0 to 1, as a number or in per cent; 5 would be 500 % and is rejected."""
     try:
         number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -315,19 +317,19 @@ def parse_share(text: str) -> float:
 
 
 def read_ids(args: Namespace) -> list[str]:
-    """The ids of options and of a file, in the order given."""
+    """Return the ids of options and of a file, in the order given."""
     from ..errors import InvalidInput
 
-    found = list(args.id)
+    ids = list(args.id)
     if args.ids_from is not None:
-        found += _read_id_lines(args.ids_from)
-    if not found:
-        raise InvalidInput("name at least one id, with --id or --ids-from")
-    return found
+        ids += _read_id_lines(args.ids_from)
+    if not ids:
+        raise InvalidInput("give at least one id, with --id or --ids-from")
+    return ids
 
 
 def _read_id_lines(path: Path) -> list[str]:
-    """The ids in a file or on standard input, one per line."""
+    """Return the ids in a file or on standard input, one per line."""
     from ..errors import InvalidInput
     from ..tables import parse_id_list
 
@@ -340,24 +342,24 @@ def _read_id_lines(path: Path) -> list[str]:
     try:
         return parse_id_list(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise InvalidInput(f"{path}: not UTF-8 text; give one id per line, in UTF-8") from None
+        raise InvalidInput(f"{path}: not UTF-8; write one id per line, in UTF-8") from None
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
 
 
 def read_id_column(args: Namespace) -> str | None:
-    """The column of the ids, by its new name or its old one."""
+    """Return the column of the ids, from --id-column or its old name."""
     if args.old_id is None:
         return args.id_column  # type: ignore[no-any-return]  # a Namespace has no types
     if args.id_column not in (None, args.old_id):
-        raise UsageError("--id is the old name of --id-column: give one of them")
-    terminal.note("--id is now --id-column here; the old name will be removed in the next release")
-    args.id_column, args.old_id = args.old_id, None  # said once
+        raise UsageError("--id is the old name of --id-column: give only one of them")
+    terminal.note("--id is deprecated here and will be removed in the next release; use --id-column")
+    args.id_column, args.old_id = args.old_id, None  # so that the note is printed once
     return args.id_column  # type: ignore[no-any-return]  # a Namespace has no types
 
 
 def open_vault(args: Namespace) -> "Vault":
-    """Open the vault, and show what it has to say."""
+    """Open the vault and print its notes."""
     from ..vault import Vault
 
     read_only = getattr(args, "read_only", False)
@@ -367,26 +369,38 @@ def open_vault(args: Namespace) -> "Vault":
     return vault
 
 
+@contextmanager
+def open_queue(vault: "Vault") -> "Iterator[Database]":
+    """Open the database of the vault's service, and close it."""
+    from ..server.database import Database, queue_path
+
+    database = Database(queue_path(vault.places.vault))
+    try:
+        yield database
+    finally:
+        database.close()
+
+
 def add_cluster(parser: Parser) -> None:
-    """Who helps."""
+    """Add the workers or the Dask cluster that share the work."""
     parser.add_argument(
-        "--workers", metavar="NUMBER", type=whole_number(1, 10_000), help="Start so many processes that share the work."
+        "--workers", metavar="NUMBER", type=whole_number(1, 10_000), help="Start this many processes to share the work."
     )
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="Share the work with a Dask cluster, such as tls://host:8786."
     )
     for name, what in (("ca", "certificate authority"), ("cert", "own certificate"), ("key", "key of --tls-cert")):
         parser.add_argument(f"--tls-{name}", metavar="FILE", type=Path, help=f"The {what} (PEM), for --dask tls://.")
-    text = "Let --dask be a scheduler on another machine without TLS: anybody on the network can run code there."
+    text = "Allow --dask on another machine without TLS: anyone on the network can then run code there."
     parser.add_argument("--insecure", action="store_true", help=text)
 
 
 def check_cluster(args: Namespace) -> None:
-    """Refuse options that cannot work, before anything that takes time."""
+    """Reject options that cannot work, before anything that takes time."""
     if args.dask is None and (args.insecure or args.tls_ca or args.tls_cert or args.tls_key):
-        raise UsageError("--tls-ca, --tls-cert, --tls-key and --insecure go with --dask")
+        raise UsageError("--tls-ca, --tls-cert, --tls-key and --insecure need --dask")
     if args.workers is not None and args.dask is not None:
-        raise UsageError("--workers starts a cluster and --dask joins one: give one of them")
+        raise UsageError("--workers starts a cluster and --dask joins one: give only one of them")
     if args.dask is not None:
         _import_engine().security_for(args.dask, **_tls_options(args))
     elif args.workers is not None:
@@ -395,22 +409,18 @@ def check_cluster(args: Namespace) -> None:
 
 @contextmanager
 def open_cluster(args: Namespace) -> Iterator[Any]:
-    """Yield the cluster that options name, or None."""
+    """Yield the cluster named by the options, or None."""
     check_cluster(args)
     if args.workers is None and args.dask is None:
         yield None
         return
-    with _connect(args) as found:
-        yield found
-        if found.lost_count:
-            lost = terminal.pluralize(found.lost_count, "worker was", "workers were")
-            terminal.note(f"{lost} lost; others did their work again")
-
-
-def _connect(args: Namespace) -> Any:
-    if args.workers is not None:
-        return _import_engine().own_cluster(args.workers)
-    return _import_engine().joined_cluster(args.dask, **_tls_options(args))
+    engine = _import_engine()
+    own = args.workers is not None
+    with engine.own_cluster(args.workers) if own else engine.joined_cluster(args.dask, **_tls_options(args)) as cluster:
+        yield cluster
+        if cluster.lost_count:
+            lost = terminal.pluralize(cluster.lost_count, "worker was", "workers were")
+            terminal.note(f"{lost} lost; other workers repeated their tasks")
 
 
 def _tls_options(args: Namespace) -> dict[str, Any]:
@@ -422,6 +432,6 @@ def _import_engine() -> Any:
         from ..distributed import cluster
     except ImportError as error:
         raise UsageError(f"workers need {error.name}, which is not installed: pip install 'expunge[dask]'") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # what it means is told in one line
+    logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)  # the command prints one line instead
     warnings.filterwarnings("ignore", module="distributed")
     return cluster

@@ -1,4 +1,4 @@
-"""``expunge key``, ``head`` and ``certificate``: who signed, and what."""
+"""``expunge key``, ``head`` and ``certificate``: keys, signed statements, and what a personal receipt proves."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -21,78 +21,26 @@ from .arguments import (
     add_vault,
     open_vault,
 )
-from .receipts import guard_answer
 
 if TYPE_CHECKING:
     from ..vault.certificates.personal_receipts import PersonalReceipt
+    from .arguments import Commands
 
 _PROVEN_ACTIONS = {
     "unlearn": "erased the rows of exactly this id",
     "rectify": "replaced the rows of exactly this id",
     "add": "added rows of exactly this id",
-    "readmit": "let exactly this id, which had been erased, come back",
+    "readmit": "allowed exactly this id, which had been erased, to be added again",
 }
 _LIMITS_OF_PROOF = (
-    "This is the operator's signed word about this vault, and no more: "
-    "it cannot show that this is the vault that is in use, or that there is no copy of it."
+    "This is the operator's signed statement about this vault, and no more: "
+    "it does not prove that this vault is the one in use, or that no copy of it exists."
 )
-COMPARE_THUMBPRINT = "anybody can make a key: compare the thumbprint above with one that you know from elsewhere"
-
-
-def add_file_or_receipt(parser: Parser) -> None:
-    """What is checked."""
-    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="A certificate.")
-    text = "A personal receipt, in place of a certificate; --id says whose it should be."
-    parser.add_argument("--receipt", metavar="FILE", type=Path, help=text)
-    parser.add_argument("--id", metavar="ID", help="The id that the receipt should be for.")
-
-
-def add_checking_keys(parser: Parser) -> None:
-    """The keys that it is checked with."""
-    text = "The public key (PEM); default: the one beside the certificate's folder."
-    parser.add_argument("--public-key", metavar="FILE", type=Path, help=text)
-    text = "The only key that counts, by its thumbprint (RFC 7638), which you know from elsewhere."
-    parser.add_argument("--thumbprint", metavar="KID", help=text)
-
-
-def page(args: Namespace) -> None:
-    """Print the page that checks receipts in a browser, in HTML, to be saved as a file."""
-    from ..vault.certificates.personal_receipts import offline_checker_page as html
-
-    if args.json:
-        terminal.say_json({"html": html()})
-    else:
-        terminal.say(html(), end="")
-
-
-def refuse_receipt(file: Path) -> None:
-    """Refuse a receipt that is taken for a certificate, with the way to check it."""
-    from ..errors import ExpungeError, InvalidCertificate
-    from ..vault.certificates import personal_receipts
-
-    try:
-        personal_receipts.read_receipt(file)
-    except (ExpungeError, OSError):  # it is none; what it is tells whoever reads it as a certificate
-        return
-    raise InvalidCertificate(f"this is a receipt: check it with --receipt {file} --id ID")
-
-
-def describe_proof(receipt: "PersonalReceipt", kind: str) -> str:
-    """What a receipt that was checked proves."""
-    if kind in _PROVEN_ACTIONS:
-        proven = f"request {receipt.request} to vault {receipt.vault} {_PROVEN_ACTIONS[kind]}"
-        return f"the receipt is for this id: {proven}\n{_LIMITS_OF_PROOF}"
-    none = "had no row of exactly this id, and no mark that one was erased"
-    said = f"as of its request {receipt.request} vault {receipt.vault} {none}"
-    return f"the receipt is for this id, which is not known here: nothing was erased; {said}\n{_LIMITS_OF_PROOF}"
-
-
-if TYPE_CHECKING:
-    from .arguments import Commands
+_COMPARE_THUMBPRINT = "anyone can create a key: compare the thumbprint above with one that you know from elsewhere"
 
 
 def register(commands: "Commands") -> None:
-    """Add the commands of this room."""
+    """Add the commands of this module."""
     add_command(commands, key, _add_new, _add_actor, add_public_key, add_key, add_read_only, add_vault)
     add_command(commands, head, _add_head, add_key, add_vault)
     add_command_group(commands, "certificate", "Show and check certificates, offline.", _register_certificate_commands)
@@ -100,22 +48,22 @@ def register(commands: "Commands") -> None:
 
 def _register_certificate_commands(commands: "Commands") -> None:
     add_command(commands, show, _add_file, add_json)
-    add_command(commands, check, add_file_or_receipt, add_checking_keys, add_json)
+    add_command(commands, check, _add_file_or_receipt, _add_checking_keys, add_json)
     add_command(commands, page, add_json)
 
 
 def _add_new(parser: Parser) -> None:
-    text = "Let another key sign from now on: a new pair, or the one that --key or --sign-with names."
+    text = "Sign with another key from now on: a new pair, or the key given by --key or --sign-with."
     parser.add_argument("--new", action="store_true", help=text)
 
 
-def _add_actor(added: Parser) -> None:
-    add_actor(added, "Who asks for the new key, for the ledger")
+def _add_actor(parser: Parser) -> None:
+    add_actor(parser, "Who asks for the new key; stored in the ledger")
 
 
 def _add_head(parser: Parser) -> None:
     parser.add_argument("--out", metavar="FILE", type=Path, help="A new file for the head; default: standard output.")
-    text = "Let this RFC 3161 authority stamp the head; its answer goes into FILE.tsr."
+    text = "Get a timestamp of the head from this RFC 3161 authority; it is written to FILE.tsr."
     parser.add_argument("--timestamp", metavar="URL", help=text)
 
 
@@ -123,32 +71,52 @@ def _add_file(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="A certificate, a head or a report.")
 
 
+def _add_file_or_receipt(parser: Parser) -> None:
+    """Add the file to check."""
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="A certificate.")
+    text = "A personal receipt to check instead of a certificate; needs --id."
+    parser.add_argument("--receipt", metavar="FILE", type=Path, help=text)
+    parser.add_argument("--id", metavar="ID", help="The id that the receipt must be for.")
+
+
+def _add_checking_keys(parser: Parser) -> None:
+    """Add the keys to check with."""
+    text = "The public keys (PEM); default: the file beside the certificate's folder."
+    parser.add_argument("--public-key", metavar="FILE", type=Path, help=text)
+    text = "Accept only the key with this thumbprint (RFC 7638), which you know from elsewhere."
+    parser.add_argument("--thumbprint", metavar="KID", help=text)
+
+
 def key(args: Namespace) -> None:
-    """Show the thumbprints of a vault's public keys, the newest first; or let another key sign from now on."""
+    """Show the thumbprints of a vault's public keys, newest first; or sign with another key from now on."""
     if args.new and args.read_only:
-        raise UsageError("--new makes a key, and --read-only changes nothing: give one of them")
+        raise UsageError("--new changes the key and --read-only changes nothing: give only one of them")
     vault = open_vault(args)
     if args.new:
         vault.renew_key(public_key=args.public_key, actor=actor(args))
     elif args.public_key is not None:
-        raise UsageError("--public-key names the public half of a new key: it goes with --new")
-    with guard_answer("another key signs from now on") if args.new else nullcontext():
+        raise UsageError("--public-key is the public half of a new key: it needs --new")
+    with terminal.guard_answer("the signing key was changed") if args.new else nullcontext():
         names, file = vault.public_keys(), vault.places.public
         if args.json:
             terminal.say_json({"keys": names, "file": file, "changes": vault.key_changes()})
         else:
-            lines = [("signs now", names[0]), *(("signed before", name) for name in names[1:]), ("public keys", file)]
-            terminal.say(terminal.format_table([(what, str(value)) for what, value in lines]))
+            lines = [
+                ("signs now", names[0]),
+                *(("signed before", name) for name in names[1:]),
+                ("public keys", str(file)),
+            ]
+            terminal.say(terminal.format_table(lines))
 
 
 def head(args: Namespace) -> None:
-    """Print where the ledger ends, signed: published, it shows a ledger that was cut or rewritten later."""
+    """Print the signed end of the ledger; publish it, and later truncation or rewriting can be detected."""
     if args.timestamp is not None and args.out is None:
-        raise UsageError("--timestamp needs --out FILE: the answer goes into FILE.tsr")
+        raise UsageError("--timestamp needs --out FILE: the timestamp is written to FILE.tsr")
     from ..vault.certificates import statements
 
     if args.timestamp is not None:
-        from ..vault.certificates import timestamps  # before anything is done: the extra may not be there
+        from ..vault.certificates import timestamps  # first of all, because the extra may not be installed
     if args.out is not None:
         statements.check_head_path(args.out)
     signed = open_vault(args).head()
@@ -161,27 +129,27 @@ def head(args: Namespace) -> None:
     if args.json:
         terminal.say_json({"head": signed, "files": written})
     else:
-        terminal.say(signed if not written else f"the head is in {terminal.escape(' and '.join(map(str, written)))}")
+        terminal.say(signed if not written else f"head: {terminal.escape(' and '.join(map(str, written)))}")
 
 
 def show(args: Namespace) -> None:
-    """Show what a certificate, head or report says, without checking who signed it."""
+    """Show the content of a certificate, head or report, without checking its signature."""
     from ..vault.certificates import jws
 
-    refuse_receipt(args.file)
+    _refuse_receipt(args.file)
     _print_payload(jws.unverified_payload(jws.read_statement(args.file)), args)
     if not args.json:
-        terminal.say("not checked: expunge certificate check tells whether the signature fits")
+        terminal.say("the signature was not checked; run expunge certificate check")
 
 
 def check(args: Namespace) -> None:
-    """Check the signature of a certificate, head or report, or what a receipt proves about an id; offline."""
+    """Check the signature of a certificate, head or report, or what a receipt proves about an id, offline."""
     if (args.file is None) == (args.receipt is None):
-        raise UsageError("name one file: a certificate, or a receipt with --receipt")
+        raise UsageError("give one file: a certificate, or a receipt with --receipt")
     if args.file is not None:
-        refuse_receipt(args.file)
+        _refuse_receipt(args.file)
     if (args.id is None) != (args.receipt is None):
-        raise UsageError("--receipt and --id go together: the id is not in the receipt")
+        raise UsageError("--receipt and --id need each other: a receipt does not contain the id")
     from ..vault.certificates import jws, personal_receipts
 
     public: Path = args.public_key or jws.find_public_key_file(args.file or args.receipt)
@@ -198,12 +166,45 @@ def check(args: Namespace) -> None:
     _print_payload(payload, args)
     if args.json:
         return
-    terminal.say(f"the signature fits {terminal.escape(public.name)}")
+    terminal.say(f"the signature is valid for {terminal.escape(public.name)}")
     if receipt is not None:
-        terminal.say(f"it was made with the key {jws.unverified_header(text)['kid']}")
-        terminal.say(describe_proof(receipt, payload["kind"]))
+        terminal.say(f"signed with the key {jws.unverified_header(text)['kid']}")
+        terminal.say(_describe_proof(receipt, payload["kind"]))
         if args.thumbprint is None:
-            terminal.say(COMPARE_THUMBPRINT)
+            terminal.say(_COMPARE_THUMBPRINT)
+
+
+def page(args: Namespace) -> None:
+    """Print the HTML page that checks receipts in a browser; save it as a file."""
+    from ..vault.certificates.personal_receipts import offline_checker_page as html
+
+    if args.json:
+        terminal.say_json({"html": html()})
+    else:
+        terminal.say(html(), end="")
+
+
+def _refuse_receipt(file: Path) -> None:
+    """Raise if the file is a receipt instead of a certificate, and say how to check it."""
+    from ..errors import ExpungeError, InvalidCertificate
+    from ..vault.certificates import personal_receipts
+
+    try:
+        personal_receipts.read_receipt(file)
+    except (ExpungeError, OSError):  # not a receipt: reading it as a certificate reports what is wrong
+        return
+    raise InvalidCertificate(f"this is a receipt: check it with --receipt {file} --id ID")
+
+
+def _describe_proof(receipt: "PersonalReceipt", kind: str) -> str:
+    """Describe what a verified receipt proves."""
+    if kind in _PROVEN_ACTIONS:
+        proven = f"request {receipt.request} to vault {receipt.vault} {_PROVEN_ACTIONS[kind]}"
+        return f"the receipt is for this id: {proven}\n{_LIMITS_OF_PROOF}"
+    state = (
+        f"as of request {receipt.request}, vault {receipt.vault} had no row of exactly this id and no tombstone for it"
+    )
+    return f"the receipt is for this id, which is not known here: nothing was erased; {state}\n{_LIMITS_OF_PROOF}"
 
 
 def _print_payload(payload: Mapping[str, Any], args: Namespace) -> None:
@@ -214,13 +215,13 @@ def _print_payload(payload: Mapping[str, Any], args: Namespace) -> None:
         first, *rest = value if isinstance(value, list) and value else [value]
         lines += [
             (name.replace("_", " "), _format_field(name, first)),
-            *(("", _format_field(name, one)) for one in rest),
+            *(("", _format_field(name, item)) for item in rest),
         ]
     return terminal.say(terminal.format_table(lines))
 
 
 def _format_field(name: str, value: object) -> str:
-    """A field of a certificate in plain words; anybody may have written it."""
+    """Format a field of a certificate, which is untrusted input."""
     if name == "iat" and isinstance(value, int | float):
         from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""``expunge matter``: legal holds, from the command line; a running service sees each change within a second."""
+"""``expunge matter``: legal holds. A running service applies each change within a second."""
 
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from .arguments import (
     add_command_group,
     add_ids,
     add_vault,
+    open_queue,
     open_vault,
     read_ids,
 )
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from ..server.matters import Author, Matter, MatterAddition, Matters
     from .arguments import Commands
 
+_COLUMNS = ("name", "reason", "opened", "by", "people", "requests", "review", "released")
+
 
 def register(commands: "Commands") -> None:
-    """Add the commands of this room."""
+    """Add the commands of this module."""
     add_command_group(
-        commands, "matter", "Matters: legal holds, whose people are not erased.", _register_matter_commands
+        commands, "matter", "Manage matters (legal holds): their people are not erased.", _register_matter_commands
     )
 
 
@@ -48,44 +51,44 @@ def _add_name(parser: Parser) -> None:
 
 
 def _add_reason(parser: Parser) -> None:
-    text = "Why; it is kept for good: write no name or id of a person."
+    text = "The reason; it is stored permanently, so do not include names or ids of people."
     parser.add_argument("--reason", metavar="TEXT", required=True, help=text)
 
 
 def _add_review(parser: Parser) -> None:
-    text = "When somebody has to look at it again, like 2027-01-31 (UTC); without it nobody has to."
-    parser.add_argument("--review", metavar="DATE", type=_parse_day, help=text)
+    text = "The date of the next review, such as 2027-01-31 (UTC); default: none."
+    parser.add_argument("--review", metavar="DATE", type=_parse_date, help=text)
 
 
 def _add_actor(parser: Parser) -> None:
-    add_actor(parser, "Who does it, for the matter's log")
+    add_actor(parser, "Who makes the change; stored in the matter's log")
 
 
 def _add_released(parser: Parser) -> None:
-    parser.add_argument("--released", action="store_true", help="Those that were released, not those in force.")
+    parser.add_argument("--released", action="store_true", help="List released matters instead of active ones.")
 
 
 def _add_confirm(parser: Parser) -> None:
-    text = "The matter's name, typed again; without it nothing is released, and what would happen is told."
+    text = "The matter's name, to confirm; without it, nothing is released and the effect is shown."
     parser.add_argument("--confirm", metavar="NAME", help=text)
 
 
 def open_matter(args: Namespace) -> None:
     """Open a matter: its people are not erased until it is released."""
-    wanted = read_ids(args) if args.id or args.ids_from else []
+    ids = read_ids(args) if args.id or args.ids_from else []
     with _open_matters(args) as matters:
-        _print_added(args, matters.open(args.name, args.reason, args.review, _author(args), wanted), wanted)
+        _print_added(args, matters.open(args.name, args.reason, args.review, _author(args), ids))
 
 
 def add(args: Namespace) -> None:
-    """Put more people on a matter."""
-    wanted = read_ids(args)
+    """Add people to a matter."""
+    ids = read_ids(args)
     with _open_matters(args) as matters:
-        _print_added(args, matters.add_people(matters.find(args.name).id, wanted, _author(args)), wanted)
+        _print_added(args, matters.add_people(matters.find(args.name).id, ids, _author(args)))
 
 
 def review(args: Namespace) -> None:
-    """Set the date on which somebody has to look at a matter again, or remove it."""
+    """Set or remove the date of a matter's next review."""
     with _open_matters(args) as matters:
         matter = matters.set_review(matters.find(args.name).id, args.review, _author(args))
     if args.json:
@@ -95,18 +98,17 @@ def review(args: Namespace) -> None:
 
 
 def list_matters(args: Namespace) -> None:
-    """List the matters in force, or those that were released."""
+    """List the active matters, or the released ones."""
     with _open_matters(args) as matters:
-        found = matters.list_all(released=args.released)
+        listed = matters.list_all(released=args.released)
     if args.json:
-        terminal.say_json([_view_matter(matter) for matter in found])
-        return
-    heads = ("name", "reason", "opened", "by", "people", "requests", "review", "released")
-    terminal.say(terminal.format_table([heads, *(_format_cells(matter) for matter in found)]))
+        terminal.say_json([_view_matter(matter) for matter in listed])
+    else:
+        terminal.say(terminal.format_table([_COLUMNS, *(_format_cells(matter) for matter in listed)]))
 
 
 def show(args: Namespace) -> None:
-    """Show a matter, the requests that wait on it, and who did what to it."""
+    """Show a matter, the requests that it blocks, and its log."""
     from ..server.clocks import format_time
     from ..server.views import matter_entry_view
 
@@ -118,10 +120,9 @@ def show(args: Namespace) -> None:
             _view_matter(matter) | {"waiting": waiting, "log": [matter_entry_view(entry) for entry in log]}
         )
         return
-    names = ("name", "reason", "opened", "by", "people", "requests", "review", "released")
-    terminal.say(terminal.format_table(list(zip(names, _format_cells(matter), strict=True))))
+    terminal.say(terminal.format_table(list(zip(_COLUMNS, _format_cells(matter), strict=True))))
     for job in waiting:
-        terminal.say(f"waits: {job}")
+        terminal.say(f"blocked: {job}")
     lines = [
         (format_time(entry.time), entry.what, entry.actor or "-", f"{entry.people:,}", entry.reason) for entry in log
     ]
@@ -129,26 +130,26 @@ def show(args: Namespace) -> None:
 
 
 def find(args: Namespace) -> None:
-    """Say which matters people are on."""
-    wanted = read_ids(args)
+    """Show which matters include each id."""
+    ids = read_ids(args)
     with _open_matters(args) as matters:
-        found = matters.find_by_people(wanted)
+        found = matters.find_by_people(ids)  # a list of matters per id
     if args.json:
-        terminal.say_json([[_view_matter(matter) for matter in some] for some in found])
+        terminal.say_json([[_view_matter(matter) for matter in listed] for listed in found])
         return
-    lines = [(id_, ", ".join(matter.name for matter in some) or "-") for id_, some in zip(wanted, found, strict=True)]
+    lines = [(id_, ", ".join(matter.name for matter in listed) or "-") for id_, listed in zip(ids, found, strict=True)]
     terminal.say(terminal.format_table([("id", "matters"), *lines]))
 
 
 def release(args: Namespace) -> None:
-    """Release a matter, or only some people from it: requests that waited for it run after their window."""
-    wanted = read_ids(args) if args.id or args.ids_from else []
+    """Release a matter, or only some of its people; requests that it blocked run after their window."""
+    ids = read_ids(args) if args.id or args.ids_from else []
     with _open_matters(args) as matters:
         matter = matters.find(args.name)
-        plan = matters.preview_release(matter.id, wanted)
+        plan = matters.preview_release(matter.id, ids)
         if args.confirm is None:
-            raise UsageError(f"{plan.text}; to release the matter, type its name: --confirm NAME")
-        matter = matters.release(matter.id, args.confirm, args.reason, _author(args), wanted)
+            raise UsageError(f"{plan.text}; to release it, add --confirm with the matter's name")
+        matter = matters.release(matter.id, args.confirm, args.reason, _author(args), ids)
         matters.wipe()
     if args.json:
         from ..server.views import release_view
@@ -160,15 +161,11 @@ def release(args: Namespace) -> None:
 
 @contextmanager
 def _open_matters(args: Namespace) -> "Iterator[Matters]":
-    from ..server.database import Database, queue_path
     from ..server.matters import Matters
 
     vault = open_vault(args)
-    database = Database(queue_path(vault.places.vault))
-    try:
+    with open_queue(vault) as database:
         yield Matters(vault, database)
-    finally:
-        database.close()
 
 
 def _author(args: Namespace) -> "Author":
@@ -177,7 +174,7 @@ def _author(args: Namespace) -> "Author":
     return Author(actor(args))
 
 
-def _print_added(args: Namespace, added: "MatterAddition", wanted: list[str]) -> None:
+def _print_added(args: Namespace, added: "MatterAddition") -> None:
     if args.json:
         counts = {"added": added.people, "present": added.present, "erased": added.erased, "unknown": added.unknown}
         terminal.say_json(_view_matter(added.matter) | counts | {"similar": added.similar})
@@ -190,8 +187,8 @@ def _print_added(args: Namespace, added: "MatterAddition", wanted: list[str]) ->
             f"{terminal.pluralize(added.erased, 'of these people was', 'of these people were')} erased before"
         )
     if added.unknown:
-        told = terminal.pluralize(added.unknown, "of these people is", "of these people are")
-        terminal.note(f"{told} not known here: check the ids")
+        unknown = terminal.pluralize(added.unknown, "of these ids is", "of these ids are")
+        terminal.note(f"{unknown} not known here: check the spelling")
         for hint in similar_hint(added.similar):
             terminal.note(hint)
 
@@ -205,13 +202,13 @@ def _view_matter(matter: "Matter") -> dict[str, Any]:
 
 def _format_cells(matter: "Matter") -> tuple[str, ...]:
     days = [None if day is None else f"{day:%Y-%m-%d}" for day in (matter.opened, matter.review, matter.released)]
-    opened_, review_, released = (day or "-" for day in days)
+    opened, review_day, released = (day or "-" for day in days)
     counts = (f"{matter.people:,}", f"{matter.requests:,}")
-    return matter.name, matter.reason, opened_, matter.actor or "-", *counts, review_, released
+    return matter.name, matter.reason, opened, matter.actor or "-", *counts, review_day, released
 
 
-def _parse_day(text: str) -> datetime:
+def _parse_date(text: str) -> datetime:
     try:
         return datetime.combine(date.fromisoformat(text), time(), UTC)
     except ValueError:
-        raise ArgumentTypeError(f"must be a date like 2027-01-31, got {text!r}") from None
+        raise ArgumentTypeError(f"must be a date such as 2027-01-31, got {text!r}") from None

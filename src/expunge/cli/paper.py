@@ -1,6 +1,6 @@
 """``expunge paper``: the experiments of the paper.
 
-What reads and draws tables is loaded by the command that needs it: an erasure does not wait for a plotting library.
+Each command imports what it needs, so that an erasure does not wait for a plotting library.
 """
 
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def register(commands: "Commands") -> None:
-    """Add the commands of this room."""
+    """Add the commands of this module."""
     add_command_group(commands, "paper", "Reproduce the paper Coded Machine Unlearning.", _register_paper_commands)
 
 
@@ -30,26 +30,26 @@ def _register_paper_commands(commands: "Commands") -> None:
 
 
 def _add_claims(parser: Parser) -> None:
-    parser.add_argument("names", metavar="CLAIM", nargs="*", help="Claims; all by default.")
+    parser.add_argument("names", metavar="CLAIM", nargs="*", help="Claims to judge (default: all).")
 
 
 def _add_run(parser: Parser) -> None:
-    parser.add_argument("names", metavar="EXPERIMENT", nargs="*", help="Experiments; all of the mode's by default.")
+    parser.add_argument("names", metavar="EXPERIMENT", nargs="*", help="Experiments (default: all of the mode).")
     parser.add_argument(
         "--out",
         metavar="FOLDER",
         type=Path,
         help="Folder for results (default: paper-results; with --quick, paper-results-quick).",
     )
-    parser.add_argument("--runs", metavar="NUMBER", type=whole_number(1), help="Runs of each experiment.")
-    parser.add_argument("--quick", action="store_true", help="One run of each on a part of the rows.")
-    parser.add_argument("--full", action="store_true", help="The large-scale experiment too, at its full size.")
+    parser.add_argument("--runs", metavar="NUMBER", type=whole_number(1), help="Number of runs of each experiment.")
+    parser.add_argument("--quick", action="store_true", help="Run each once, on part of the rows.")
+    parser.add_argument("--full", action="store_true", help="Include the large-scale experiment at its full size.")
     parser.add_argument(
         "--processes",
         metavar="NUMBER",
         type=whole_number(1),
         default=os.cpu_count() or 1,
-        help="Runs at once (default: one per processor).",
+        help="Runs in parallel (default: one per processor).",
     )
 
 
@@ -58,27 +58,27 @@ def _add_results(parser: Parser) -> None:
         "--out",
         metavar="FOLDER",
         type=Path,
-        help="Folder with results (default: paper-results, or paper-results-quick if that is all there is).",
+        help="Folder with results (default: paper-results, or paper-results-quick if only that exists).",
     )
 
 
 def list_experiments(args: Namespace) -> None:
-    """Show the experiments."""
+    """List the experiments."""
     from ..paper.experiments import EXPERIMENTS, TradeOff
 
     lines = [("name", "what", "kind", "runs")]
     for name, experiment in EXPERIMENTS.items():
-        only = " (--full)" if isinstance(experiment, TradeOff) and experiment.full_only else ""
-        lines.append((name, experiment.title, type(experiment).__name__, f"{experiment.runs}{only}"))
+        mode = " (--full)" if isinstance(experiment, TradeOff) and experiment.full_only else ""
+        lines.append((name, experiment.title, type(experiment).__name__, f"{experiment.runs}{mode}"))
     terminal.say(terminal.format_table(lines))
 
 
 def run(args: Namespace) -> None:
-    """Run experiments; what an interrupted run had finished is not done again."""
+    """Run experiments; an interrupted run continues where it stopped."""
     from ..paper import runs
 
     if args.quick and args.full:
-        raise UsageError("choose one of --quick and --full")
+        raise UsageError("give only one of --quick and --full")
     settings = runs.RunScope("quick" if args.quick else "full" if args.full else "default", args.runs)
     out = args.out or settings.folder
     todo = runs.plan_runs(runs.check_experiment_names(args.names) or settings.default_names(), settings, out)
@@ -87,13 +87,13 @@ def run(args: Namespace) -> None:
         for job in runs.run_pending(todo, processes=args.processes):
             done += 1
             line.show(f"{done} of {len(todo)} runs, the last was {job.name} {job.number}")
-    finally:  # what is finished can be looked at, also after Ctrl-C
+    finally:  # also after Ctrl-C
         line.clear()
         _collect(todo, out)
 
 
 def _collect(todo: "list[ExperimentRun]", out: Path) -> None:
-    """Write tables and figures of what is finished, and name them."""
+    """Write tables and figures of the finished runs, and print their paths."""
     from ..paper import figures, runs
     from ..paper.experiments import EXPERIMENTS
 
@@ -102,11 +102,11 @@ def _collect(todo: "list[ExperimentRun]", out: Path) -> None:
         files = terminal.escape(", ".join(map(str, (out / f"{name}.csv", *drawn))))
         terminal.say(f"{name}: {pluralize(len(table), 'measurement', 'measurements')}, {files}")
     if not all(job.done for job in todo):
-        terminal.say("not all runs are done: the same command goes on where this one stopped")
+        terminal.say("some runs are not finished: run the same command again to continue")
 
 
 def check(args: Namespace) -> None:
-    """Judge the paper's claims on the results, with the numbers behind each."""
+    """Check the paper's claims against the results, with the numbers behind each."""
     import textwrap
 
     from ..paper import claims, runs
@@ -124,11 +124,11 @@ def check(args: Namespace) -> None:
     missing = [name for name in names if name not in verdicts]
     terminal.say(f"\n{sum(v.holds for v in verdicts.values())} of {len(verdicts)} claims hold")
     if missing:
-        terminal.say(f"not judged, because there are no results to judge: {', '.join(missing)}")
+        terminal.say(f"not judged, because their results are missing: {', '.join(missing)}")
 
 
 def report(args: Namespace) -> None:
-    """Write one HTML page with all figures, claims and settings."""
+    """Write an HTML report with all figures, claims and settings."""
     from ..paper import claims, runs
     from ..paper.report import render_page
 

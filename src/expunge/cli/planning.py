@@ -1,10 +1,8 @@
-"""``expunge plan``, and the small plan that ``expunge train`` makes if nothing is said about the model."""
+"""``expunge plan``, and the model options of ``expunge train``, which makes a small plan if none is given."""
 
 import math
 import os
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,53 +21,51 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from ..encoding.features import FeatureMap
+    from ..learning.settings import Settings
     from ..planning.plan_file import PlanFile
     from ..planning.planner import Plan
     from ..tables import Schema
     from .arguments import Commands
 
-_SMALL_PLAN_OPTIONS = {
-    "max_features": 600,
-    "forget_ms": 5.0,
-    "references": False,
-    "quick": True,
-}  # a plan that nobody asked for
+_SMALL_PLAN_OPTIONS = {"max_features": 600, "forget_ms": 5.0, "references": False, "quick": True}  # of expunge train
+
+_MODEL_OPTIONS = ("shards", "rate", "features", "alpha")  # without any of these, the model is planned
+_FOURIER_SYNTAX = "kernel=NAME, scale=NUMBER, linear and order=NUMBER"
 
 
 def register(commands: "Commands") -> None:
-    """Add the command of this room."""
+    """Add the command of this module."""
     add_command(commands, plan, add_data, add_targets, add_id_column, _add_plan_options, add_json)
 
 
 def _add_plan_options(parser: Parser) -> None:
-    parser.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
-    parser.add_argument("--on", metavar="FILE", help="Look at the rows of this table instead, which are nobody's.")
+    parser.add_argument("--schema", metavar="FILE", type=Path, help="The schema (TOML); see expunge schema.")
+    parser.add_argument("--on", metavar="FILE", help="Plan on this table instead, for example synthetic rows.")
     parser.add_argument(
-        "--forget-ms", metavar="MS", type=_parse_milliseconds, help="The time that forgetting one row may take."
+        "--forget-ms", metavar="MS", type=_parse_milliseconds, help="The longest time to forget one row."
     )
     parser.add_argument(
         "--max-features",
         metavar="D",
         type=whole_number(1),
         default=2000,
-        help="The most cosines to try (default: 2000).",
+        help="The largest number of cosines to try (default: 2000).",
     )
     parser.add_argument("--seed", metavar="NUMBER", type=whole_number(0), default=0, help="The seed (default: 0).")
     parser.add_argument("--out", metavar="FILE", type=Path, help="Write the plan here, for expunge train --plan.")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="Write a page with a picture and all candidates.")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="Write a report with a chart and all candidates.")
 
 
 def plan(args: Namespace) -> None:
-    """Choose a model for a table: try settings on a sample, and say what each costs."""
+    """Choose a model for a table: try settings on a sample, and show the cost of each."""
     from ..planning.sample import MAX_SAMPLE_ROWS
 
     _check_output_files(args)
     if args.html is not None:
-        import_module("matplotlib")  # after all the planning is too late to miss it
+        import_module("matplotlib")  # fail before planning if it is missing
     schema = _read_schema(args)
-    made = _make_plan(
+    chosen = _make_plan(
         args.on or args.data,
         schema,
         rows=MAX_SAMPLE_ROWS,
@@ -78,41 +74,43 @@ def plan(args: Namespace) -> None:
         max_features=args.max_features,
         random_state=args.seed,
     )
-    document = _build_document(made, schema)
+    document = _build_document(chosen, schema)
     if args.out is not None:
         args.out.write_text(document.to_toml(), encoding="utf-8")
     if args.html is not None:
-        made.report(args.html)
+        chosen.report(args.html)
     if args.json:
         from dataclasses import asdict
 
-        lines = {"table": [asdict(one) for one in made.table], "references": [asdict(one) for one in made.references]}
-        terminal.say_json({"choice": asdict(made.choice), "bits": made.bits, **lines, "advice": made.advice})
+        table = [asdict(candidate) for candidate in chosen.table]
+        references = [asdict(score) for score in chosen.references]
+        facts = {"choice": asdict(chosen.choice), "bits": chosen.bits, "table": table, "references": references}
+        terminal.say_json(facts | {"advice": chosen.advice})
     else:
-        terminal.say(str(made))
+        terminal.say(str(chosen))
         if args.out is not None:
             terminal.say(f"plan: {terminal.escape(str(args.out))}")
 
 
 def _check_output_files(args: Namespace) -> None:
-    """Refuse files that could not be written, or are read, or are one: after all the planning is too late."""
+    """Reject, before planning, output files that cannot be written, are inputs, or are the same file."""
     for name, path in (("--out", args.out), ("--html", args.html)):
         if path is None:
             continue
         if not path.parent.is_dir():
-            raise UsageError(f"{name}: there is no folder {path.parent}")
+            raise UsageError(f"{name}: the folder {path.parent} does not exist")
         if path.is_dir():
             raise UsageError(f"{name}: {path} is a folder")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise UsageError(f"{name}: {path} cannot be written")
         if path.exists() and _is_input(path, args):
-            raise UsageError(f"{name} would overwrite a file that is read, {path}")
+            raise UsageError(f"{name} would overwrite an input, {path}")
     if args.out is not None and args.html is not None and args.out.resolve() == args.html.resolve():
         raise UsageError(f"--out and --html are the same file, {args.out}")
 
 
 def _is_input(path: Path, args: Namespace) -> bool:
-    """Whether a file that is there is one of the tables, or the schema."""
+    """Return whether an existing file is one of the tables, or the schema."""
     from .. import tables
 
     schema = args.schema is not None and args.schema.exists() and path.samefile(args.schema)
@@ -120,25 +118,25 @@ def _is_input(path: Path, args: Namespace) -> bool:
 
 
 def make_small_plan(args: Namespace) -> "PlanFile | None":
-    """A small plan for a table to train on, and what it chose, in a note; None if the table is too small for one."""
+    """Make a small plan for a table to train on and print its choice as a note; None if the table is too small."""
     from ..planning.sample import MAX_QUICK_ROWS, TooFewRows
 
     schema = _read_schema(args)
     try:
-        made = _make_plan(
+        chosen = _make_plan(
             args.data, schema, rows=MAX_QUICK_ROWS, quiet=args.json, random_state=args.seed or 0, **_SMALL_PLAN_OPTIONS
         )
     except TooFewRows as error:
         terminal.note(f"{error}; training one linear learner")
         return None
-    document = _build_document(made, schema)
-    choice, log = made.choice, ", target on a log scale" if "log" in made.choice.target_scales else ""
+    document = _build_document(chosen, schema)
+    choice, log = chosen.choice, ", target on a log scale" if "log" in chosen.choice.target_scales else ""
     terminal.note(f"planned: {choice.code}, {choice.in_words}, alpha={choice.alpha:g}{log}: {document.score}")
     return document
 
 
 def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
-    """Read a plan file, which must be for the table to train on; and whether its score is of such a model."""
+    """Read a plan file for the table to train on, and return it with whether its score applies."""
     from ..errors import InvalidSetting
     from ..planning.plan_file import PlanFile
     from ..tables import quote_names
@@ -154,11 +152,11 @@ def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
     bounds = _declared_bounds(schema)
     document.check(schema.inputs, schema.targets, _all_declared_scales(schema), bounds)
     if new := document.newly_bounded(bounds):
-        terminal.note(f"the plan was made without the bounds of {quote_names(new)}: its score is not promised")
+        terminal.note(f"the plan was made without the bounds of {quote_names(new)}: its score does not apply")
     return document, not new
 
 
-def _build_document(made: "Plan", schema: "Schema") -> "PlanFile":
+def _build_document(plan: "Plan", schema: "Schema") -> "PlanFile":
     from ..planning.plan_file import PlanFile
 
     inputs = _declared_scales(schema)
@@ -168,28 +166,28 @@ def _build_document(made: "Plan", schema: "Schema") -> "PlanFile":
         "declared": _all_declared_scales(schema),
         "bounds": _declared_bounds(schema),
     }
-    return PlanFile.from_plan(made, schema.inputs, scales=scales, **about)
+    return PlanFile.from_plan(plan, schema.inputs, scales=scales, **about)
 
 
 def _declared_bounds(schema: "Schema") -> list[Any]:
-    """Low and high of the inputs and then of the targets, None where they are observed."""
-    ends = (zip(*pair, strict=True) for pair in (schema.bounds(), schema.target_bounds()))
-    return [None if low != low else (float(low), float(high)) for some in ends for low, high in some]  # NaN
+    """Return (low, high) of the inputs and then of the targets, None where they are observed."""
+    pairs = [pair for bounds in (schema.bounds(), schema.target_bounds()) for pair in zip(*bounds, strict=True)]
+    return [None if math.isnan(low) else (float(low), float(high)) for low, high in pairs]
 
 
 def _declared_scales(schema: "Schema") -> list[Any] | None:
-    """The scales that the schema declares, None for inputs that it leaves to the plan; None if it leaves all.
+    """Return the declared scales, with None for inputs that are left to the plan; None if all are.
 
-    A schema that says "log" or knots of any column has thought of all of them: what it does not mention is linear.
+    If a schema declares "log" or knots for any column, columns without a scale are linear.
     """
-    said = schema.declared_scales()
-    if any(scale not in (None, "linear") for scale in said):
+    declared = schema.declared_scales()
+    if any(scale not in (None, "linear") for scale in declared):
         return schema.scales()
-    return said if "linear" in said else None
+    return declared if "linear" in declared else None
 
 
 def _all_declared_scales(schema: "Schema") -> list[Any] | None:
-    """The same of inputs and then targets."""
+    """Return the declared scales of the inputs and then of the targets; None if there are none."""
     declared = [*(_declared_scales(schema) or [None] * len(schema.inputs)), *schema.target_scales()]
     return None if declared.count(None) == len(declared) else declared
 
@@ -204,29 +202,22 @@ def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: b
     from ..planning.planner import plan as make
     from ..tables.reader import sample_rows
 
-    with _show_progress(quiet=quiet) as told:
-        seen = sample_rows(source, schema, rows)
+    line = terminal.ProgressLine(quiet=quiet)
+    try:
+        sample = sample_rows(source, schema, rows)
         return make(
-            seen.X,
-            seen.y,
-            seen.people.view("i8"),
+            sample.X,
+            sample.y,
+            sample.people.view("i8"),
             bounds=schema.bounds(),
             target_bounds=schema.target_bounds(),
             scales=_declared_scales(schema),
             target_scales=schema.target_scales(),
-            clip=True,  # training says which rows are outside, and this may be another table
-            rows=seen.total,
-            progress=told,
+            clip=True,  # training reports rows outside the bounds, and this may be another table
+            rows=sample.total,
+            progress=lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}"),
             **options,
         )
-
-
-@contextmanager
-def _show_progress(*, quiet: bool) -> "Iterator[Callable[[float], None]]":
-    """Yield what a plan calls with how far it is; a person sees it."""
-    line = terminal.ProgressLine(quiet=quiet)
-    try:
-        yield lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}")
     finally:
         line.clear()
 
@@ -241,23 +232,15 @@ def _parse_milliseconds(text: str) -> float:
     return number
 
 
-if TYPE_CHECKING:
-    from ..encoding.features import FeatureMap
-    from ..learning.settings import Settings
-
-_MODEL_OPTIONS = ("shards", "rate", "features", "alpha")  # with none of these given the model is planned
-_FOURIER_SYNTAX = "kernel=NAME, scale=NUMBER, linear and order=NUMBER"
-
-
 class FeaturesOption(NamedTuple):
-    """A feature map as it is named on the command line."""
+    """A feature map as given on the command line."""
 
     name: str
     size: int
     options: dict[str, Any]
 
     def build_map(self) -> "FeatureMap | None":
-        """The feature map; None is identity."""
+        """Return the feature map, or None for identity."""
         from ..encoding.features import PowersMap
         from ..encoding.fourier import RandomFourierMap
 
@@ -267,9 +250,9 @@ class FeaturesOption(NamedTuple):
 
 
 def add_model(parser: Parser) -> None:
-    """The options that shape a model."""
+    """Add the options that shape a model."""
     parser.add_argument(
-        "--shards", metavar="S", type=whole_number(1), help="Lanes, s: the rows of a coded stripe (default: 5)."
+        "--shards", metavar="S", type=whole_number(1), help="Lanes, s: the rows per stripe (default: 5)."
     )
     parser.add_argument(
         "--rate",
@@ -285,27 +268,27 @@ def add_model(parser: Parser) -> None:
     )
     parser.add_argument("--alpha", metavar="ALPHA", type=float, help="The ridge penalty (default: 1e-3).")
     parser.add_argument(
-        "--plan", metavar="FILE", type=Path, help="A plan that expunge plan has made; the options above win over it."
+        "--plan", metavar="FILE", type=Path, help="A plan from expunge plan; the options above override it."
     )
     parser.add_argument(
         "--outside",
         choices=("clamp", "extrapolate"),
-        help="What is predicted for rows outside the bounds: as for the nearest point inside (clamp), or what the "
-        "formula gives there (default: what the plan says, else clamp).",
+        help="Predictions for rows outside the bounds: those of the nearest point inside (clamp), or the value of the "
+        "formula there (default: as in the plan, else clamp).",
     )
     parser.add_argument(
         "--seed",
         metavar="NUMBER",
         type=whole_number(0),
-        help="The seed of the code, the features and the slots; default: 0 with a plan, else drawn.",
+        help="The seed of the code, the features and the slots (default: 0 with a plan, else random).",
     )
 
 
 def choose_settings(args: Namespace) -> "tuple[Settings, str]":
-    """The settings of the model, and what its plan promised.
+    """Return the settings of the model, and the score that its plan promised.
 
-    They are what the options say, with what a plan says (``--plan``) or `CodedRegressor`'s defaults beside it; if there
-    is no such option, a small plan is made.
+    Options override the plan (``--plan``) or, without one, the defaults of `CodedRegressor`. Without any of these
+    options a small plan is made.
     """
     from dataclasses import replace
 
@@ -315,17 +298,16 @@ def choose_settings(args: Namespace) -> "tuple[Settings, str]":
     if "features" in given:
         given["features"] = given["features"].build_map()
     document, same = read_plan(args) if args.plan is not None else (None if given else make_small_plan(args), True)
-    chosen = Settings(shards=1, rate=1) if document is None and not given else Settings()
-    if document is not None:
-        chosen = document.settings
+    default = Settings() if given else Settings(shards=1, rate=1)
+    chosen = default if document is None else document.settings
     seed = {} if args.seed is None else {"random_state": args.seed}
     outside = {} if args.outside is None else {"outside": args.outside}
-    made = replace(chosen, **given, **seed, **outside, clip=args.clip)
-    return made, "" if document is None or not same else document.describe_score(made)
+    settings = replace(chosen, **given, **seed, **outside, clip=args.clip)
+    return settings, "" if document is None or not same else document.describe_score(settings)
 
 
 def parse_features(text: str) -> FeaturesOption:
-    """Read ``identity``, ``powers:3`` or ``fourier:300,kernel=laplacian,scale=2,linear,order=3``."""
+    """Parse ``identity``, ``powers:3`` or ``fourier:300,kernel=laplacian,scale=2,linear,order=3``."""
     first, *rest = text.split(",")
     name, _, size = first.partition(":")
     if first == "identity" and not rest:
@@ -338,13 +320,13 @@ def parse_features(text: str) -> FeaturesOption:
     for part in rest:
         key, value = _parse_option(part)
         if key in options:
-            raise ArgumentTypeError(f"{key} is given twice: give it once")
+            raise ArgumentTypeError(f"{key} is given twice")
         options[key] = value
     return FeaturesOption(name, int(size), options)
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
-    """Read an option of ``fourier``."""
+    """Parse an option of ``fourier``."""
     key, equals, value = text.partition("=")
     if key == "linear" and not equals:
         return key, True
@@ -354,7 +336,7 @@ def _parse_option(text: str) -> tuple[str, Any]:
         return key, _parse_scale(value)
     if key == "order" and equals:
         return key, _parse_order(value)
-    raise ArgumentTypeError(f"after fourier:D there may be {_FOURIER_SYNTAX}, got {text!r}")
+    raise ArgumentTypeError(f"the options of fourier:D are {_FOURIER_SYNTAX}, got {text!r}")
 
 
 def _parse_scale(text: str) -> float:
@@ -363,7 +345,7 @@ def _parse_scale(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 < number < math.inf:
-        advice = "one per input, or a matrix, comes from a plan or from Python"
+        advice = "use a plan or Python for one per input, or a matrix"
         raise ArgumentTypeError(f"scale must be a number above 0, got {text!r}; {advice}")
     return number
 

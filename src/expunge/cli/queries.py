@@ -1,9 +1,9 @@
-"""``expunge predict``, ``status`` and the other commands that only look."""
+"""``expunge predict``, ``status`` and the other read-only commands."""
 
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from .arguments import (
     add_targets,
     add_vault,
     open_cluster,
+    open_queue,
     open_vault,
     read_id_column,
     read_ids,
@@ -32,12 +33,17 @@ from .arguments import (
 from .terminal import pluralize
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ..errors import InvalidFile
     from ..vault import Anchor, Evaluation, Holding, Verdict
     from .arguments import Commands
 
+_STATE_LABELS = {"present": "present", "erased": "erased", "unknown": "not known here"}
+
 
 def register(commands: "Commands") -> None:
-    """Add the commands of this room."""
+    """Add the commands of this module."""
     add_command(commands, predict, add_data, _add_out, add_read_only, add_vault)
     add_command(commands, evaluate, add_data, _add_html, add_read_only, add_vault)
     add_command(commands, find, add_ids, add_read_only, add_vault)
@@ -50,15 +56,15 @@ def register(commands: "Commands") -> None:
 
 def _add_out(parser: Parser) -> None:
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="A CSV or Parquet file; default: CSV on standard output."
+        "--out", metavar="FILE", type=Path, help="A CSV or Parquet file (default: CSV on standard output)."
     )
     parser.add_argument(
-        "--guard-formulas", action="store_true", help="In CSV, put a quote before ids that look like formulas."
+        "--guard-formulas", action="store_true", help="In CSV, prefix ids that look like formulas with a quote."
     )
 
 
 def _add_html(parser: Parser) -> None:
-    text = "Write a page with the scores and pictures of the errors; it needs no network."
+    text = "Write a self-contained report with the scores and charts of the errors."
     parser.add_argument("--html", metavar="FILE", type=Path, help=text)
 
 
@@ -68,159 +74,150 @@ def _add_people(parser: Parser) -> None:
         metavar="NUMBER",
         type=whole_number(1),
         default=10,
-        help="Name only categories that this many people have (default: 10).",
+        help="List only categories shared by at least this many people (default: 10).",
     )
 
 
 def _add_head(parser: Parser) -> None:
-    parser.add_argument("--head", metavar="FILE", type=Path, help="A head that was kept: does the ledger continue it?")
+    parser.add_argument("--head", metavar="FILE", type=Path, help="A saved head: check that the ledger continues it.")
     parser.add_argument("--head-timestamp", metavar="FILE", type=Path, help="The timestamp of the head.")
-    text = "The certificates (PEM) below which the timestamp authority must be."
+    text = "The root certificates (PEM) of the timestamp authority."
     parser.add_argument("--tsa-roots", metavar="FILE", type=Path, help=text)
 
 
 def _add_report(parser: Parser) -> None:
-    text = "Sign what was found, also if something is wrong, and write it to a new file."
+    text = "Sign the result, even if a check fails, and write it to a new file."
     parser.add_argument("--report", metavar="FILE", type=Path, help=text)
-    add_actor(parser, "Who verifies, for the report and the service's history")
+    add_actor(parser, "Who verifies; stored in the report and the service's history")
 
 
 def _read_anchor(args: Namespace) -> "Anchor | None":
-    """The head to compare with, and its timestamp."""
+    """Return the head to compare with, and its timestamp."""
     if (args.head_timestamp is None) != (args.tsa_roots is None) or (args.tsa_roots and args.head is None):
-        raise UsageError("--head-timestamp and --tsa-roots go together, with --head")
+        raise UsageError("--head-timestamp and --tsa-roots need each other and --head")
     if args.head is None:
         return None
     from ..vault.certificates import jws, statements
 
+    head = jws.read_statement(args.head)
     if args.head_timestamp is None:
-        return statements.Anchor(jws.read_statement(args.head))
+        return statements.Anchor(head)
     from ..vault.certificates import timestamps
 
-    return statements.Anchor(
-        jws.read_statement(args.head), timestamps.read_timestamp(args.head_timestamp), args.tsa_roots
-    )
+    return statements.Anchor(head, timestamps.read_timestamp(args.head_timestamp), args.tsa_roots)
 
 
 def predict(args: Namespace) -> None:
     """Predict the target of every row of a table."""
     vault = open_vault(args)
     if args.json and args.out is None:
-        found = vault.predictions(args.data)
-        outside = int(found.outside.sum())
-        return terminal.say_json({"ids": found.ids, "predictions": found.values.tolist(), "outside": outside})
+        predictions = vault.predictions(args.data)
+        values, outside = predictions.values.tolist(), int(predictions.outside.sum())
+        return terminal.say_json({"ids": predictions.ids, "predictions": values, "outside": outside})
     out = args.out or terminal.binary_output()
-    done = vault.predict_to(args.data, out, guard_formulas=args.guard_formulas)
+    written = vault.predict_to(args.data, out, guard_formulas=args.guard_formulas)
     if args.json:
-        return terminal.say_json({"rows": done.rows, "out": args.out, "outside": done.outside})
+        return terminal.say_json({"rows": written.rows, "out": args.out, "outside": written.outside})
     if args.out is not None:
-        terminal.say(f"{pluralize(done.rows, 'prediction', 'predictions')} in {terminal.escape(str(args.out))}")
-    for text in done.notes:
+        terminal.say(f"{pluralize(written.rows, 'prediction', 'predictions')} in {terminal.escape(str(args.out))}")
+    for text in written.notes:
         terminal.note(text)
     return None
 
 
 def evaluate(args: Namespace) -> None:
-    """Predict a table that has the targets, and say how good that is, beside a linear model and the mean."""
+    """Compare predictions with the targets in a table, and with a linear model and the mean."""
     from .. import tables
 
     if args.html is not None and tables.overwrites(args.html, args.data):
         raise UsageError(f"--html would overwrite the table, {args.html}")
     vault = open_vault(args)
-    with terminal.show_progress(quiet=args.json) as told:
-        found = vault.evaluate(args.data, progress=told)
+    with terminal.show_progress(quiet=args.json) as progress:
+        evaluation = vault.evaluate(args.data, progress=progress)
     if args.html is not None:
-        found.report(args.html, title=f"{args.vault.name} on {tables.table_title(args.data)}")
+        evaluation.report(args.html, title=f"{args.vault.name} on {tables.table_title(args.data)}")
     if args.json:
-        return terminal.say_json(found.to_dict() | {"html": args.html})
-    terminal.say("\n".join(_format_scores(found)))
-    for text in found.notes:
+        return terminal.say_json(evaluation.to_dict() | {"html": args.html})
+    terminal.say("\n".join(_format_scores(evaluation)))
+    for text in evaluation.notes:
         terminal.note(text)
     return None
 
 
 def _format_scores(evaluation: "Evaluation") -> Iterator[str]:
-    """What an evaluation says to people."""
+    """Format an evaluation as text."""
     from ..vault.evaluation.scores import format_score
 
-    of = "" if evaluation.people is None else f" of {pluralize(evaluation.people, 'person', 'people')}"
-    yield f"{pluralize(evaluation.rows, 'row', 'rows')}{of}"
-    for one in evaluation.targets:
-        lines = [(one.target, "R2", "RMSE", "MAE")]
-        for name, words in (("vault", "this vault"), ("linear", "a linear model"), ("mean", "the mean")):
-            scores = getattr(one, name)
-            lines.append(
-                (words, format_score(scores.r2, decimals=3), format_score(scores.rmse), format_score(scores.mae))
-            )
-        yield from ("", terminal.format_table(lines), one.advice)
+    people = "" if evaluation.people is None else f" of {pluralize(evaluation.people, 'person', 'people')}"
+    yield f"{pluralize(evaluation.rows, 'row', 'rows')}{people}"
+    for target in evaluation.targets:
+        lines = [(target.target, "R2", "RMSE", "MAE")]
+        models = {"this vault": target.vault, "a linear model": target.linear, "the mean": target.mean}
+        for label, scores in models.items():
+            errors = format_score(scores.rmse), format_score(scores.mae)
+            lines.append((label, format_score(scores.r2, decimals=3), *errors))
+        yield from ("", terminal.format_table(lines), target.advice)
 
 
 def find(args: Namespace) -> int:
-    """Say for each id whether it is in the vault, erased or not known; ends with exit code 4 unless all are there."""
+    """Show whether each id is in the vault, erased or unknown; the exit code is 4 unless all are in it."""
     from dataclasses import asdict
 
     from ..errors import UnknownId
 
-    wanted = list(dict.fromkeys(read_ids(args)))
-    found = open_vault(args).find(wanted)
+    ids = list(dict.fromkeys(read_ids(args)))
+    holdings = dict(zip(ids, open_vault(args).find(ids), strict=True))
     if args.json:
-        terminal.say_json([{"id": one} | asdict(holding) for one, holding in zip(wanted, found, strict=True)])
+        terminal.say_json([{"id": id_} | asdict(holding) for id_, holding in holdings.items()])
     else:
-        terminal.say(
-            terminal.format_table(
-                [(one, _STATE_LABELS[h.state], _describe_holding(h)) for one, h in zip(wanted, found, strict=True)]
-            )
-        )
-    return 0 if all(holding.state == "present" for holding in found) else UnknownId.exit_code
-
-
-_STATE_LABELS = {"present": "present", "erased": "erased", "unknown": "not known here"}
+        lines = [(id_, _STATE_LABELS[holding.state], _describe_holding(holding)) for id_, holding in holdings.items()]
+        terminal.say(terminal.format_table(lines))
+    return 0 if all(holding.state == "present" for holding in holdings.values()) else UnknownId.exit_code
 
 
 def _describe_holding(holding: "Holding") -> str:
-    """How many rows somebody has, which request erased them, or that a similar id is there."""
+    """Return the number of rows, the request that erased them, or a hint at a similar id."""
     if holding.similar:
-        return "a similar id is here"
+        return "a similar id is in the vault"
     if holding.state == "erased":
         return f"by request {holding.request}"
     return pluralize(holding.rows, "row", "rows") if holding.rows else ""
 
 
 def status(args: Namespace) -> None:
-    """Show what is in a vault."""
+    """Show the content and settings of a vault."""
     from dataclasses import asdict
 
     from ..vault.status import try_read_status
 
-    found = asdict(try_read_status(args.vault) or open_vault(args).status())
+    fields = asdict(try_read_status(args.vault) or open_vault(args).status())
     if args.json:
-        return terminal.say_json(found)
-    found["inputs"] = tuple(_group_inputs(found.pop("columns"), found["inputs"]))
-    found["features"] += _describe_kernels(found["features"])
-    if not found["clone_of"]:
-        del found["clone_of"]
-    return terminal.say(
-        terminal.format_table([(name.replace("_", " "), _format_value(value)) for name, value in found.items()])
-    )
+        return terminal.say_json(fields)
+    fields["inputs"] = tuple(_group_inputs(fields.pop("columns"), fields["inputs"]))
+    fields["features"] += _describe_kernels(fields["features"])
+    if not fields["clone_of"]:
+        del fields["clone_of"]
+    lines = [(name.replace("_", " "), _format_value(value)) for name, value in fields.items()]
+    return terminal.say(terminal.format_table(lines))
 
 
 def _group_inputs(columns: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
-    """The columns that the inputs are made of; a category has one input per value."""
+    """Yield the columns behind the inputs; a category has one input per value."""
     for column in columns:
         values = 0 if column in inputs else sum(name.startswith(f"{column}=") for name in inputs)
         yield f"{column} ({pluralize(values, 'value', 'values')})" if values else column
 
 
 def _describe_kernels(features: str) -> str:
-    """What to add to features of several kernels, whose names alone are a riddle."""
+    """Return an explanation of features with several kernels, or nothing."""
     from ..encoding.wording import describe_kernels
 
-    found = re.search(r"kernel='([a-z0-9]+(?:\+[a-z0-9]+)+)'", features)
-    return f": {describe_kernels(found[1])}" if found else ""
+    match = re.search(r"kernel='([a-z0-9]+(?:\+[a-z0-9]+)+)'", features)
+    return f": {describe_kernels(match[1])}" if match else ""
 
 
 def _format_value(value: object) -> str:
-    """A value in plain words."""
+    """Format a value of the status."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -231,7 +228,7 @@ def _format_value(value: object) -> str:
 
 
 def log(args: Namespace) -> None:
-    """Show the requests, their state and certificates."""
+    """List the requests with their state and certificate."""
     from dataclasses import asdict
 
     vault = open_vault(args)
@@ -250,38 +247,40 @@ def log(args: Namespace) -> None:
 
 
 def audit(args: Namespace) -> None:
-    """Write everything that happened to the vault and its service, with who did it, as CSV (or --json)."""
+    """Print the audit trail of the vault and its service, with actors, as CSV (or --json)."""
     from ..server.audit import format_csv, format_json, read_trail
-    from ..server.database import Database, queue_path
+    from ..server.database import queue_path
 
     vault = open_vault(args)
-    path = queue_path(vault.places.vault)
-    trail = read_trail(vault, Database(path) if path.exists() else None)
-    for text in (format_json if args.json else format_csv)(trail):
-        terminal.say(text, end="")
+    has_queue = queue_path(vault.places.vault).exists()
+    with open_queue(vault) if has_queue else nullcontext() as database:
+        for text in (format_json if args.json else format_csv)(read_trail(vault, database)):
+            terminal.say(text, end="")
 
 
 def verify(args: Namespace) -> None:
-    """Train again from the surviving rows and compare; check every record and certificate."""
+    """Retrain from the remaining rows and compare; check every ledger record and certificate."""
     from dataclasses import asdict
+    from datetime import UTC, datetime
 
-    from ..errors import VerificationFailed
+    from ..errors import InvalidFile, VerificationFailed
     from ..vault.certificates import statements
 
     anchor = _read_anchor(args)
     if args.report is not None:
         if args.read_only:
-            raise UsageError("--report signs what was found, and --read-only signs nothing: give one of them")
+            raise UsageError("--report signs the result and --read-only signs nothing: give only one of them")
         statements.check_report_path(args.report)
-    with (
-        _record_outcome(args) as (who, found),
-        open_cluster(args) as client,
-        terminal.show_progress(quiet=args.json) as told,
-    ):
-        verdict = open_vault(args).verify(
-            progress=told, head=anchor, client=client, report=args.report is not None, actor=who
-        )
-        found.append(verdict)
+    name, started = actor(args), datetime.now(UTC)
+    try:
+        with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
+            verdict = open_vault(args).verify(
+                progress=progress, head=anchor, client=client, report=args.report is not None, actor=name
+            )
+    except InvalidFile as error:  # a vault that cannot be read has failed as well
+        _record_verification(args, name, started, error)
+        raise
+    _record_verification(args, name, started, verdict)
     if verdict.report is not None:
         statements.write_report(args.report, verdict.report)
     if args.json:
@@ -291,50 +290,37 @@ def verify(args: Namespace) -> None:
         terminal.say(terminal.format_table(lines))
     if not verdict.ok:
         wrong = ", ".join(check.name for check in verdict.checks if not check.ok)
-        raise VerificationFailed(f"this vault does not fit: {wrong}")
+        raise VerificationFailed(f"failed checks: {wrong}")
 
 
-@contextmanager
-def _record_outcome(args: Namespace) -> "Iterator[tuple[str, list[Verdict]]]":
-    """Write the outcome of a verification into the history of the vault's service, if it has one.
-
-    Yields who verifies, and a list for what was found. A vault that cannot even be read has failed, too.
-    """
+def _record_verification(args: Namespace, name: str, started: "datetime", result: "Verdict | InvalidFile") -> None:
+    """Write the result of a verification to the history of the vault's service, if it has one."""
+    queue = args.vault.with_suffix(".queue")  # by its name: the vault itself may be unreadable
+    if args.read_only or not queue.is_dir():
+        return
+    import sqlite3
     from datetime import UTC, datetime
 
-    from ..errors import ExpungeError, InvalidFile
+    from ..errors import ExpungeError
+    from ..server.database import Database
+    from ..server.verifications import Verification, store_verification
 
-    who, started, found, reason = actor(args), datetime.now(UTC), list["Verdict"](), ""
+    verification = Verification("command line", name, started)
+    if isinstance(result, Exception):
+        verification.record_abort("failed", str(result), datetime.now(UTC))
+    else:
+        verification.record_verdict(result, datetime.now(UTC))
     try:
-        yield who, found
-    except InvalidFile as error:
-        reason = str(error)
-        raise
-    finally:
-        queue = args.vault.with_suffix(".queue")
-        if (found or reason) and not args.read_only and queue.is_dir():
-            import sqlite3
-
-            from ..server.database import Database
-            from ..server.verifications import Verification, store_verification
-
-            outcome = Verification("command line", who, started)
-            if found:
-                outcome.record_verdict(found[0], datetime.now(UTC))
-            else:
-                outcome.record_abort("failed", reason, datetime.now(UTC))
-            try:
-                database = Database(queue)
-                store_verification(database, outcome)
-                database.close()
-            except (ExpungeError, OSError, sqlite3.Error) as error:
-                terminal.note(f"the outcome could not be written to the history of the service: {error}")
+        with closing(Database(queue)) as database:
+            store_verification(database, verification)
+    except (ExpungeError, OSError, sqlite3.Error) as error:
+        terminal.note(f"the result could not be written to the history of the service: {error}")
 
 
 def schema(args: Namespace) -> None:
-    """Propose a schema for a table, to be edited: it was read from the data."""
+    """Propose a schema for a table; edit it before use, because it is inferred from the data."""
     if not args.target:
-        raise UsageError("name the column to predict, with --target")
+        raise UsageError("give the column to predict, with --target")
     column = read_id_column(args)
     from ..tables.proposal import propose_schema
 

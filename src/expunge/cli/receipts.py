@@ -1,8 +1,11 @@
-"""What a request answers: a receipt on standard output, which must not get lost unnoticed."""
+"""Receipts: the answer to a request on standard output, and files for the people whom it concerns.
+
+A personal receipt is named after the request and the person's commitment: the name reveals nothing, and no two people
+share one.
+"""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +25,11 @@ from .arguments import (
 from .terminal import pluralize
 
 if TYPE_CHECKING:
-    from ..vault import Receipt
+    from ..vault import PersonalReceipt, Receipt, Vault
+    from .arguments import Commands
+
+_MAX_LISTED = 20  # receipts whose files are listed one by one
+_UNKNOWN = "unknown"  # the state of an id, and the kind of the statement about it
 
 
 def print_receipt(
@@ -33,12 +40,12 @@ def print_receipt(
     skipped: tuple[str, str] = ("", ""),
     folder: "ReceiptFolder | None" = None,
 ) -> None:
-    """Print a receipt; a script must not take an answer that was lost for a refusal."""
+    """Print a receipt; if that fails, the error says that the request was completed."""
     from dataclasses import asdict, replace
 
     from ..errors import AnswerLost
 
-    with guard_answer(f"request {receipt.request} was carried out"):
+    with terminal.guard_answer(f"request {receipt.request} was completed"):
         if args.json:
             fields = asdict(replace(receipt, outcomes=()))
             del fields["outcomes"]
@@ -46,112 +53,86 @@ def print_receipt(
                 fields["similar"] = _count_similar(receipt, folder)
             terminal.say_json(fields | (folder.json_fields() if folder else {}))
         else:
-            terminal.say(
-                "\n".join(
-                    [
-                        *_format_lines(receipt, done, skipped, _count_similar(receipt, folder)),
-                        *(folder.text_lines() if folder else ()),
-                    ]
-                )
-            )
+            lines = [*_format_lines(receipt, done, skipped, _count_similar(receipt, folder))]
+            terminal.say("\n".join(lines + (folder.text_lines() if folder else [])))
     for text in receipt.notes:
         terminal.note(text)
     if folder and folder.problem:
-        raise AnswerLost(f"request {receipt.request} was carried out, but {folder.problem}")
+        raise AnswerLost(f"request {receipt.request} was completed, but {folder.problem}")
 
 
 def _count_similar(receipt: "Receipt", folder: "ReceiptFolder | None") -> int:
-    """For how many ids that are not known a similar one is in the vault."""
+    """Return how many unknown ids have a similar id in the vault."""
     return sum(outcome.similar for outcome in receipt.outcomes) + (folder.similar if folder else 0)
 
 
 def similar_hint(count: int) -> list[str]:
-    """What people are told about unknown ids of which a similar one is in the vault."""
+    """Return the hint about unknown ids that have a similar id in the vault."""
     if not count:
         return []
-    return [f"a similar id is here for {count:,} of them: look at case, quotes, zeros, signs and decimals"]
+    return [f"{count:,} of them resemble an id in the vault: check case, quotes, zeros, signs and decimals"]
 
 
 def _format_lines(receipt: "Receipt", done: str, skipped: tuple[str, str], similar: int) -> Iterator[str]:
-    """What a receipt says to people."""
-    said = done.format(
+    """Format a receipt as text."""
+    first = done.format(
         request=f"request {receipt.request}",
         rows=pluralize(receipt.rows, "row", "rows"),
         people=pluralize(receipt.people, "person", "people"),
         learners=pluralize(receipt.learners, "learner", "learners"),
     )
-    yield said + (f", in {receipt.seconds * 1e3:,.1f} ms" if receipt.seconds else "")
+    yield first + (f", in {receipt.seconds * 1e3:,.1f} ms" if receipt.seconds else "")
     if receipt.known:
-        yield pluralize(receipt.known, "of these people was there already", "of these people were there already")
+        yield pluralize(
+            receipt.known, "of these people was already in the vault", "of these people were already in the vault"
+        )
     if receipt.clipped:
-        yield pluralize(receipt.clipped, "value was", "values were") + " outside the bounds and moved to the bound"
+        yield pluralize(receipt.clipped, "value was", "values were") + " outside the bounds and clipped"
     if receipt.skipped:
-        yield pluralize(receipt.skipped, *skipped) + " left out"
+        yield pluralize(receipt.skipped, *skipped) + " skipped"
         yield from similar_hint(similar)
     if receipt.seconds and receipt.earlier:
         requests = "request" if len(receipt.earlier) == 1 else "requests"
         people = pluralize(receipt.erased_earlier, "person was", "people were")
-        yield f"{people} erased earlier, by {requests} {', '.join(map(str, receipt.earlier))}"
+        yield f"{people} erased earlier by {requests} {', '.join(map(str, receipt.earlier))}"
     where = receipt.path or ("in the ledger" if receipt.certificate else "not yet")
     yield f"request {receipt.request}, certificate: {terminal.escape(str(where))}"
 
 
-@contextmanager
-def guard_answer(done: str) -> Iterator[None]:
-    """Print an answer and flush it; if that fails, the error says what was done all the same."""
-    from ..errors import AnswerLost
-
-    try:
-        yield
-        terminal.flush()
-    except (OSError, MemoryError, ImportError) as error:
-        why = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
-        raise AnswerLost(f"{done}, but the answer could not be written: {why}") from error
-
-
-if TYPE_CHECKING:
-    from ..vault import PersonalReceipt, Vault
-    from .arguments import Commands
-
-_MAX_LISTED = 20  # people whose files are named one by one
-_UNKNOWN = "unknown"  # the state of an id, and the kind of the statement about it
-
-
 def register(commands: "Commands") -> None:
-    """Add the commands of this room."""
+    """Add the command of this module."""
     add_command(commands, receipts, add_ids, _add_request, add_attest_unknown, add_key, add_vault)
 
 
 def _add_request(parser: Parser) -> None:
-    text = "The request that they are of; default: for each id the one that erased it."
+    text = "The request (default: for each id the request that erased it)."
     parser.add_argument("--request", metavar="NUMBER", type=whole_number(1), help=text)
     parser.add_argument("--receipts", metavar="DIR", type=Path, required=True, help="The folder for the receipts.")
 
 
 def receipts(args: Namespace) -> None:
-    """Write the receipts of people again; nothing is changed."""
-    wanted, unknown, vault, handed = read_ids(args), list[str](), open_vault(args), ReceiptFolder(args)
+    """Write personal receipts again; the vault does not change."""
+    ids, unknown = read_ids(args), list[str]()
+    vault, folder = open_vault(args), ReceiptFolder(args)
     if args.attest_unknown:
-        wanted, unknown, handed.similar = split_known_ids(vault, wanted)
-    if wanted:
-        handed.write(lambda: vault.personal_receipts(wanted, request=args.request), defer_errors=False)
+        ids, unknown, folder.similar = split_known_ids(vault, ids)
+    if ids:
+        folder.write(lambda: vault.personal_receipts(ids, request=args.request), defer_errors=False)
     if unknown:
-        handed.write(lambda: vault.attest_unknown(unknown), defer_errors=False)
-    handed.print_summary(args)
+        folder.write(lambda: vault.attest_unknown(unknown), defer_errors=False)
+    folder.print_summary(args)
 
 
 def split_known_ids(vault: "Vault", ids: Sequence[str]) -> tuple[list[str], list[str], int]:
-    """The ids that a vault holds or has erased, and those that it does not know, each once.
-
-    The third part is for how many of the unknown ids it has a similar one.
-    """
-    held = dict(zip(ids, vault.find(ids), strict=True))
-    known, unknown = ([one for one in held if (held[one].state == _UNKNOWN) is state] for state in (False, True))
-    return known, unknown, sum(holding.similar for holding in held.values())
+    """Return the ids that a vault has or has erased, the unknown ones, and how many of these have a similar id."""
+    holdings = dict(zip(ids, vault.find(ids), strict=True))
+    known = [id_ for id_, holding in holdings.items() if holding.state != _UNKNOWN]
+    unknown = [id_ for id_, holding in holdings.items() if holding.state == _UNKNOWN]
+    return known, unknown, sum(holding.similar for holding in holdings.values())
 
 
 class WrittenReceipt(NamedTuple):
-    """A receipt that was written."""
+    """A personal receipt that was written."""
 
     id: str  # as it was given
     file: Path
@@ -159,19 +140,19 @@ class WrittenReceipt(NamedTuple):
 
 
 class ReceiptFolder:
-    """Receipts that were written to a folder, if there is one to write to."""
+    """The personal receipts of a command, and the folder that they are written to, if any."""
 
     def __init__(self, args: Namespace) -> None:
         self._folder: Path | None = args.receipts
         self._written, self.problem = list[WrittenReceipt](), ""
-        self.similar = 0  # unknown ids of which a similar one is in the vault
+        self.similar = 0  # unknown ids that have a similar id in the vault
         attests = getattr(args, "attest_unknown", False)
         self._again = "expunge receipts --attest-unknown" if attests else "expunge receipts"
-        if self._folder is not None:  # before anything is changed: a folder that cannot be loses no answer then
+        if self._folder is not None:  # before anything changes, so that a wrong folder loses no answer
             try:
                 self._folder.mkdir(0o700, exist_ok=True, parents=True)
             except (FileExistsError, NotADirectoryError):
-                raise UsageError(f"--receipts names a folder, and {self._folder} cannot be one") from None
+                raise UsageError(f"--receipts: {self._folder} is not a folder") from None
 
     def write(
         self,
@@ -180,7 +161,7 @@ class ReceiptFolder:
         defer_errors: bool = True,
         request: int | None = None,
     ) -> None:
-        """Write receipts; what goes wrong is told after the answer, because the request was carried out."""
+        """Write receipts; errors are reported after the answer, because the request was completed."""
         from ..errors import ExpungeError
         from ..saving import files
         from ..saving.drafts import open_draft
@@ -190,46 +171,49 @@ class ReceiptFolder:
         try:
             from ..vault.certificates import jws
 
-            for one, receipt in issue().items():
+            for id_, receipt in issue().items():
                 path = self._folder / f"{receipt.request:06}-{receipt.name}.json"
-                with open_draft(path) as new:
-                    files.write_all(new.fd, receipt.to_json().encode(), 0)
-                    new.commit()
-                self._written.append(WrittenReceipt(one, path, jws.unverified_payload(receipt.certificate)["kind"]))
+                with open_draft(path) as draft:
+                    files.write_all(draft.fd, receipt.to_json().encode(), 0)
+                    draft.commit()
+                self._written.append(WrittenReceipt(id_, path, jws.unverified_payload(receipt.certificate)["kind"]))
         except (ExpungeError, OSError, MemoryError, ImportError) as error:
             if not defer_errors:
                 raise
             again = self._again if request is None else f"{self._again} --request {request}"
-            self.problem = f"the receipts could not be written: {error}; {again} makes them again"
+            self.problem = f"the receipts could not be written: {error}; {again} writes them again"
 
     def json_fields(self) -> dict[str, Any]:
-        """For JSON; nothing if no receipts were asked for."""
+        """Return the fields for JSON; none without a folder."""
         if self._folder is None:
             return {}
-        return {"receipts": [one._asdict() for one in self._written]}
+        return {"receipts": [receipt._asdict() for receipt in self._written]}
 
     def text_lines(self) -> list[str]:
-        """For people."""
+        """Return the lines for text output."""
         where = terminal.escape(str(self._folder))
-        unknown = [one for one in self._written if one.kind == _UNKNOWN]
-        known = [one for one in self._written if one.kind != _UNKNOWN]
-        one = f"id is not known here: a signed statement in {where} says so, nothing of it was erased"
-        many = f"ids are not known here: signed statements in {where} say so, nothing of them was erased"
-        return [*_list_files(known, f"receipt in {where}", f"receipts in {where}"), *_list_files(unknown, one, many)]
+        unknown = [receipt for receipt in self._written if receipt.kind == _UNKNOWN]
+        known = [receipt for receipt in self._written if receipt.kind != _UNKNOWN]
+        singular = f"id is not known here and nothing was erased for it; signed statement in {where}"
+        plural = f"ids are not known here and nothing was erased for them; signed statements in {where}"
+        return [
+            *_list_files(known, f"receipt in {where}", f"receipts in {where}"),
+            *_list_files(unknown, singular, plural),
+        ]
 
     def print_summary(self, args: Namespace, *first: str, **fields: Any) -> None:
-        """Print what was written, where that is the whole answer but for a first line, or other fields."""
+        """Print the written receipts after some first lines, or with other JSON fields."""
         if args.json:
             terminal.say_json(fields | self.json_fields())
         else:
             terminal.say("\n".join([*first, *self.text_lines(), *similar_hint(self.similar)]))
 
 
-def _list_files(written: Sequence[WrittenReceipt], one: str, many: str) -> list[str]:
-    """How many were written, and whose is which if they are few."""
+def _list_files(written: Sequence[WrittenReceipt], singular: str, plural: str) -> list[str]:
+    """Return the number of files, and if they are few, the file of each id."""
     if not written:
         return []
-    told = pluralize(len({each.file for each in written}), one, many)
+    total = pluralize(len({receipt.file for receipt in written}), singular, plural)
     if len(written) > _MAX_LISTED:
-        return [told]
-    return [told, terminal.format_table([(f"  {each.id}", each.file.name) for each in written])]
+        return [total]
+    return [total, terminal.format_table([(f"  {receipt.id}", receipt.file.name) for receipt in written])]

@@ -1,8 +1,7 @@
-"""``expunge train``, ``unlearn`` and the other commands that change a vault; each answers with a receipt."""
+"""``expunge train``, ``unlearn`` and the other commands that change a vault, and ``backup``, ``restore``, ``clone``."""
 
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from .arguments import (
     caller_options,
     check_cluster,
     open_cluster,
+    open_queue,
     open_vault,
     parse_share,
     read_id_column,
@@ -33,11 +33,11 @@ from .arguments import (
     signing_options,
 )
 from .planning import add_model, choose_settings
-from .receipts import ReceiptFolder, guard_answer, print_receipt, split_known_ids
+from .receipts import ReceiptFolder, print_receipt, split_known_ids
 from .terminal import pluralize
 
 if TYPE_CHECKING:
-    from ..vault import PersonalReceipt, Receipt, Vault
+    from ..vault import Backup, PersonalReceipt, Receipt, Vault
     from ..vault.requests.request import CallerArgs
     from .arguments import Commands
 
@@ -45,7 +45,7 @@ _SKIPPED_ERASED = ("erased id was", "erased ids were")
 
 
 def register(commands: "Commands") -> None:
-    """Add the commands of this room."""
+    """Add the commands that change a vault."""
     last = (add_key, add_caller, add_vault)
     table = (add_data, add_targets, add_id_column)
     add_command(commands, train, *table, _add_training, add_skip_erased, add_cluster, add_public_key, *last)
@@ -67,17 +67,17 @@ def register(commands: "Commands") -> None:
 
 
 def _add_despite_hold(parser: Parser) -> None:
-    text = "Erase people although they may be on legal hold, and why; for the ledger."
+    text = "Erase people even if they are on legal hold, for this reason; stored in the ledger."
     parser.add_argument("--despite-hold", metavar="REASON", default="", help=text)
 
 
 def _add_skip_unknown(parser: Parser) -> None:
-    text = "Leave out ids that are not in the vault (readmit: not erased) instead of refusing."
+    text = "Skip ids that are not in the vault (readmit: not erased) instead of failing."
     parser.add_argument("--skip-unknown", action="store_true", help=text)
 
 
 def _add_clip(parser: Parser) -> None:
-    parser.add_argument("--clip", action="store_true", help="Clip values outside declared bounds instead of refusing.")
+    parser.add_argument("--clip", action="store_true", help="Clip values outside declared bounds instead of failing.")
 
 
 def _add_bounds(parser: Parser) -> None:
@@ -87,54 +87,54 @@ def _add_bounds(parser: Parser) -> None:
         action="append",
         default=[],
         metavar=("COLUMN", "LOW", "HIGH"),
-        help="Declare bounds of a column, numbers or dates; may be repeated.",
+        help="Declare the bounds of a column, as numbers or dates; may be repeated.",
     )
     parser.add_argument(
         "--observe",
         action="append",
         default=[],
         metavar="COLUMN",
-        help="Observe the bounds of a column in the rows; may be repeated.",
+        help="Take the bounds of a column from its rows; may be repeated.",
     )
 
 
 def _add_training(parser: Parser) -> None:
-    parser.add_argument("--schema", metavar="FILE", type=Path, help="What each column is (TOML); see expunge schema.")
-    parser.add_argument("--fold-case", action="store_true", help="Take ids that differ only in case for the same.")
+    parser.add_argument("--schema", metavar="FILE", type=Path, help="The schema (TOML); see expunge schema.")
+    parser.add_argument("--fold-case", action="store_true", help="Treat ids that differ only in case as equal.")
     add_model(parser)
     _add_clip(parser)
-    parser.add_argument("--replace", action="store_true", help="Train an existing vault anew, on this table alone.")
+    parser.add_argument("--replace", action="store_true", help="Retrain an existing vault on this table alone.")
     _add_replace_options(parser)
-    parser.add_argument("--group", action="store_true", help="Let the group of the new folder read the vault.")
+    parser.add_argument("--group", action="store_true", help="Allow the group of the new folder to read the vault.")
 
 
 def _add_replace_options(parser: Parser) -> None:
-    text = "With --replace: let columns, their kinds, the target or the column of the ids be others than before."
+    text = "With --replace: accept other columns, kinds, targets or another id column than before."
     parser.add_argument("--new-schema", action="store_true", help=text)
-    text = "With --replace: let the table have less than half of the rows that the vault has."
+    text = "With --replace: accept a table with less than half of the vault's rows."
     parser.add_argument("--fewer-rows", action="store_true", help=text)
-    text = "With --replace: by which share the RMSE of a target may grow, such as 0.05 or 5%% (default: 5%%)."
+    text = "With --replace: the share by which a target's RMSE may grow, such as 0.05 or 5%% (default: 5%%)."
     parser.add_argument("--tolerance", metavar="SHARE", type=parse_share, help=text)
-    text = "With --replace: judge both models by this table instead of the vault's rows of people who are held out."
+    text = "With --replace: compare both models on this table instead of held-out people of the vault."
     parser.add_argument("--evaluate-on", metavar="TABLE", help=text)
-    text = "With --replace: let errors be larger, or not comparable; the ledger has the numbers."
+    text = "With --replace: accept larger or incomparable errors; the numbers are stored in the ledger."
     parser.add_argument("--accept-worse", action="store_true", help=text)
 
 
 def _read_replace_options(args: Namespace) -> dict[str, Any]:
-    """What --replace may change."""
+    """Return the options that need --replace."""
     names = ("new_schema", "fewer_rows", "accept_worse", "tolerance", "evaluate_on")
     given = {name: value for name in names if (value := getattr(args, name)) is not None and value is not False}
     if given and not args.replace:
-        raise UsageError(f"--{next(iter(given)).replace('_', '-')} goes with --replace")
+        raise UsageError(f"--{next(iter(given)).replace('_', '-')} needs --replace")
     return given
 
 
 def train(args: Namespace) -> None:
     """Train a model on a table, in a new vault.
 
-    Without --shards, --rate, --features, --alpha and --plan a small plan is made first: it tries settings on up to
-    6,000 rows and says what it chose. With any of the first four and no plan, the others have the defaults below.
+    Without --shards, --rate, --features, --alpha and --plan, a small plan is made first: it tries settings on up to
+    6,000 rows and prints its choice. With any of the first four and no plan, the others have the defaults below.
     """
     column = read_id_column(args)
     from ..vault import Vault
@@ -144,8 +144,8 @@ def train(args: Namespace) -> None:
     replacing = _read_replace_options(args)
     check_new_vault_path(args.vault, replace=args.replace)
     model, planned = choose_settings(args)
-    with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as told:
-        made = Vault.create(
+    with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
+        vault = Vault.create(
             args.vault,
             args.data,
             target=args.target,
@@ -161,57 +161,57 @@ def train(args: Namespace) -> None:
             skip_erased=args.skip_erased,
             group=args.group,
             wait=args.wait,
-            progress=told,
+            progress=progress,
             client=client,
             **caller_options(args),
         )
-    assert made.receipt is not None
-    print_receipt(made.receipt, "learned {rows} of {people}; {learners}", args, skipped=_SKIPPED_ERASED)
+    assert vault.receipt is not None
+    print_receipt(vault.receipt, "learned {rows} of {people}; {learners}", args, skipped=_SKIPPED_ERASED)
 
 
 def unlearn(args: Namespace) -> None:
-    """Erase all rows of these ids: from the model, from the disk, for good."""
+    """Erase all rows of these ids from the model and the disk, permanently."""
     from dataclasses import replace
 
     if args.attest_unknown and args.receipts is None:
-        raise UsageError("--attest-unknown writes statements: name the folder with --receipts")
-    spoken, wanted, unknown, vault = caller_options(args), read_ids(args), list[str](), open_vault(args)
-    handed = ReceiptFolder(args)
+        raise UsageError("--attest-unknown needs --receipts DIR, the folder for the statements")
+    caller, ids, unknown = caller_options(args), read_ids(args), list[str]()
+    vault, folder = open_vault(args), ReceiptFolder(args)
     if args.attest_unknown:
-        wanted, unknown, handed.similar = split_known_ids(vault, wanted)
-    if not wanted:
-        return _attest_unknown(vault, unknown, spoken, handed, args)
+        ids, unknown, folder.similar = split_known_ids(vault, ids)
+    if not ids:
+        return _attest_unknown(vault, unknown, caller, folder, args)
     with open_cluster(args) as client:
         receipt = vault.unlearn(
-            wanted,
+            ids,
             skip_unknown=args.skip_unknown,
             receipts=args.receipts is not None,
             despite_hold=args.despite_hold,
             client=client,
-            **spoken,
+            **caller,
         )
-    handed.write(lambda: _collect_receipts(vault, wanted, receipt))
+    folder.write(lambda: _collect_receipts(vault, ids, receipt))
     if unknown:
         receipt = replace(receipt, skipped=receipt.skipped + len(unknown))
-        handed.write(lambda: vault.attest_unknown(unknown))
-    done = "erased {rows} of {people}; {learners} learned anew" if receipt.seconds else "erased earlier, by {request}"
+        folder.write(lambda: vault.attest_unknown(unknown))
+    done = "erased {rows} of {people}; {learners} retrained" if receipt.seconds else "already erased by {request}"
     skipped = ("id is not known here and was", "ids are not known here and were")
-    return print_receipt(receipt, done, args, skipped=skipped, folder=handed)
+    return print_receipt(receipt, done, args, skipped=skipped, folder=folder)
 
 
 def _collect_receipts(vault: "Vault", ids: Sequence[str], receipt: "Receipt") -> "dict[str, PersonalReceipt]":
-    """Return the receipts that came with an erasure; if one is missing, the vault is asked, which says why."""
-    made = {person: outcome.receipt for person, outcome in zip(ids, receipt.outcomes, strict=True)}
-    known = [person for person, outcome in zip(ids, receipt.outcomes, strict=True) if outcome.state != "unknown"]
-    if any(made[person] is None for person in known):
+    """Return the receipts that came with an erasure; if one is missing, the vault raises the reason."""
+    outcomes = dict(zip(ids, receipt.outcomes, strict=True))
+    known = [id_ for id_, outcome in outcomes.items() if outcome.state != "unknown"]
+    if any(outcomes[id_].receipt is None for id_ in known):
         return vault.personal_receipts(known)
-    return {person: found for person, found in made.items() if found is not None}
+    return {id_: outcome.receipt for id_, outcome in outcomes.items() if outcome.receipt is not None}
 
 
 def _attest_unknown(
     vault: "Vault", unknown: Sequence[str], caller_fields: "CallerArgs", folder: ReceiptFolder, args: Namespace
 ) -> None:
-    """Answer a request about nobody whom the vault knows: with statements, and without a record."""
+    """Answer an erasure of unknown ids only, with statements; nothing is recorded in the ledger."""
     from ..vault.requests.request import Caller
 
     caller = Caller(**caller_fields)
@@ -222,61 +222,54 @@ def _attest_unknown(
 
 
 def rectify(args: Namespace) -> None:
-    """Replace all rows of the ids in a table by right ones."""
-    vault, handed = open_vault(args), ReceiptFolder(args)
+    """Replace all rows of the ids in a table by the rows of the table."""
+    vault, folder = open_vault(args), ReceiptFolder(args)
     receipt = vault.rectify(args.data, **caller_options(args))
     number = receipt.request
-    handed.write(lambda: vault.personal_receipts(vault.ids_in(args.data), request=number), request=number)
-    print_receipt(receipt, "corrected {rows} of {people}; {learners} learned anew", args, folder=handed)
+    folder.write(lambda: vault.personal_receipts(vault.ids_in(args.data), request=number), request=number)
+    print_receipt(receipt, "corrected {rows} of {people}; {learners} retrained", args, folder=folder)
 
 
 def add(args: Namespace) -> None:
-    """Learn more rows; a table that holds erased ids is refused."""
-    vault, handed = open_vault(args), ReceiptFolder(args)
+    """Add rows to the model; a table with erased ids is rejected."""
+    vault, folder = open_vault(args), ReceiptFolder(args)
     options = {"skip_erased": args.skip_erased, "clip": args.clip, **caller_options(args)}
-    with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as told:
-        receipt = vault.add(args.data, progress=told, client=client, **options)
-    left_out = {"request": receipt.request, "skip_unknown": args.skip_erased}
-    handed.write(lambda: vault.personal_receipts(vault.ids_in(args.data), **left_out), request=receipt.request)
-    print_receipt(
-        receipt, "added {rows} of {people}; {learners} learned anew", args, skipped=_SKIPPED_ERASED, folder=handed
-    )
+    with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
+        receipt = vault.add(args.data, progress=progress, client=client, **options)
+    issue = {"request": receipt.request, "skip_unknown": args.skip_erased}
+    folder.write(lambda: vault.personal_receipts(vault.ids_in(args.data), **issue), request=receipt.request)
+    done = "added {rows} of {people}; {learners} retrained"
+    print_receipt(receipt, done, args, skipped=_SKIPPED_ERASED, folder=folder)
 
 
 def readmit(args: Namespace) -> None:
-    """Let erased ids come again: the people consented."""
-    wanted, vault, handed = read_ids(args), open_vault(args), ReceiptFolder(args)
-    receipt = vault.readmit(wanted, skip_unknown=args.skip_unknown, **caller_options(args))
-    handed.write(
-        lambda: vault.personal_receipts(wanted, request=receipt.request, skip_unknown=args.skip_unknown),
+    """Allow erased ids to be added again, for people who consented."""
+    ids, vault, folder = read_ids(args), open_vault(args), ReceiptFolder(args)
+    receipt = vault.readmit(ids, skip_unknown=args.skip_unknown, **caller_options(args))
+    folder.write(
+        lambda: vault.personal_receipts(ids, request=receipt.request, skip_unknown=args.skip_unknown),
         request=receipt.request,
     )
     skipped = ("id that is not erased was", "ids that are not erased were")
-    print_receipt(receipt, "{people} may be added again", args, skipped=skipped, folder=handed)
+    print_receipt(receipt, "{people} may be added again", args, skipped=skipped, folder=folder)
 
 
 def rebound(args: Namespace) -> None:
-    """Change the bounds of columns: declare others, or observe them in the rows."""
+    """Change the bounds of columns: declare new ones, or take them from the rows."""
     bounds = {column: (low, high) for column, low, high in args.bounds} | dict.fromkeys(args.observe)
     if not bounds:
-        raise UsageError("name at least one column, with --bounds COLUMN LOW HIGH or --observe COLUMN")
+        raise UsageError("give at least one column, with --bounds COLUMN LOW HIGH or --observe COLUMN")
     if len(bounds) < len(args.bounds) + len(args.observe):
-        raise UsageError("a column is named twice: give its bounds once")
+        raise UsageError("a column is given twice: give its bounds once")
     vault = open_vault(args)
-    with terminal.show_progress(quiet=args.json) as told:
-        receipt = vault.rebound(bounds, progress=told, **caller_options(args))
+    with terminal.show_progress(quiet=args.json) as progress:
+        receipt = vault.rebound(bounds, progress=progress, **caller_options(args))
     columns = pluralize(len(bounds), "column has new bounds", "columns have new bounds")
-    print_receipt(receipt, columns + "; {learners} learned anew", args)
-
-
-if TYPE_CHECKING:
-    from ..vault import Vault
-    from ..vault.backup import Backup
-    from .arguments import Commands
+    print_receipt(receipt, columns + "; {learners} retrained", args)
 
 
 def register_backup(commands: "Commands") -> None:
-    """Add the commands of this module."""
+    """Add the commands that copy a vault."""
     add_command(commands, backup, _add_backup, add_vault)
     add_command(commands, restore, _add_restore, add_key, add_caller, add_vault)
     add_command(commands, clone, _add_clone, add_key, add_caller, add_vault)
@@ -284,63 +277,62 @@ def register_backup(commands: "Commands") -> None:
 
 def _add_backup(parser: Parser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="A new folder for the backup.")
-    text = "Include the private key; whoever has it can sign in the vault's name."
+    text = "Include the private key; anyone who has it can sign in the vault's name."
     parser.add_argument("--with-key", action="store_true", help=text)
 
 
 def _add_restore(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, help="The folder that expunge backup made.")
-    text = "A file with the ids erased since the backup, one per line; needed if the ledger is lost. - reads stdin."
+    parser.add_argument("folder", metavar="DIR", type=Path, help="A folder created by expunge backup.")
+    text = "The ids erased since the backup, one per line; needed if the ledger is lost. - reads standard input."
     parser.add_argument("--erased", metavar="FILE", type=Path, help=text)
-    text = "Say that nobody was erased since the backup, if the ledger is lost."
+    text = "State that nobody was erased since the backup, if the ledger is lost."
     parser.add_argument("--nothing-erased-since", action="store_true", help=text)
 
 
 def _add_clone(parser: Parser) -> None:
     parser.add_argument("clone", metavar="CLONE", type=Path, help="The new vault, a folder whose name ends in .vault.")
-    text = "Give the clone a name and a signing key of its own; a copy of the same vault is a backup."
+    text = "Give the clone its own name and signing key; to copy the same vault, use expunge backup."
     parser.add_argument("--new-identity", action="store_true", required=True, help=text)
 
 
 def backup(args: Namespace) -> None:
-    """Copy a vault into a new folder, consistent and checked; requests are answered meanwhile."""
+    """Copy a vault to a new folder, consistent and verified, while requests continue."""
     vault = open_vault(args)
-    made = vault.backup(args.folder, with_key=args.with_key)
-    _record_backup(vault, made)
-    with guard_answer(f"the backup was made in {args.folder}"):
+    copy = vault.backup(args.folder, with_key=args.with_key)
+    _record_backup(vault, copy)
+    with terminal.guard_answer(f"the backup was written to {args.folder}"):
         if args.json:
-            facts = {"path": made.path, "vault": made.vault, "request": made.request, "time": made.time}
-            terminal.say_json(facts | {"files": len(made.files), "bytes": made.size, "with_key": made.with_key})
+            facts = {"path": copy.path, "vault": copy.vault, "request": copy.request, "time": copy.time}
+            terminal.say_json(facts | {"files": len(copy.files), "bytes": copy.size, "with_key": copy.with_key})
         else:
-            what = f"{pluralize(len(made.files), 'file', 'files')}, {pluralize(made.size, 'byte', 'bytes')}"
-            terminal.say(f"backed up in {terminal.escape(str(made.path))}, as of request {made.request}: {what}")
+            size = f"{pluralize(len(copy.files), 'file', 'files')}, {pluralize(copy.size, 'byte', 'bytes')}"
+            terminal.say(f"backed up to {terminal.escape(str(copy.path))}, as of request {copy.request}: {size}")
 
 
-def _record_backup(vault: "Vault", made: "Backup") -> None:
-    """Tell the audit trail of the service, if there is one: a backup is a copy of everybody's data."""
+def _record_backup(vault: "Vault", copy: "Backup") -> None:
+    """Record a backup in the audit trail of the service, if there is one: it copies everyone's data."""
     import sqlite3
 
     from ..errors import ExpungeError
     from ..server.audit import COMMAND_LINE, AuditTrail
-    from ..server.database import Database, queue_path
+    from ..server.database import queue_path
 
-    path = queue_path(vault.places.vault)
-    if not path.exists():
+    if not queue_path(vault.places.vault).exists():
         return
     try:
-        with closing(Database(path)) as database:
-            details = {"with_key": made.with_key}
-            AuditTrail(database).record("backup.made", actor=COMMAND_LINE, subject=str(made.request), **details)
+        with open_queue(vault) as database:
+            details = {"with_key": copy.with_key}
+            AuditTrail(database).record("backup.made", actor=COMMAND_LINE, subject=str(copy.request), **details)
     except (sqlite3.Error, OSError, ExpungeError):
-        terminal.note("the audit trail of the service could not be written: it does not know this backup")
+        terminal.note("the backup could not be recorded in the audit trail of the service")
 
 
 def restore(args: Namespace) -> None:
-    """Put a backup into the place of a vault that is lost; who was erased since the backup stays erased."""
+    """Restore a lost vault from a backup; people erased since the backup stay erased."""
     from ..vault import Vault
 
     erased = None if args.erased is None else _read_erased_ids(args.erased)
-    done = Vault.restore(
+    restored = Vault.restore(
         args.folder,
         args.vault,
         erased=erased,
@@ -349,42 +341,40 @@ def restore(args: Namespace) -> None:
         wait=args.wait,
         **caller_options(args),
     )
-    with guard_answer(f"{args.vault} was restored"):
+    with terminal.guard_answer(f"{args.vault} was restored"):
         if args.json:
-            facts = {"vault": done.backup.vault, "backup_request": done.backup.request, "request": done.request}
-            counts = {"rows": done.rows, "people": done.people, "unseen": done.unseen}
-            terminal.say_json(facts | counts | {"ledger_kept": done.ledger_kept, "notes": done.notes})
+            copy = restored.backup
+            facts = {"vault": copy.vault, "backup_request": copy.request, "request": restored.request}
+            counts = {"rows": restored.rows, "people": restored.people, "unseen": restored.unseen}
+            terminal.say_json(facts | counts | {"ledger_kept": restored.ledger_kept, "notes": restored.notes})
         else:
-            where = terminal.escape(str(args.vault))
-            terminal.say(f"restored {where} from a backup of request {done.backup.request}; now at {done.request}")
+            where, since = terminal.escape(str(args.vault)), restored.backup.request
+            terminal.say(f"restored {where} from a backup of request {since}; now at {restored.request}")
             if args.erased is not None:
-                rows, people = pluralize(done.rows, "row", "rows"), pluralize(done.people, "person", "people")
-                terminal.say(
-                    f"erased {rows} of {people} who were erased since; {done.unseen:,} were never in the backup"
-                )
-    for text in done.notes:
+                rows, people = pluralize(restored.rows, "row", "rows"), pluralize(restored.people, "person", "people")
+                terminal.say(f"erased again: {rows} of {people}; {restored.unseen:,} ids were not in the backup")
+    for text in restored.notes:
         terminal.note(text)
 
 
 def clone(args: Namespace) -> None:
-    """Make another vault with the same rows, for staging: under another name, with another key, in both ledgers."""
+    """Create a second vault with the same rows, for staging, with its own name and key; both ledgers record it."""
     vault = open_vault(args)
-    made = vault.clone(args.clone, **caller_options(args))
-    status = made.status()
-    with guard_answer(f"the clone was made in {args.clone}"):
+    copy = vault.clone(args.clone, **caller_options(args))
+    status, keys = copy.status(), copy.public_keys()
+    with terminal.guard_answer(f"the clone was created in {args.clone}"):
         if args.json:
             facts = {"path": args.clone, "vault": status.vault, "clone_of": status.clone_of, "request": vault.newest}
-            terminal.say_json(facts | {"rows": status.rows, "people": status.people, "keys": made.public_keys()})
+            terminal.say_json(facts | {"rows": status.rows, "people": status.people, "keys": keys})
         else:
             where, people = terminal.escape(str(args.clone)), pluralize(status.people, "person", "people")
-            terminal.say(
-                f"cloned {pluralize(status.rows, 'row', 'rows')} of {people} into {where}, vault {status.vault}"
-            )
-            terminal.say(f"recorded as request {vault.newest}; the clone signs with the key {made.public_keys()[0]}")
-    terminal.note("the clone is a vault of its own: erase there as well, or remove it when you are done")
+            rows = pluralize(status.rows, "row", "rows")
+            terminal.say(f"cloned {rows} of {people} into {where}, vault {status.vault}")
+            terminal.say(f"recorded as request {vault.newest}; the clone signs with the key {keys[0]}")
+    terminal.note("the clone is a separate vault: erase people there as well, or delete it when you are done")
 
 
 def _read_erased_ids(path: Path) -> list[str]:
     if str(path) != "-" and not path.stat().st_size:
-        raise UsageError(f"--erased {path} is empty: if nobody was erased since, say --nothing-erased-since")
+        raise UsageError(f"--erased {path} is empty: if nobody was erased since, use --nothing-erased-since")
     return read_ids(Namespace(id=[], ids_from=path))

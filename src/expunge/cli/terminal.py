@@ -1,7 +1,6 @@
-"""What is printed, and where: answers on standard output, notes, errors and progress on standard error.
+"""Terminal output: answers on standard output; notes, errors and progress on standard error.
 
-Text that comes from data, such as names of columns and files, may hold anything. It is shown as it is, except for
-characters that a terminal obeys: those are shown escaped.
+Text from data, such as names of columns and files, may contain anything. Control characters in it are escaped.
 """
 
 import errno
@@ -14,14 +13,14 @@ from typing import IO, Any, TextIO
 
 
 def prepare() -> None:
-    """Make sure that no file of ours gets the number of a standard stream that is closed, and that any text prints."""
+    """Reserve the descriptors of closed standard streams, and make any text printable."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # an answer is not lost for want of a letter
+        sys.stdout.reconfigure(errors="backslashreplace")  # an answer is not lost because of the encoding
 
 
 def say(text: str, *, end: str = "\n") -> None:
@@ -30,14 +29,14 @@ def say(text: str, *, end: str = "\n") -> None:
 
 
 def say_json(value: Any) -> None:
-    """Print an answer for programs, on one line."""
+    """Print an answer as JSON, on one line."""
     import json
 
     say(json.dumps(value, default=str))
 
 
 def binary_output() -> IO[bytes]:
-    """Standard output for bytes."""
+    """Return standard output for bytes."""
     return _standard_output().buffer
 
 
@@ -48,13 +47,26 @@ def _standard_output() -> TextIO:
 
 
 def flush() -> None:
-    """Write what is still buffered for standard output; raises OSError if it cannot be written."""
+    """Flush standard output; raise OSError if it cannot be written."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
+@contextmanager
+def guard_answer(done: str) -> Iterator[None]:
+    """Flush the answer that is printed inside; if that fails, raise `AnswerLost`, which says what was done."""
+    from ..errors import AnswerLost
+
+    try:
+        yield
+        flush()
+    except (OSError, MemoryError, ImportError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
+        raise AnswerLost(f"{done}, but the answer could not be written: {why}") from error
+
+
 def release() -> None:
-    """Flush both streams; what cannot be written is thrown away."""
+    """Flush both streams, and discard what cannot be written."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             try:
@@ -64,7 +76,7 @@ def release() -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let a stream write to the null device: its buffer is flushed once more at the interpreter's end."""
+    """Redirect a stream to the null device, because the interpreter flushes it once more at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -77,7 +89,7 @@ def note(text: str) -> None:
 
 
 def complain(kind: str, text: str, code: int, *, as_json: bool, prefix: str = "error: ") -> None:
-    """Print an error on standard error, one line: text for people, or an object for programs."""
+    """Print an error on standard error in one line, as text or JSON."""
     if as_json:
         import json
 
@@ -87,7 +99,7 @@ def complain(kind: str, text: str, code: int, *, as_json: bool, prefix: str = "e
 
 
 def _write_stderr(text: str) -> None:
-    """Write to standard error; that it cannot be written changes nothing."""
+    """Write to standard error, and ignore failures."""
     if sys.stderr is not None:
         try:
             sys.stderr.write(text)
@@ -97,7 +109,7 @@ def _write_stderr(text: str) -> None:
 
 
 def escape(text: str) -> str:
-    r"""Show characters that do not print, control characters and terminal escapes among them, as ``\x1b``."""
+    r"""Escape characters that are not printable, such as terminal escapes, as ``\x1b``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -116,14 +128,14 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 class ProgressLine:
-    """A line on standard error that is written over again and again, if a person is looking."""
+    """A line on standard error that is overwritten; silent unless standard error is a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._on = not quiet and sys.stderr is not None and sys.stderr.isatty()
         self._next, self._length = 0.0, 0
 
     def show(self, text: str) -> None:
-        """Show a text in place of the last one, at most ten times a second."""
+        """Replace the line by a text, at most ten times per second."""
         if self._on and time.monotonic() >= self._next:
             import shutil
 
@@ -132,7 +144,7 @@ class ProgressLine:
             self._next, self._length = time.monotonic() + 0.1, len(text)
 
     def clear(self) -> None:
-        """Leave an empty line."""
+        """Clear the line."""
         if self._length:
             _write_stderr("\r" + " " * self._length + "\r")
             self._next, self._length = 0.0, 0
@@ -140,15 +152,15 @@ class ProgressLine:
 
 @contextmanager
 def show_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Yield what a request calls with the rows that it has done more; a person sees them counted."""
+    """Yield a callback for progress (stage, new rows, total), which shows a counter."""
     line, done = ProgressLine(quiet=quiet), dict[str, int]()
 
-    def told(what: str, rows: int, of: int | None) -> None:
-        stage = what.partition(" (")[0]  # what follows in brackets may change: how many workers were lost
+    def report(what: str, rows: int, of: int | None) -> None:
+        stage = what.partition(" (")[0]  # the part in parentheses, such as lost workers, may change
         done[stage] = done.get(stage, 0) + rows
         line.show(f"{what}: {done[stage]:,}{'' if of is None else f' of {of:,}'} rows")
 
     try:
-        yield told
+        yield report
     finally:
         line.clear()
