@@ -27,7 +27,7 @@ def test_near_misses_are_told_and_counted(spend, ok, run):
     assert "erson" not in err
     code, out, _ = run("find", *V, *named)
     assert code == 4
-    assert re.search(r"^PERSON-2 +not known here +a similar id is here$", out, re.MULTILINE)
+    assert re.search(r"^PERSON-2 +not known here +a similar id is in the vault$", out, re.MULTILINE)
     assert re.search(r"^nobody +not known here$", out, re.MULTILINE)
     found = json.loads(run("find", *V, *named, "--json")[1])
     assert [one["similar"] for one in found] == [False, True, True, False]

@@ -45,7 +45,7 @@ def test_a_receipt_is_checked_for_an_id(handed_out, ok):
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("rectify", "replaced the rows of"), ("add", "added rows of"), ("readmit", "allowed exactly this id, which had been")],
+    [("rectify", "replaced the rows of"), ("add", "added rows of"), ("readmit", "allowed exactly this id")],
 )
 def test_a_receipt_says_what_was_done(handed_out, ok, kind, words):
     Path("receipt.json").write_text(receipts(KEY, ["4711"], kind=kind)[0].to_json())
@@ -54,7 +54,7 @@ def test_a_receipt_says_what_was_done(handed_out, ok, kind, words):
 
 def test_a_statement_about_an_unknown_id_says_so(handed_out, ok):
     Path("receipt.json").write_text(unknown(KEY, "4711").to_json())
-    assert f"as of request 2 vault {VAULT} had no row of exactly this id" in ok(*RECEIPT, "--id", "4711", *WITH)
+    assert f"as of request 2, vault {VAULT} had no row of exactly this id" in ok(*RECEIPT, "--id", "4711", *WITH)
 
 
 @pytest.mark.parametrize(

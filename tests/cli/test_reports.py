@@ -96,7 +96,7 @@ def test_the_service_knows_what_the_command_found(service, spend, ok, run):
     assert (found.source, found.actor, found.state) == ("command line", "Audit Ltd", "passed")
     assert [check["name"] for check in found.checks] == ["ledger", "certificates", "rows", "people", "model"]
     damaged(next(spend.glob("rows.*")))
-    service.hooks.new("https://93.184.215.14/hook", ["verification.failed"])
+    service.hooks.create("https://93.184.215.14/hook", ["verification.failed"])
     assert run("verify", *V)[0] == 11
     assert service.verifications.outcome().wrong == ["rows", "model"]
     service.look()
