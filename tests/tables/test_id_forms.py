@@ -148,14 +148,14 @@ def test_training_anew_with_other_rules_for_ids_is_refused(tmp_path):
     vault = folding(tmp_path / "v.vault")
     vault.unlearn("anna")
     data = random_table(["Anna", "bob", "Cleo", "dora"], columns=1)
-    with pytest.raises(InvalidSetting, match="fold_case = true.*erased could come back"):
+    with pytest.raises(InvalidSetting, match="fold_case = true.*would let erased ids return"):
         Vault.create(vault.places.vault, data, target="y", id="who", model=small(), replace=True)
     with pytest.raises(ErasedId):
         Vault.create(
             vault.places.vault, data, target="y", id="who", model=small(), replace=True, fold_case=True, **ANYTHING
         )
     plain = made(tmp_path / "plain.vault")
-    with pytest.raises(InvalidSetting, match="without fold_case.*erased could come back"):
+    with pytest.raises(InvalidSetting, match="without fold_case.*would let erased ids return"):
         folding(plain.places.vault, replace=True)
 
 

@@ -1,7 +1,7 @@
 """Knots: the points of a piecewise linear scale, at rounded quantiles of a column.
 
-A quantile is a value of somebody's row. So knots are always rounded; the caller decides how coarsely, and for how many
-different values knots are worth having.
+A quantile is a value from a person's row, so knots are always rounded. The caller decides how coarsely, and for how
+many different values knots are worth having.
 """
 
 import math

@@ -24,19 +24,16 @@ _JSON_FORMS = ("dataframe_split", "dataframe_records", "instances", "inputs")
 _FILE_SUFFIXES = {kind: form for kind, form in SUFFIXES.items() if form in (".csv", ".parquet")}
 
 
-# MLflow
-
-
 @router.get("/ping", response_class=PlainTextResponse)
 @router.get("/health", response_class=PlainTextResponse)
 async def ping() -> str:
-    """Whether predictions are made."""
+    """Answer that the process serves predictions."""
     return "\n"
 
 
 @router.get("/version", response_class=PlainTextResponse)
 async def get_version() -> str:
-    """The version of this package."""
+    """Return the version of this package."""
     return __version__
 
 
@@ -48,19 +45,20 @@ async def get_version() -> str:
 async def invoke(request: Request, who: Annotated[Principal, Predict]) -> Response:
     """Predict rows: JSON with one of dataframe_split, dataframe_records, instances and inputs, or CSV, or Parquet."""
     kind, raw = media_type(request), await request.body()
-    if kind == "application/json":
-        return await run_in_threadpool(_score_rows, request, len(raw), lambda s: _read_rows(_parse_json(raw, s), s))
-    if (form := _FILE_SUFFIXES.get(kind)) is not None:
-        return await run_in_threadpool(_score_rows, request, len(raw), lambda s: Upload(raw, s.options.max_rows, form))
-    raise Problem(415, "wrong-type", "rows come as application/json, text/csv or application/vnd.apache.parquet")
+    if kind != "application/json" and kind not in _FILE_SUFFIXES:
+        raise Problem(415, "wrong-type", "send rows as application/json, text/csv or application/vnd.apache.parquet")
+    return await run_in_threadpool(_score_rows, request, kind, raw)
 
 
-def _score_rows(request: Request, size: int, read_rows: Any) -> Response:
-    """Answer with predictions, all of which is done here: what the event loop does keeps everybody waiting."""
-    with without_collector(size):
-        return _json_response(
-            b'{"predictions":', format_numbers(_predict_rows(request, read_rows(get_service(request)))), b"}"
-        )
+def _score_rows(request: Request, kind: str, raw: bytes) -> Response:
+    """Parse, predict and format in this thread: work on the event loop would delay all other requests."""
+    service = get_service(request)
+    with without_collector(len(raw)):
+        if kind == "application/json":
+            rows = _read_rows(_parse_json(raw, service), service)
+        else:
+            rows = Upload(raw, service.options.max_rows, _FILE_SUFFIXES[kind])
+        return _json_response(b'{"predictions":', format_numbers(_predict_rows(request, rows)), b"}")
 
 
 def _json_response(*parts: bytes) -> Response:
@@ -72,36 +70,37 @@ def _parse_json(raw: bytes, service: Service) -> Any:
 
 
 def _predict_rows(request: Request, data: Any) -> Floats:
-    """Predict rows; how many lie outside the bounds is left with the request, for a header and a counter."""
+    """Predict rows; store the number of rows outside the bounds in the request, for a header and a counter."""
     service = get_service(request)
     if isinstance(data, np.ndarray) and len(data) > service.options.max_rows:
         raise InvalidInput(f"a body has at most {service.options.max_rows:,} rows, got {len(data):,}")
     if data.data in ([], {}) if isinstance(data, Upload) else not len(data):
         return np.empty(0)
-    found = service.vault.predictions(data, ids=False)
-    request.state.outside_rows = int(found.outside.sum())
-    return found.values
+    predictions = service.vault.predictions(data, ids=False)
+    request.state.outside_rows = int(predictions.outside.sum())
+    return predictions.values
 
 
 def _read_rows(body: Any, service: Service) -> Any:
-    """Rows of one of MLflow's four JSON forms: a table where columns are named, else an array."""
-    given = [form for form in _JSON_FORMS if isinstance(body, dict) and form in body]
-    if len(given) != 1:
+    """Return the rows of one of MLflow's four JSON forms: an upload if columns are named, else an array."""
+    forms = [form for form in _JSON_FORMS if isinstance(body, dict) and form in body]
+    if len(forms) != 1:
         raise InvalidInput(f"the body must be an object with exactly one of {', '.join(_JSON_FORMS)}")
-    (form,), value, most = given, body[given[0]], service.options.max_rows
+    (form,), value, max_rows = forms, body[forms[0]], service.options.max_rows
     if form == "dataframe_split":
         columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
         if not isinstance(columns, list) or not isinstance(data, list) or not _is_table(data, len(columns)):
             raise InvalidInput("dataframe_split must have columns, and data with as many cells in each row")
         if repeated := len(columns) - len(set(map(str, columns))):
             raise InvalidInput(f"dataframe_split names columns more than once: {repeated:,} of {len(columns):,}")
-        return Upload({str(name): [row[k] for row in data] for k, name in enumerate(columns)}, most)
+        return Upload({str(name): [row[k] for row in data] for k, name in enumerate(columns)}, max_rows)
     if isinstance(value, dict):  # columns by name
-        return Upload({name: column if isinstance(column, list) else [column] for name, column in value.items()}, most)
+        by_name = {name: column if isinstance(column, list) else [column] for name, column in value.items()}
+        return Upload(by_name, max_rows)
     if not isinstance(value, list):
         raise InvalidInput(f"{form} must be a list of rows")
     if form == "dataframe_records" or (value and all(isinstance(row, dict) for row in value)):
-        return Upload(value, most)
+        return Upload(value, max_rows)
     return _build_array(value, len(service.vault.inputs))
 
 
@@ -111,36 +110,34 @@ def _is_table(data: list[Any], width: int) -> bool:
 
 def _build_array(rows: list[Any], width: int) -> Floats:
     try:
-        found = read_array(rows)
+        array = read_array(rows)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("rows must be lists of numbers, all of one length") from None
-    if found.ndim == 1 and found.size in (0, width):
-        found = found.reshape(-1, width)
-    if found.ndim != 2 or found.shape[1] != width:
-        raise InvalidInput(f"each row must have {width} numbers, the inputs in the order of the status")
-    return found
+    if array.ndim == 1 and array.size in (0, width):
+        array = array.reshape(-1, width)
+    if array.ndim != 2 or array.shape[1] != width:
+        raise InvalidInput(f"each row must have {width} numbers: the inputs, in the order of the vault's status")
+    return array
 
-
-# The Open Inference Protocol V2
 
 v2_router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
 
 
 @v2_router.get("")
 def describe_server() -> dict[str, Any]:
-    """What this server is."""
+    """Return name and version of this server."""
     return {"name": "expunge", "version": __version__, "extensions": []}
 
 
 @v2_router.get("/health/live")
 async def check_live() -> dict[str, bool]:
-    """Whether the process answers."""
+    """Answer that the process is alive."""
     return {"live": True}
 
 
 @v2_router.get("/health/ready")
 def check_ready(request: Request) -> dict[str, bool]:
-    """Whether predictions are made."""
+    """Answer whether the service predicts; refuse while it shuts down."""
     _refuse_while_draining(get_service(request))
     return {"ready": True}
 
@@ -150,26 +147,26 @@ def check_ready(request: Request) -> dict[str, bool]:
 def describe_model(
     request: Request, name: str, who: Annotated[Principal, Predict], number: str | None = None
 ) -> Response:
-    """What the model takes and gives: one tensor per column."""
+    """Describe the tensors that the model takes and returns: one input per column."""
     service = get_service(request)
     if (refusal := _refuse_other_model(service, name, number)) is not None:
         return refusal
     status = service.vault.status()
     inputs = [{"name": column, "datatype": "FP64", "shape": [-1]} for column in status.columns]
     outputs = [{"name": "predict", "datatype": "FP64", "shape": _tensor_shape(-1, len(status.targets))}]
-    about = {"name": name, "versions": [str(_model_version(service))], "platform": "expunge"}
+    about = {"name": name, "versions": [str(service.vault.newest)], "platform": "expunge"}
     return JSONResponse({**about, "inputs": inputs, "outputs": outputs})
 
 
 @v2_router.get("/models/{name}/ready", response_model=None)
 def check_model_ready(request: Request, name: str) -> Response:
-    """Whether this model predicts."""
+    """Answer whether this model predicts."""
     return _answer_ready(request, name, None)
 
 
 @v2_router.get("/models/{name}/versions/{number}/ready", response_model=None)
 def check_version_ready(request: Request, name: str, number: str, who: Annotated[Principal, Predict]) -> Response:
-    """Whether this version of the model predicts. Without a token, callers could count requests of the vault."""
+    """Answer whether this version predicts. It needs a token: versions reveal the number of requests to the vault."""
     return _answer_ready(request, name, number)
 
 
@@ -192,12 +189,12 @@ def _answer_ready(request: Request, name: str, number: str | None) -> Response:
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}},
 )
 async def infer(request: Request, name: str, who: Annotated[Principal, Predict], number: str | None = None) -> Response:
-    """Predict rows, given as one tensor per column, or one of shape (n, d) with all inputs."""
+    """Predict rows, given as one tensor per column, or as one tensor of shape (n, d) with all inputs."""
     service = get_service(request)
     if (refusal := _refuse_other_model(service, name, number)) is not None:
         return refusal
     if "inference-header-content-length" in request.headers:
-        return _error_response(400, "binary tensors are not taken: send JSON")
+        return _error_response(400, "binary tensors are not supported: send JSON")
     raw = await request.body()
     try:
         return await run_in_threadpool(_infer_rows, request, name, raw)
@@ -209,11 +206,11 @@ async def infer(request: Request, name: str, who: Annotated[Principal, Predict],
 def _infer_rows(request: Request, name: str, raw: bytes) -> Response:
     service = get_service(request)
     with without_collector(len(raw)):
-        found = _parse_json(raw, service)
-        predicted = _predict_rows(request, _read_tensors(found, service))
-    answer = {"model_name": name, "model_version": str(_model_version(service))}
-    if isinstance(found.get("id"), str):
-        answer["id"] = found["id"].encode(errors="replace").decode()  # half of a pair cannot be sent
+        body = _parse_json(raw, service)
+        predicted = _predict_rows(request, _read_tensors(body, service))
+    answer = {"model_name": name, "model_version": str(service.vault.newest)}
+    if isinstance(body.get("id"), str):
+        answer["id"] = body["id"].encode(errors="replace").decode()  # half of a surrogate pair cannot be sent
     output = {"name": "predict", "shape": list(predicted.shape), "datatype": "FP64"}
     head, about = json.dumps(answer)[:-1], json.dumps(output)[:-1]
     data = format_numbers(predicted.ravel())
@@ -222,15 +219,15 @@ def _infer_rows(request: Request, name: str, raw: bytes) -> Response:
 
 def _read_tensors(body: Any, service: Service) -> Any:
     inputs = body.get("inputs") if isinstance(body, dict) else None
-    if not isinstance(inputs, list) or not inputs or not all(isinstance(one, dict) for one in inputs):
+    if not isinstance(inputs, list) or not inputs or not all(isinstance(tensor, dict) for tensor in inputs):
         raise InvalidInput("inputs must be a list of tensors")
     columns = dict[str, list[Any]]()
-    for one in inputs:
-        name, data, shape = one.get("name"), one.get("data"), one.get("shape")
+    for tensor in inputs:
+        name, data, shape = tensor.get("name"), tensor.get("data"), tensor.get("shape")
         if not isinstance(name, str) or not isinstance(data, list) or not isinstance(shape, list):
             raise InvalidInput("a tensor must have name, shape, datatype and data")
         if name in columns:
-            raise InvalidInput("two tensors have one name")
+            raise InvalidInput("two tensors have the same name")
         columns[name] = data
     d = len(service.vault.inputs)
     if len(inputs) == 1 and len(inputs[0]["shape"]) == 2 and inputs[0]["shape"][1] == d:
@@ -239,7 +236,7 @@ def _read_tensors(body: Any, service: Service) -> Any:
 
 
 def _flatten_column(data: list[Any]) -> list[Any]:
-    """The cells of a column, of shape (n,) or (n, 1), flat or nested."""
+    """Return the cells of a column of shape (n,) or (n, 1), flat or nested."""
     return [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in data]
 
 
@@ -247,7 +244,7 @@ def _reshape_tensor(data: list[Any], width: int) -> Floats:
     if data and isinstance(data[0], list):
         return _build_array(data, width)
     if len(data) % width:
-        raise InvalidInput("the tensor has not as many numbers as its shape says")
+        raise InvalidInput("the tensor has more or fewer numbers than its shape requires")
     return _build_array([data[start : start + width] for start in range(0, len(data), width)], width)
 
 
@@ -255,18 +252,13 @@ def _tensor_shape(rows: int, targets: int) -> list[int]:
     return [rows] if targets == 1 else [rows, targets]
 
 
-def _model_version(service: Service) -> int:
-    """The number of the newest request: the model changes with each."""
-    return service.vault.newest
-
-
 def _refuse_other_model(service: Service, name: str, number: str | None) -> Response | None:
-    """A refusal if this is not our model."""
+    """Return a refusal if this is not our model. Its version is the newest request: the model changes with each."""
     known = service.vault.places.vault.stem
     if name != known:
-        return _error_response(404, f"there is no such model; it is called {known}")
-    if number is not None and number != str(_model_version(service)):
-        return _error_response(404, "there is no such version: only the newest model is there")
+        return _error_response(404, f"no such model; this server has {known}")
+    if number is not None and number != str(service.vault.newest):
+        return _error_response(404, "no such version: only the newest model is available")
     return None
 
 

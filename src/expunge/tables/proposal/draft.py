@@ -62,7 +62,7 @@ def propose_schema(
     schema = Schema(id, targets, columns, id_format=id_format)
     name = "a table" if hasattr(source, "__arrow_c_stream__") else toml_literal(table_title(source))
     header = _SCHEMA_HEADER.format(name=name, people=people, whose="rows" if id is None else "people", other=OTHER)
-    return "\n".join([header, *_schema_lines(schema, {column: note for column, (_, note) in proposals.items()}), ""])
+    return "\n".join([header, *schema_lines(schema, {column: note for column, (_, note) in proposals.items()}), ""])
 
 
 def plain_schema(source: Source, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
@@ -92,7 +92,7 @@ def _shell_word(name: str) -> str:
     return shlex.quote(name) if name.isprintable() else repr(name)
 
 
-def _schema_lines(schema: Schema, notes: Mapping[str, str]) -> Iterator[str]:
+def schema_lines(schema: Schema, notes: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a schema; a column's note becomes a comment above it."""
     yield _MISSING_ID_LINE if schema.id is None else f"id = {toml_literal(schema.id)}"
     yield from [] if schema.id_format is None else [f"id_format = {toml_literal(schema.id_format)}"]
