@@ -47,7 +47,7 @@ def main() -> None:
         path = make_vault(Path(folder) / "spend.vault")
         library = _compile(Path(folder), args.sync)
         erased, rates = list[str](), dict[int, list[float]]({1: [], args.callers: []})
-        with serve(path, 0, env=os.environ | {"LD_PRELOAD": str(library)}) as port:
+        with serve(path, 0, env=os.environ | {"LD_PRELOAD": str(library)}) as (port, _):
             _erase(port, 1, 1.0, erased)  # to warm up
             for _ in range(args.rounds):
                 for callers, measured in rates.items():

@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0, help="predictions per second")
     parser.add_argument("--erasures", type=float, default=2.0, help="per second")
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--readers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="processes that predict beside the writer")
     parser.add_argument(
         "--history", type=int, default=0, help="past requests; the p99 is compared with that at an empty history"
     )
@@ -103,10 +103,10 @@ def _run(folder: Path, args: argparse.Namespace, history: int) -> tuple[bool, fl
     path = make_vault(folder / "spend.vault", PEOPLE + history)
     if history:
         make_history(path, range(PEOPLE, PEOPLE + history))
-    with serve(path, args.readers) as port:
-        seen, took = _loaded(path, port, args)
+    with serve(path, args.workers) as (port, predict_port):
+        seen, took = _loaded(path, port, predict_port, args)
         if args.mlflow:
-            _compare(args.mlflow, port, folder)
+            _compare(args.mlflow, predict_port, folder)
     lost = [one.state for one in Vault.open(path).find(seen.acknowledged)] if seen.acknowledged else []
     print(f"{len(seen.seconds):,} predictions in {took:.0f} s: {len(seen.seconds) / took:.1f} per second")
     p50, p99 = (1e3 * float(value) for value in np.quantile(seen.seconds, [0.5, 0.99]))
@@ -126,34 +126,37 @@ def make_vault(path: Path, people: int = PEOPLE) -> Path:
 
 
 @contextmanager
-def serve(path: Path, readers: int, env: Mapping[str, str] | None = None) -> Iterator[int]:
-    """Serve a vault in a process of its own, and yield the port."""
-    command = [sys.executable, "-m", "expunge", "serve", "--vault", str(path), "--port", "0", "--readers", str(readers)]
+def serve(path: Path, workers: int, env: Mapping[str, str] | None = None) -> Iterator[tuple[int, int]]:
+    """Serve a vault in a process of its own; yield its port, and the port that predicts."""
+    command = [sys.executable, "-m", "expunge", "serve", "--vault", str(path), "--port", "0"]
+    command += ["--predict-workers", str(workers), "--predict-port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=env) as process:
         assert process.stderr is not None
-        port, waiting = 0, 1 + readers
+        port, predict_port, waiting = 0, 0, 1 + workers
         for line in process.stderr:
             if b'"serving"' in line:
-                port = urlsplit(json.loads(line)["address"]).port or 0
-            waiting -= b'"serving"' in line or b'"reading"' in line
+                facts = json.loads(line)
+                port = urlsplit(facts["address"]).port or 0
+                predict_port = urlsplit(facts.get("predictions", "")).port or port
+            waiting -= b'"serving"' in line or b'"predicting"' in line
             if not waiting:
                 break
         threading.Thread(target=process.stderr.read, daemon=True).start()
         try:
-            yield port
+            yield port, predict_port
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(10)
 
 
-def _loaded(path: Path, port: int, args: argparse.Namespace) -> tuple[Seen, float]:
+def _loaded(path: Path, port: int, predict_port: int, args: argparse.Namespace) -> tuple[Seen, float]:
     """Have everybody ask until the time is over."""
     seen, end, lock = Seen(), time.monotonic() + args.seconds, threading.Lock()
     vault = Vault.open(path, read_only=True)
     seen.truths.append(float(vault.predict(np.array(PROBE))[0]))
 
     def predict(k: int) -> None:
-        client, every = Client(port), args.clients / args.rate
+        client, every = Client(predict_port), args.clients / args.rate
         due = time.monotonic() + every * k / args.clients
         while due < end:
             time.sleep(max(0.0, due - time.monotonic()))

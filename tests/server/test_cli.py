@@ -54,10 +54,9 @@ def test_a_token_that_is_not_there_cannot_be_revoked(vault, capsys):
 
 
 def test_options_of_the_service_are_read():
-    found = build_parser().parse_args(
-        ["serve", "--vault", "a.vault", "--window", "24h", "--batch", "every=1h", "--readers", "3", "--port", "0"]
-    )
-    assert (found.window, found.batch, found.readers) == (
+    options = "--vault a.vault --window 24h --batch every=1h --predict-workers 3 --port 0"
+    found = build_parser().parse_args(["serve", *options.split()])
+    assert (found.window, found.batch, found.predict_workers) == (
         timedelta(hours=24), {"batch_every": timedelta(hours=1)}, 3,
     )  # fmt: skip
     assert _parse_batch("size=100") == {"batch_size": 100}

@@ -318,7 +318,7 @@ def test_two_people_release_some_of_the_people(two):
     matter = opened(jo, "p1", "p2")
     jo.post(f"{MATTERS}/{matter['id']}/release", json={"name": "case 7", "reason": "a mistake", "ids": ["p1"]})
     kim.post(f"{MATTERS}/{matter['id']}/release/confirmation", json={"name": "case 7"})
-    assert [len(found) for found in service.matters.look_up(["p1", "p2"])] == [0, 1]
+    assert [len(found) for found in service.matters.find_by_people(["p1", "p2"])] == [0, 1]
 
 
 def test_without_tokens_nobody_can_release_where_two_are_wanted(make):
@@ -519,7 +519,7 @@ def test_a_second_person_confirms_on_the_page(two):
     with LocalClient(app) as client, LocalClient(app) as other:
         jo, kim = Person(client), Person(other)
         for person, name in ((jo, "jo2"), (kim, "kim2")):
-            person.log_in(service.tokens.new(name, ["admin"], None)[1])
+            person.log_in(service.tokens.create(name, ["admin"], None)[1])
         place = f"/matters/{matter.id}"
         jo.post(f"{place}/release", f"{place}/release", name="case 7", reason="settled")
         mine, theirs = jo.get(place), kim.get(place)

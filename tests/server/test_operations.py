@@ -15,7 +15,7 @@ from expunge.server.queue import ERASURE, NewJob
 
 from support.client import LocalClient
 from support.matters import hold
-from support.processes import Served, small_vault, until
+from support.processes import Served, alive, small_vault, until
 
 INSIDE, OUTSIDE = [0.5, 0.5], [0.5, 1e6]
 
@@ -119,13 +119,13 @@ def test_a_clock_check_compares_with_the_last_time_only(clock):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("readers", ["0", "1"])
-def test_sigterm_drains_before_the_port_closes_and_a_second_signal_ends_at_once(tmp_path, readers):
+@pytest.mark.parametrize("workers", [0, 1])
+def test_sigterm_drains_before_the_port_closes_and_a_second_signal_ends_at_once(tmp_path, workers):
     path = tmp_path / "spend.vault"
     small_vault(path)
-    with Served(path, "--drain", "999s", "--readers", readers) as service:
-        if readers != "0":
-            until(lambda: any(b'"reading"' in line for line in service.lines))
+    with Served(path, "--drain", "999s", "--predict-workers", str(workers), "--predict-port", "0") as service:
+        if workers:
+            until(lambda: any(b'"predicting"' in line for line in service.lines))
         assert service.ask("GET", "/readyz")[0] == 200
         service.process.send_signal(signal.SIGTERM)
         until(lambda: service.ask("GET", "/readyz")[0] == 503)
@@ -133,9 +133,10 @@ def test_sigterm_drains_before_the_port_closes_and_a_second_signal_ends_at_once(
         assert service.ask("POST", "/invocations", {"instances": [OUTSIDE]})[0] == 200
         until(lambda: b"expunge_outside_rows_total 1.0" in service.ask("GET", "/metrics")[1])
         children = service.children()
-        assert len(children) == int(readers)
+        assert len(children) == workers
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(10.0) == 0
+        until(lambda: not any(map(alive, children)))
         service._thread.join()
         events = [json.loads(line)["event"] for line in service.lines]
     assert events[-1] == "stopped"

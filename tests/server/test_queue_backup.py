@@ -47,7 +47,7 @@ def test_requests_that_waited_wait_again_and_are_carried_out(serve, vault, clock
     service = serve(window=timedelta(hours=1))
     assert service.queue.get(job.id) == job
     clock.pass_(hours=1)
-    service.look()
+    service.run_due()
     assert service.queue.get(job.id).state == "done"
     assert service.vault.holds(["p1"])[0].state == "erased"
 
@@ -57,13 +57,13 @@ def test_requests_that_were_done_since_are_recognised(serve, vault, clock, tmp_p
     job = service.erase(["p1"], ASKED)
     vault.backup(tmp_path / "saved")
     clock.pass_(hours=1)
-    service.look()
+    service.run_due()
     gone = service.queue.get(job.id)
     service.stop()
     lose(vault, ".ledger", ".key", ".certificates")
     Vault.restore(tmp_path / "saved", vault.places.vault)
     service = serve(window=timedelta(hours=1))
-    service.look()
+    service.run_due()
     assert service.queue.get(job.id).state == "done"
     assert service.queue.get(job.id).outcome["request"] == gone.outcome["request"] == 2
     assert [one.kind for one in service.vault.requests] == ["train", "unlearn", "restore"]
@@ -123,6 +123,6 @@ def test_aliases_of_people_who_were_erased_since_lead_nowhere(serve, vault, tmp_
     lose(vault, ".ledger", ".key", ".certificates")
     Vault.restore(tmp_path / "saved", vault.places.vault)
     service = serve()
-    service.look()
+    service.run_due()
     assert service.aliases.find("a@example.com") is None
     assert service.aliases.find("b@example.com") is not None

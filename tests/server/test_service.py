@@ -240,7 +240,7 @@ def test_a_restart_finds_every_request_as_it_was(make, restart, clock, state):
     fresh = restart(service, window=timedelta(hours=1))
     assert fresh.queue.get(entry.id) == before
     clock.pass_(hours=1)
-    fresh.look()
+    fresh.run_due()
     after = fresh.queue.get(entry.id).state
     assert after == {"waiting": "done"}.get(state, state)
     assert states(fresh.vault, "p1") == ["erased" if after == "done" else "present"]
@@ -261,7 +261,7 @@ def test_an_erasure_that_was_cut_off_after_the_vault_did_it_is_not_done_again(se
     fresh = restart(service)
     (entry,) = fresh.queue.pending()
     assert entry.state == "waiting"
-    fresh.look()
+    fresh.run_due()
     assert fresh.queue.get(entry.id).state == "done"
     assert len(erasures(fresh.vault)) == 1
     assert fresh.certificate(fresh.queue.get(entry.id)) == fresh.vault.requests[-1].certificate
@@ -286,7 +286,7 @@ def test_a_change_that_was_cut_off_is_found_in_the_ledger_or_can_be_asked_for_ag
     (entry, *_) = fresh.queue.page(JobFilter())
     assert entry.state == ("done" if accepted else "failed")
     assert entry.outcome.get("request") == (3 if accepted else None)
-    assert (fresh.queue.answered("key") is not None) == accepted
+    assert (fresh.queue.find_answered("key") is not None) == accepted
 
 
 def test_a_change_that_fails_is_logged_and_its_key_is_free(service, vault):

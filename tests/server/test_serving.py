@@ -10,10 +10,11 @@ import pytest
 import uvicorn
 
 from expunge.errors import InvalidSetting, VaultBusy
-from expunge.server import process
+from expunge.server import listener
 from expunge.server.app import Limits
 from expunge.server.database import Database, queue_path
-from expunge.server.process import HeadTimeoutProtocol, ListenAddress, _hold_service_lock, build_config, serve
+from expunge.server.listener import HeadTimeoutProtocol, ListenAddress, build_config
+from expunge.server.process import _hold_service_lock, serve
 from expunge.server.service import Options
 from expunge.server.tokens import Tokens
 
@@ -35,7 +36,7 @@ def test_it_does_not_listen_elsewhere_without_a_token_that_counts(vault):
     tokens = Tokens(Database(queue_path(vault.places.vault)))
     token, _ = tokens.create("a", ["read"], timedelta(days=1))
     tokens.revoke(token.id)
-    with pytest.raises(InvalidSetting, match="make one"):
+    with pytest.raises(InvalidSetting, match="create one"):
         serve(vault, ListenAddress("0.0.0.0", 0), Options(), Limits())  # noqa: S104 - it is refused
 
 
@@ -106,9 +107,9 @@ def test_a_service_whose_port_is_drawn_knows_its_own_address():
 # Clients that dawdle
 
 
-async def answered(pieces, patience, monkeypatch):
+async def answered(pieces, timeout, monkeypatch):
     """Send pieces to a server, each after the one before was read; return all that it answers until it closes."""
-    monkeypatch.setattr(process, "_HEAD_TIMEOUT", patience)
+    monkeypatch.setattr(listener, "_HEAD_TIMEOUT", timeout)
 
     async def app(scope, receive, send):
         while (await receive()).get("more_body"):
@@ -116,7 +117,7 @@ async def answered(pieces, patience, monkeypatch):
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    server = uvicorn.Server(build_config(app, None, 1.0))
+    server = uvicorn.Server(build_config(app, ListenAddress(), 1.0))
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
     sock = socket.create_server(("127.0.0.1", 0))
@@ -172,7 +173,7 @@ def test_a_length_that_is_told_once_is_taken(monkeypatch):
 
 
 def test_the_server_of_ours_is_the_one_that_is_used():
-    assert build_config(None, None, 1.0).http is HeadTimeoutProtocol
+    assert build_config(None, ListenAddress(), 1.0).http is HeadTimeoutProtocol
 
 
 @pytest.mark.slow

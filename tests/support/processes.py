@@ -35,7 +35,7 @@ class Served:
         command = [sys.executable, "-m", "expunge", "serve", "--vault", str(vault), "--port", "0", *drain, *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self.lines, self._ready = [], threading.Event()
-        self.port = None
+        self.port = self.predict_port = None
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
         self._ready.wait(60)
@@ -46,13 +46,15 @@ class Served:
         for line in self.process.stderr:
             self.lines.append(line)
             if self.port is None and b'"serving"' in line:
-                self.port = urlsplit(json.loads(line)["address"]).port
+                facts = json.loads(line)
+                self.predict_port = urlsplit(facts.get("predictions", "")).port
+                self.port = urlsplit(facts["address"]).port
                 self._ready.set()
         self._ready.set()
 
-    def ask(self, method, path, body=None, headers=None, timeout=60.0):
+    def ask(self, method, path, body=None, headers=None, timeout=60.0, port=None):
         """One request on a connection of its own: the status, and what was answered (JSON if it is)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=timeout)
         try:
             return self.on(connection, method, path, body, headers)
         finally:

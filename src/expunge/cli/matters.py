@@ -110,15 +110,12 @@ def list_matters(args: Namespace) -> None:
 def show(args: Namespace) -> None:
     """Show a matter, the requests that it blocks, and its log."""
     from ..server.clocks import format_time
-    from ..server.views import matter_entry_view
 
     with _open_matters(args) as matters:
         matter = matters.find(args.name)
         waiting, log = matters.waiting_jobs(matter.id), matters.log(matter.id)
     if args.json:
-        terminal.say_json(
-            _view_matter(matter) | {"waiting": waiting, "log": [matter_entry_view(entry) for entry in log]}
-        )
+        terminal.say_json(_view_matter(matter) | {"waiting": waiting, "log": [entry.view() for entry in log]})
         return
     terminal.say(terminal.format_table(list(zip(_COLUMNS, _format_cells(matter), strict=True))))
     for job in waiting:
@@ -152,9 +149,7 @@ def release(args: Namespace) -> None:
         matter = matters.release(matter.id, args.confirm, args.reason, _author(args), ids)
         matters.wipe()
     if args.json:
-        from ..server.views import release_view
-
-        terminal.say_json(_view_matter(matter) | {"plan": release_view(plan)})
+        terminal.say_json(_view_matter(matter) | {"plan": plan.view()})
     else:
         terminal.say(f"released: {plan.text}")
 
@@ -195,9 +190,8 @@ def _print_added(args: Namespace, added: "MatterAddition") -> None:
 
 def _view_matter(matter: "Matter") -> dict[str, Any]:
     from ..server.clocks import utc_now
-    from ..server.views import matter_view
 
-    return matter_view(matter, utc_now())
+    return matter.view(utc_now())
 
 
 def _format_cells(matter: "Matter") -> tuple[str, ...]:

@@ -93,11 +93,18 @@ def _add_serve_options(parser: Parser) -> None:
         help="Verify the vault this often, such as 24h (default: never).",
     )
     parser.add_argument(
-        "--readers",
+        "--predict-workers",
         metavar="N",
         type=whole_number(0),
         default=0,
-        help="More processes that only predict (default: none).",
+        help="More processes that only predict, on a port of their own (default: none).",
+    )
+    parser.add_argument(
+        "--predict-port",
+        metavar="PORT",
+        type=whole_number(0),
+        default=8081,
+        help="The port of the prediction workers (default: 8081).",
     )
     parser.add_argument(
         "--open-metrics", action="store_true", help="Serve /metrics without a token; anyone can then read the counts."
@@ -141,8 +148,16 @@ def serve(args: Namespace) -> None:
         open_metrics=args.open_metrics,
         **args.batch,
     )
-    drain = args.drain.total_seconds()
-    serve(open_vault(args), address, options, Limits(), args.readers, drain=drain, log_level=args.log_level)
+    serve(
+        open_vault(args),
+        address,
+        options,
+        Limits(),
+        predict_workers=args.predict_workers,
+        predict_port=args.predict_port,
+        drain=args.drain.total_seconds(),
+        log_level=args.log_level,
+    )
 
 
 def _add_token_options(parser: Parser) -> None:
@@ -204,7 +219,7 @@ def _view_token(token: "Token") -> dict[str, Any]:
     from ..server.clocks import format_time
 
     times = {name: getattr(token, name) for name in ("made", "expires", "revoked", "used")}
-    texts = {name: None if time is None else format_time(time) for name, time in times.items()}
+    texts = {name: format_time(time) for name, time in times.items()}
     return {"id": token.id, "name": token.name, "scopes": sorted(token.scopes), **texts}
 
 
@@ -276,29 +291,23 @@ def _add_delivery(parser: Parser) -> None:
 
 def list_webhooks(args: Namespace) -> None:
     """List webhooks, with the number of waiting, sent and failed deliveries."""
-    from ..server.views import webhook_view
-
     with _open_service(args) as service:
-        records = [webhook_view(hook) | service.deliveries.counts(hook.id) for hook in service.hooks.list_all()]
+        records = [hook.view() | service.deliveries.counts(hook.id) for hook in service.hooks.list_all()]
     _print_table(args, records, ("id", "url", "events", "off", "waiting", "sent", "failed"))
 
 
 def deliveries(args: Namespace) -> None:
     """List the deliveries of a webhook in the last 30 days, newest first, with reasons for failures."""
-    from ..server.views import delivery_view
-
     with _open_service(args) as service, _explain_unknown(service) as hooks:
         listed = service.deliveries.list_for_hook(hooks.get(args.id).id, state=args.state, limit=args.limit)
-    records = [delivery_view(delivery) for delivery in listed]
+    records = [delivery.view() for delivery in listed]
     _print_table(args, records, ("id", "event", "state", "reason", "answer", "tries", "next"))
 
 
 def resend(args: Namespace) -> None:
     """Queue a message to be sent again; a running service sends it within a second."""
-    from ..server.views import delivery_view
-
     with _open_service(args) as service, _explain_unknown(service) as hooks:
-        record = delivery_view(hooks.resend(args.id, args.delivery))
+        record = hooks.resend(args.id, args.delivery).view()
     if args.json:
         terminal.say_json(record)
     else:
@@ -308,14 +317,13 @@ def resend(args: Namespace) -> None:
 def test(args: Namespace) -> int:
     """Post one test message to a webhook from this process, and show the result."""
     from ..server.logs import minimum_level
-    from ..server.views import delivery_view
 
     with (
         _open_service(args, tuple(args.allow_host)) as service,
         _explain_unknown(service) as hooks,
         minimum_level("error"),
     ):
-        record = delivery_view(hooks.send_test(args.id))  # printed below, so it is not logged as well
+        record = hooks.send_test(args.id).view()  # printed below, so it is not logged as well
     sent = record["state"] == "sent"
     if args.json:
         terminal.say_json(record)

@@ -102,7 +102,7 @@ def require_scope(*scopes: Scope) -> Any:
     return Depends(allowed)
 
 
-# MERGED credentials: Credentials: tokens of ours that come otherwise than as Bearer, as other systems send them.
+# Credentials: tokens of ours that come otherwise than as Bearer, as other systems send them.
 
 
 def require_scope_basic(scope: Scope) -> Any:

@@ -27,13 +27,13 @@ from ..tables import Upload
 from .problems import Problem
 from .service import Service
 
-# MERGED large_json: Large JSON, read and written in steps: `json` keeps all other threads waiting from its first byte to its last.
-# MERGED large_json:
-# MERGED large_json: The garbage collector does the same: while a large body becomes millions of lists it looks at all of them again and
-# MERGED large_json: again, a tenth of a second each time. `without_collector` keeps it off meanwhile.
-# MERGED large_json:
-# MERGED large_json: The values are those of `json.loads` and `json.dumps`. Long containers are walked in Python, between whose steps other
-# MERGED large_json: threads have their turn, and what is in them is read by the scanner of `json` itself.
+# Large JSON, read and written in steps: `json` keeps all other threads waiting from its first byte to its last.
+#
+# The garbage collector does the same: while a large body becomes millions of lists it looks at all of them again and
+# again, a tenth of a second each time. `without_collector` keeps it off meanwhile.
+#
+# The values are those of `json.loads` and `json.dumps`. Long containers are walked in Python, between whose steps other
+# threads have their turn, and what is in them is read by the scanner of `json` itself.
 
 
 _BLANKS = re.compile(r"[ \t\n\r]*")

@@ -4,7 +4,7 @@ import calendar
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args, overload
 
 from ..errors import InvalidSetting
 
@@ -49,13 +49,23 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def format_time(moment: datetime) -> str:
-    """A time as it is stored and sent: RFC 3339, UTC, to the second."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+@overload
+def format_time(moment: datetime) -> str: ...
+@overload
+def format_time(moment: datetime | None) -> str | None: ...
+def format_time(moment: datetime | None) -> str | None:
+    """Format a time as it is stored and sent: RFC 3339, UTC, to the second. None stays None."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def parse_time(text: str) -> datetime:
-    """The inverse of `as_text`; a time without a zone is UTC."""
+@overload
+def parse_time(text: str) -> datetime: ...
+@overload
+def parse_time(text: str | None) -> datetime | None: ...
+def parse_time(text: str | None) -> datetime | None:
+    """Parse what `format_time` wrote; a time without a zone is UTC. None stays None."""
+    if text is None:
+        return None
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 

@@ -317,8 +317,8 @@ class Database:
             return
         if version or not (fresh or self._is_empty()):
             raise InvalidFile(
-                f"{self.path} has version {version}; this release reads version {SCHEMA_VERSION} only: use the release that "
-                "wrote it"
+                f"{self.path} has version {version}; this release reads version {SCHEMA_VERSION} only: "
+                "use the release that wrote it"
             )
         with self.transaction():
             for statement in _split_statements(_SCHEMA):
@@ -466,12 +466,12 @@ def _check_file(path: ContainedPath) -> None:
         raise InvalidFile(f"{path} is not a plain file, or a second name of another: remove it")
 
 
-# MERGED combining: Group commit: what threads ask for while others are at work is carried out together, for the price of one.
-# MERGED combining:
-# MERGED combining: Whoever finds nobody at work becomes the leader: it carries out its own item with all that wait, and hands out results.
-# MERGED combining: Nobody waits for company that does not come: a leader lingers only if more callers were around when the last group
-# MERGED combining: ended, and only for a fraction of the time that the last group took. Without that, eight callers who take turns would
-# MERGED combining: end up as groups of one and seven.
+# Group commit: what threads ask for while others are at work is carried out together, for the price of one.
+#
+# Whoever finds nobody at work leads: it carries out its own item with all that wait, and hands out results.
+# Nobody waits for company that does not come: a leader lingers only if more callers were around when the last group
+# ended, and only for a fraction of the time that the last group took. Without that, eight callers who take turns would
+# end up as groups of one and seven.
 
 
 T = TypeVar("T")

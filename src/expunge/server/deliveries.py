@@ -27,10 +27,10 @@ from .clocks import Clock, format_time, parse_time, utc_now
 from .database import Database
 from .logs import Level, log, log_error
 
-# MERGED addresses: Addresses: where the service may post to. What callers name must not lead inside.
-# MERGED addresses:
-# MERGED addresses: A name is resolved once, every address that it has is checked, and the connection goes to the very address that was
-# MERGED addresses: checked: a name that leads elsewhere a moment later does not matter. Redirects are not followed.
+# Addresses: where the service may post to. What callers name must not lead inside.
+#
+# A name is resolved once, every address that it has is checked, and the connection goes to the very address that was
+# checked: a name that leads elsewhere a moment later does not matter. Redirects are not followed.
 
 
 ResolvedAddress: TypeAlias = tuple[socket.AddressFamily, Any]  # a family and an address as `connect` takes it
@@ -304,6 +304,22 @@ class Delivery:
     tried: datetime | None
     next: datetime | None  # when it is tried again
 
+    def view(self) -> dict[str, Any]:
+        """Return the delivery as JSON."""
+        return {
+            "id": self.id,
+            "webhook": self.hook,
+            "event": self.event,
+            "state": self.state,
+            "reason": self.reason,
+            "detail": FAILURE_REASONS.get(self.reason, ""),
+            "answer": self.answer,
+            "tries": self.tries,
+            "made": format_time(self.made),
+            "tried": format_time(self.tried),
+            "next": format_time(self.next),
+        }
+
 
 @dataclass(frozen=True)
 class _DeliveryThread:
@@ -554,9 +570,15 @@ class Deliveries:
 
 
 def _read_delivery(row: sqlite3.Row) -> Delivery:
-    tried, next_ = (None if row[name] is None else parse_time(row[name]) for name in ("tried", "next"))
-    event = str(json.loads(row["body"]).get("type", ""))
     return Delivery(
-        row["id"], row["hook"], event, row["state"], row["reason"], row["answer"], row["tries"], parse_time(row["made"]),
-        tried, next_,
-    )  # fmt: skip
+        id=row["id"],
+        hook=row["hook"],
+        event=str(json.loads(row["body"]).get("type", "")),
+        state=row["state"],
+        reason=row["reason"],
+        answer=row["answer"],
+        tries=row["tries"],
+        made=parse_time(row["made"]),
+        tried=parse_time(row["tried"]),
+        next=parse_time(row["next"]),
+    )

@@ -71,6 +71,22 @@ class Matter:
         """Whether somebody has to look at it."""
         return self.released is None and self.review is not None and self.review <= now
 
+    def view(self, now: datetime) -> dict[str, Any]:
+        """Return the matter as JSON."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "reason": self.reason,
+            "opened": format_time(self.opened),
+            "actor": self.actor,
+            "review": format_time(self.review),
+            "review_due": self.review_due(now),
+            "released": format_time(self.released),
+            "people": self.people,
+            "requests": self.requests,
+            "release": None if self.release is None else self.release.view(),
+        }
+
 
 @dataclass(frozen=True)
 class MatterLogEntry:
@@ -84,6 +100,11 @@ class MatterLogEntry:
     token: str
     people: int
     reason: str
+
+    def view(self) -> dict[str, Any]:
+        """Return the entry as JSON."""
+        names = ("what", "actor", "token", "people", "reason")
+        return {"time": format_time(self.time)} | {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -119,6 +140,11 @@ class ReleasePreview:
         when = f"in {_format_duration(self.window)}" if self.window else "at once"
         rows = _format_count(self.rows, "row", "rows")
         return f"{_format_count(self.erased, 'person', 'people')} ({rows}) will be erased {when}"
+
+    def view(self) -> dict[str, Any]:
+        """Return the preview as JSON."""
+        names = ("text", "people", "elsewhere", "requests", "waiting", "erased", "rows")
+        return {name: getattr(self, name) for name in names} | {"window_seconds": self.window.total_seconds()}
 
 
 class Matters:
@@ -214,21 +240,20 @@ class Matters:
         return [self._read_matter(row) for row in self._database.fetch_all(question, *values)]
 
     def _read_matter(self, row: sqlite3.Row) -> Matter:
-        released = None if row["released"] is None else parse_time(row["released"])
-        asked = None
+        released, asked = parse_time(row["released"]), None
         if row["asked"] is not None:
             asked = self._database.fetch_one("SELECT * FROM matter_log WHERE number = ?", row["asked"])
         return Matter(
-            row["id"],
-            row["name"],
-            row["reason"],
-            parse_time(row["opened"]),
-            row["actor"],
-            None if row["review"] is None else parse_time(row["review"]),
-            released,
-            row["people"] if released is None else row["held"],
-            row["requests"],
-            None if asked is None else _read_log_entry(asked),
+            id=row["id"],
+            name=row["name"],
+            reason=row["reason"],
+            opened=parse_time(row["opened"]),
+            actor=row["actor"],
+            review=parse_time(row["review"]),
+            released=released,
+            people=row["people"] if released is None else row["held"],
+            requests=row["requests"],
+            release=None if asked is None else _read_log_entry(asked),
         )
 
     # Putting people on hold
@@ -267,16 +292,16 @@ class Matters:
         review = self._check_review(review)
         with self._database.transaction() as database:
             self._get_open(id_)
-            text = None if review is None else format_time(review)
+            text = format_time(review)
             database.execute("UPDATE matters SET review = ?, reminded = 0 WHERE id = ?", text, id_)
             self._append_log(id_, "review_changed", author, reason=text or "")
         return self.get(id_)
 
     def _insert_matter(self, name: str, reason: str, review: datetime | None, author: Author) -> Matter:
-        id_, date = str(uuid.uuid4()), None if review is None else format_time(review)
+        id_ = str(uuid.uuid4())
         self._database.execute(
             "INSERT INTO matters (id, name, reason, opened, actor, review) VALUES (?, ?, ?, ?, ?, ?)",
-            id_, name, reason, format_time(self._clock()), author.name, date,
+            id_, name, reason, format_time(self._clock()), author.name, format_time(review),
         )  # fmt: skip
         self._append_log(id_, "opened", author, reason=reason)
         return self.get(id_)

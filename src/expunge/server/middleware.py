@@ -101,11 +101,11 @@ class BodyLimit:
         return Problem(413, "too-large", f"a body has at most {self.max_bytes:,} bytes", {"Connection": "close"})
 
 
-# MERGED prefix: Prefix: the service below a path of a site, as ``https://example.com/expunge``.
-# MERGED prefix:
-# MERGED prefix: A proxy may pass the path on as it came, or take the prefix away: both are answered, so probes that ask the port itself
-# MERGED prefix: need none. Routes, redirects and templates are written as if there were no prefix; it is added here, to the addresses
-# MERGED prefix: that leave the service.
+# Prefix: the service below a path of a site, as ``https://example.com/expunge``.
+#
+# A proxy may pass the path on as it came, or strip the prefix: both are answered, so probes that ask the port itself
+# need none. Routes, redirects and templates are written as if there were no prefix; it is added here, to the addresses
+# that leave the service.
 
 
 _PREFIX_PATTERN = re.compile(r"(?:/[A-Za-z0-9][A-Za-z0-9._~-]*)+")
@@ -174,9 +174,9 @@ class PathPrefix:
         return self._prefix.encode() + value if ours else value
 
 
-# MERGED watching: Watching: every answer is counted and logged by its route, never by its address, and gets a careful server's headers.
-# MERGED watching:
-# MERGED watching: It is plain ASGI: a body that is cut off has to reach the route as it is.
+# Watching: every answer is counted and logged by its route, never by its address, and gets a careful server's headers.
+#
+# It is plain ASGI: a body that is cut off has to reach the route as it is.
 
 
 _SECURITY_HEADERS = {

@@ -41,6 +41,7 @@ _TITLES = {
     409: "The state does not allow this",
     413: "The body is too large",
     415: "The body is of a type that is not taken",
+    421: "This port does not answer this request",
     422: "The request cannot be carried out as it is",
     428: "A header is missing",
     429: "Too many requests",

@@ -28,6 +28,7 @@ JobKind: TypeAlias = Literal[
 ]  # fmt: skip
 ERASURE: JobKind = "erasure"
 ProtocolName: TypeAlias = Literal["api", "dashboard", "opendsr", "drp", "fides"]
+_KINDS_WITHOUT_DEADLINE = ("addition", "readmission")  # no law sets a deadline for these
 KEY_LIFETIME = timedelta(days=90)  # how long an idempotency key is known
 
 
@@ -87,6 +88,40 @@ class Job:
         """Whether the vault has answered it: people were erased, or are not known here."""
         return self.state in CARRIED_OUT_STATES
 
+    def view(self, *, similar: bool = False) -> dict[str, Any]:
+        """Return the request as JSON, without its people.
+
+        With ``similar``, for callers who may erase, it says for how many unknown ids the vault has a similar one.
+        """
+        outcome = {name: value for name, value in self.outcome.items() if not name.startswith("_")}
+        if similar and SIMILAR_KEY in self.outcome:
+            outcome["similar"] = self.outcome[SIMILAR_KEY]
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "protocol": self.protocol,
+            "state": self.state,
+            "reason": self.reason,
+            "regulation": self.regulation,
+            "received": format_time(self.received),
+            "since": format_time(self.since),
+            "runs": format_time(self.runs),
+            "due": None if self.kind in _KINDS_WITHOUT_DEADLINE else format_time(self.due),
+            "extension": self.extension,
+            "overdue": self.overdue,
+            "ended": format_time(self.ended),
+            "people": self.people or self.outcome.get("people", 0),
+            "reference": self.reference,
+            "actor": self.actor,
+            "outcome": outcome,
+        }
+
+    def accepted_view(self) -> dict[str, Any]:
+        """Return the part of `view` for callers who must not learn whether the people are in the vault."""
+        names = ("id", "kind", "protocol", "regulation", "received", "since", "reference", "actor")
+        view = self.view()
+        return {name: view[name] for name in names}
+
 
 @dataclass(frozen=True)
 class JobFilter:
@@ -120,10 +155,10 @@ class Queue:
                 "INSERT INTO requests (id, kind, protocol, state, reason, regulation, received, since, runs, due,"
                 " people, outside, reference, actor, caller, callbacks, outcome)"
                 " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                id_, new_job.kind, new_job.protocol, state, reason, new_job.regulation, format_time(received), format_time(since),
-                runs.isoformat(), format_time(due_date(since, new_job.regulation)), len(new_job.people),
-                new_job.outside, new_job.reference, new_job.actor, new_job.caller, json.dumps(new_job.callbacks),
-                json.dumps(new_job.facts),
+                id_, new_job.kind, new_job.protocol, state, reason, new_job.regulation, format_time(received),
+                format_time(since), runs.isoformat(), format_time(due_date(since, new_job.regulation)),
+                len(new_job.people), new_job.outside, new_job.reference, new_job.actor, new_job.caller,
+                json.dumps(new_job.callbacks), json.dumps(new_job.facts),
             )  # fmt: skip
             people = ((id_, one.hash, one.text) for one in new_job.people)
             database.execute_many("INSERT INTO people VALUES (?, ?, ?)", people)
@@ -213,9 +248,19 @@ class Queue:
     def nearest_due(self) -> datetime | None:
         """Return when the first open request is due, or None if none is open."""
         row = self.database.fetch_one(
-            f"SELECT MIN(due) AS due FROM requests WHERE state IN ({_placeholders(OPEN_STATES)})", *OPEN_STATES
+            f"SELECT MIN(due) AS due FROM requests WHERE state IN ({_placeholders(OPEN_STATES)})",  # noqa: S608
+            *OPEN_STATES,
         )
-        return None if row is None or row["due"] is None else parse_time(row["due"])
+        return None if row is None else parse_time(row["due"])
+
+    def overdue_count(self) -> int:
+        """Return how many open requests are past their deadline."""
+        row = self.database.fetch_one(
+            f"SELECT COUNT(*) AS n FROM requests WHERE due < ? AND state IN ({_placeholders(OPEN_STATES)})",  # noqa: S608
+            format_time(self._clock()),
+            *OPEN_STATES,
+        )
+        return 0 if row is None else int(row["n"])
 
     def newest_time(self) -> datetime | None:
         """Return when the newest request came, or None if there is none."""
@@ -289,15 +334,14 @@ def _placeholders(values: Sequence[object]) -> str:
 
 def _read_job(row: sqlite3.Row) -> Job:
     found = dict(row)
-    for name in ("received", "since", "runs", "due"):
+    for name in ("received", "since", "runs", "due", "ended"):
         found[name] = parse_time(found[name])
-    found["ended"] = None if found["ended"] is None else parse_time(found["ended"])
     found["overdue"] = bool(found["overdue"])
     found["callbacks"], found["outcome"] = tuple(json.loads(found["callbacks"])), json.loads(found["outcome"])
     return Job(**found)
 
 
-# MERGED outcomes: Outcomes: what is kept of a request once it is over, without whose it was.
+# Outcomes: what is kept of a request once it is over, without whose it was.
 
 
 SIMILAR_KEY = "_similar"  # for how many unknown ids a similar one is here: only callers who may erase are told

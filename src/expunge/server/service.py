@@ -45,7 +45,7 @@ from .tokens import Tokens
 from .verifications import Verifications
 from .webhooks import Hooks
 
-# MERGED options: Options: how a service treats requests.
+# Options: how a service treats requests.
 
 
 @dataclass(frozen=True)
@@ -576,10 +576,10 @@ class Service:
                 log_error("listener-failed", error, of=name)
 
 
-# MERGED threads: Threads: requests that may wait for the vault's writer have threads of their own.
-# MERGED threads:
-# MERGED threads: Routes run in a pool of 40 threads. If erasures waited in it, 40 of them, while the disk is slow or a verification has
-# MERGED threads: paused the vault, would keep every prediction and every probe waiting as well.
+# Threads: requests that may wait for the vault's writer have threads of their own.
+#
+# Routes run in a pool of 40 threads. If erasures waited in it, 40 of them, while the disk is slow or a verification has
+# paused the vault, would keep every prediction and every probe waiting as well.
 
 
 P = ParamSpec("P")

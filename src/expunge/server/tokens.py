@@ -67,12 +67,12 @@ class Tokens:
             database.execute(
                 "INSERT INTO tokens (id, name, hash, scopes, made, expires) VALUES (?, ?, ?, ?, ?, ?)",
                 number, name, _hash_secret(secret), " ".join(sorted(wanted)), format_time(made),
-                None if expires is None else format_time(expires),
+                format_time(expires),
             )  # fmt: skip
             details = {
                 "name": name,
                 "scopes": sorted(wanted),
-                "expires": None if expires is None else format_time(expires),
+                "expires": format_time(expires),
             }
             self._audit.record("token.created", actor=actor, subject=number, **details)
         return Token(number, name, wanted, made, expires, None, None), f"{_PREFIX}_{number}_{secret}"
@@ -135,6 +135,6 @@ def _hash_secret(secret: str) -> str:
 
 def _read_token(row: "object") -> Token:
     found = dict(row)  # type: ignore[call-overload]
-    times = {name: None if found[name] is None else parse_time(found[name]) for name in ("expires", "revoked", "used")}
+    times = {name: parse_time(found[name]) for name in ("expires", "revoked", "used")}
     scopes = frozenset(found["scopes"].split())
     return Token(found["id"], found["name"], scopes, parse_time(found["made"]), **times)

@@ -75,7 +75,7 @@ class Verification:
 
     def view(self) -> dict[str, Any]:
         """The verification as the API shows it."""
-        times = {"started": format_time(self.started), "ended": None if self.ended is None else format_time(self.ended)}
+        times = {"started": format_time(self.started), "ended": format_time(self.ended)}
         return vars(self) | times | {"ok": self.ok}
 
     def record_verdict(self, verdict: Verdict, now: datetime) -> None:
@@ -97,8 +97,10 @@ def store_verification(database: Database, verification: Verification) -> None:
             "reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state, "
             "ended = excluded.ended, seconds = excluded.seconds, restarts = excluded.restarts, "
             "checks = excluded.checks, reason = excluded.reason",
-            verification.id, verification.source, verification.actor, verification.caller, verification.state, format_time(verification.started),
-            None if verification.ended is None else format_time(verification.ended), verification.seconds, verification.restarts,
+            verification.id, verification.source, verification.actor, verification.caller,
+            verification.state, format_time(verification.started),
+            format_time(verification.ended), verification.seconds,
+            verification.restarts,
             json.dumps(verification.checks), verification.reason,
         )  # fmt: skip
         database.execute(
@@ -303,7 +305,7 @@ def _read_verification(row: Row) -> Verification:
     return Verification(
         **{name: row[name] for name in names},
         started=parse_time(row["started"]),
-        ended=None if row["ended"] is None else parse_time(row["ended"]),
+        ended=parse_time(row["ended"]),
         checks=json.loads(row["checks"]),
     )
 

@@ -20,7 +20,6 @@ from ..errors import InvalidInput
 from .clocks import format_time, parse_time
 from .deliveries import Delivery, Unreachable, check_url, resolve
 from .matters import Matter, MatterLogEntry
-from .views import matter_entry_view, matter_view, request_view
 
 if TYPE_CHECKING:
     from sqlite3 import Row
@@ -48,6 +47,16 @@ class Hook:
     events: tuple[str, ...]
     made: datetime
     off: datetime | None  # since when nothing is sent, because the receiver said that it is gone
+
+    def view(self) -> dict[str, Any]:
+        """Return the hook as JSON, without its secret."""
+        return {
+            "id": self.id,
+            "url": self.url,
+            "events": list(self.events),
+            "made": format_time(self.made),
+            "off": format_time(self.off),
+        }
 
 
 class Hooks:
@@ -111,13 +120,13 @@ class Hooks:
 
     def on_event(self, event: "Event") -> None:
         """Write down what is to be sent to the hooks that want to know this."""
-        self._send(event.name, f"request.{event.name}", lambda: request_view(event.job))
+        self._send(event.name, f"request.{event.name}", event.job.view)
 
     def announce_matter(self, entry: MatterLogEntry, matter: Matter) -> None:
         """Tell hooks what was done to a matter, and by whom."""
         name = f"matter.{entry.what}"
         now = self._service.clock()
-        self._send(name, name, lambda: matter_view(matter, now) | {"entry": matter_entry_view(entry)})
+        self._send(name, name, lambda: matter.view(now) | {"entry": entry.view()})
 
     def announce_failed_verification(self, data: dict[str, Any]) -> None:
         """Tell hooks that the vault, or something beside it, is not as it should be."""
@@ -193,5 +202,4 @@ def _message_headers() -> dict[str, str]:
 
 
 def _read_hook(row: "Row") -> Hook:
-    off = None if row["off"] is None else parse_time(row["off"])
-    return Hook(row["id"], row["url"], tuple(row["events"].split()), parse_time(row["made"]), off)
+    return Hook(row["id"], row["url"], tuple(row["events"].split()), parse_time(row["made"]), parse_time(row["off"]))

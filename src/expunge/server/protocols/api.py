@@ -1,5 +1,6 @@
 """The service's own API, under /api/v1."""
 
+import json
 import re
 import threading
 import uuid
@@ -16,7 +17,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from ...errors import ErasedId, InvalidInput, PeopleMismatch, SigningFailed, Unfinished, UnknownId, VaultBusy
 from ...tables import parse_id_list
-from ...vault import Receipt
+from ...vault import PersonalReceipt, Receipt
 from ...vault.certificates.jws import unverified_payload
 from ..audit import format_csv, format_json, read_trail
 from ..auth import Principal, get_service, require_scope
@@ -26,7 +27,6 @@ from ..matters import Author
 from ..problems import Problem
 from ..queue import ERASURE, JOB_STATES, Job, JobFilter, JobKind, NewJob, ProtocolName
 from ..service import MAX_RECEIPTS, ErasureResult, run_in_writer_thread
-from ..views import accepted_view, receipt_view, request_view
 from .api_models import (
     IDEMPOTENCY_HEADER,
     PROBLEM_RESPONSES,
@@ -154,14 +154,14 @@ def _erase(request: Request, body: ErasureBody, raw: bytes, principal: Principal
             )
             result = service.erase_people(body.ids, new_job, wait=not later, receipts=with_receipts)
         job = result.job
-        view = request_view(job, similar=True) | {"certificate": None, "receipts": None}
+        view = job.view(similar=True) | {"certificate": None, "receipts": None}
         if job.carried_out:
             view["certificate"] = result.certificate or service.certificate(job)
             with suppress(VaultBusy, Unfinished, SigningFailed):  # the erasure is done: receipts can be fetched later
                 if with_receipts:
                     attest = bool(job.outcome["unknown"])  # a person who came back since gets no statement
                     receipts = result.receipts or service.issue_receipts(body.ids, attest_unknown=attest)
-                    view["receipts"] = [receipt_view(receipt) for receipt in receipts]
+                    view["receipts"] = [_receipt_view(receipt) for receipt in receipts]
     headers = {"Location": f"/api/v1/requests/{job.id}"}
     return JSONResponse(view, 200 if job.carried_out and not later else 202, headers=headers)
 
@@ -183,7 +183,12 @@ async def create_receipts(request: Request, principal: Annotated[Principal, Eras
     """Return a receipt for each person to keep and check; null for a person who has rows and was not erased."""
     body = await read_body(request, IdsBody)
     receipts = await run_in_writer_thread(get_service(request).issue_receipts, body.ids)
-    return [receipt_view(receipt) for receipt in receipts]
+    return [_receipt_view(receipt) for receipt in receipts]
+
+
+def _receipt_view(receipt: PersonalReceipt | None) -> Any:
+    """Return a person's receipt as JSON: what the command line writes to a file."""
+    return None if receipt is None else json.loads(receipt.to_json())
 
 
 _ACCEPTED_RESPONSE: dict[int | str, dict[str, Any]] = {
@@ -299,8 +304,8 @@ def _change(
                 service.queue.remember_key(record.idempotency, id_)  # a failed request does not keep its key
                 job = service.queue.get(id_)
     if principal.can_see_people:
-        return request_view(job) | {"certificate": service.certificate(job)}
-    return JSONResponse(accepted_view(job), 202, headers={"Location": f"/api/v1/requests/{job.id}"})
+        return job.view() | {"certificate": service.certificate(job)}
+    return JSONResponse(job.accepted_view(), 202, headers={"Location": f"/api/v1/requests/{job.id}"})
 
 
 @router.get("/requests", response_model=RequestPage)
@@ -324,7 +329,7 @@ def list_requests(
     job_filter = JobFilter(state or (), kind, protocol, overdue, reference, since, until, before, limit)
     jobs, similar = get_service(request).queue.page(job_filter), principal.allows("erase")
     return {
-        "requests": [request_view(job, similar=similar) for job in jobs],
+        "requests": [job.view(similar=similar) for job in jobs],
         "next": jobs[-1].number if len(jobs) == limit else None,
     }
 
@@ -333,7 +338,7 @@ def list_requests(
 def get_request(request: Request, id: str, principal: Annotated[Principal, Follow]) -> dict[str, Any]:  # noqa: A002
     """Return a request; its outcome is shown only to tokens with `erase` or `read`."""
     job = get_service(request).queue.get(id)
-    return request_view(job, similar=principal.allows("erase")) if principal.can_see_people else accepted_view(job)
+    return job.view(similar=principal.allows("erase")) if principal.can_see_people else job.accepted_view()
 
 
 @router.delete("/requests/{id}", response_model=RequestInfo)
@@ -345,7 +350,7 @@ async def cancel_request(request: Request, id: str, principal: Annotated[Princip
     )
     if job is None:
         raise Problem(409, "too-late", "the request was already carried out or cancelled")
-    return request_view(job)
+    return job.view()
 
 
 @router.post("/requests/{id}/extension", response_model=RequestInfo, openapi_extra=describe_body(ReasonBody))
@@ -357,7 +362,7 @@ async def extend_request(request: Request, id: str, principal: Annotated[Princip
     )
     if job is None:
         raise Problem(409, "too-late", "the request is closed or overdue, or its deadline was already extended")
-    return request_view(job)
+    return job.view()
 
 
 @router.get("/requests/{id}/certificate")

@@ -22,7 +22,6 @@ from ..bodies import media_type
 from ..problems import Problem
 from ..queue import CARRIED_OUT_STATES, ERASURE, Job, NewJob, ProtocolName
 from ..service import Service, run_in_writer_thread
-from ..views import request_view
 from .api_models import read_body
 
 router = APIRouter(prefix="/fides", tags=["Fides"])
@@ -141,7 +140,7 @@ async def erase_person(
         raise Problem(409, "not-erased", detail)
     if not _is_accepted(job):
         raise Problem(409, "not-erased", job.reason)
-    return JSONResponse(request_view(job, similar=True), 200 if job.carried_out else 202)
+    return JSONResponse(job.view(similar=True), 200 if job.carried_out else 202)
 
 
 @router.get("/connector.zip")

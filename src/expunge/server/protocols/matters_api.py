@@ -9,7 +9,6 @@ from ..auth import Principal, get_service, require_scope
 from ..matters import Author, Matter, MatterAddition
 from ..problems import Problem
 from ..service import Service, run_in_writer_thread
-from ..views import matter_entry_view, matter_view, release_view
 from .api_models import (
     PROBLEM_RESPONSES,
     IdsBody,
@@ -64,7 +63,7 @@ def get_matter(request: Request, id: str, principal: Annotated[Principal, Read])
     """Return a matter, the requests that wait for it, and its log."""
     service = get_service(request)
     view = _view_matter(service, service.matters.get(id))
-    log = [matter_entry_view(entry) for entry in service.matters.log(id)]
+    log = [entry.view() for entry in service.matters.log(id)]
     return view | {"waiting": service.matters.waiting_jobs(id), "log": log}
 
 
@@ -90,7 +89,7 @@ async def add_people(request: Request, id: str, principal: Annotated[Principal, 
 @router.get("/{id}/release", response_model=ReleaseView)
 def plan_release(request: Request, id: str, principal: Annotated[Principal, Read]) -> dict[str, Any]:  # noqa: A002
     """Return what releasing a matter would do, without releasing it."""
-    return release_view(get_service(request).matters.preview_release(id))
+    return get_service(request).matters.preview_release(id).view()
 
 
 @router.post(
@@ -136,7 +135,7 @@ def _author(principal: Principal) -> Author:
 
 
 def _view_matter(service: Service, matter: Matter) -> dict[str, Any]:
-    return matter_view(matter, service.clock())
+    return matter.view(service.clock())
 
 
 def _view_added(service: Service, added: MatterAddition) -> dict[str, Any]:

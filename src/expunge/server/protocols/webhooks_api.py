@@ -8,7 +8,6 @@ from pydantic import Field
 
 from ..auth import Principal, get_service, require_scope
 from ..problems import Problem
-from ..views import delivery_view, webhook_view
 from ..webhooks import WEBHOOK_EVENTS, WebhookEvent
 from .api_models import RequestBody, describe_body, read_body
 
@@ -28,7 +27,7 @@ def list_webhooks(request: Request, principal: Annotated[Principal, Admin]) -> l
     """List the webhooks, each with the number of its deliveries by state."""
     service = get_service(request)
     return [
-        webhook_view(hook) | {"deliveries": service.deliveries.counts(hook.id)} for hook in service.hooks.list_all()
+        hook.view() | {"deliveries": service.deliveries.counts(hook.id)} for hook in service.hooks.list_all()
     ]
 
 
@@ -37,7 +36,7 @@ async def create_webhook(request: Request, principal: Annotated[Principal, Admin
     """Create a webhook. The secret that verifies its signatures is only in this response."""
     service, body = get_service(request), await read_body(request, NewWebhook)
     hook, secret = await run_in_threadpool(service.hooks.create, body.url, body.events, principal.name)
-    return webhook_view(hook) | {"secret": secret}
+    return hook.view() | {"secret": secret}
 
 
 @router.get("/key")
@@ -64,16 +63,16 @@ def list_deliveries(
     """List the deliveries to a webhook in the last 30 days, newest first, with the reason of the last failure."""
     service = get_service(request)
     deliveries = service.deliveries.list_for_hook(service.hooks.get(id).id, state=state, limit=limit)
-    return [delivery_view(delivery) for delivery in deliveries]
+    return [delivery.view() for delivery in deliveries]
 
 
 @router.post("/{id}/deliveries/{delivery}/resend", status_code=202)
 def resend_delivery(request: Request, id: str, delivery: int, principal: Annotated[Principal, Admin]) -> dict[str, Any]:  # noqa: A002
     """Send a delivery again with the same webhook-id, or at once if it is waiting."""
-    return delivery_view(get_service(request).hooks.resend(id, delivery))
+    return get_service(request).hooks.resend(id, delivery).view()
 
 
 @router.post("/{id}/test")
 def test_webhook(request: Request, id: str, principal: Annotated[Principal, Admin]) -> dict[str, Any]:  # noqa: A002
     """Send a webhook.test message now, once; the response says whether it was delivered."""
-    return delivery_view(get_service(request).hooks.send_test(id))
+    return get_service(request).hooks.send_test(id).view()
