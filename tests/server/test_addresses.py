@@ -206,7 +206,7 @@ def test_retry_after_is_read_if_it_is_a_number():
 
 def test_who_accepts_and_keeps_silent_is_cut_off():
     with receiving(release=threading.Event()) as receiver, pytest.raises(Unreachable):
-        post_body(parse_target(receiver.url()), b"", {}, allowed=["127.0.0.1"], patience=0.1)
+        post_body(parse_target(receiver.url()), b"", {}, allowed=["127.0.0.1"], timeout=0.1)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_who_drips_bytes_without_end_is_cut_off():
                 b"",
                 {},
                 allowed=["127.0.0.1"],
-                patience=0.2,
+                timeout=0.2,
             )
         enough.set()
         thread.join()
@@ -325,7 +325,7 @@ def test_a_post_that_fails_says_why():
     assert reason_of(f"http://127.0.0.1:{closed}/") == "refused"
     assert reason_of("http://no-such-host.invalid/") == "dns"
     with answering(None) as port:
-        assert reason_of(f"http://127.0.0.1:{port}/", patience=0.2) == "timeout"
+        assert reason_of(f"http://127.0.0.1:{port}/", timeout=0.2) == "timeout"
     with answering(b"220 mail.example ESMTP secret\r\n") as port:
         assert reason_of(f"http://127.0.0.1:{port}/") == "not-http"
     with answering(b"") as port:

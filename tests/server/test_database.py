@@ -390,7 +390,7 @@ def plan_of(database, question, *values):
 
 def test_no_question_that_is_asked_often_reads_the_whole_history(service, monkeypatch):
     asked, all_ = [], service.database.fetch_all
-    monkeypatch.setattr(service.database, "all", lambda *words: asked.append(words) or all_(*words))
+    monkeypatch.setattr(service.database, "fetch_all", lambda *words: asked.append(words) or all_(*words))
     service.deliveries.counts()
     service.deliveries.counts("hook")
     service.queue.page(JobFilter(reference="DSR-1"))

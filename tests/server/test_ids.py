@@ -157,7 +157,7 @@ def test_requests_by_e_mail_work_where_ids_are_numbers(strict):
         ],
     }
     assert strict.post("/opendsr/v2/requests", content=json.dumps(body)).status_code == 201
-    assert service.vault.holds(4720)[0].state == "erased"
+    assert service.vault.find(4720)[0].state == "erased"
     wrong = json.loads(json.dumps(body).replace("email", "controller_customer_id").replace("a7551968", "b7551968"))
     told = strict.post("/opendsr/v2/requests", content=json.dumps(wrong))
     assert told.status_code == 400

@@ -61,7 +61,7 @@ def test_a_body_at_the_limit_is_taken(service):
         assert client.post("/api/v1/erasures", content=body).status_code == 200
 
 
-def run(ticks, pieces, patience=10.0):
+def run(ticks, pieces, timeout=10.0):
     """Send pieces to the middleware, each after some seconds; return what the application saw, or its problem."""
 
     async def receive():
@@ -76,7 +76,7 @@ def run(ticks, pieces, patience=10.0):
             seen.append(message["body"])
 
     async def main():
-        await BodyLimit(app, max_bytes=10**9, timeout=patience)({"type": "http", "headers": []}, receive, None)
+        await BodyLimit(app, max_bytes=10**9, timeout=timeout)({"type": "http", "headers": []}, receive, None)
 
     seen = []
     asyncio.run(main())
@@ -92,5 +92,5 @@ def test_a_body_that_drips_is_cut_off_and_one_that_flows_is_not(ticks):
 
 def test_a_body_that_stops_is_cut_off(ticks):
     with pytest.raises(Problem) as found:
-        run(ticks, [(0.0, b"x", True)], patience=0.01)
+        run(ticks, [(0.0, b"x", True)], timeout=0.01)
     assert found.value.status == 408

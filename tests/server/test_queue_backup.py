@@ -49,7 +49,7 @@ def test_requests_that_waited_wait_again_and_are_carried_out(serve, vault, clock
     clock.pass_(hours=1)
     service.run_due()
     assert service.queue.get(job.id).state == "done"
-    assert service.vault.holds(["p1"])[0].state == "erased"
+    assert service.vault.find(["p1"])[0].state == "erased"
 
 
 def test_requests_that_were_done_since_are_recognised(serve, vault, clock, tmp_path):

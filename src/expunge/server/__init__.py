@@ -1,5 +1,6 @@
 """The service: erasure requests and predictions over HTTP, in front of one vault.
 
-`service` carries requests out and keeps their clocks, `database` keeps what waits, and each of `protocols` speaks what
-some system out there speaks. Nothing here computes a model or touches a file of the vault: `expunge.vault` does.
+`service` accepts requests and carries them out when they are due; `queue` and `database` store them until then. Each
+module of `protocols` speaks one system's protocol, `pages` is the dashboard, and `process` runs it all. Nothing here
+computes a model or touches a file of the vault: `expunge.vault` does.
 """

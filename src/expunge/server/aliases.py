@@ -1,9 +1,8 @@
 """Aliases: e-mail addresses of people whose ids a vault knows, for systems that know people by nothing else.
 
-An address is kept as a keyed hash and the id is sealed. Aliases go with the person: a vault deletes them with every
-erasure (`forget_erased`). An erasure that a crash cut off may be finished without that, so the service compares the
-table with the vault (`Aliases.sweep`) when it starts, every second in which the vault has changed, and before it looks
-an address up.
+An address is stored as a keyed hash, the id is sealed. A vault deletes a person's aliases with every erasure
+(`forget_erased`). An erasure that a crash interrupted may be completed without that, so the service compares the table
+with the vault (`Aliases.sweep`) when it starts, every second in which the vault has changed, and before each lookup.
 """
 
 import hmac
@@ -20,13 +19,13 @@ from ..vault import Vault
 from ..vault.sealed_ids import SealedId
 from .database import Database, queue_path
 
-_MAX_EMAIL_CHARS = 320  # characters of an address
-_BATCH_SIZE = 10_000  # people who are looked up at once
-_ERASING_KINDS = ("unlearn", "restore")  # kinds of requests after which people may be erased who were not before
+_MAX_EMAIL_CHARS = 320
+_BATCH_SIZE = 10_000  # people per lookup in the vault
+_ERASING_KINDS = ("unlearn", "restore")  # requests of the vault that can erase people
 
 
 def normalise_email(email: str) -> str | None:
-    """An address in the form in which two are compared: no blanks around it, one case; None if it is none."""
+    """Return an address without surrounding blanks and in one case, for comparison; None if it is not an address."""
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", email.strip()).casefold())
     name, at, domain = text.rpartition("@")
     if not (name and at and domain) or len(text) > _MAX_EMAIL_CHARS or not text.isprintable() or " " in text:
@@ -36,10 +35,10 @@ def normalise_email(email: str) -> str | None:
 
 @dataclass(frozen=True)
 class AliasesAdded:
-    """What became of addresses that were added."""
+    """Counts from adding aliases."""
 
-    moved: int  # led to another id before
-    erased: int  # were left out, because the person is erased
+    moved: int  # addresses that led to another id before
+    erased: int  # addresses that were skipped because the person is erased
 
 
 class Aliases:
@@ -49,17 +48,18 @@ class Aliases:
         self._vault, self._database = vault, database
         self._key = vault.derive("aliases")
         self._sweep_lock = threading.Lock()
-        self._swept_request: int | None = None  # the vault's newest request that the table was compared with
+        self._swept_request: int | None = None  # the vault's newest request when the table was last compared
 
     def add(self, pairs: Sequence[tuple[str, str]]) -> AliasesAdded:
-        """Let addresses lead to ids; one that is no address is an error, and nothing is changed."""
+        """Let addresses lead to ids. If one is not an e-mail address, raise InvalidInput and change nothing."""
         emails = [normalise_email(email) for email, _ in pairs]
         if None in emails:
             raise InvalidInput(f"pair {emails.index(None) + 1} has no e-mail address: it needs a name, @ and a domain")
         ids = [id_ for _, id_ in pairs]
         marks, people = self._hash_emails(filter(None, emails)), self._vault.seal(ids)
         moved = erased = 0
-        newest, holdings = self._vault.newest, self._vault.find(ids)  # whoever holds the vault's lock may write here
+        # Before the transaction: `find` takes the vault's lock, whose holder may wait for this database.
+        newest, holdings = self._vault.newest, self._vault.find(ids)
         with self._database.transaction() as database:
             for mark, person, holding in zip(marks, people, holdings, strict=True):
                 if holding.state == "erased":
@@ -68,13 +68,13 @@ class Aliases:
                 before = database.fetch_one("SELECT hash FROM aliases WHERE alias = ?", mark)
                 moved += before is not None and before["hash"] != person.hash
                 database.execute("INSERT OR REPLACE INTO aliases VALUES (?, ?, ?)", mark, person.hash, person.text)
-        if self._vault.newest != newest:  # somebody may have been erased before their alias was written
+        if self._vault.newest != newest:  # a person may have been erased before the alias was written
             self._swept_request = None
             self.sweep()
         return AliasesAdded(moved, erased)
 
     def find(self, email: str) -> SealedId | None:
-        """Return the sealed id that an address leads to."""
+        """Return the sealed id that an address leads to, or None."""
         self.sweep()
         text = normalise_email(email)
         if text is None:
@@ -92,44 +92,45 @@ class Aliases:
         return people if people or (emails and self.has_any()) else None
 
     def has_any(self) -> bool:
-        """Whether there is one."""
+        """Return whether there are any aliases."""
         return self._database.fetch_one("SELECT 1 FROM aliases") is not None
 
     def count(self) -> int:
-        """How many there are."""
-        return len(self._database.fetch_all("SELECT 1 FROM aliases"))
+        """Return the number of aliases."""
+        row = self._database.fetch_one("SELECT COUNT(*) AS n FROM aliases")
+        return 0 if row is None else int(row["n"])
 
     def forget(self, people: Iterable[SealedId], request: int | None = None) -> int:
-        """Remove all aliases of people, and return how many there were; ``request`` is the one that erased them."""
+        """Remove all aliases of people and return how many; ``request`` is the vault's request that erased them."""
         with self._database.transaction() as database:
             removed = sum(database.execute("DELETE FROM aliases WHERE hash = ?", person.hash) for person in people)
         if request is not None and self._swept_request == request - 1:
-            self._swept_request = request  # nobody else was erased since the table was last compared
+            self._swept_request = request  # no other erasure since the table was last compared
         return removed
 
     def sweep(self) -> int:
-        """Remove the aliases of people whom the vault has erased, in whatever way; return how many there were."""
+        """Remove the aliases of all people whom the vault has erased; return how many."""
         with self._sweep_lock:
             newest = self._vault.newest
             if newest == self._swept_request:
                 return 0
             removed = 0
             if self._swept_request is None or any(
-                one.kind in _ERASING_KINDS for one in self._vault.requests[self._swept_request : newest]
+                request.kind in _ERASING_KINDS for request in self._vault.requests[self._swept_request : newest]
             ):
                 removed = sum(self.forget(people) for people in self._find_erased())
             self._swept_request = newest
         return removed
 
     def _find_erased(self) -> Iterator[list[SealedId]]:
-        """Look everybody up who has an alias; yield those who are erased, some at a time."""
-        question = "SELECT DISTINCT hash, sealed FROM aliases WHERE hash > ? ORDER BY hash LIMIT ?"
+        """Look up everyone who has an alias; yield those who are erased, in batches."""
+        query = "SELECT DISTINCT hash, sealed FROM aliases WHERE hash > ? ORDER BY hash LIMIT ?"
         last = b""
-        while rows := self._database.fetch_all(question, last, _BATCH_SIZE):
+        while rows := self._database.fetch_all(query, last, _BATCH_SIZE):
             people = [SealedId(row["hash"], row["sealed"]) for row in rows]
             last, ids = people[-1].hash, dict[SealedId, str]()
             for person in people:
-                with suppress(InvalidFile):  # one that was damaged leads nowhere, and keeps no other
+                with suppress(InvalidFile):  # a damaged row must not block the others
                     (ids[person],) = self._vault.unseal([person])
             holdings = self._vault.find(list(ids.values())) if ids else []
             yield [person for person, holding in zip(ids, holdings, strict=True) if holding.state == "erased"]
@@ -138,28 +139,30 @@ class Aliases:
         return [hmac.digest(self._key, email.encode(), "sha256") for email in emails]
 
 
-_PATIENCE = 5000  # milliseconds to wait for another who writes to the database
-_LATER = "their e-mail addresses could not be removed now: the service removes them when it runs"
+_BUSY_TIMEOUT_MS = 5000  # to wait for another writer of the database
+_LATER = "their e-mail addresses could not be removed now; the service removes them when it runs"
 
 
 def forget_erased(vault: Path, hashes: Sequence[bytes], *, wipe: bool) -> str:
-    """Remove the aliases of people whom a vault has just erased; return a note if that could not be done.
+    """Remove the aliases of people whom a vault has just erased; return a note if that failed, else "".
 
-    The people are erased by now: a queue that cannot be written must not make that look like a refusal. With ``wipe``
-    the bytes are removed from the file as well; a service does that itself, when nobody waits for it.
+    The people are erased at this point: a queue that cannot be written must not make that look like a refusal. With
+    ``wipe`` the bytes are removed from the file as well; a running service does that itself, later.
     """
     try:
         with closing(Database(queue_path(vault))) as database:
             if database.fetch_one("SELECT 1 FROM aliases") is None:
                 return ""
-            database.execute(f"PRAGMA busy_timeout={_PATIENCE}")
-            found = [
-                one for one in hashes if database.fetch_one("SELECT 1 FROM aliases WHERE hash = ?", one) is not None
+            database.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+            with_alias = [
+                hash_
+                for hash_ in hashes
+                if database.fetch_one("SELECT 1 FROM aliases WHERE hash = ?", hash_) is not None
             ]
-            if found:
+            if with_alias:
                 with database.transaction():
-                    for one in found:
-                        database.execute("DELETE FROM aliases WHERE hash = ?", one)
+                    for hash_ in with_alias:
+                        database.execute("DELETE FROM aliases WHERE hash = ?", hash_)
                 if wipe:
                     database.wipe()
     except (sqlite3.Error, OSError, ExpungeError):

@@ -1,9 +1,8 @@
-"""The audit trail: everything that happened to a vault and its service, with who did it, in one list ordered by time.
+"""The audit trail: everything that happened to a vault and its service, and who did it, ordered by time.
 
-Two places know it. The ledger has every request that changed the vault, whether a service, the command line or Python
-asked for it, and every key. The service's database has jobs, matters, verifications, and the events that are recorded
-here: tokens, webhooks, aliases, logins, and who cancelled or extended a job. Nothing in the trail says whose rows a
-request was about.
+It has two sources. The ledger has every request that changed the vault, from the service, the command line or Python,
+and every key. The service's database has jobs, matters, verifications, and the events that are recorded here: tokens,
+webhooks, aliases, logins, cancellations and extensions. Nothing in the trail identifies the people of a request.
 """
 
 import csv
@@ -19,27 +18,27 @@ from ..vault import Vault
 from .clocks import Clock, due_date, format_time, parse_time, utc_now
 from .database import Database
 
-COMMAND_LINE = "command line"  # the actor of what somebody with access to the files did
+COMMAND_LINE = "command line"  # the actor of changes made with direct access to the files
 
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One thing that happened.
+    """One entry of the audit trail.
 
     Attributes
     ----------
     time : str
-        When (ISO 8601, UTC).
+        ISO 8601, UTC.
     action : str
-        What: ``vault.`` and the kind of a request, ``key.introduced``, ``job.`` and its state, ``token.created`` ...
+        ``vault.`` and the kind of a request, ``key.introduced``, ``job.`` and its state, ``token.created`` ...
     actor : str
-        Who: the name of the caller, or empty if nobody said.
+        The name of the caller; empty if it was not given.
     subject : str
-        What it was done to: the number of a request, the id of a job or token, the name of a matter.
+        What was changed: the number of a request, the id of a job or token, the name of a matter.
     reference : str
-        What the caller calls it.
+        The caller's reference.
     details : dict
-        Anything else, by name.
+        Further facts, by name.
     """
 
     time: str
@@ -57,7 +56,10 @@ class AuditTrail:
         self._database, self._clock = database, clock
 
     def record(self, action: str, *, actor: str, subject: str = "", **details: Any) -> None:
-        """Write an event down; within a transaction it is part of that. A detail ``reference`` is the entry's own."""
+        """Store an event, as part of the current transaction if there is one.
+
+        A detail named ``reference`` becomes the entry's reference.
+        """
         with self._database.transaction() as database:
             database.execute(
                 "INSERT INTO audit (time, action, actor, subject, details) VALUES (?, ?, ?, ?, ?)",
@@ -72,31 +74,31 @@ class AuditTrail:
             yield AuditEntry(row["time"], row["action"], row["actor"], row["subject"], reference, details)
 
     def received_jobs(self) -> Iterator[AuditEntry]:
-        """Yield when each job came, the oldest first."""
+        """Yield an entry for the arrival of each job, the oldest first."""
         return (_job_entry(row, "received") for row in self._iterate_rows(_RECEIVED_JOBS))
 
     def ended_jobs(self) -> Iterator[AuditEntry]:
-        """Yield how each job ended, in the order of their ends; somebody cancelled the others, which is an event."""
+        """Yield an entry for the end of each job, in that order; cancellations are recorded events."""
         ended, number = "", 0
         while rows := self._database.fetch_all(_ENDED_JOBS, ended, number):
             yield from (_job_entry(row, "ended") for row in rows)
             ended, number = rows[-1]["ended"], rows[-1]["number"]
 
     def matters(self) -> Iterator[AuditEntry]:
-        """Yield what was done to matters, the oldest first."""
+        """Yield the log of all matters, the oldest first."""
         for row in self._iterate_rows(_MATTER_LOG):
             details = {"people": row["people"], "reason": row["reason"], "token": row["token"]}
             yield AuditEntry(row["time"], f"matter.{row['what']}", row["actor"], row["name"], details=details)
 
     def verifications(self) -> list[AuditEntry]:
-        """Return how each verification ended, the oldest first."""
+        """Return an entry for the end of each verification, the oldest first."""
         rows = self._database.fetch_all("SELECT * FROM verifications WHERE ended IS NOT NULL")
         return sorted(map(_verification_entry, rows), key=_sort_key)
 
-    def _iterate_rows(self, question: str) -> Iterator[sqlite3.Row]:
-        """Yield the rows of a question a thousand at a time, so that nobody else waits for all of them."""
+    def _iterate_rows(self, query: str) -> Iterator[sqlite3.Row]:
+        """Yield the rows of a query, a thousand per read, so that other threads do not wait for all of them."""
         number = 0
-        while rows := self._database.fetch_all(question, number):
+        while rows := self._database.fetch_all(query, number):
             yield from rows
             number = rows[-1]["number"]
 
@@ -115,9 +117,8 @@ _OUTCOME_NAMES = ("rows", "erased", "erased_earlier", "earlier", "unknown", "req
 
 def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:
     details = {name: row[name] for name in ("kind", "protocol", "regulation")}
-    details["due"] = format_time(
-        due_date(parse_time(row["since"]), row["regulation"])
-    )  # as it was before anybody extended it
+    due = due_date(parse_time(row["since"]), row["regulation"])  # before any extension
+    details["due"] = format_time(due)
     if when == "ended":
         outcome = json.loads(row["outcome"])
         details = {"reason": row["reason"]} | {name: outcome[name] for name in _OUTCOME_NAMES if name in outcome}
@@ -132,9 +133,9 @@ def _verification_entry(row: sqlite3.Row) -> AuditEntry:
 
 
 def read_trail(vault: Vault, database: Database | None) -> Iterator[AuditEntry]:
-    """Yield everything that happened, the oldest first; without a database what the ledger knows."""
+    """Yield the whole trail, the oldest first; without a database only what is in the ledger."""
     sources: list[Iterable[AuditEntry]] = [_key_entries(vault), _ledger_entries(vault)]
-    if database is not None:  # of one second, a job comes before the request that carries it out, and ends after it
+    if database is not None:  # within a second, a job arrives before its request in the vault, and ends after it
         trail = AuditTrail(database)
         sources.insert(0, trail.received_jobs())
         sources += [trail.ended_jobs(), trail.entries(), trail.matters(), trail.verifications()]
@@ -148,7 +149,7 @@ def _ledger_entries(vault: Vault) -> Iterator[AuditEntry]:
         if jobs := [caller.job for caller in request.callers if caller.job]:
             details["jobs"] = jobs
         if reasons := [caller.despite_hold for caller in request.callers if caller.despite_hold]:
-            details["despite_hold"] = reasons[0]  # of an erasure, which has one caller then
+            details["despite_hold"] = reasons[0]  # such an erasure has one caller
         details |= request.facts
         yield AuditEntry(
             request.time, f"vault.{request.kind}", request.actor, str(request.number), request.reference, details
@@ -161,16 +162,14 @@ def _key_entries(vault: Vault) -> Iterator[AuditEntry]:
 
 
 def _sort_key(entry: AuditEntry) -> str:
-    return entry.time[:19]  # seconds: a fraction and the zone are written in several ways
+    return entry.time[:19]  # to the second: fractions and zones are written in several ways
 
-
-# As text
 
 COLUMNS = tuple(column.name for column in fields(AuditEntry))
 
 
 def format_json(entries: Iterable[AuditEntry]) -> Iterator[str]:
-    """Yield a JSON array, an entry per line."""
+    """Yield a JSON array with one entry per line."""
     lead = "[\n"
     for entry in entries:
         yield lead + json.dumps(asdict(entry))
@@ -179,7 +178,7 @@ def format_json(entries: Iterable[AuditEntry]) -> Iterator[str]:
 
 
 def format_csv(entries: Iterable[AuditEntry]) -> Iterator[str]:
-    """Yield a CSV table; details are one JSON object per row."""
+    """Yield a CSV table; the details are one JSON object per row."""
     yield _format_csv_line(COLUMNS)
     for entry in entries:
         cells = asdict(entry) | {"details": json.dumps(entry.details)}
@@ -193,5 +192,5 @@ def _format_csv_line(cells: Iterable[str]) -> str:
 
 
 def _guard_formula(cell: str) -> str:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return the cell, quoted if a spreadsheet would evaluate it as a formula."""
     return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t") else cell

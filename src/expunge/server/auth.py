@@ -1,4 +1,8 @@
-"""Access: who may do what. A scope is asked for by every route; without any token only this machine may ask."""
+"""Authentication and authorisation of HTTP requests.
+
+Every route requires a scope. While no token exists, requests from this machine are allowed everything. Tokens come as
+Bearer or, from systems that cannot send that, as the password of Basic or as the bare Authorization header.
+"""
 
 import base64
 from collections.abc import Callable
@@ -18,113 +22,110 @@ LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "::1"}
 _PROXY_HEADERS = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
-bearer = HTTPBearer(auto_error=False, description="A token that `expunge token new` made.")
+bearer = HTTPBearer(auto_error=False, description="A token from `expunge token new`.")
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks: a token, or somebody on this machine while there are no tokens."""
+    """The caller: a token, or an anonymous caller on this machine while there are no tokens."""
 
     token: Token | None
 
     @property
     def name(self) -> str:
-        """What the ledger says of who asked."""
+        """The name that the ledger records."""
         return "" if self.token is None else self.token.name
 
     @property
     def token_id(self) -> str:
-        """What tells callers apart."""
+        """The token's id, which tells callers apart."""
         return "" if self.token is None else self.token.id
 
     def allows(self, scope: Scope) -> bool:
-        """Whether they may do this."""
+        """Return whether the caller has this scope."""
         return self.token is None or self.token.allows(scope)
 
     @property
     def can_see_people(self) -> bool:
-        """Whether they may learn of an id whether it is in the vault."""
+        """Whether the caller may learn if an id is in the vault."""
         return self.allows("erase") or self.allows("read")
 
 
 def get_service(request: Request) -> Service:
-    """The service that answers."""
-    found: Service = request.app.state.service
-    return found
+    """Return the service behind the application."""
+    service: Service = request.app.state.service
+    return service
 
 
 def identify(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Principal:
-    """Who asks, or a refusal."""
+    """Return the caller; raise a Problem without a valid token."""
     service = get_service(request)
     text = None if credentials is None else credentials.credentials
     if text is None and not service.tokens.has_any():
-        if (request.url.hostname or "") not in LOCAL_HOSTS:  # a page elsewhere that has a name lead here
-            raise Problem(403, "not-allowed", "without a token only this machine may ask, by the name localhost")
+        if (request.url.hostname or "") not in LOCAL_HOSTS:  # DNS rebinding: a foreign name leads to this machine
+            raise Problem(403, "not-allowed", "without a token, only localhost may connect, under that name")
         if any(name in request.headers for name in _PROXY_HEADERS):
-            raise Problem(403, "not-allowed", "this came through a proxy: make a token first (expunge token new)")
+            raise Problem(403, "not-allowed", "this came through a proxy: create a token first (expunge token new)")
         return Principal(None)
     token = None if text is None else service.tokens.authenticate(text)
     if token is None:
-        raise Problem(401, "no-token", "send a token that counts: Authorization: Bearer ...", _CHALLENGE)
+        raise Problem(401, "no-token", "send a valid token: Authorization: Bearer ...", _CHALLENGE)
     tag_token(token.id)
     return Principal(token)
 
 
 def _refuse_cross_site(request: Request) -> None:
-    """Refuse what a page of another site had a browser on this machine send: without a token nothing else tells."""
+    """Refuse requests that a browser on this machine sends for a page of another site."""
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "none")
     if site not in ("none", "same-origin") or (origin is not None and urlsplit(origin).netloc != request.url.netloc):
-        raise Problem(403, "not-allowed", "without a token no other page may ask")
+        raise Problem(403, "not-allowed", "without a token, pages of other sites are refused")
 
 
 def authorize(request: Request, credentials: HTTPAuthorizationCredentials | None, *scopes: Scope) -> Principal:
-    """Who asks, if one of these scopes is theirs and they do not ask too often."""
-    who = identify(request, credentials)
-    if who.token is None:
+    """Return the caller; raise a Problem unless they have one of these scopes and keep the rate limit."""
+    caller = identify(request, credentials)
+    if caller.token is None:
         _refuse_cross_site(request)
-    if not any(map(who.allows, scopes)):
+    if not any(map(caller.allows, scopes)):
         raise Problem(403, "not-allowed", f"the token lacks the scope {' or '.join(map(repr, scopes))}")
     limit: Callable[[str], float] = request.app.state.limit
-    if (wait := limit(who.token_id)) > 0:
-        raise Problem(429, "too-many-requests", "slow down", {"Retry-After": str(int(wait) + 1)})
-    return who
+    if (wait := limit(caller.token_id)) > 0:
+        raise Problem(429, "too-many-requests", "too many requests: retry later", {"Retry-After": str(int(wait) + 1)})
+    return caller
 
 
 def require_scope(*scopes: Scope) -> Any:
-    """What a route depends on: who asks, who must have one of these scopes."""
+    """Return a dependency for routes: the caller, who must have one of these scopes."""
 
-    def allowed(
+    def check(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
     ) -> Principal:
         return authorize(request, credentials, *scopes)
 
-    return Depends(allowed)
-
-
-# Credentials: tokens of ours that come otherwise than as Bearer, as other systems send them.
+    return Depends(check)
 
 
 def require_scope_basic(scope: Scope) -> Any:
-    """Who asks with a token as Bearer, or as the password of Basic."""
+    """Like `require_scope`, and accept the token as the password of Basic."""
     return _require_scope(scope, _basic_password)
 
 
 def require_scope_bare(scope: Scope) -> Any:
-    """Who asks with a token as Bearer, or as all that Authorization says."""
+    """Like `require_scope`, and accept the token as the whole Authorization header."""
     return _require_scope(scope, str.strip)
 
 
-def _require_scope(scope: Scope, token: Callable[[str], str]) -> Any:
-    def allowed(
+def _require_scope(scope: Scope, extract_token: Callable[[str], str]) -> Any:
+    def check(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
     ) -> Principal:
-        said = request.headers.get("authorization", "")
-        if credentials is None and said:
-            credentials = HTTPAuthorizationCredentials(scheme="", credentials=token(said))
+        header = request.headers.get("authorization", "")
+        if credentials is None and header:
+            credentials = HTTPAuthorizationCredentials(scheme="", credentials=extract_token(header))
         return authorize(request, credentials, scope)
 
-    return Depends(allowed)
+    return Depends(check)
 
 
 def _basic_password(header: str) -> str:

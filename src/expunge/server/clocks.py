@@ -1,4 +1,4 @@
-"""Clocks: times as they are written, and when a request is due by law."""
+"""Times: how they are written, and when a request is due by law."""
 
 import calendar
 from collections.abc import Callable
@@ -15,7 +15,7 @@ REGULATIONS: tuple[Regulation, ...] = get_args(Regulation)
 
 @dataclass(frozen=True)
 class Law:
-    """How long a regulation gives, and how much more if the reason is told in time."""
+    """The deadline of a regulation, and how far it can be extended for a reason."""
 
     months: int = 0
     days: int = 0
@@ -29,23 +29,23 @@ _LAWS: dict[Regulation, Law] = {
 }
 
 
-_MAX_CORRECTION = timedelta(seconds=2)  # by which a clock may be corrected without a word
+_MAX_CORRECTION = timedelta(seconds=2)  # clocks are adjusted by that much without a warning
 
 
 @dataclass
 class ClockCheck:
-    """Notices a clock that runs backwards: deadlines and windows then last longer than they should."""
+    """Detects a clock that is set back: deadlines and windows then last longer than they should."""
 
     newest: datetime | None = None  # the latest time seen
 
     def step_back(self, now: datetime) -> timedelta | None:
-        """Return by how much the clock is behind a time that it showed before, or None; each step is told once."""
+        """Return by how much the clock was set back since the last call, or None."""
         before, self.newest = self.newest, now
         return before - now if before is not None and now + _MAX_CORRECTION < before else None
 
 
 def utc_now() -> datetime:
-    """The time."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
@@ -71,7 +71,7 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def due_date(received: datetime, regulation: Regulation, *, extended: bool = False) -> datetime:
-    """When a request is due: the law counts whole months to the same day, or to the last of a shorter month."""
+    """Return when a request is due: months end on the same day, or on the last day of a shorter month."""
     law = _LAWS[regulation]
     months, days = law.months, law.days
     if extended:
@@ -80,7 +80,7 @@ def due_date(received: datetime, regulation: Regulation, *, extended: bool = Fal
 
 
 def add_months(moment: datetime, months: int) -> datetime:
-    """The same day so many months later, or the last day of that month."""
+    """Return the same day some months later, or the last day of that month if it is shorter."""
     year, month = divmod(moment.month - 1 + months, 12)
     year, month = moment.year + year, month + 1
     return moment.replace(year=year, month=month, day=min(moment.day, calendar.monthrange(year, month)[1]))
@@ -90,8 +90,8 @@ _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read 90s, 15m, 24h or 7d."""
+    """Parse a duration like 90s, 15m, 24h or 7d."""
     number, unit = text[:-1], text[-1:]
     if unit not in _SECONDS_PER_UNIT or not (number.isascii() and number.isdecimal()) or len(number) > 6:
-        raise InvalidSetting(f"a time must be written like 90s, 15m, 24h or 7d, got {text!r}")
+        raise InvalidSetting(f"a duration must look like 90s, 15m, 24h or 7d, got {text!r}")
     return timedelta(seconds=int(number) * _SECONDS_PER_UNIT[unit])

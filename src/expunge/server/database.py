@@ -1,12 +1,12 @@
 """The database of the service: SQLite, in a folder beside the ledger that only its owner can enter, `spend.queue`.
 
-SQLite opens its log and its index by name, and trusts what it finds there. In a folder that others can write to they
-could plant either, or the database itself with a token of theirs in it. So all three lie in a folder of their own that
-is checked before anything in it is opened, and so do the service's lock and the bodies that it is sent.
+SQLite opens its log and its index by name, and trusts what it finds there. In a folder that other users can write to,
+they could plant either, or a database with a token of their own. So all three lie in a folder that is checked before
+anything in it is opened, together with the service's lock and the bodies of uploads.
 
-It holds what waits to be carried out, so it is written before anything is acknowledged (WAL, synchronous=FULL). People
-are in it as the vault seals them, never in clear, and what is done leaves it: deleted cells are overwritten, and since
-SQLite can leave copies of them in pages that it reorganised, those tables are rebuilt and the log cut afterwards.
+The database holds requests that wait, so it is written before anything is acknowledged (WAL, synchronous=FULL). People
+are in it as the vault seals them, never in clear, and finished requests leave it: deleted cells are overwritten, and
+since SQLite can leave copies of them in pages that it reorganised, those tables are rebuilt and the log is truncated.
 """
 
 import os
@@ -232,45 +232,32 @@ CREATE INDEX verifications_announced ON verifications (announced) WHERE announce
 
 
 _FILE = "queue.sqlite"
-_SQLITE_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm", f"{_FILE}-journal")  # all that SQLite opens
+_SQLITE_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm", f"{_FILE}-journal")  # every file that SQLite may open
 
 
-_PEOPLE_TABLES = (
-    "people",
-    "marks",
-    "holds",
-    "aliases",
-)  # tables that are rebuilt whenever something was deleted from them
-# Other tables keep months of rows and are never rebuilt: `secure_delete` overwrites what is deleted from them, but
-# SQLite may keep a copy of a row in the unused part of a page. No such copy has a person's data. `answered` and `seen`
-# hold keyed hashes of whole requests, which nobody can test without the vault's key (and whoever has that can test ids
-# against the tombstones in the vault). `deliveries` holds messages that name nobody, and addresses that `requests` and
-# `hooks` keep as well. `agents` holds companies, public keys, and hashes of random tokens.
+# These tables are rebuilt after a deletion. The others keep months of rows and are never rebuilt: `secure_delete`
+# overwrites deleted rows, but SQLite may keep a copy of a row in the unused part of a page. No such copy has a person's
+# data. `answered` and `seen` hold keyed hashes of whole requests, which cannot be tested without the vault's key (and
+# with that key, ids can be tested against the vault's tombstones). `deliveries` holds messages that name no person, and
+# URLs that `requests` and `hooks` keep as well. `agents` holds companies, public keys, and hashes of random tokens.
+_PEOPLE_TABLES = ("people", "marks", "holds", "aliases")
 _DELETE_PATTERN = re.compile(rf"(?:DELETE FROM|INSERT OR REPLACE INTO) ({'|'.join(_PEOPLE_TABLES)})\b")
 
 
 def queue_path(vault: Path) -> PrivateSiblingPath:
-    """Return the folder of a vault's service: beside the ledger."""
+    """Return the folder of a vault's service, beside the ledger."""
     return queue_folder(vault)
 
 
 def make_queue_folder(path: Path) -> PrivateSiblingPath:
-    """Make the folder of a service unless it is there; refuse one that is not ours, or that others can enter."""
+    """Create the folder of a service if it is missing; refuse one that other users own or can enter."""
     folder = PrivateSiblingPath(path)
     files.make_folder(folder, for_group=False)
     return folder
 
 
-def _inode(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 class Database:
-    """Two connections that threads share: one for transactions, one to look while somebody writes."""
+    """Two connections that threads share: one for transactions, one for reading while another thread writes."""
 
     def __init__(self, path: Path) -> None:
         self.folder = make_queue_folder(path)
@@ -283,39 +270,48 @@ class Database:
             files.sync_folder(self.folder)
         self._identity = self._find_identity()
         self._lock, self._reader_lock = threading.RLock(), threading.Lock()
-        self._depth, self._writer_thread = 0, 0  # transactions within each other, and the thread whose they are
-        self._stale = {*_PEOPLE_TABLES}  # may hold copies of what was deleted, by an earlier process as well
+        self._depth, self._writer_thread = 0, 0  # nested transactions, and the thread that runs them
+        self._stale = {*_PEOPLE_TABLES}  # may hold copies of deleted rows, also from an earlier process
         try:
             self._connection = self._connect()
             for name, value in (("journal_mode", "WAL"), ("synchronous", "FULL"), ("secure_delete", "ON")):
                 self._connection.execute(f"PRAGMA {name}={value}")
             self._connection.execute("PRAGMA foreign_keys=ON")
-            self._connection.execute("PRAGMA temp_store=MEMORY")  # a rebuilt file is not copied to others
+            self._connection.execute("PRAGMA temp_store=MEMORY")  # rebuilding a table writes no temporary file
             self._prepare_schema(fresh)
-            (self._version,) = self._connection.execute("PRAGMA data_version").fetchone()  # changes if others write
+            (self._version,) = self._connection.execute(
+                "PRAGMA data_version"
+            ).fetchone()  # changes when other processes write
             self._reader = self._connect()
             self._reader.execute("PRAGMA query_only=ON")
         except sqlite3.DatabaseError as error:
-            raise InvalidFile(f"{path} is no queue of a service, or a damaged one: {error}") from None
+            raise InvalidFile(f"{path} is not the queue of a service, or is damaged: {error}") from None
 
     def _connect(self) -> sqlite3.Connection:
-        made = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
-        made.row_factory = sqlite3.Row
-        return made
+        connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        return connection
 
     def _find_identity(self) -> tuple[tuple[int, int] | None, ...]:
-        return _inode(self.folder), _inode(self.path)
+        def inode(path: Path) -> tuple[int, int] | None:
+            try:
+                status = os.lstat(path)
+            except OSError:
+                return None
+            return status.st_dev, status.st_ino
+
+        return inode(self.folder), inode(self.path)
 
     def check_identity(self) -> None:
-        """Refuse to go on with a file that somebody removed or replaced: what is written to it would be lost."""
+        """Raise OperationalError if the file was removed or replaced: what is written to it would be lost."""
         if self._identity != self._find_identity():
-            raise sqlite3.OperationalError("the queue's file was removed, or another put in its place")
+            raise sqlite3.OperationalError("the queue's file was removed or replaced")
 
     def _prepare_schema(self, fresh: bool) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version == SCHEMA_VERSION:
             return
-        if version or not (fresh or self._is_empty()):
+        if version or not (fresh or self._connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None):
             raise InvalidFile(
                 f"{self.path} has version {version}; this release reads version {SCHEMA_VERSION} only: "
                 "use the release that wrote it"
@@ -325,14 +321,12 @@ class Database:
                 self._connection.execute(statement)
             self._connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
-    def _is_empty(self) -> bool:
-        return not self._connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-
     @contextmanager
     def transaction(self, *, wait: bool = True) -> Iterator["Database"]:
-        """All or nothing, and on the disk when it ends. Within another transaction it is a part of that.
+        """Run the block as one transaction, which is on the disk when the block ends.
 
-        Without ``wait`` it is an error (`sqlite3.OperationalError`) if somebody else writes.
+        Within another transaction it is part of that one. Without ``wait``, raise `sqlite3.OperationalError` if another
+        thread or process is writing.
         """
         if not self._lock.acquire(blocking=wait):
             raise sqlite3.OperationalError("the database is being written to")
@@ -362,16 +356,16 @@ class Database:
             self._lock.release()
 
     def _begin(self, wait: bool) -> None:
-        """Begin a transaction; another process that writes is waited for, or not."""
+        """Begin a transaction, waiting for a process that writes, or not."""
         if wait:
             self._connection.execute("BEGIN IMMEDIATE")
         else:
-            (patience,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
+            (timeout,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
             self._connection.execute("PRAGMA busy_timeout=0")
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
             finally:
-                self._connection.execute(f"PRAGMA busy_timeout={patience}")
+                self._connection.execute(f"PRAGMA busy_timeout={timeout}")
         self._writer_thread = threading.get_ident()
 
     def execute(self, statement: str, *values: Any) -> int:
@@ -388,21 +382,21 @@ class Database:
             self._connection.executemany(statement, rows)
 
     def fetch_all(self, statement: str, *values: Any) -> list[sqlite3.Row]:
-        """The rows that a question finds."""
+        """Return all matching rows."""
         with self._read_connection() as connection:
             return connection.execute(statement, values).fetchall()
 
     def fetch_one(self, statement: str, *values: Any) -> sqlite3.Row | None:
-        """Return the first row that a question finds, or None."""
+        """Return the first matching row, or None."""
         with self._read_connection() as connection:
             cursor = connection.execute(statement, values)
             row: sqlite3.Row | None = cursor.fetchone()
-            cursor.close()  # who has read to its end keeps nobody from cutting the log
+            cursor.close()  # an open cursor would keep the log from being truncated
             return row
 
     @contextmanager
     def _read_connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection to look with: in a transaction its own, else one for which nobody who writes is waited for."""
+        """Yield the connection for reading: a transaction's own, else the one that does not wait for writers."""
         if self._writer_thread == threading.get_ident():
             yield self._connection
         else:
@@ -410,16 +404,16 @@ class Database:
                 yield self._reader
 
     def wipe(self) -> bool:
-        """Rebuild the tables that people leave without what was deleted, and cut the log that may still have it.
+        """Rebuild tables from which people were deleted, and truncate the log, which may still have the deleted rows.
 
-        Whether that could be done: another process that reads just now keeps the log. It costs what these tables hold
-        now, and not what was ever written, as VACUUM would: a table that is emptied as a whole gives all its pages
-        back, and `secure_delete` overwrites those. (A table with a trigger or a reference to another would be emptied
+        Return whether that succeeded: another process that is reading keeps the log. The cost is that of the rows in
+        these tables now, not of all that was ever written, as with VACUUM: a table that is emptied as a whole gives all
+        its pages back, and `secure_delete` overwrites those. (A table with a trigger or a foreign key would be emptied
         row by row instead.)
         """
         with self._lock:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
-            if version != self._version:  # somebody else wrote, and may have deleted people
+            if version != self._version:  # another process wrote, and may have deleted people
                 self._version = version
                 self._stale |= {*_PEOPLE_TABLES}
             with self.transaction():
@@ -429,21 +423,18 @@ class Database:
                     self._connection.execute(f"INSERT INTO {table} SELECT * FROM kept ORDER BY rowid")  # noqa: S608
                     self._connection.execute("DROP TABLE kept")
             self._stale.clear()
-            return self._truncate_log()
-
-    def _truncate_log(self) -> bool:
-        busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return not busy
+            busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close both connections."""
         with self._lock, self._reader_lock:
             self._reader.close()
             self._connection.close()
 
 
 def _split_statements(text: str) -> Iterator[str]:
-    """Yield the statements of a script; a trigger has semicolons of its own."""
+    """Yield the statements of a script; triggers contain semicolons."""
     statement = ""
     for line in text.splitlines(keepends=True):
         statement += line
@@ -453,25 +444,17 @@ def _split_statements(text: str) -> Iterator[str]:
 
 
 def _check_file(path: ContainedPath) -> None:
-    """Refuse a file of the database that is not ours, a link, or a second name of another file.
+    """Refuse a file of the database that has another owner, is a link, or is a second name of another file.
 
-    Nobody else can enter the folder; but it may have been open to others before somebody closed it.
+    Other users cannot enter the folder now, but its permissions may have been wider before.
     """
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return
-    path.check(found)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-        raise InvalidFile(f"{path} is not a plain file, or a second name of another: remove it")
-
-
-# Group commit: what threads ask for while others are at work is carried out together, for the price of one.
-#
-# Whoever finds nobody at work leads: it carries out its own item with all that wait, and hands out results.
-# Nobody waits for company that does not come: a leader lingers only if more callers were around when the last group
-# ended, and only for a fraction of the time that the last group took. Without that, eight callers who take turns would
-# end up as groups of one and seven.
+    path.check(status)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        raise InvalidFile(f"{path} is not a regular file, or has a second name (hard link): remove it")
 
 
 T = TypeVar("T")
@@ -480,7 +463,7 @@ R = TypeVar("R")
 
 @dataclass(eq=False)
 class _Ticket(Generic[T, R]):
-    """An item, and what became of it."""
+    """An item, and its result or error."""
 
     item: T
     done: bool = False
@@ -489,17 +472,22 @@ class _Ticket(Generic[T, R]):
 
 
 class GroupCommit(Generic[T, R]):
-    """Carries out items of several threads in groups.
+    """Group commit: carries out the items of several threads together, for the price of one.
+
+    The first thread becomes the leader: it carries out its own item together with all items that wait, and hands out
+    the results. A leader lingers only if more callers were around when the last group ended, and only for a fraction of
+    the time that the last group took. Without that, eight callers who take turns would end up as groups of one and
+    seven.
 
     Parameters
     ----------
     carry_out : callable
-        Gets a group's items and returns their results, in the same order. An error is every caller's.
+        Gets a group's items and returns their results, in the same order. An error is raised for every caller.
     within : callable
-        Makes the context in which a group is put together and carried out: a lock or a transaction. Items that come
-        while it is being entered still belong to the group; results are handed out once it has been left.
+        Returns the context in which a group is put together and carried out: a lock or a transaction. Items that
+        arrive while it is being entered still belong to the group; results are handed out after it was left.
     linger : float
-        The most time to wait for callers who are expected back, as a fraction of the time that the last group took.
+        How long to wait at most for callers who are expected back, as a fraction of the time of the last group.
     """
 
     def __init__(
@@ -513,18 +501,15 @@ class GroupCommit(Generic[T, R]):
         self._condition = threading.Condition()
         self._waiting = list[_Ticket[T, R]]()
         self._leading = False
-        self._coming = 0  # callers who are about to submit something
-        self._expected_callers, self._linger_until = (
-            0,
-            0.0,
-        )  # how many callers may be back, and until when to wait for them
+        self._coming = 0  # callers who are about to submit
+        self._expected_callers, self._linger_until = 0, 0.0
 
     def submit(self, item: T) -> R:
-        """Carry out an item, together with others if there are any, and return its result."""
+        """Carry out an item, together with others that wait, and return its result."""
         ticket = _Ticket[T, R](item)
         with self._condition:
             self._waiting.append(ticket)
-            self._condition.notify_all()  # a leader that lingers counts
+            self._condition.notify_all()  # a lingering leader counts the items
             while self._leading and not ticket.done:
                 self._condition.wait()
             if not ticket.done:
@@ -537,7 +522,7 @@ class GroupCommit(Generic[T, R]):
 
     @contextmanager
     def announce(self) -> Iterator[None]:
-        """Prepare an item that is submitted right afterwards; a leader that lingers waits for it."""
+        """Prepare an item within the block, and submit it right after; a lingering leader waits for it."""
         with self._condition:
             self._coming += 1
         try:
@@ -549,11 +534,11 @@ class GroupCommit(Generic[T, R]):
 
     @property
     def waiting_count(self) -> int:
-        """How many items wait to be carried out."""
+        """The number of items that wait."""
         return len(self._waiting)
 
     def _lead(self) -> None:
-        """Carry out everything that waits; one's own item is among it."""
+        """Carry out all items that wait, the caller's own among them."""
         group, results, failure = list[_Ticket[T, R]](), list[R](), None
         started = time.monotonic()
         try:
@@ -564,7 +549,7 @@ class GroupCommit(Generic[T, R]):
         except BaseException as error:  # the leader's thread raises it as well
             failure = error
         with self._condition:
-            if not group:  # the context could not be entered: whoever waits meets the same error
+            if not group:  # the context could not be entered: every waiting caller gets the error
                 group, self._waiting = self._waiting, []
             for k, ticket in enumerate(group):
                 ticket.done, ticket.error = True, failure
@@ -576,7 +561,7 @@ class GroupCommit(Generic[T, R]):
             self._condition.notify_all()
 
     def _gather(self) -> list[_Ticket[T, R]]:
-        """Take all that waits, after a moment for callers who were here just now."""
+        """Take all items that wait, after lingering for callers of the last group."""
         with self._condition:
             while len(self._waiting) < self._expected_callers or self._coming:
                 if (left := self._linger_until - time.monotonic()) <= 0:

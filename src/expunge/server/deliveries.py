@@ -1,11 +1,15 @@
-"""Deliveries: what is posted to other systems, written down before it is sent and tried again until it arrives.
+"""Deliveries: messages to other systems, stored before they are sent, and retried until they arrive.
 
-A receiver may get one twice, if the process ends between its answer and our note of it, and never less than once unless
-all tries fail. Once sent or given up, the row of a callback has nothing but when it was made and how it ended; the
-message of a webhook is kept for 30 days so that it can be sent again. No message names anybody.
+Delivery is at least once unless all tries fail: a receiver gets a message twice if the process ends between its answer
+and our record of it. The row of a finished callback keeps only its times and its outcome; the message of a webhook is
+kept for 30 days so that it can be sent again. No message identifies a person.
 
-Each destination (host and path) gets one delivery after the other, and no destination waits for another: at most four
-are posted to at one host and 32 in all, half of which stay free for destinations that have not failed.
+Each destination (host and path) gets its deliveries in order, and no destination waits for another: at most four are
+posted to at one host and 32 in all, half of which stay free for destinations that have not failed.
+
+URLs come from callers and must not lead into the private network. A name is resolved once, all its addresses are
+checked, and the connection goes to a checked address: a name that resolves differently a moment later does not matter.
+Redirects are not followed.
 """
 
 import http.client
@@ -27,17 +31,11 @@ from .clocks import Clock, format_time, parse_time, utc_now
 from .database import Database
 from .logs import Level, log, log_error
 
-# Addresses: where the service may post to. What callers name must not lead inside.
-#
-# A name is resolved once, every address that it has is checked, and the connection goes to the very address that was
-# checked: a name that leads elsewhere a moment later does not matter. Redirects are not followed.
-
-
-ResolvedAddress: TypeAlias = tuple[socket.AddressFamily, Any]  # a family and an address as `connect` takes it
+ResolvedAddress: TypeAlias = tuple[socket.AddressFamily, Any]  # a family, and an address for `connect`
 
 _URL_PATTERN = re.compile(r"[\x21-\x7e]{1,2000}")
 _PORTS = {"http": 80, "https": 443}
-# The special-purpose registries of IANA, whole: also blocks that can be reached from anywhere, where no hook would be.
+# The special-purpose registries of IANA, whole, including blocks that are globally reachable: no webhook is there.
 # `ipaddress` knows a part of them, which depends on the release of Python.
 _SPECIAL_4 = [
     ipaddress.IPv4Network(block)
@@ -48,30 +46,28 @@ _SPECIAL_4 = [
         *("224.0.0.0/4", "240.0.0.0/4"),  # multicast, and reserved with the broadcast address
     )
 ]
-_UNICAST = ipaddress.IPv6Network("2000::/3")  # all of IPv6 that was given out; the registry has more outside of it
+_UNICAST = ipaddress.IPv6Network("2000::/3")  # all global unicast addresses that were assigned
 _SPECIAL_6 = [
     ipaddress.IPv6Network(block) for block in ("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20")
-]  # 2002::/16 is judged by the address inside
+]  # 2002::/16 is judged by the embedded IPv4 address
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_PRIVATE_ADDRESS = (
-    "the address is private or reserved; the service posts there only if it was started with --allow-host for it"
-)
+_PRIVATE_ADDRESS = "the address is private or reserved: start the service with --allow-host for this host to allow it"
 
 
 class Unreachable(Exception):
-    """Nobody answered, or not in HTTP, or not in time; its text is one of the reasons in `REASONS`."""
+    """No HTTP answer in time; the message is one of the keys of `FAILURE_REASONS`."""
 
 
 FAILURE_REASONS: Mapping[str, str] = {
-    "dns": "the host's name has no address",
-    "refused": "nobody listens at this address",
-    "tls": "no secure connection: the certificate or the protocol does not fit",
-    "timeout": "there was no answer in time",
-    "closed": "the connection was closed before an answer came",
+    "dns": "the host name cannot be resolved",
+    "refused": "connection refused",
+    "tls": "the TLS handshake failed: wrong certificate or protocol",
+    "timeout": "no answer in time",
+    "closed": "the connection was closed before an answer arrived",
     "not-http": "the answer is not HTTP",
     "network": "the host cannot be reached",
-    "private-address": "the address is private, and no --allow-host was given for it",
-    "status": "the receiver refused it: see the status code",
+    "private-address": "the address is private, and --allow-host was not given for it",
+    "status": "the receiver answered with an error status",
     "removed": "the webhook was removed or switched off",
 }
 
@@ -88,25 +84,25 @@ class PostTarget:
 
 @dataclass(frozen=True)
 class PostResponse:
-    """What is taken from an answer; its body is not read."""
+    """The part of an answer that matters; its body is not read."""
 
     status: int
     retry_after: int | None = None  # seconds
 
 
 def parse_target(url: str) -> PostTarget:
-    """The parts of a URL that can be posted to."""
+    """Return the parts of a URL; raise InvalidInput if it cannot be posted to."""
     if not _URL_PATTERN.fullmatch(url) or "\\" in url:
         raise InvalidInput("a URL must have 1 to 2,000 printable ASCII characters")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise InvalidInput("the URL cannot be read") from None
+        raise InvalidInput("the URL is not valid") from None
     if parts.scheme not in _PORTS or not host:
-        raise InvalidInput("a URL must begin with http:// or https:// and name a host")
+        raise InvalidInput("a URL must start with http:// or https:// and name a host")
     if parts.username is not None or parts.password is not None:
-        raise InvalidInput("a URL must not hold a user or a password")
+        raise InvalidInput("a URL must not contain a user name or password")
     if port == 0:
         raise InvalidInput("port 0 cannot be connected to")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -114,7 +110,7 @@ def parse_target(url: str) -> PostTarget:
 
 
 def check_url(url: str, allowed: Collection[str] = ()) -> PostTarget:
-    """The parts of a URL, or a refusal if it leads inside by itself; names are resolved when something is sent."""
+    """Return the parts of a URL; refuse one with a private address. Names are resolved when a message is sent."""
     target = parse_target(url)
     if not _is_allowed(target.host, allowed) and not _may_be_public(_normalise_host(target.host)):
         raise InvalidInput(_PRIVATE_ADDRESS)
@@ -122,21 +118,21 @@ def check_url(url: str, allowed: Collection[str] = ()) -> PostTarget:
 
 
 def resolve(target: PostTarget, allowed: Collection[str] = ()) -> list[ResolvedAddress]:
-    """The addresses of a host, each of which may be posted to."""
+    """Return the addresses of a host; raise InvalidInput if one of them is private."""
     try:
         rows = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise Unreachable("dns") from None
-    found: list[ResolvedAddress] = [(row[0], row[4]) for row in rows if row[0] in (socket.AF_INET, socket.AF_INET6)]
-    if not found:
+    addresses: list[ResolvedAddress] = [(row[0], row[4]) for row in rows if row[0] in (socket.AF_INET, socket.AF_INET6)]
+    if not addresses:
         raise Unreachable("dns")
-    if not _is_allowed(target.host, allowed) and not all(is_public(str(address[0])) for _, address in found):
+    if not _is_allowed(target.host, allowed) and not all(is_public(str(address[0])) for _, address in addresses):
         raise InvalidInput(_PRIVATE_ADDRESS)
-    return found
+    return addresses
 
 
 def is_public(text: str) -> bool:
-    """Whether an address is one of the open Internet; one that holds an IPv4 address is judged by that as well."""
+    """Return whether an address is public; an IPv6 address that embeds an IPv4 address is judged by that."""
     ip = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour
@@ -153,11 +149,11 @@ def _normalise_host(host: str) -> str:
 
 
 def _is_allowed(host: str, allowed: Collection[str]) -> bool:
-    return _normalise_host(host) in {_normalise_host(one) for one in allowed}
+    return _normalise_host(host) in {_normalise_host(name) for name in allowed}
 
 
 def _may_be_public(host: str) -> bool:
-    """Whether a host may be public: a name, or a public address, in any form that the resolver takes for one."""
+    """Return whether a host is a name or a public address, in any notation that resolvers accept."""
     try:
         return is_public(host)
     except ValueError:
@@ -174,11 +170,11 @@ def post_body(
     headers: Mapping[str, str],
     *,
     allowed: Collection[str] = (),
-    patience: float = 15.0,
+    timeout: float = 15.0,
 ) -> PostResponse:
-    """Post a body; the whole try takes at most ``patience`` seconds from the moment the name is resolved."""
-    connection = _PinnedConnection(target, resolve(target, allowed), patience)
-    timer = threading.Timer(patience, connection.abort)
+    """Post a body; once the name is resolved, the whole try takes at most ``timeout`` seconds."""
+    connection = _PinnedConnection(target, resolve(target, allowed), timeout)
+    timer = threading.Timer(timeout, connection.abort)
     timer.daemon = True
     timer.start()
     try:
@@ -193,14 +189,14 @@ def post_body(
 
 
 def _name_failure(error: Exception) -> str:
-    """Name the reason of a failed connection; the error's own text may hold what the other side sent."""
+    """Return the reason of a failed connection; the error's own text may contain data from the other side."""
     if isinstance(error, TimeoutError):
         return "timeout"
     if isinstance(error, ssl.SSLError | ssl.CertificateError):
         return "tls"
     if isinstance(error, ConnectionRefusedError):
         return "refused"
-    if isinstance(error, ConnectionError):  # also one that ended without an answer
+    if isinstance(error, ConnectionError):  # also a connection that ended without an answer
         return "closed"
     return "network" if isinstance(error, OSError) else "not-http"
 
@@ -210,17 +206,17 @@ def _parse_seconds(text: str | None) -> int | None:
 
 
 class _PinnedConnection(http.client.HTTPConnection):
-    """A connection to addresses that were checked, in the name of the host that has them."""
+    """A connection to addresses that were checked, with the host's name in headers and TLS."""
 
-    def __init__(self, target: PostTarget, found: Sequence[ResolvedAddress], patience: float) -> None:
-        super().__init__(target.host, target.port, timeout=patience)
-        self.default_port = _PORTS[target.scheme]  # the Host header names any other
-        self._target, self._addresses, self._patience = target, found, patience
+    def __init__(self, target: PostTarget, addresses: Sequence[ResolvedAddress], timeout: float) -> None:
+        super().__init__(target.host, target.port, timeout=timeout)
+        self.default_port = _PORTS[target.scheme]  # the Host header includes any other port
+        self._target, self._addresses, self._timeout = target, addresses, timeout
         self._raw: socket.socket | None = None
         self.timed_out = False
 
     def connect(self) -> None:
-        """Connect to the first address that answers, and speak TLS if the URL says so."""
+        """Connect to the first address that answers, with TLS if the URL says so."""
         raw = self._raw = self._connect_socket()
         if self._target.scheme == "https":
             context = ssl.create_default_context()
@@ -235,7 +231,7 @@ class _PinnedConnection(http.client.HTTPConnection):
         for family, address in self._addresses:
             self._check_timeout()
             self._raw = raw = socket.socket(family, socket.SOCK_STREAM)
-            raw.settimeout(self._patience)
+            raw.settimeout(self._timeout)
             try:
                 raw.connect(address)
                 return raw
@@ -245,12 +241,12 @@ class _PinnedConnection(http.client.HTTPConnection):
         raise failure
 
     def _check_timeout(self) -> None:
-        """Stop here if the time is over: a socket that was not connected yet could not be cut."""
+        """Raise TimeoutError if the time is over: `abort` cannot cut a socket that is not connected yet."""
         if self.timed_out:
             raise TimeoutError
 
     def abort(self) -> None:
-        """End it from another thread: the time is over, however slowly bytes still come."""
+        """End the connection from another thread, even while bytes still arrive slowly."""
         self.timed_out = True
         if (raw := self._raw) is not None:
             try:
@@ -264,40 +260,40 @@ class _PinnedConnection(http.client.HTTPConnection):
             self._raw.close()
 
 
-# How long after the one before each try is made (Standard Webhooks): ten tries in a little more than three days.
+# The delay before each try (Standard Webhooks): ten tries in a little more than three days.
 RETRY_SCHEDULE = tuple(
     timedelta(seconds=seconds)
     for seconds in (0, 5, 300, 1800, 2 * 3600, 5 * 3600, 10 * 3600, 14 * 3600, 20 * 3600, 24 * 3600)
 )
 
-_TICK_SECONDS = 1.0  # seconds between two looks at what is due
-_MAX_WORKERS, _MAX_PER_HOST = 32, 4  # destinations that are posted to at the same time, in all and at one host
-_MAX_RETRYING = 16  # those of them whose last try failed
-_MAX_CONSECUTIVE = 50  # deliveries to one destination before others get their turn
-_RETENTION = timedelta(days=30)  # how long it is known how one ended
-_STOP_TIMEOUT = 2.0  # seconds for answers that are under way when the service is stopped
+_TICK_SECONDS = 1.0  # between two checks of what is due
+_MAX_WORKERS, _MAX_PER_HOST = 32, 4  # destinations that are posted to at the same time, in all and per host
+_MAX_RETRYING = 16  # of these, destinations whose last try failed
+_MAX_CONSECUTIVE = 50  # deliveries to one destination before others get a turn
+_RETENTION = timedelta(days=30)  # for which finished deliveries are kept
+_STOP_TIMEOUT = 2.0  # seconds to wait for running tries when the service is stopped
 _HTTP_GONE = 410
 
 
 class WebhookSigner(Protocol):
-    """Whose deliveries are signed anew for each try."""
+    """Signs the deliveries of webhooks anew for each try."""
 
     def sign(self, hook: str, message: str, body: bytes) -> Mapping[str, str] | None:
-        """The headers of a try; None if there is no such hook, or it is off."""
+        """Return the headers of a try; None if the hook does not exist or is disabled."""
 
     def disable(self, hook: str) -> None:
-        """Send nothing to a hook any more."""
+        """Stop sending to a hook."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message to a webhook, and how far it is."""
+    """A message to a webhook, and its progress."""
 
     id: int
     hook: str
-    event: str  # as its body names it
+    event: str  # the type in its body
     state: str  # waiting, sent or failed
-    reason: str  # why the last try failed: one of `REASONS`; empty if it did not
+    reason: str  # why the last try failed: a key of `FAILURE_REASONS`, or empty
     answer: int | None  # the status code of the last answer
     tries: int
     made: datetime
@@ -331,7 +327,7 @@ class _DeliveryThread:
 
 
 class Deliveries:
-    """What waits to be delivered, and the thread that sends it."""
+    """The queue of deliveries, and the thread that sends them."""
 
     def __init__(
         self,
@@ -350,7 +346,7 @@ class Deliveries:
         self._tries = 0
 
     def add(self, url: str, body: bytes, headers: Mapping[str, str], *, hook: str | None = None) -> None:
-        """Have a body posted; it is on the disk when this returns."""
+        """Queue a body to be posted; it is on the disk when this returns."""
         self._insert(url, body, headers, hook, self._clock())
         self._wake.set()
 
@@ -366,13 +362,13 @@ class Deliveries:
         return number
 
     def counts(self, hook: str | None = None) -> dict[str, int]:
-        """How many deliveries wait, were sent, or were given up: those of a hook, or all."""
-        question = "SELECT state, SUM(n) AS n FROM delivery_counts WHERE hook = ? OR ? IS NULL GROUP BY state"
-        rows = self._database.fetch_all(question, hook, hook)
+        """Count the deliveries of a hook, or all, by state: waiting, sent, failed."""
+        query = "SELECT state, SUM(n) AS n FROM delivery_counts WHERE hook = ? OR ? IS NULL GROUP BY state"
+        rows = self._database.fetch_all(query, hook, hook)
         return {"waiting": 0, "sent": 0, "failed": 0} | {row["state"]: row["n"] for row in rows}
 
     def cancel_waiting(self, hook: str) -> None:
-        """Send no more of what waits for a hook."""
+        """Mark all waiting deliveries of a hook as failed."""
         with self._database.transaction() as database:
             database.execute(
                 "UPDATE deliveries SET state = 'failed', reason = 'removed', tried = ?, tries = tries + 1, next = NULL,"
@@ -380,22 +376,20 @@ class Deliveries:
                 format_time(self._clock()), hook,
             )  # fmt: skip
 
-    # Webhooks
-
     def list_for_hook(self, hook: str, *, state: str | None = None, limit: int = 50) -> list[Delivery]:
         """Return the deliveries of a hook, the newest first."""
-        question = "SELECT * FROM deliveries WHERE hook = ? AND (state = ? OR ? IS NULL) ORDER BY id DESC LIMIT ?"
-        return [_read_delivery(row) for row in self._database.fetch_all(question, hook, state, state, limit)]
+        query = "SELECT * FROM deliveries WHERE hook = ? AND (state = ? OR ? IS NULL) ORDER BY id DESC LIMIT ?"
+        return [_read_delivery(row) for row in self._database.fetch_all(query, hook, state, state, limit)]
 
     def get(self, number: int) -> Delivery:
-        """Return one delivery of a webhook; LookupError if there is none."""
+        """Return a delivery of a webhook; raise LookupError if it does not exist."""
         row = self._database.fetch_one("SELECT * FROM deliveries WHERE id = ? AND hook IS NOT NULL", number)
         if row is None:
             raise LookupError(number)
         return _read_delivery(row)
 
     def resend(self, number: int, url: str) -> Delivery:
-        """Send a message of a webhook again, with its id and a new signature, by the schedule from its beginning."""
+        """Send a webhook's message again, with the same id and a new signature, and restart its schedule."""
         with self._database.transaction() as database:
             database.execute(
                 "UPDATE deliveries SET state = 'waiting', tries = 0, next = ?, url = ? WHERE id = ? AND hook NOT NULL",
@@ -405,10 +399,9 @@ class Deliveries:
         return self.get(number)
 
     def try_once(self, url: str, body: bytes, headers: Mapping[str, str], *, hook: str) -> Delivery:
-        """Post a message to a webhook now, and only once."""
-        number = self._insert(
-            url, body, headers, hook, self._clock() + RETRY_SCHEDULE[-1]
-        )  # the thread leaves it alone
+        """Post a message to a webhook now, without retries."""
+        later = self._clock() + RETRY_SCHEDULE[-1]  # so that the thread leaves it alone
+        number = self._insert(url, body, headers, hook, later)
         self._try_delivery(number)
         with self._database.transaction() as database:
             row = database.fetch_one("SELECT * FROM deliveries WHERE id = ? AND state = 'waiting'", number)
@@ -416,35 +409,33 @@ class Deliveries:
                 database.execute("UPDATE deliveries SET state = 'failed', next = NULL, url = '' WHERE id = ?", number)
         return self.get(number)
 
-    # The thread
-
     def start(self) -> None:
-        """Send from now on what is due, and what is added."""
+        """Start the thread that sends deliveries when they are due."""
         self._thread = threading.Thread(target=self._run, name="expunge-deliveries", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no more; what is not sent is tried by whoever starts next."""
+        """Stop sending; what is not sent is tried at the next start."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            under_way = list(self._busy.values())
-        for worker in under_way:
-            worker.thread.join(_STOP_TIMEOUT / len(under_way))
+            running = list(self._busy.values())
+        for worker in running:
+            worker.thread.join(_STOP_TIMEOUT / len(running))
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
                 self._start_threads()
-            except Exception as error:  # the next look may do better; a thread that ends would do none
+            except Exception as error:  # the next round may succeed; the thread must not end
                 log_error("deliveries-failed", error)
             self._wake.wait(_TICK_SECONDS)
             self._wake.clear()
 
     def send_due(self) -> int:
-        """Try everything that is due, and wait for the answers; how many tries were made."""
+        """Try everything that is due, wait for the answers, and return the number of tries."""
         before = last = self._tries
         while True:
             for thread in self._start_threads():
@@ -454,7 +445,7 @@ class Deliveries:
             last = self._tries
 
     def _start_threads(self) -> list[threading.Thread]:
-        """Start a thread for each destination that something is due for, unless it has one."""
+        """Start a thread for each destination with due deliveries, unless it has one."""
         rows = self._database.fetch_all(
             "SELECT id, url, tries FROM deliveries WHERE state = 'waiting' AND next <= ? ORDER BY tries, id",
             format_time(self._clock()),
@@ -462,18 +453,18 @@ class Deliveries:
         due = dict[str, list[sqlite3.Row]]()
         for row in rows:
             due.setdefault(row["url"], []).append(row)
-        begun = list[threading.Thread]()
+        started = list[threading.Thread]()
         with self._lock:
-            for url, some in due.items():
-                host, retrying = urlsplit(url).netloc.lower(), some[0]["tries"] > 0
+            for url, deliveries in due.items():
+                host, retrying = urlsplit(url).netloc.lower(), deliveries[0]["tries"] > 0
                 if url not in self._busy and self._has_room(host, retrying=retrying):
-                    numbers = [row["id"] for row in some[:_MAX_CONSECUTIVE]]
+                    numbers = [row["id"] for row in deliveries[:_MAX_CONSECUTIVE]]
                     thread = threading.Thread(target=self._send_batch, args=(url, numbers), daemon=True)
                     self._busy[url] = _DeliveryThread(thread, host, retrying)
-                    begun.append(thread)
-        for thread in begun:
+                    started.append(thread)
+        for thread in started:
             thread.start()
-        return begun
+        return started
 
     def _has_room(self, host: str, *, retrying: bool) -> bool:
         workers = self._busy.values()
@@ -484,12 +475,12 @@ class Deliveries:
         )
 
     def _send_batch(self, url: str, numbers: list[int]) -> None:
-        """Post to one destination; one that does not answer lets others have their turn."""
+        """Post to one destination; stop at the first delivery without an answer."""
         try:
             for number in numbers:
                 if self._stop.is_set() or not self._try_delivery(number):
                     break
-        except Exception as error:  # a database that was closed, at the end
+        except Exception as error:  # at the end, the database may be closed
             if not self._stop.is_set():
                 log_error("delivery-failed", error)
         finally:
@@ -497,16 +488,14 @@ class Deliveries:
                 del self._busy[url]
             self._wake.set()
 
-    # One try
-
     def _try_delivery(self, number: int) -> bool:
-        """Try one; whether there was an answer."""
+        """Try a delivery once; return whether the destination answered."""
         row = self._database.fetch_one("SELECT * FROM deliveries WHERE id = ? AND state = 'waiting'", number)
         if row is None:
             return True
         tries = row["tries"] + 1
         later = self._clock() + RETRY_SCHEDULE[min(tries, len(RETRY_SCHEDULE) - 1)]
-        with self._database.transaction() as database:  # before it is made: a disk that is full must not flood anybody
+        with self._database.transaction() as database:  # before the try: a full disk must not flood a receiver
             database.execute("UPDATE deliveries SET next = ? WHERE id = ?", format_time(later), number)
         with self._lock:
             self._tries += 1
@@ -526,7 +515,7 @@ class Deliveries:
         return answer is not None
 
     def _headers(self, row: sqlite3.Row) -> dict[str, str] | None:
-        """The headers of this try; a hook's are signed with the time."""
+        """Return the headers of this try; a webhook's are signed with the current time."""
         headers: dict[str, str] = json.loads(row["headers"])
         if row["hook"] is None:
             return headers
@@ -534,7 +523,7 @@ class Deliveries:
         return None if signed is None else headers | dict(signed)
 
     def _record_try(self, row: sqlite3.Row, answer: PostResponse | None, reason: str) -> None:
-        """Write down how a try went, and when the next one is."""
+        """Store the outcome of a try, and when the next one is due."""
         status = None if answer is None else answer.status
         tries = row["tries"] + 1
         with self._database.transaction() as database:
@@ -545,8 +534,8 @@ class Deliveries:
                 if status == _HTTP_GONE and row["hook"] is not None and self.signer is not None:
                     self.signer.disable(row["hook"])
             else:
-                asked = timedelta(seconds=(answer.retry_after if answer is not None else None) or 0)
-                wait = max(RETRY_SCHEDULE[tries], min(asked, RETRY_SCHEDULE[-1]))
+                retry_after = timedelta(seconds=(answer.retry_after if answer is not None else None) or 0)
+                wait = max(RETRY_SCHEDULE[tries], min(retry_after, RETRY_SCHEDULE[-1]))
                 database.execute(
                     "UPDATE deliveries SET tries = ?, next = ?, answer = ?, reason = ?, tried = ? WHERE id = ?",
                     tries, format_time(self._clock() + wait), status, reason, format_time(self._clock()), row["id"],
@@ -555,7 +544,7 @@ class Deliveries:
         log("delivery", level=level, hook=row["hook"], delivery=row["id"], tries=tries, answer=status, reason=reason)
 
     def _finish(self, row: sqlite3.Row, state: str, status: int | None, reason: str) -> None:
-        """Keep of a delivery only how it ended and, of a webhook's, its message; and that not for ever."""
+        """Store the outcome of a delivery, remove its URL and a callback's message, and delete old deliveries."""
         with self._database.transaction() as database:
             database.execute(
                 "UPDATE deliveries SET state = ?, answer = ?, reason = ?, tried = ?, tries = tries + 1, next = NULL,"

@@ -1,8 +1,8 @@
 """Logs: one JSON object per line, on standard error.
 
 Every line has a time, a level and the name of an event; the lines of a request also have its id and its token's id.
-No line holds a person's id, a row's value, a token's text or an error's message, which could carry any of them: of an
-unexpected exception the log has its class and, for every frame, file, line and function.
+No line contains a person's id, a row's value, a token's text, or an error's message, which could contain any of these:
+an unexpected exception is logged with its class and the file, line and function of every frame.
 """
 
 import json
@@ -25,24 +25,24 @@ from .clocks import format_time, utc_now
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
-# Forms that generators of request ids write: a UUID, 32 hexadecimal digits (nginx, W3C traces), a ULID. Other text is
-# not taken over into the log, because a caller could put a person's id there.
+# The usual forms of request ids: a UUID, 32 hexadecimal digits (nginx, W3C traces), a ULID. Other text is not logged,
+# because a caller could put a person's id there.
 _REQUEST_ID = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}|[0-7][0-9A-HJKMNP-TV-Z]{25}"
 )
 _MAX_FRAMES = 60
 _MAX_CAUSES = 5
-_SELDOM_SECONDS = 60.0  # seconds between two lines of an event that anybody can cause
+_SELDOM_SECONDS = 60.0  # between two lines of an event that any caller can cause
 
 _lock = threading.Lock()
-_process_facts = dict[str, Any]()  # facts in every line of this process
+_process_facts = dict[str, Any]()  # in every line of this process
 _threshold = LEVELS.index("info")
-_seldom = dict[str, tuple[float, int]]()  # when an event was last written, how often it happened since
+_seldom = dict[str, tuple[float, int]]()  # when an event was last logged, and its count since
 
 
 @dataclass
 class RequestTags:
-    """What every line of one HTTP request says."""
+    """The facts in every line of one HTTP request."""
 
     request_id: str
     token: str = ""
@@ -52,14 +52,14 @@ _request: ContextVar[RequestTags | None] = ContextVar("request", default=None)
 
 
 def set_level(level: Level) -> None:
-    """Leave out lines below this level from now on."""
+    """Drop lines below this level from now on."""
     global _threshold
     _threshold = LEVELS.index(level)
 
 
 @contextmanager
 def minimum_level(level: Level) -> Iterator[None]:
-    """Leave out lines below this level meanwhile."""
+    """Drop lines below this level within the block."""
     before = LEVELS[_threshold]
     set_level(level)
     try:
@@ -73,12 +73,9 @@ def tag_process(**facts: Any) -> None:
     _process_facts.update(facts)
 
 
-# Requests
-
-
 @contextmanager
 def request_scope(sent_id: str | None) -> Iterator[RequestTags]:
-    """Tag the lines of a request with its id: the one that its caller sent, if it has a known form, or a new one."""
+    """Tag the lines of a request with its id: the one that the caller sent, if it has a usual form, or a new one."""
     known = sent_id is not None and _REQUEST_ID.fullmatch(sent_id) is not None
     facts = RequestTags(sent_id if known and sent_id is not None else str(uuid.uuid4()))
     before = _request.set(facts)
@@ -90,15 +87,12 @@ def request_scope(sent_id: str | None) -> Iterator[RequestTags]:
 
 def tag_token(token: str) -> None:
     """Tag the lines of the current request with the id of its token."""
-    if (facts := _request.get()) is not None:  # the object is shared: other threads of the request see it, too
+    if (facts := _request.get()) is not None:  # one object, shared by all threads of the request
         facts.token = token
 
 
-# Lines
-
-
 def log(event: str, /, *, level: Level = "info", **facts: Any) -> None:
-    """Write a line, unless its level is too low."""
+    """Write a line, unless its level is below the threshold."""
     if LEVELS.index(level) < _threshold:
         return
     scope = _request.get()
@@ -111,7 +105,7 @@ def log(event: str, /, *, level: Level = "info", **facts: Any) -> None:
 
 
 def log_error(event: str, error: BaseException, /, *, level: Level = "error", **facts: Any) -> None:
-    """Write a line about an exception: its class and frames, and those of the exceptions that led to it."""
+    """Write a line about an exception: its class and frames, and those of its causes."""
     chain, seen = list[BaseException](), set[int]()
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while cause is not None and id(cause) not in seen and len(chain) < _MAX_CAUSES:
@@ -120,14 +114,16 @@ def log_error(event: str, error: BaseException, /, *, level: Level = "error", **
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     if isinstance(error, OSError) and error.errno is not None:
         facts["errno"] = error.errno
-    found: dict[str, Any] = {"error": type(error).__name__, "frames": format_frames(error.__traceback__)}
-    if chain:
-        found["causes"] = [{"error": type(one).__name__, "frames": format_frames(one.__traceback__)} for one in chain]
-    log(event, level=level, **facts, **found)
+
+    def describe(exception: BaseException) -> dict[str, Any]:
+        return {"error": type(exception).__name__, "frames": format_frames(exception.__traceback__)}
+
+    causes = {"causes": [describe(exception) for exception in chain]} if chain else {}
+    log(event, level=level, **facts, **describe(error), **causes)
 
 
 def log_seldom(event: str, kind: str = "", /, *, level: Level = "warning", **facts: Any) -> None:
-    """Write a line at most once a minute for each kind of an event; ``times`` counts those since the last line."""
+    """Write at most one line per minute for each kind of an event; ``times`` counts events since the last line."""
     now, key = time.monotonic(), f"{event} {kind}"
     with _lock:
         last, times = _seldom.get(key, (-_SELDOM_SECONDS, 0))
@@ -138,20 +134,20 @@ def log_seldom(event: str, kind: str = "", /, *, level: Level = "warning", **fac
 
 
 def format_frames(traceback: TracebackType | None) -> list[str]:
-    """File, line and function of every frame, the outermost first; of very many those in the middle are left out."""
-    found = list[str]()
+    """Return file, line and function of every frame, the outermost first; of very many, leave out the middle."""
+    frames = list[str]()
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        found.append(f"{_shorten_path(code.co_filename)}:{traceback.tb_lineno} {code.co_name}")
+        frames.append(f"{_shorten_path(code.co_filename)}:{traceback.tb_lineno} {code.co_name}")
         traceback = traceback.tb_next
-    if len(found) > _MAX_FRAMES:
+    if len(frames) > _MAX_FRAMES:
         half = _MAX_FRAMES // 2
-        found[half:-half] = [f"... {len(found) - 2 * half} more"]
-    return found
+        frames[half:-half] = [f"... {len(frames) - 2 * half} more"]
+    return frames
 
 
 def _shorten_path(filename: str) -> str:
-    """A file's path from its package on: where it is installed does not matter."""
+    """Return a file's path relative to where packages are installed."""
     parts = Path(filename).parts
     for folder in ("site-packages", "src"):
         if folder in parts:
@@ -159,11 +155,8 @@ def _shorten_path(filename: str) -> str:
     return "/".join(parts[-2:])
 
 
-# Other people's loggers
-
-
 class _LogForwarder(logging.Handler):
-    """Writes what libraries log as our own lines: who said it and where, never their text, which may hold values."""
+    """Writes records of libraries as our own lines: logger and place, never the text, which may contain values."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level: Level = "error" if record.levelno >= logging.ERROR else "warning"
@@ -176,7 +169,7 @@ class _LogForwarder(logging.Handler):
 
 
 def capture_logging() -> None:
-    """Have warnings and errors of libraries, and exceptions that nobody caught, written as lines like ours."""
+    """Log warnings and errors of libraries, and uncaught exceptions, as lines like ours."""
     root = logging.getLogger()
     root.handlers = [_LogForwarder(logging.WARNING)]
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):

@@ -1,12 +1,12 @@
-"""Matters: legal holds. People on a matter are not erased until everybody's last matter was released.
+"""Matters: legal holds. A person on a matter is not erased until their last matter is released.
 
-A matter is what legal teams call a case: it has a name, a reason, people, who opened it, and a date on which somebody
-has to look at it again. It never ends by itself, because its end erases people: somebody releases it, types its name
-and says why, and with ``--two-person-release`` another token confirms. Requests that waited for it then start their
+A matter is what legal teams call a case: it has a name, a reason, people, an author, and a date for its next review. It
+never ends by itself, because its end erases people: a release requires typing the matter's name and a reason, and with
+``--two-person-release`` a confirmation by a second token. Requests that waited for the matter then start their
 cancellation window again.
 
-People are known here by the keyed hashes of their ids. A release forgets them; that the matter was there, how many
-people it held, and who did what and why, stays in its log.
+People are stored as keyed hashes of their ids. A release deletes these; the matter, the number of people it held, and
+every change with its author and reason stay in its log.
 """
 
 import json
@@ -32,13 +32,13 @@ MatterAction: TypeAlias = Literal[
     "release_requested", "release_withdrawn", "people_released", "released",
 ]  # fmt: skip
 
-_MAX_TEXT_CHARS = 200  # characters of a name or a reason
-_HASHES_PER_QUERY = 500  # hashes in one query
+_MAX_TEXT_CHARS = 200  # of a name or a reason
+_HASHES_PER_QUERY = 500
 
 
 @dataclass(frozen=True)
 class Author:
-    """Who changes a matter: a name, and the id of the token that was used, if there was one."""
+    """The author of a change: a name, and the id of the token that was used, if any."""
 
     name: str = ""
     token: str = ""
@@ -46,7 +46,7 @@ class Author:
 
 @dataclass(frozen=True)
 class ReleasePolicy:
-    """How the service treats releases; the command line reads what the service was last started with."""
+    """How releases work; the command line uses the policy that the service was last started with."""
 
     window: timedelta = timedelta(0)
     two_person: bool = False
@@ -54,21 +54,21 @@ class ReleasePolicy:
 
 @dataclass(frozen=True)
 class Matter:
-    """A matter. Whom it holds is not in it."""
+    """A matter, without the people it holds."""
 
     id: str
     name: str
     reason: str
     opened: datetime
     actor: str
-    review: datetime | None  # when somebody has to look at it again
+    review: datetime | None  # when it has to be reviewed
     released: datetime | None
-    people: int  # whom it holds; once it is released, whom it held at the end
-    requests: int  # that wait on it
-    release: "MatterLogEntry | None"  # that one token asked for and another has to confirm
+    people: int  # on hold now; for a released matter, at its end
+    requests: int  # that wait for it
+    release: "MatterLogEntry | None"  # requested with one token, to be confirmed with another
 
     def review_due(self, now: datetime) -> bool:
-        """Whether somebody has to look at it."""
+        """Return whether its review is due."""
         return self.released is None and self.review is not None and self.review <= now
 
     def view(self, now: datetime) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Matter:
 
 @dataclass(frozen=True)
 class MatterLogEntry:
-    """What somebody did to a matter, which stays in its log."""
+    """A change of a matter, which stays in its log."""
 
     number: int
     matter: str
@@ -109,34 +109,34 @@ class MatterLogEntry:
 
 @dataclass(frozen=True)
 class MatterAddition:
-    """People who were put on a matter, and what the vault has of them."""
+    """Counts from adding people to a matter."""
 
     matter: Matter
-    people: int  # who were not on it before
-    present: int  # of all who were named: who have rows,
-    erased: int  # who were erased before,
-    unknown: int  # and whom the vault does not know
-    similar: int  # of the unknown: for how many a similar id has rows, which is not on hold
+    people: int  # newly added
+    present: int  # of all given ids: people who have rows,
+    erased: int  # people who were erased,
+    unknown: int  # and ids that the vault does not know
+    similar: int  # unknown ids for which a similar id has rows; that one is not on hold
 
 
 @dataclass(frozen=True)
 class ReleasePreview:
-    """What a release will do."""
+    """The effect of a release."""
 
     matter: Matter
-    people: int  # whom it releases
-    elsewhere: int  # of these, who stay on hold for another matter
+    people: int  # who will be released
+    elsewhere: int  # of these, people who stay on another matter
     requests: int  # that will be carried out
-    waiting: int  # requests that go on waiting, for other people or matters
+    waiting: int  # requests that keep waiting, for other people or matters
     erased: int  # people who will be erased
-    rows: int  # of theirs
-    window: timedelta  # until then
+    rows: int  # of these people
+    window: timedelta  # until they are erased
 
     @property
     def text(self) -> str:
-        """What will happen, in one sentence."""
+        """The effect in one sentence."""
         if not self.erased:
-            return f"{_format_count(self.people, 'person', 'people')} will be released, and nobody will be erased"
+            return f"{_format_count(self.people, 'person', 'people')} will be released, and no one will be erased"
         when = f"in {_format_duration(self.window)}" if self.window else "at once"
         rows = _format_count(self.rows, "row", "rows")
         return f"{_format_count(self.erased, 'person', 'people')} ({rows}) will be erased {when}"
@@ -148,35 +148,33 @@ class ReleasePreview:
 
 
 class Matters:
-    """The matters of a vault, in the database of its service, for the service and the command line alike."""
+    """The matters of a vault, in its service's database; the service and the command line use it."""
 
     def __init__(
         self, vault: Vault, database: Database, clock: Clock = utc_now, policy: ReleasePolicy | None = None
     ) -> None:
         self._vault, self._database, self._clock = vault, database, clock
         self.policy = self._load_policy() if policy is None else policy
-        self.on_change: Callable[[], None] = lambda: None  # called when people were put on hold or released
-
-    # Which there are
+        self.on_change: Callable[[], None] = lambda: None  # called after people were put on hold or released
 
     def list_all(self, *, released: bool = False) -> list[Matter]:
-        """Return the matters in force, or those that were released, in the order in which they were opened."""
+        """Return the matters in force, or the released ones, the oldest first."""
         return self._select(f"released IS {'NOT ' if released else ''}NULL")
 
     def get(self, id_: str) -> Matter:
-        """Return one matter; LookupError if there is none."""
-        for found in self._select("id = ?", id_):
-            return found
+        """Return a matter; raise LookupError if it does not exist."""
+        for matter in self._select("id = ?", id_):
+            return matter
         raise LookupError(id_)
 
     def find(self, name: str) -> Matter:
         """Return the matter with this name or id."""
-        for found in self._select("name = ? OR id = ?", _check_line(name, "name"), name):
-            return found
-        raise UnknownId("there is no matter of this name; expunge matter list tells which there are")
+        for matter in self._select("name = ? OR id = ?", _check_line(name, "name"), name):
+            return matter
+        raise UnknownId("no matter has this name; see expunge matter list")
 
     def log(self, id_: str) -> list[MatterLogEntry]:
-        """Return what was done to a matter, the oldest first."""
+        """Return the log of a matter, the oldest entry first."""
         return [
             _read_log_entry(row)
             for row in self._database.fetch_all("SELECT * FROM matter_log WHERE matter = ? ORDER BY number", id_)
@@ -186,13 +184,13 @@ class Matters:
         """Return the matters that each of these people is on."""
         hashes = self._hash_ids(ids)
         known = {matter.id: matter for matter in self.list_all()}
-        found = {hash_: list[Matter]() for hash_ in hashes}
-        for hold in _find_holds(self._database, list(found)):
-            found[hold["hash"]].append(known[hold["matter"]])
-        return [found[hash_] for hash_ in hashes]
+        matters = {hash_: list[Matter]() for hash_ in hashes}
+        for hold in _find_holds(self._database, list(matters)):
+            matters[hold["hash"]].append(known[hold["matter"]])
+        return [matters[hash_] for hash_ in hashes]
 
     def filter_held(self, hashes: Iterable[bytes]) -> set[bytes]:
-        """Return those of these people who are on hold."""
+        """Return the hashes of the people who are on hold."""
         return {hold["hash"] for hold in _find_holds(self._database, list(hashes))}
 
     def find_for_job(self, job: str) -> list[Matter]:
@@ -201,17 +199,17 @@ class Matters:
         return self._select(f"id IN ({of_job})", job)
 
     def hold_reasons(self) -> dict[str, str]:
-        """Return, by the id of each request that matters keep waiting, what `describe_hold` says of it."""
+        """Return the text of `describe_hold` for each request on hold, by its id."""
         names = dict[str, list[str]]()
         for row in self._database.fetch_all(
             "SELECT DISTINCT p.request, m.rowid, m.name FROM holds h JOIN people p ON p.hash = h.hash"
             " JOIN matters m ON m.id = h.matter ORDER BY m.rowid"
         ):
             names.setdefault(row["request"], []).append(row["name"])
-        return {job: _describe_matter_names(found) for job, found in names.items()}
+        return {job: _describe_matter_names(held_by) for job, held_by in names.items()}
 
     def waiting_jobs(self, id_: str) -> list[str]:
-        """Return the ids of the requests that wait on a matter, the oldest first."""
+        """Return the ids of the requests that wait for a matter, the oldest first."""
         rows = self._database.fetch_all(
             "SELECT id FROM requests WHERE id IN (SELECT p.request FROM people p JOIN holds h ON h.hash = p.hash"
             " WHERE h.matter = ?) ORDER BY number",
@@ -221,12 +219,12 @@ class Matters:
 
     def totals(self) -> dict[str, int]:
         """Count the matters in force, those to be reviewed, releases to be confirmed, and people on hold."""
-        found, now = self.list_all(), self._clock()
+        matters, now = self.list_all(), self._clock()
         row = self._database.fetch_one("SELECT COUNT(DISTINCT hash) AS n FROM holds")
         return {
-            "open": len(found),
-            "review_due": sum(matter.review_due(now) for matter in found),
-            "release_requested": sum(matter.release is not None for matter in found),
+            "open": len(matters),
+            "review_due": sum(matter.review_due(now) for matter in matters),
+            "release_requested": sum(matter.release is not None for matter in matters),
             "people": 0 if row is None else row["n"],
         }
 
@@ -236,13 +234,13 @@ class Matters:
             "SELECT COUNT(DISTINCT p.request) FROM people p JOIN holds h ON h.hash = p.hash WHERE h.matter = m.id"
         )
         columns = f"m.*, ({people}) AS people, ({requests}) AS requests"
-        question = f"SELECT {columns} FROM matters m WHERE {test} ORDER BY m.rowid"  # noqa: S608
-        return [self._read_matter(row) for row in self._database.fetch_all(question, *values)]
+        query = f"SELECT {columns} FROM matters m WHERE {test} ORDER BY m.rowid"  # noqa: S608
+        return [self._read_matter(row) for row in self._database.fetch_all(query, *values)]
 
     def _read_matter(self, row: sqlite3.Row) -> Matter:
-        released, asked = parse_time(row["released"]), None
+        released, request = parse_time(row["released"]), None
         if row["asked"] is not None:
-            asked = self._database.fetch_one("SELECT * FROM matter_log WHERE number = ?", row["asked"])
+            request = self._database.fetch_one("SELECT * FROM matter_log WHERE number = ?", row["asked"])
         return Matter(
             id=row["id"],
             name=row["name"],
@@ -253,17 +251,15 @@ class Matters:
             released=released,
             people=row["people"] if released is None else row["held"],
             requests=row["requests"],
-            release=None if asked is None else _read_log_entry(asked),
+            release=None if request is None else _read_log_entry(request),
         )
-
-    # Putting people on hold
 
     def open(
         self, name: str, reason: str, review: datetime | None, author: Author, ids: Sequence[str | int] = ()
     ) -> MatterAddition:
-        """Open a matter, for these people and for others who are added later.
+        """Open a matter with these people; more can be added later.
 
-        Opening it twice with the same name, reason and date, as a caller does that got no answer, adds to it.
+        Opening it again with the same name, reason and date, as a caller without an answer does, adds the people.
         """
         name, reason = _check_line(name, "name"), _check_line(reason, "reason")
         hashes = self._hash_ids(ids) if ids else []
@@ -273,12 +269,12 @@ class Matters:
             if known is None:
                 known = self._insert_matter(name, reason, review, author)
             elif (known.released, known.reason, known.review, known.actor) != (None, reason, review, author.name):
-                raise InvalidInput("there is a matter of this name already, or there was one: choose another name")
+                raise InvalidInput("this name is or was used by another matter: choose another name")
             people = self._insert_people(database, known, hashes, author)
         return self._report_addition(known.id, ids, people)
 
     def add_people(self, id_: str, ids: Sequence[str | int], author: Author) -> MatterAddition:
-        """Put more people on a matter. A release that waits for a second token is withdrawn: it did not know them."""
+        """Put more people on a matter. A release that waits for a second token does not cover them: withdraw it."""
         hashes = self._hash_ids(ids)
         with self._database.transaction() as database:
             matter = self._get_open(id_)
@@ -288,7 +284,7 @@ class Matters:
         return self._report_addition(id_, ids, people)
 
     def set_review(self, id_: str, review: datetime | None, author: Author) -> Matter:
-        """Say when somebody has to look at a matter again; None: nobody has to."""
+        """Set the date of a matter's next review; None for no review."""
         review = self._check_review(review)
         with self._database.transaction() as database:
             self._get_open(id_)
@@ -316,20 +312,18 @@ class Matters:
         return added
 
     def _report_addition(self, id_: str, ids: Sequence[str | int], people: int) -> MatterAddition:
-        """Look people up once they are on hold.
+        """Look people up after they were put on hold, and return the counts.
 
-        That takes the vault's lock, so an erasure that did not see the hold is over when this returns; each that comes
-        later sees it.
+        The lookup takes the vault's lock, so an erasure that did not see the hold is over when this returns; every
+        later erasure sees it.
         """
         self.on_change()
-        found = self._vault.find(list(ids)) if ids else []
-        states, similar = Counter(holding.state for holding in found), sum(holding.similar for holding in found)
+        holdings = self._vault.find(list(ids)) if ids else []
+        states, similar = Counter(holding.state for holding in holdings), sum(holding.similar for holding in holdings)
         return MatterAddition(self.get(id_), people, states["present"], states["erased"], states["unknown"], similar)
 
-    # Releasing
-
     def preview_release(self, id_: str, ids: Sequence[str | int] = ()) -> ReleasePreview:
-        """Say what the release of a matter will do, or that of these people alone."""
+        """Return the effect of releasing a matter, or only these people from it."""
         matter = self._get_open(id_)
         leaving = self._select_leaving(matter, self._hash_ids(ids) if ids else None)
         rows = self._database.fetch_all(
@@ -340,28 +334,28 @@ class Matters:
         ends, holds = {(id_, hash_) for hash_ in leaving}, dict[str, set[tuple[str, bytes]]]()
         for row in rows:
             holds.setdefault(row["request"], set()).add((row["matter"], row["hash"]))
-        freed = [job for job, those in holds.items() if those <= ends]
+        freed = [job for job, job_holds in holds.items() if job_holds <= ends]
         sealed = dict[bytes, SealedId]()
         for job in freed:
             for row in self._database.fetch_all("SELECT hash, sealed FROM people WHERE request = ?", job):
                 sealed[row["hash"]] = SealedId(row["hash"], row["sealed"])
-        found = self._vault.find(self._vault.unseal(list(sealed.values()))) if sealed else []
-        present = [holding for holding in found if holding.state == "present"]
+        holdings = self._vault.find(self._vault.unseal(list(sealed.values()))) if sealed else []
+        present = [holding for holding in holdings if holding.state == "present"]
         return ReleasePreview(
-            matter,
-            len(leaving),
-            len({hold["hash"] for hold in _find_holds(self._database, leaving) if hold["matter"] != id_}),
-            len(freed),
-            len(holds) - len(freed),
-            len(present),
-            sum(holding.rows for holding in present),
-            self.policy.window,
+            matter=matter,
+            people=len(leaving),
+            elsewhere=len({hold["hash"] for hold in _find_holds(self._database, leaving) if hold["matter"] != id_}),
+            requests=len(freed),
+            waiting=len(holds) - len(freed),
+            erased=len(present),
+            rows=sum(holding.rows for holding in present),
+            window=self.policy.window,
         )
 
     def release(self, id_: str, name: str, reason: str, author: Author, ids: Sequence[str | int] = ()) -> Matter:
-        """Release a matter, or only these people from it, or ask for that if a second token has to confirm it.
+        """Release a matter, or only these people from it; with a two-person policy, only request that.
 
-        Whoever releases types the matter's name and says why.
+        ``name`` is the matter's name, typed again, as a safeguard.
         """
         reason, hashes = _check_line(reason, "reason"), self._hash_ids(ids) if ids else None
         with self._database.transaction() as database:
@@ -371,9 +365,9 @@ class Matters:
             if not self.policy.two_person:
                 self._release_people(matter, leaving, author, reason)
             elif not author.token:
-                raise ReleaseRefused("a release needs two tokens here: release the matter over HTTP or on its page")
+                raise ReleaseRefused("a release needs two tokens here: use the HTTP API or the matter's page")
             elif matter.release is not None:
-                raise ReleaseRefused("a release was asked for already: another token confirms or withdraws it")
+                raise ReleaseRefused("a release was already requested: confirm it with another token, or withdraw it")
             else:
                 number = self._append_log(id_, "release_requested", author, len(leaving), reason)
                 database.execute("UPDATE matters SET asked = ? WHERE id = ?", number, id_)
@@ -383,42 +377,42 @@ class Matters:
         return self.get(id_)
 
     def confirm_release(self, id_: str, name: str, author: Author, is_valid: Callable[[str], bool]) -> Matter:
-        """Carry out the release that another token asked for, if that token is still ``valid``."""
+        """Carry out the release that another token requested, if that token is still valid."""
         with self._database.transaction():
             matter = self._get_open(id_)
             if matter.release is None:
-                raise ReleaseRefused("nobody asked for a release of this matter, or it was withdrawn")
+                raise ReleaseRefused("no release of this matter was requested, or it was withdrawn")
             _check_name(matter, name)
             if not author.token or author.token == matter.release.token:
-                raise ReleaseRefused("another token has to confirm a release than the one that asked for it")
+                raise ReleaseRefused("a release must be confirmed with another token than the one that requested it")
             if not is_valid(matter.release.token):
-                raise ReleaseRefused("the token that asked for this release was revoked or has expired: withdraw it")
+                raise ReleaseRefused("the token that requested this release was revoked or has expired: withdraw it")
             self._release_people(matter, self._select_leaving(matter, None), author, matter.release.reason)
         self.on_change()
         return self.get(id_)
 
     def withdraw_release(self, id_: str, author: Author) -> Matter:
-        """Forget a release that waits for its second token."""
+        """Withdraw a release that waits for its second token."""
         with self._database.transaction():
             matter = self._get_open(id_)
             if matter.release is None:
-                raise ReleaseRefused("nobody asked for a release of this matter, or it was withdrawn")
+                raise ReleaseRefused("no release of this matter was requested, or it was withdrawn")
             self._withdraw_request(matter, author)
         return self.get(id_)
 
     def _select_leaving(self, matter: Matter, hashes: Sequence[bytes] | None) -> list[bytes]:
-        """Return the people whom a release is about: those named, those of a release that waits, or everybody."""
+        """Return the people of a release: the given ones, those of a requested release, or everyone on the matter."""
         rows = self._database.fetch_all("SELECT hash, leaving FROM holds WHERE matter = ?", matter.id)
-        on_it = [row["hash"] for row in rows]
+        held = [row["hash"] for row in rows]
         if hashes is None:
-            return on_it if matter.release is None else [row["hash"] for row in rows if row["leaving"]]
-        wanted = dict.fromkeys(hashes)
-        if missing := len(wanted.keys() - set(on_it)):
-            raise UnknownId(f"{missing:,} of these {len(wanted):,} people are not on this matter; nothing was changed")
-        return list(wanted)
+            return held if matter.release is None else [row["hash"] for row in rows if row["leaving"]]
+        leaving = dict.fromkeys(hashes)
+        if missing := len(leaving.keys() - set(held)):
+            raise UnknownId(f"{missing:,} of these {len(leaving):,} people are not on this matter; nothing was changed")
+        return list(leaving)
 
     def _release_people(self, matter: Matter, leaving: Sequence[bytes], author: Author, reason: str) -> None:
-        """Take people off a matter, which is released with the last of them."""
+        """Take people off a matter; with the last of its people the matter itself is released."""
         whole = len(leaving) == matter.people
         for hash_ in leaving:
             self._database.execute("DELETE FROM holds WHERE matter = ? AND hash = ?", matter.id, hash_)
@@ -436,20 +430,18 @@ class Matters:
         self._database.execute("UPDATE holds SET leaving = 0 WHERE matter = ?", matter.id)
         self._append_log(matter.id, "release_withdrawn", author)
 
-    # The log
-
     def record_due_reviews(self) -> None:
-        """Write down that a matter's review is due, once."""
-        question = "SELECT id FROM matters WHERE released IS NULL AND reminded = 0 AND review <= ?"
-        if self._database.fetch_one(question, format_time(self._clock())) is None:
+        """Log that a matter's review is due, once per review."""
+        query = "SELECT id FROM matters WHERE released IS NULL AND reminded = 0 AND review <= ?"
+        if self._database.fetch_one(query, format_time(self._clock())) is None:
             return
         with self._database.transaction() as database:
-            for row in database.fetch_all(question, format_time(self._clock())):
+            for row in database.fetch_all(query, format_time(self._clock())):
                 database.execute("UPDATE matters SET reminded = 1 WHERE id = ?", row["id"])
                 self._append_log(row["id"], "review_due", Author())
 
     def announce(self, send: Callable[[MatterLogEntry, Matter], None]) -> None:
-        """Send what is in the log and was not sent yet, also what the command line wrote."""
+        """Pass log entries that were not sent yet to ``send``, also those of the command line."""
         if self._database.fetch_one("SELECT 1 FROM matter_log WHERE sent = 0") is None:
             return
         with self._database.transaction() as database:
@@ -466,15 +458,13 @@ class Matters:
         assert row is not None
         return int(row["number"])
 
-    # What they share
-
     def wipe(self) -> None:
-        """Remove from the file whom a release forgot; a service that is running does it in any case."""
-        with suppress(sqlite3.OperationalError):  # it is writing just now
+        """Remove released people from the file; a running service does that as well."""
+        with suppress(sqlite3.OperationalError):  # the service is writing
             self._database.wipe()
 
     def save_policy(self) -> None:
-        """Keep how this service treats releases, for the command line."""
+        """Store the release policy of this service, for the command line."""
         text = json.dumps({"window": self.policy.window.total_seconds(), "two_person": self.policy.two_person})
         with self._database.transaction() as database:
             database.execute("INSERT OR REPLACE INTO settings VALUES ('releases', ?)", text)
@@ -489,11 +479,11 @@ class Matters:
     def _get_open(self, id_: str) -> Matter:
         matter = self.get(id_)
         if matter.released is not None:
-            raise ReleaseRefused("this matter was released already")
+            raise ReleaseRefused("this matter was already released")
         return matter
 
     def _hash_ids(self, ids: Sequence[str | int]) -> list[bytes]:
-        return [one.hash for one in self._vault.seal(list(ids))]
+        return [person.hash for person in self._vault.seal(list(ids))]
 
     def _check_review(self, review: datetime | None) -> datetime | None:
         if review is not None and review <= self._clock():
@@ -501,11 +491,8 @@ class Matters:
         return review
 
 
-# Requests that wait on matters
-
-
 def describe_hold(matters: Iterable[Matter]) -> str:
-    """Say why a request is not carried out yet."""
+    """Return the reason why a request on hold is not carried out."""
     return _describe_matter_names(matter.name for matter in matters)
 
 
@@ -514,7 +501,7 @@ def _describe_matter_names(names: Iterable[str]) -> str:
 
 
 def begin_hold(periods: Sequence[dict[str, Any]], matters: Sequence[Matter], now: datetime) -> list[dict[str, Any]]:
-    """Return the times that a request was on hold, with one that begins now or, if one goes on, its new matters."""
+    """Open a hold in a request's history, or add matters to the one that is open."""
     names = [matter.name for matter in matters]
     if periods and periods[-1]["to"] is None:
         *earlier, last = periods
@@ -523,50 +510,47 @@ def begin_hold(periods: Sequence[dict[str, Any]], matters: Sequence[Matter], now
 
 
 def end_hold(periods: Sequence[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
-    """Return the times that a request was on hold, of which the last one ends now."""
+    """Close the open hold in a request's history."""
     *earlier, last = periods
     return [*earlier, {**last, "to": format_time(now)}]
 
 
 def refuse_held(vault: Path, hashes: Sequence[bytes]) -> None:
-    """Refuse to erase people whom the service beside a vault has on hold; a vault asks this before every erasure.
+    """Raise OnHold if the service of a vault has people on hold; a vault calls this before every erasure.
 
-    It opens a connection of its own: the caller has the vault's lock, and must not wait for the service's.
+    It opens its own connection: the caller has the vault's lock, and must not wait for the service's lock.
     """
     database = Database(queue_path(vault))
     try:
-        found = _find_holds(database, hashes)
+        holds = _find_holds(database, hashes)
     finally:
         database.close()
-    if found:
-        count = _format_count(len({hold["hash"] for hold in found}), "of these people is", "of these people are")
-        names = ", ".join(dict.fromkeys(hold["name"] for hold in found))[:_MAX_TEXT_CHARS]
+    if holds:
+        count = _format_count(len({hold["hash"] for hold in holds}), "of these people is", "of these people are")
+        names = ", ".join(dict.fromkeys(hold["name"] for hold in holds))[:_MAX_TEXT_CHARS]
         raise OnHold(f"{count} on legal hold: {names}; nothing was erased. Release the matter first (expunge matter)")
 
 
 def _find_holds(database: Database, hashes: Sequence[bytes]) -> list[sqlite3.Row]:
-    """Return the holds of these people: matter, name and hash of each."""
-    found = list[sqlite3.Row]()
+    """Return the holds of these people, each with matter, name and hash."""
+    holds = list[sqlite3.Row]()
     if database.fetch_one("SELECT 1 FROM holds") is None:
-        return found
+        return holds
     for start in range(0, len(hashes), _HASHES_PER_QUERY):
-        some = hashes[start : start + _HASHES_PER_QUERY]
-        columns, places = "h.matter, h.hash, m.name", ", ".join("?" * len(some))
+        batch = hashes[start : start + _HASHES_PER_QUERY]
+        columns, places = "h.matter, h.hash, m.name", ", ".join("?" * len(batch))
         joined = f"SELECT {columns} FROM holds h JOIN matters m ON m.id = h.matter"  # noqa: S608
-        found += database.fetch_all(f"{joined} WHERE h.hash IN ({places}) ORDER BY m.rowid", *some)
-    return found
-
-
-# Texts
+        holds += database.fetch_all(f"{joined} WHERE h.hash IN ({places}) ORDER BY m.rowid", *batch)
+    return holds
 
 
 def _check_name(matter: Matter, typed: str) -> None:
     if _normalise(typed) != matter.name:
-        raise InvalidInput("this is not the matter's name: type it exactly as it is written; nothing was changed")
+        raise InvalidInput("the name does not match: type the matter's name exactly; nothing was changed")
 
 
 def _normalise(text: str) -> str:
-    """Return text with single blanks and composed letters: what looks alike on a page is alike."""
+    """Return text with single blanks and composed letters, so that text that looks the same is the same."""
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
@@ -582,7 +566,7 @@ def _format_count(number: int, singular: str, plural: str) -> str:
 
 
 def _format_duration(window: timedelta) -> str:
-    """Return a length of time in its largest unit that divides it."""
+    """Format a duration in the largest unit that divides it."""
     seconds = int(window.total_seconds())
     for size, unit in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds % size == 0 and not (unit == "day" and seconds == size):  # 24 hours, as --window says it

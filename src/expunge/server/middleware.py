@@ -1,37 +1,36 @@
-"""Limits: how many requests, how large, how slow. What is beyond them is refused before anything is done."""
+"""ASGI middleware: limits, the path prefix, and the monitor that logs and counts every answer.
+
+All of it is plain ASGI: a body that is cut off must reach the route as it is.
+"""
 
 import asyncio
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import MutableMapping
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import InvalidSetting
 from .logs import Level, log, request_scope
 from .problems import Problem, answer_error
 
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-ASGIApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
-
 _MAX_CALLERS = 10_000
-_MIN_BYTES_PER_SECOND = 10_000  # bytes per second of a body, once the patience is over
+_MIN_BYTES_PER_SECOND = 10_000  # that a body must keep up after the timeout
 
 
 class RateLimiter:
-    """A bucket of requests for each caller, that fills again."""
+    """A token bucket of requests for each caller."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._rate, self._burst = per_second, burst
         self._lock, self._buckets = threading.Lock(), dict[str, tuple[float, float]]()
 
     def __call__(self, key: str) -> float:
-        """Take one; 0, or how many seconds there is to wait for one."""
+        """Count a request of this caller; return 0, or the seconds to wait before the next try."""
         now = time.monotonic()
         with self._lock:
             left, then = self._buckets.get(key, (self._burst, now))
@@ -46,16 +45,16 @@ class RateLimiter:
 
 
 class BodyLengthGuard:
-    """Middleware that refuses a request which tells the length of its body in two ways.
+    """Middleware that refuses a request which gives the length of its body in two ways.
 
-    Who stands between a caller and us may believe the other one, and take the rest of the body for another request
-    (RFC 9112, section 6.3). So the connection is closed.
+    A proxy may use the other length, and take the rest of the body for another request (RFC 9112, section 6.3). So the
+    connection is closed.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         names = [name for name, _ in scope.get("headers", ())]
         if b"transfer-encoding" in names and (b"content-length" in names or names.count(b"transfer-encoding") > 1):
             detail = "give the length of the body once: Content-Length or Transfer-Encoding"
@@ -65,12 +64,12 @@ class BodyLengthGuard:
 
 
 class BodyLimit:
-    """Middleware that cuts bodies off which are too large, or come too slowly."""
+    """Middleware that refuses bodies which are too large or arrive too slowly."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, timeout: float) -> None:
         self.app, self.max_bytes, self.timeout = app, max_bytes, timeout
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -80,37 +79,30 @@ class BodyLimit:
             return
         seen, ended, began = 0, False, time.monotonic()
 
-        async def taken() -> Message:
+        async def receive_limited() -> Message:
             nonlocal seen, ended
-            if ended:  # whoever waits now waits for the client to go
+            if ended:  # what follows is the disconnect, which may take any time
                 return await receive()
             left = began + self.timeout + seen / _MIN_BYTES_PER_SECOND - time.monotonic()
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, left))
             except TimeoutError:
-                raise Problem(408, "too-slow", "the body comes too slowly", {"Connection": "close"}) from None
+                raise Problem(408, "too-slow", "the body arrives too slowly", {"Connection": "close"}) from None
             seen += len(message.get("body", b""))
             ended = not message.get("more_body", False)
             if seen > self.max_bytes:
                 raise self._too_large()
             return message
 
-        await self.app(scope, taken, send)
+        await self.app(scope, receive_limited, send)
 
     def _too_large(self) -> Problem:
-        return Problem(413, "too-large", f"a body has at most {self.max_bytes:,} bytes", {"Connection": "close"})
-
-
-# Prefix: the service below a path of a site, as ``https://example.com/expunge``.
-#
-# A proxy may pass the path on as it came, or strip the prefix: both are answered, so probes that ask the port itself
-# need none. Routes, redirects and templates are written as if there were no prefix; it is added here, to the addresses
-# that leave the service.
+        return Problem(413, "too-large", f"the body is larger than {self.max_bytes:,} bytes", {"Connection": "close"})
 
 
 _PREFIX_PATTERN = re.compile(r"(?:/[A-Za-z0-9][A-Za-z0-9._~-]*)+")
 _LINK_PATTERN = re.compile(r'\b((?:href|src|action)=")/(?!/)')
-# The first parts of our own paths: if the prefix were one of these, nobody could tell whether a proxy took it away.
+# The first segments of our own paths. With such a prefix it would be unclear whether a proxy stripped it.
 RESERVED_SEGMENTS = frozenset((
     *("api", "audit", "audit.csv", "audit.json", "check", "drp", "erase", "fides", "health", "healthz", "holds"),
     *("invocations", "login", "logout", "matters"),
@@ -120,39 +112,43 @@ RESERVED_SEGMENTS = frozenset((
 
 
 def check_prefix(prefix: str) -> str:
-    """Return a prefix that can be used, without a slash at its end."""
+    """Return a prefix without a trailing slash; raise InvalidSetting if it cannot be used."""
     prefix = prefix.rstrip("/")
     if prefix and (not _PREFIX_PATTERN.fullmatch(prefix) or len(prefix) > 200):
         raise InvalidSetting(f"a root path must look like /expunge, got {prefix!r}")
     if prefix and prefix.split("/")[1] in RESERVED_SEGMENTS:
-        raise InvalidSetting(f"the service itself has paths that begin with {prefix!r}: choose another root path")
+        raise InvalidSetting(f"the service has paths of its own that start with {prefix!r}: choose another root path")
     return prefix
 
 
 def strip_prefix(path: str, prefix: str) -> str:
-    """Return a path as routes know it."""
+    """Return a path without the prefix, as routes are written."""
     if prefix and (path == prefix or path.startswith(prefix + "/")):
         return path[len(prefix) :] or "/"
     return path
 
 
 def route_path(scope: MutableMapping[str, Any]) -> str:
-    """Return the path of a request as routes know it."""
+    """Return the path of a request without the prefix."""
     return strip_prefix(scope["path"], scope.get("root_path", ""))
 
 
 def prefix_links(html: str, prefix: str) -> str:
-    """Have the links of a page that begin at the root begin at the prefix; texts are escaped and have no quotes."""
+    """Add the prefix to the links of a page that start at the root; text is escaped and cannot match."""
     return _LINK_PATTERN.sub(rf"\g<1>{prefix}/", html) if prefix else html
 
 
 class PathPrefix:
-    """Middleware that lets an application answer below a prefix."""
+    """Middleware that serves the application below a path of a site, like ``https://example.com/expunge``.
+
+    A proxy may pass the path on as it is, or strip the prefix: both work, so probes of the port itself need none.
+    Routes, redirects and templates are written without the prefix; it is added here to the URLs that leave the service.
+    """
 
     def __init__(self, app: ASGIApp, *, prefix: str) -> None:
         self.app, self._prefix = app, prefix
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -160,23 +156,18 @@ class PathPrefix:
         raw = scope.get("raw_path") or scope["path"].encode()
         raw = (self._prefix + strip_prefix(raw.decode("latin-1"), self._prefix)).encode("latin-1")
 
-        async def sent(message: Message) -> None:
+        async def send_prefixed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [(name, self._prefix_redirect(name, value)) for name, value in message["headers"]]
             await send(message)
 
         inner = {**scope, "root_path": self._prefix, "path": path, "raw_path": raw}
-        await self.app(inner, receive, sent)
+        await self.app(inner, receive, send_prefixed)
 
     def _prefix_redirect(self, name: bytes, value: bytes) -> bytes:
-        """Add the prefix to a redirect to another of our paths."""
+        """Add the prefix to a redirect to one of our own paths."""
         ours = name.lower() == b"location" and value.startswith(b"/") and not value.startswith(b"//")
         return self._prefix.encode() + value if ours else value
-
-
-# Watching: every answer is counted and logged by its route, never by its address, and gets a careful server's headers.
-#
-# It is plain ASGI: a body that is cut off has to reach the route as it is.
 
 
 _SECURITY_HEADERS = {
@@ -187,26 +178,26 @@ _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 _KNOWN_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-_QUIET_ROUTES = {"/healthz", "/readyz", "/metrics"}  # asked every few seconds
+_QUIET_ROUTES = {"/healthz", "/readyz", "/metrics"}  # polled every few seconds
 
 
 class RequestMonitor:
-    """Middleware around everything that answers."""
+    """Middleware around everything: it logs and counts answers by route, never by URL, and sets security headers."""
 
     def __init__(self, app: ASGIApp, *, state: Any) -> None:
         self.app, self._state = app, state
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         with request_scope(Headers(scope=scope).get("x-request-id")) as facts:
             await self._handle(scope, receive, send, facts.request_id)
 
-    async def _handle(self, scope: Message, receive: Receive, send: Send, request_id: str) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started, status = time.perf_counter(), 0
 
-        async def sent(message: Message) -> None:
+        async def send_monitored(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status, headers = message["status"], MutableHeaders(scope=message)
@@ -216,22 +207,22 @@ class RequestMonitor:
                 if outside := scope.get("state", {}).get("outside_rows", 0):
                     headers["Expunge-Outside-Rows"] = str(outside)
                     self._state.metrics.outside.inc(outside)
-                if self._state.service.draining:  # the next request of this client finds another instance
+                if self._state.service.draining:  # so that the client's next request reaches another instance
                     headers["Connection"] = "close"
             await send(message)
 
         try:
             if self._state.service.closing and scope["method"] not in ("GET", "HEAD"):
                 raise Problem(503, "draining", "the service is being stopped", {"Retry-After": "5"})
-            await self.app(scope, receive, sent)
-        except Exception as error:  # what no handler answered
+            await self.app(scope, receive, send_monitored)
+        except Exception as error:  # no handler answered it
             response = await answer_error(Request(scope), error)
             if not status:
-                await response(scope, receive, sent)
+                await response(scope, receive, send_monitored)
         finally:
             self._record(scope, status, time.perf_counter() - started)
 
-    def _record(self, scope: Message, status: int, took: float) -> None:
+    def _record(self, scope: Scope, status: int, took: float) -> None:
         route, method = getattr(scope.get("route"), "path", "unknown"), scope["method"]
         self._state.metrics.http.labels(route, str(status)).inc()
         self._state.metrics.seconds.labels(route).observe(took)

@@ -1,4 +1,4 @@
-"""Problems: errors as RFC 9457 has them, with one stable type per class of error; no identity is in any."""
+"""Problems: error answers by RFC 9457, with one stable type per class of error. None identifies a person."""
 
 import errno
 import sqlite3
@@ -32,43 +32,43 @@ _STATUS_BY_ERROR: Mapping[type[errors.ExpungeError], int] = {
 }
 
 _TITLES = {
-    400: "The request cannot be read",
-    401: "A token is needed",
+    400: "The request is malformed",
+    401: "A valid token is required",
     403: "The token does not allow this",
-    404: "There is no such thing",
-    405: "This cannot be done here",
-    408: "The body came too slowly",
-    409: "The state does not allow this",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "The body arrived too slowly",
+    409: "The current state does not allow this",
     413: "The body is too large",
-    415: "The body is of a type that is not taken",
+    415: "Unsupported media type",
     421: "This port does not answer this request",
-    422: "The request cannot be carried out as it is",
+    422: "The request is invalid",
     428: "A header is missing",
     429: "Too many requests",
-    503: "Not now: try again",
+    503: "Temporarily unavailable: try again",
 }
 
 
 class Problem(Exception):
-    """What is answered instead of what was asked for."""
+    """An error that is sent as the answer."""
 
     def __init__(self, status: int, kind: str, detail: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.status, self.kind, self.detail, self.headers = status, kind, detail, dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """The members of the problem."""
+        """Return the problem as JSON."""
         title = _TITLES.get(self.status, "An error")
-        found: dict[str, Any] = {"type": _TYPE_PREFIX + self.kind, "title": title, "status": self.status}
-        return found | ({"detail": self.detail} if self.detail else {})
+        members: dict[str, Any] = {"type": _TYPE_PREFIX + self.kind, "title": title, "status": self.status}
+        return members | ({"detail": self.detail} if self.detail else {})
 
     def response(self) -> JSONResponse:
-        """The answer."""
+        """Return the problem as a response."""
         return JSONResponse(self.body(), self.status, headers=self.headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def to_problem(error: BaseException) -> Problem:
-    """The problem that an error is; of an error that nobody expected only that there was one."""
+    """Return the problem for an error; for an unexpected error it says nothing but that."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, errors.ExpungeError):
@@ -76,24 +76,24 @@ def to_problem(error: BaseException) -> Problem:
         retry = {"Retry-After": "1"} if status == 503 else {}
         return Problem(status, _to_kebab_case(type(error).public_name()), str(error), retry)
     if isinstance(error, RequestValidationError):
-        places = sorted({".".join(map(str, one["loc"])) + ": " + str(one["msg"]) for one in error.errors()})
+        places = sorted({".".join(map(str, entry["loc"])) + ": " + str(entry["msg"]) for entry in error.errors()})
         return Problem(422, "invalid-request", "; ".join(places)[:1000])
     if isinstance(error, HTTPException):
         kind = {401: "no-token", 403: "not-allowed", 404: "not-found", 405: "wrong-method"}.get(error.status_code)
         return Problem(error.status_code, kind or "http-error", "", error.headers)
-    if type(error) is LookupError:  # and no KeyError, which would be a mistake of ours
+    if type(error) is LookupError:  # not KeyError, which would be a bug
         return Problem(404, "not-found")
     if isinstance(error, ClientDisconnect):
-        return Problem(400, "cut-off", "the body ended before its end")
+        return Problem(400, "cut-off", "the connection ended before the body was complete")
     if isinstance(error, sqlite3.OperationalError | OSError):
         full = error.errno == errno.ENOSPC if isinstance(error, OSError) else "full" in str(error)
-        detail = "the disk is full" if full else "a file of the service or of the vault cannot be used now"
+        detail = "the disk is full" if full else "a file of the service or of the vault cannot be used at the moment"
         return Problem(503, "disk-full" if full else "storage", detail, {"Retry-After": "1"})
-    return Problem(500, "unexpected", "the service failed; its log says where, under the id in X-Request-Id")
+    return Problem(500, "unexpected", "unexpected error; see the service's log for the id in X-Request-Id")
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """Answer an error; the log hears of those that somebody has to look at."""
+    """Answer an error, and log it if an operator has to look at it."""
     problem = to_problem(error)
     if problem.status == 500 or problem.kind in ("storage", "disk-full"):
         log_error("request-failed", error, problem=problem.kind)

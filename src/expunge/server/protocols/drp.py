@@ -211,7 +211,9 @@ def _parse_object(text: bytes) -> dict[str, Any]:
 
 def _read_message_time(message: dict[str, Any], name: str) -> datetime:
     try:
-        return parse_time(message[name])
+        if not isinstance(text := message[name], str):
+            raise TypeError(name)
+        return parse_time(text)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise AgentRefusal(400, f"{name} must be an ISO 8601 time", fatal=True) from None
 
