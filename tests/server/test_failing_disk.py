@@ -54,7 +54,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_until_the_vault_is_opened_a
     later = client.post(ERASE, json={"ids": ["p2"]}, headers={"Prefer": "respond-async"})
     for answer in (first, later, add_row(client, "q1"), client.get("/readyz")):
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:expunge:problem:unfinished")
-        assert "opened anew" in answer.json()["detail"]
+        assert "reopened" in answer.json()["detail"]
         assert answer.headers["retry-after"]
     assert service.queue.counts() == known  # what was refused is not in the queue
     if lasting:

@@ -341,7 +341,7 @@ def test_a_queue_that_is_older_than_the_ledger_says_so(make, vault, capsys):
     service.stop()
     service = make()
     service.start()
-    assert '"the queue is older than the ledger", "requests": 1' in capsys.readouterr().err
+    assert '"queue-older-than-ledger", "requests": 1' in capsys.readouterr().err
 
 
 def test_looking_at_requests_that_wait_asks_the_database_as_often_however_many_there_are(make):

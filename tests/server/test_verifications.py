@@ -259,7 +259,7 @@ def test_an_unexpected_error_is_told_in_words(client, service):
         raise ZeroDivisionError
 
     service.verifications.audit = audit
-    assert verified(client, service)["reason"] == "an unexpected error; the log of the service has details"
+    assert verified(client, service)["reason"] == "unexpected error; see the service's log"
 
 
 def test_the_alarm_on_the_overview_stays_as_long_as_readyz_is_degraded(client, service, vault):
@@ -343,7 +343,7 @@ def test_one_that_a_kill_interrupted_is_marked_at_the_next_start(service, clock)
     store_verification(service.database, Verification("api", "", clock()))
     service.start()
     found = service.verifications.newest()
-    assert (found.state, found.ok, found.reason) == ("unfinished", None, "the service ended meanwhile")
+    assert (found.state, found.ok, found.reason) == ("unfinished", None, "the service ended before it was finished")
 
 
 @pytest.mark.slow

@@ -1,6 +1,10 @@
-"""Bodies: tables that come as JSON, CSV, Parquet or Arrow.
+"""Request bodies: tables as JSON, CSV, Parquet or Arrow.
 
-A file is streamed to one without a name, in the folder of the queue: however the process ends, nothing of it stays.
+A file is streamed to a file without a name, in the folder of the queue: nothing of it stays, however the process ends.
+
+Large JSON is read and written in steps: `json` would block all other threads from its first byte to its last. Long
+containers are walked in Python, which lets other threads run between the steps, and their members are read by the
+scanner of `json` itself, so the values are those of `json.loads` and `json.dumps`.
 """
 
 import gc
@@ -27,33 +31,30 @@ from ..tables import Upload
 from .problems import Problem
 from .service import Service
 
-# Large JSON, read and written in steps: `json` keeps all other threads waiting from its first byte to its last.
-#
-# The garbage collector does the same: while a large body becomes millions of lists it looks at all of them again and
-# again, a tenth of a second each time. `without_collector` keeps it off meanwhile.
-#
-# The values are those of `json.loads` and `json.dumps`. Long containers are walked in Python, between whose steps other
-# threads have their turn, and what is in them is read by the scanner of `json` itself.
-
-
 _BLANKS = re.compile(r"[ \t\n\r]*")
-_MAX_STEP_CHARS = 1 << 16  # characters of a container that are read in one step
-_SINGLE_MEMBERS = 1000  # members of a list that are read one by one where several could not be read at once
-_MAX_WALKED_DEPTH = 8  # containers within each other that are walked; deeper ones are read in one step
-_NUMBERS_PER_STEP = 4096  # written in one step
+_MAX_STEP_CHARS = 1 << 16  # of a container, read in one step
+_SINGLE_MEMBERS = 1000  # of a list, read one by one after several could not be read at once
+_MAX_WALKED_DEPTH = 8  # deeper containers are read in one step
+_NUMBERS_PER_STEP = 4096
 
 PairsHook = Callable[[list[tuple[str, Any]]], Any]
 
 _collector_lock = threading.Lock()
-_large_bodies, _off_since = 0, 0.0  # bodies that are being worked on, and since when there was always one
-_MAX_COLLECTOR_PAUSE = 10.0  # seconds after which garbage is collected once, though there still is one
+_large_bodies, _off_since = 0, 0.0  # bodies in work, and since when there was always one
+_MAX_COLLECTOR_PAUSE = 10.0  # seconds after which garbage is collected once in between
 
 
 @contextmanager
 def without_collector(size: int) -> Iterator[None]:
-    """Keep the garbage collector off while a body of this many bytes is worked on, if that is large."""
+    """Switch the garbage collector off while a large body is processed.
+
+    While a body becomes millions of lists, the collector would visit all of them again and again, and block all threads
+    for a tenth of a second each time.
+    """
     global _large_bodies, _off_since
-    if size <= _MAX_STEP_CHARS or not (_large_bodies or gc.isenabled()):  # or somebody else switched it off, for good
+    if size <= _MAX_STEP_CHARS or not (
+        _large_bodies or gc.isenabled()
+    ):  # small, or the collector was switched off elsewhere
         yield
         return
     with _collector_lock:
@@ -74,7 +75,7 @@ def without_collector(size: int) -> Iterator[None]:
 
 
 def load_json(text: str, *, parse_constant: Callable[[str], Any], object_pairs_hook: PairsHook) -> Any:
-    """Return what `json.loads` returns, or raise ValueError."""
+    """Return what `json.loads` returns, in steps; raise ValueError if the text is not JSON."""
     decoder = json.JSONDecoder(parse_constant=parse_constant, object_pairs_hook=object_pairs_hook)
     if len(text) <= _MAX_STEP_CHARS:
         return decoder.decode(text)
@@ -85,20 +86,20 @@ def load_json(text: str, *, parse_constant: Callable[[str], Any], object_pairs_h
 
 
 def _skip_blanks(text: str, at: int) -> int:
-    """Return where the blanks end that begin here."""
-    found = _BLANKS.match(text, at)
-    return at if found is None else found.end()
+    """Return the position after the blanks that start here."""
+    match = _BLANKS.match(text, at)
+    return at if match is None else match.end()
 
 
 class _JsonReader:
-    """A long text of JSON that is being read."""
+    """A reader of long JSON text."""
 
     def __init__(self, text: str, decoder: json.JSONDecoder, hook: PairsHook) -> None:
         self._text, self._hook = text, hook
         self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]
 
     def read(self, at: int, depth: int) -> tuple[Any, int]:
-        """Read the value that begins here; return it and where it ends."""
+        """Return the value that starts here, and its end."""
         start = self._text[at : at + 1]
         if depth < _MAX_WALKED_DEPTH and start == "[" and not self._is_small(at, "[", "]"):
             return self._read_list(at, depth)
@@ -110,27 +111,27 @@ class _JsonReader:
             raise ValueError("a value is missing") from None
 
     def _is_small(self, at: int, opening: str, closing: str) -> bool:
-        """Return whether a container ends soon, and has no other of its kind in it."""
+        """Return whether a container ends within one step, and contains no other of its kind."""
         end = self._text.find(closing, at + 1, at + _MAX_STEP_CHARS)
         return end >= 0 and self._text.find(opening, at + 1, end) < 0
 
     def _read_list(self, at: int, depth: int) -> tuple[list[Any], int]:
-        found, alone = list[Any](), 0
+        members, alone = list[Any](), 0
         for start in self._members(at, "]"):
             if not alone and (several := self._read_several(start)) is not None:
                 values, self._end = several
-                found += values
+                members += values
             else:
                 alone = (alone or _SINGLE_MEMBERS) - 1
                 value, self._end = self.read(start, depth + 1)
-                found.append(value)
-        return found, self._end
+                members.append(value)
+        return members, self._end
 
     def _read_several(self, at: int) -> tuple[list[Any], int] | None:
-        """Read the members of a list that end soon, in one step; None if that is not possible.
+        """Return the next members of a list, read in one step, and their end; None if that is not possible.
 
-        The text is cut where a member may end. If what lies before the cut is a list of its own once it has brackets,
-        it consists of whole members; else the cut was within one.
+        The text is cut where a member may end. If the part before the cut, put in brackets, is a list, it consists of
+        whole members; otherwise the cut was within one.
         """
         closing = {"[": "]", "{": "}"}.get(self._text[at : at + 1])
         if closing is None:
@@ -147,7 +148,7 @@ class _JsonReader:
         return (values, end) if stop == len(members) else None
 
     def _read_object(self, at: int, depth: int) -> tuple[Any, int]:
-        found = list[tuple[str, Any]]()
+        pairs = list[tuple[str, Any]]()
         for start in self._members(at, "}"):
             if self._text[start : start + 1] != '"':
                 raise ValueError("a name is missing")
@@ -156,11 +157,11 @@ class _JsonReader:
             if self._text[end : end + 1] != ":":
                 raise ValueError("a colon is missing")
             value, self._end = self.read(_skip_blanks(self._text, end + 1), depth + 1)
-            found.append((name, value))
-        return self._hook(found), self._end
+            pairs.append((name, value))
+        return self._hook(pairs), self._end
 
     def _members(self, at: int, closing: str) -> Iterator[int]:
-        """Yield where each member of a container begins; who reads it leaves in ``_end`` where it ends."""
+        """Yield the start of each member of a container; the caller reads it, and stores its end in ``_end``."""
         text = self._text
         at = _skip_blanks(text, at + 1)
         if text[at : at + 1] == closing:
@@ -179,7 +180,7 @@ class _JsonReader:
 
 
 def format_numbers(values: Floats) -> bytes:
-    """Return an array of one or two dimensions as JSON; a number that is beyond floats is null."""
+    """Return an array of one or two dimensions as JSON; infinity and NaN become null."""
     if values.ndim > 1:
         return b"[" + b",".join(format_numbers(row) for row in values) + b"]"
     parts = (values[start : start + _NUMBERS_PER_STEP] for start in range(0, len(values), _NUMBERS_PER_STEP))
@@ -187,14 +188,14 @@ def format_numbers(values: Floats) -> bytes:
 
 
 def _format_part(values: Floats) -> bytes:
-    found: list[Any] = values.tolist()
+    numbers: list[Any] = values.tolist()
     if not np.isfinite(values).all():
-        found = [value if math.isfinite(value) else None for value in found]
-    return json.dumps(found, separators=(",", ":"))[1:-1].encode()
+        numbers = [value if math.isfinite(value) else None for value in numbers]
+    return json.dumps(numbers, separators=(",", ":"))[1:-1].encode()
 
 
 def read_array(rows: list[Any]) -> Floats:
-    """Return rows of numbers as an array of floats; raise TypeError, ValueError or OverflowError if they are none."""
+    """Return rows of numbers as floats; raise TypeError, ValueError or OverflowError if they are not numbers."""
     if len(rows) <= _NUMBERS_PER_STEP:
         return np.array(rows, dtype=np.float64)
     return np.concatenate(
@@ -210,67 +211,67 @@ SUFFIXES = {
     "application/vnd.apache.arrow.file": ".arrow",
     "application/vnd.apache.arrow.stream": ".arrow",
 }
-_MAX_CONTAINERS = 10_000  # lists and objects of a body that has no rows
+_MAX_CONTAINERS = 10_000  # lists and objects in a body without rows
 _STRING_PATTERN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 def media_type(request: Request) -> str:
-    """What a body says that it is, without parameters."""
+    """Return the media type of a body, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @asynccontextmanager
 async def read_upload(request: Request, service: Service) -> AsyncIterator[tuple[Upload, bytes]]:
-    """Read a table that a vault can learn; yield it with a hash of the body."""
-    kind, most = media_type(request), service.options.max_rows
+    """Yield the table of a body, with a hash of the body."""
+    kind, max_rows = media_type(request), service.options.max_rows
     if kind in ("application/json", ""):
         raw = await request.body()
         yield (
-            await run_in_threadpool(lambda: read_records(parse_json(raw, max_rows=most), most)),
+            await run_in_threadpool(lambda: read_records(parse_json(raw, max_rows=max_rows), max_rows)),
             hashlib.sha256(raw).digest(),
         )
         return
     if kind not in SUFFIXES:
-        raise Problem(415, "wrong-type", f"rows come as application/json or one of {', '.join(SUFFIXES)}")
+        raise Problem(415, "wrong-type", f"rows must be application/json or one of {', '.join(SUFFIXES)}")
     with tempfile.TemporaryFile(dir=service.database.folder) as file:
         try:
-            seen = hashlib.sha256()
+            digest = hashlib.sha256()
             async for piece in request.stream():
-                seen.update(piece)
+                digest.update(piece)
                 file.write(piece)
-            yield Upload(_map_file(file), most, SUFFIXES[kind]), seen.digest()
+            yield Upload(_map_file(file), max_rows, SUFFIXES[kind]), digest.digest()
         finally:
             await run_in_threadpool(zero_all, file.fileno())
 
 
 def _map_file(file: IO[bytes]) -> bytes | mmap.mmap:
-    """Return the bytes of a file as memory that is read when it is needed."""
+    """Map a file into memory."""
     file.flush()
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
 
 
 def parse_json(body: bytes, *, max_rows: int = 0) -> Any:
-    """Read JSON; refused are numbers that JSON has not (NaN), names given twice, deep nesting, and too many rows."""
-    most = max_rows + _MAX_CONTAINERS
-    if _count_containers(body) > most and _count_containers(_STRING_PATTERN.sub(b"", body)) > most:
-        few = f"at most {max_rows:,} rows" if max_rows else f"at most {most:,} lists and objects"
-        raise InvalidInput(f"a body has {few}")
+    """Parse JSON; refuse NaN and infinity, duplicate names, deep nesting, and too many rows."""
+    limit = max_rows + _MAX_CONTAINERS
+    if _count_containers(body) > limit and _count_containers(_STRING_PATTERN.sub(b"", body)) > limit:
+        allowed = f"{max_rows:,} rows" if max_rows else f"{limit:,} lists and objects"
+        raise InvalidInput(f"a body has at most {allowed}")
     try:
         return load_json(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError):
-        raise Problem(400, "invalid-json", "the body is no JSON, not in UTF-8, or gives a name twice") from None
+        raise Problem(400, "invalid-json", "the body is not JSON in UTF-8, or contains a name twice") from None
 
 
 def _count_containers(body: bytes) -> int:
-    """Return how many lists and objects JSON without text has: each takes far more memory than it has bytes."""
+    """Count the lists and objects in JSON: in memory each is far larger than its text."""
     return body.count(b"[") + body.count(b"{")
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name is given twice")
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> Any:

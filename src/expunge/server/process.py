@@ -131,8 +131,8 @@ def _run_server(
         number: signal.signal(number, lambda received, frame: signals.put(received))
         for number in (signal.SIGTERM, signal.SIGINT)
     }
-    predictions = {"predictions": address.url(workers.sock)} if workers.count else {}
-    log("serving", address=address.url(sock), **predictions)  # signals are handled from here on
+    facts: dict[str, Any] = {"predictions": address.url(workers.sock)} if workers.count else {}
+    log("serving", address=address.url(sock), **facts)  # signals are handled from here on
     try:
         workers.start()
         asyncio.run(server.serve([sock]))

@@ -1,4 +1,4 @@
-"""Tokens: who may ask for what. A token is shown once; what is kept is its hash."""
+"""Tokens and their scopes. A token is shown once; only its hash is stored."""
 
 import hashlib
 import hmac
@@ -20,12 +20,12 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 _PREFIX = "exp"
 _ID_BYTES, _SECRET_BYTES = 6, 32
-_MAX_TEXT_CHARS = 200  # characters of a token that is looked at
+_MAX_TEXT_CHARS = 200  # of a token; the rest is ignored
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token, without its secret."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -36,11 +36,11 @@ class Token:
     used: datetime | None  # to the minute
 
     def allows(self, scope: Scope) -> bool:
-        """Whether whoever has it may do this; an admin may do everything."""
+        """Return whether the token has this scope; admin includes all others."""
         return scope in self.scopes or "admin" in self.scopes
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it counts at this time."""
+        """Return whether the token is neither revoked nor expired."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
@@ -53,12 +53,11 @@ class Tokens:
     def create(
         self, name: str, scopes: Iterable[str], lifetime: timedelta | None, actor: str = COMMAND_LINE
     ) -> tuple[Token, str]:
-        """Make one; the text is shown to its owner and kept nowhere."""
-        wanted = frozenset(scopes)
-        if not wanted or not wanted <= set(SCOPES):
-            raise InvalidSetting(
-                f"scopes must be some of {', '.join(SCOPES)}, got {', '.join(sorted(wanted)) or 'none'}"
-            )
+        """Create a token; return it with its text, which is not stored."""
+        granted = frozenset(scopes)
+        if not granted or not granted <= set(SCOPES):
+            given = ", ".join(sorted(granted)) or "none"
+            raise InvalidSetting(f"scopes must be among {', '.join(SCOPES)}, got {given}")
         if not name.strip() or not name.isprintable() or len(name) > 80:
             raise InvalidSetting("the name of a token must be one line of 1 to 80 characters")
         made, number, secret = self._clock(), secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
@@ -66,65 +65,57 @@ class Tokens:
         with self._database.transaction() as database:
             database.execute(
                 "INSERT INTO tokens (id, name, hash, scopes, made, expires) VALUES (?, ?, ?, ?, ?, ?)",
-                number, name, _hash_secret(secret), " ".join(sorted(wanted)), format_time(made),
+                number, name, _hash_secret(secret), " ".join(sorted(granted)), format_time(made),
                 format_time(expires),
             )  # fmt: skip
-            details = {
-                "name": name,
-                "scopes": sorted(wanted),
-                "expires": format_time(expires),
-            }
+            details = {"name": name, "scopes": sorted(granted), "expires": format_time(expires)}
             self._audit.record("token.created", actor=actor, subject=number, **details)
-        return Token(number, name, wanted, made, expires, None, None), f"{_PREFIX}_{number}_{secret}"
+        return Token(number, name, granted, made, expires, None, None), f"{_PREFIX}_{number}_{secret}"
 
     def list_all(self) -> list[Token]:
-        """All of them, in the order in which they were made."""
+        """Return all tokens, the oldest first."""
         return [_read_token(row) for row in self._database.fetch_all("SELECT * FROM tokens ORDER BY made, id")]
 
     def has_any(self) -> bool:
-        """Whether a token was ever made: from then on nobody may ask without one, though it has ended since."""
+        """Return whether a token was ever created: from then on every caller needs one, even if it has expired."""
         return self._database.fetch_one("SELECT 1 FROM tokens") is not None
 
     def has_valid(self) -> bool:
-        """Whether there is a token that counts."""
+        """Return whether any token is valid now."""
         now = self._clock()
-        return any(one.is_valid(now) for one in self.list_all())
+        return any(token.is_valid(now) for token in self.list_all())
 
     def is_valid(self, id_: str) -> bool:
-        """Whether the token with this id counts now."""
-        now = self._clock()
-        return any(token.id == id_ and token.is_valid(now) for token in self.list_all())
+        """Return whether the token with this id is valid now."""
+        row = self._database.fetch_one("SELECT * FROM tokens WHERE id = ?", id_)
+        return row is not None and _read_token(row).is_valid(self._clock())
 
     def revoke(self, id: str, actor: str = COMMAND_LINE) -> Token:  # noqa: A002 - the name of the column
-        """Let a token count no more."""
+        """Revoke a token; it is refused from now on."""
         with self._database.transaction() as database:
-            question = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL"
-            if database.execute(question, format_time(self._clock()), id):
+            statement = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL"
+            if database.execute(statement, format_time(self._clock()), id):
                 self._audit.record("token.revoked", actor=actor, subject=id)
         row = self._database.fetch_one("SELECT * FROM tokens WHERE id = ?", id)
         if row is None:
-            raise UnknownId("there is no token with this id; expunge token list tells which there are")
+            raise UnknownId("no token has this id; see expunge token list")
         return _read_token(row)
 
     def authenticate(self, text: str) -> Token | None:
-        """The token that this is the text of, if it counts; its last use is noted, to the minute."""
+        """Return the valid token with this text, or None; store its last use, to the minute."""
         prefix, _, rest = text[:_MAX_TEXT_CHARS].partition("_")
         number, _, secret = rest.partition("_")
         row = self._database.fetch_one("SELECT * FROM tokens WHERE id = ?", number) if prefix == _PREFIX else None
-        right = hmac.compare_digest(
-            _hash_secret(secret), _hash_secret("") if row is None else row["hash"]
-        )  # as long for any text
-        if row is None or not right:
+        stored = _hash_secret("") if row is None else row["hash"]  # so that the time does not reveal known ids
+        if not hmac.compare_digest(_hash_secret(secret), stored) or row is None:
             return None
         token, now = _read_token(row), self._clock()
         if not token.is_valid(now):
             return None
         minute = now.replace(second=0, microsecond=0)
         if token.used is None or token.used < minute:
-            with (
-                suppress(sqlite3.OperationalError),
-                self._database.transaction(wait=False) as database,
-            ):  # on a full disk, or while somebody else writes
+            # The disk may be full, or another thread may be writing: the last use is not worth waiting for.
+            with suppress(sqlite3.OperationalError), self._database.transaction(wait=False) as database:
                 database.execute("UPDATE tokens SET used = ? WHERE id = ?", format_time(minute), number)
         return token
 
@@ -133,8 +124,13 @@ def _hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _read_token(row: "object") -> Token:
-    found = dict(row)  # type: ignore[call-overload]
-    times = {name: parse_time(found[name]) for name in ("expires", "revoked", "used")}
-    scopes = frozenset(found["scopes"].split())
-    return Token(found["id"], found["name"], scopes, parse_time(found["made"]), **times)
+def _read_token(row: sqlite3.Row) -> Token:
+    return Token(
+        id=row["id"],
+        name=row["name"],
+        scopes=frozenset(row["scopes"].split()),
+        made=parse_time(row["made"]),
+        expires=parse_time(row["expires"]),
+        revoked=parse_time(row["revoked"]),
+        used=parse_time(row["used"]),
+    )

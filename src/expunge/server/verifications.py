@@ -1,12 +1,12 @@
-"""Verifications: audits of the vault by the service, on request and on a schedule, and what became of each.
+"""Verifications: audits of the vault by the service, on request and on a schedule, and their results.
 
-A verification runs in a process of its own, with low priority and without the vault's lock: predictions and requests
-go on meanwhile. If a request commits meanwhile, what was read belongs to no state of the vault, and the verification
-starts again. If that happens at every attempt, the verification ends as unfinished, and the schedule tries again later:
+A verification runs in a process of its own, with low priority and without the vault's lock, so predictions and requests
+go on. If a request commits in the meantime, the data that was read belongs to no state of the vault, and the
+verification starts again. If that happens at every attempt, it ends as unfinished, and the schedule tries again later:
 requests never wait for a verification.
 
-Results are kept in the service's database, also those of `expunge verify`; one that failed is announced by a log line,
-a metric and the event ``verification.failed``, and ``/readyz`` says "degraded" until a later one passes.
+Results are stored in the service's database, also those of `expunge verify`. A failed verification is announced by a
+log line, a metric and the event ``verification.failed``, and ``/readyz`` says "degraded" until a later one passes.
 """
 
 import json
@@ -38,34 +38,34 @@ VerificationSource: TypeAlias = Literal["schedule", "api", "page", "command line
 VerificationState: TypeAlias = Literal["running", "passed", "failed", "unfinished"]
 
 _LOG_LEVELS: dict[VerificationState, Level] = {"passed": "info", "unfinished": "warning", "failed": "error"}
-_MAX_STORED = 1000  # verifications in the database
+_MAX_STORED = 1000  # in the database
 _RETRY_PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before each attempt
-_RETRY_DELAY = timedelta(minutes=10)  # until a scheduled one that could not be finished is tried again
-_PROGRESS_INTERVAL = 0.1  # seconds between two lines about the progress
+_RETRY_DELAY = timedelta(minutes=10)  # before a scheduled verification that was not finished is retried
+_PROGRESS_INTERVAL = 0.1  # seconds between two progress lines
 
 
 @dataclass
 class Verification:
-    """One verification. It passed, it failed (something does not fit), or it could not be finished."""
+    """A verification. It is running, passed, failed (something is wrong), or is unfinished."""
 
     source: VerificationSource
-    actor: str  # the name of who started it
+    actor: str  # the name of the caller who started it
     started: datetime
-    caller: str = ""  # the id of their token
+    caller: str = ""  # the id of the caller's token
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     state: VerificationState = "running"
     ended: datetime | None = None
     seconds: float | None = None
-    restarts: int = 0  # how often a request committed meanwhile
+    restarts: int = 0  # because a request committed in the meantime
     checks: list[dict[str, Any]] = field(default_factory=list)  # name, ok and detail of each
-    reason: str = ""  # why there are no checks
+    reason: str = ""  # why it ended without checks
     step: str = ""
     done: int = 0
     of: int = 0
 
     @property
     def ok(self) -> bool | None:
-        """Whether everything fits; None if that is not known."""
+        """Whether everything is right; None if that is unknown."""
         return {"passed": True, "failed": False}.get(self.state)
 
     @property
@@ -74,23 +74,23 @@ class Verification:
         return [check["name"] for check in self.checks if not check["ok"]]
 
     def view(self) -> dict[str, Any]:
-        """The verification as the API shows it."""
+        """Return the verification as JSON."""
         times = {"started": format_time(self.started), "ended": format_time(self.ended)}
         return vars(self) | times | {"ok": self.ok}
 
     def record_verdict(self, verdict: Verdict, now: datetime) -> None:
-        """Take over what was found."""
+        """Store the result of a finished audit."""
         self.state, self.ended, self.seconds = "passed" if verdict.ok else "failed", now, verdict.seconds
         self.checks = [asdict(check) for check in verdict.checks]
 
     def record_abort(self, state: VerificationState, reason: str, now: datetime) -> None:
-        """Take over that nothing was found, and why."""
+        """Store why there is no result."""
         self.state, self.reason, self.ended = state, reason, now
         self.seconds = (now - self.started).total_seconds()
 
 
 def store_verification(database: Database, verification: Verification) -> None:
-    """Write a verification down, for whoever announces it."""
+    """Insert or update a verification, to be announced by the service."""
     with database.transaction():
         database.execute(
             "INSERT INTO verifications (id, source, actor, caller, state, started, ended, seconds, restarts, checks, "
@@ -109,14 +109,14 @@ def store_verification(database: Database, verification: Verification) -> None:
 
 
 class VaultChanged(Exception):
-    """A request committed while the vault was read: the verification has to start again."""
+    """A request committed while the vault was read: the verification must start again."""
 
 
 class ServiceStopping(Exception):
     """The service is being stopped."""
 
 
-ReportProgress: TypeAlias = Callable[[str, int, int], None]  # hears of a step, how much of it is done, and of how much
+ReportProgress: TypeAlias = Callable[[str, int, int], None]  # gets a step, how much of it is done, and its total
 AuditFunction: TypeAlias = Callable[[Path, ReportProgress], Verdict]
 
 
@@ -127,36 +127,34 @@ class Verifications:
         self._service, self._database = service, service.database
         self.audit: AuditFunction = self._audit_in_process
         self.pauses: Sequence[float] = _RETRY_PAUSES
-        self.listeners = list[Callable[[Verification], None]]()  # hear of each that ended
+        self.listeners = list[Callable[[Verification], None]]()  # called with each that ended
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._running: Verification | None = None
-        self._unstored: Verification | None = None  # ended, and a full disk kept it from being written down
+        self._unstored: Verification | None = None  # ended, but could not be stored: the disk was full
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    # Running
-
     def start(self, source: VerificationSource, *, actor: str = "", caller: str = "") -> Verification:
-        """Start one, unless one is running: then that is the answer."""
+        """Start a verification and return it; if one is running, return that."""
         with self._lock:
             if self._running is not None:
                 return self._running
-            found = Verification(source, actor, self._service.clock(), caller)
-            store_verification(self._database, found)
-            self._running = found
-            self._thread = threading.Thread(target=self._run, args=(found,), name="expunge-verify", daemon=True)
+            verification = Verification(source, actor, self._service.clock(), caller)
+            store_verification(self._database, verification)
+            self._running = verification
+            self._thread = threading.Thread(target=self._run, args=(verification,), name="expunge-verify", daemon=True)
             self._thread.start()
-        return found
+        return verification
 
     def _run(self, verification: Verification) -> None:
         clock = self._service.clock
         try:
             verification.record_verdict(self._verify(verification), clock())
         except ServiceStopping:
-            verification.record_abort("unfinished", "the service was stopped meanwhile", clock())
+            verification.record_abort("unfinished", "the service was stopped", clock())
         except (VaultBusy, Unfinished) as error:
             verification.record_abort("unfinished", str(error), clock())
-        except ExpungeError as error:  # what is there cannot even be read
+        except ExpungeError as error:  # the vault cannot even be read
             verification.record_abort("failed", str(error), clock())
         except Exception as error:
             log_error("verification-broken", error)
@@ -164,7 +162,7 @@ class Verifications:
         try:
             store_verification(self._database, verification)
             self.announce()
-        except Exception as error:  # a full disk, or the service was stopped: then it is marked at the next start
+        except Exception as error:  # a full disk, or the service was stopped: it is marked at the next start
             log_error("verification-not-stored", error)
             self._unstored = verification
         finally:
@@ -172,7 +170,7 @@ class Verifications:
                 self._running = None
 
     def _verify(self, verification: Verification) -> Verdict:
-        def tell(step: str, done: int, of: int) -> None:
+        def report(step: str, done: int, of: int) -> None:
             verification.step, verification.done, verification.of = step, done, of
 
         path = self._service.vault.places.vault
@@ -180,13 +178,13 @@ class Verifications:
             if self._stop.wait(pause):
                 raise ServiceStopping
             try:
-                return self.audit(path, tell)
+                return self.audit(path, report)
             except VaultChanged:
                 verification.restarts += 1
         raise VaultBusy("requests kept arriving")
 
     def _audit_in_process(self, vault: Path, report: ReportProgress) -> Verdict:
-        """Verify a vault in a process of its own, which ends with this one."""
+        """Verify a vault in a separate process, which ends with this one."""
         command = [sys.executable, "-m", "expunge.server.verifications", str(vault)]
         last: dict[str, Any] = {}
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: S603 - ours
@@ -207,32 +205,30 @@ class Verifications:
             raise VaultChanged
         if "error" in last:
             raise ExpungeError(last["message"])
-        raise RuntimeError(f"the process that verifies ended with code {process.returncode}")
+        raise RuntimeError(f"the verification process ended with code {process.returncode}")
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the one that is running."""
+        """Wait for the running verification."""
         if (thread := self._thread) is not None:
             thread.join(timeout)
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the one that is running; it counts as unfinished."""
+        """End the running verification as unfinished."""
         self._stop.set()
         if (process := self._process) is not None:
             process.terminate()
         self.join(timeout)
 
-    # The schedule
-
     def mark_interrupted(self) -> None:
-        """Mark those that were running when the process ended."""
+        """Mark verifications that were running when the last process ended as unfinished."""
         with self._database.transaction() as database:
             database.execute(
                 "UPDATE verifications SET state = 'unfinished', reason = ?, ended = ? WHERE state = 'running'",
-                "the service ended meanwhile", format_time(self._service.clock()),
+                "the service ended before it was finished", format_time(self._service.clock()),
             )  # fmt: skip
 
     def run_due(self) -> None:
-        """Announce what ended, by whomever, and start one if it is time for that."""
+        """Announce verifications that ended, and start one if the schedule says so."""
         if (unstored := self._unstored) is not None:
             store_verification(self._database, unstored)
             self._unstored = None
@@ -249,33 +245,31 @@ class Verifications:
         return self._service.clock() >= last.ended + (min(every, _RETRY_DELAY) if last.state == "unfinished" else every)
 
     def announce(self) -> None:
-        """Tell log, metrics and webhooks of each that ended and was not announced yet, by this service or beside it."""
-        asked = "SELECT * FROM verifications WHERE announced = 0 AND state != 'running' ORDER BY number"
-        if not self._database.fetch_all(asked):
+        """Announce ended verifications to log, metrics and webhooks, also those of the command line."""
+        query = "SELECT * FROM verifications WHERE announced = 0 AND state != 'running' ORDER BY number"
+        if not self._database.fetch_all(query):
             return
         with self._database.transaction() as database:
-            ended = [_read_verification(row) for row in database.fetch_all(asked)]
-            for found in ended:
-                database.execute("UPDATE verifications SET announced = 1 WHERE id = ?", found.id)
-                if found.state == "failed":
-                    self._service.hooks.announce_failed_verification(_public_view(found))
-        for found in ended:
+            ended = [_read_verification(row) for row in database.fetch_all(query)]
+            for verification in ended:
+                database.execute("UPDATE verifications SET announced = 1 WHERE id = ?", verification.id)
+                if verification.state == "failed":
+                    self._service.hooks.announce_failed_verification(_public_view(verification))
+        for verification in ended:
             log(
-                f"verification-{found.state}",
-                level=_LOG_LEVELS[found.state],
-                id=found.id,
-                source=found.source,
-                seconds=found.seconds,
-                restarts=found.restarts,
-                wrong=found.wrong,
+                f"verification-{verification.state}",
+                level=_LOG_LEVELS[verification.state],
+                id=verification.id,
+                source=verification.source,
+                seconds=verification.seconds,
+                restarts=verification.restarts,
+                wrong=verification.wrong,
             )
             for listener in self.listeners:
-                listener(found)
-
-    # Looking
+                listener(verification)
 
     def get(self, id_: str) -> Verification:
-        """One of them; LookupError if there is none."""
+        """Return a verification; raise LookupError if it does not exist."""
         if (running := self._running) is not None and running.id == id_:
             return running
         row = self._database.fetch_one("SELECT * FROM verifications WHERE id = ?", id_)
@@ -284,17 +278,17 @@ class Verifications:
         return _read_verification(row)
 
     def newest(self) -> Verification | None:
-        """The last that was started."""
+        """Return the verification that was started last, or None."""
         return next(iter(self.page(1)), None)
 
     def newest_outcome(self) -> Verification | None:
-        """The last that passed or failed."""
-        asked = "SELECT * FROM verifications WHERE state IN ('passed', 'failed') ORDER BY number DESC LIMIT 1"
-        row = self._database.fetch_one(asked)
+        """Return the last verification that passed or failed, or None."""
+        query = "SELECT * FROM verifications WHERE state IN ('passed', 'failed') ORDER BY number DESC LIMIT 1"
+        row = self._database.fetch_one(query)
         return None if row is None else _read_verification(row)
 
     def page(self, limit: int) -> list[Verification]:
-        """So many of them, the newest first."""
+        """Return at most ``limit`` verifications, the newest first."""
         rows = self._database.fetch_all("SELECT * FROM verifications ORDER BY number DESC LIMIT ?", limit)
         running = self._running
         return [running if running is not None and row["id"] == running.id else _read_verification(row) for row in rows]
@@ -311,7 +305,7 @@ def _read_verification(row: Row) -> Verification:
 
 
 def _public_view(verification: Verification) -> dict[str, Any]:
-    """A verification as other systems hear of it: without details, which name files of this machine."""
+    """Return a verification for webhooks: without details, which contain file names of this machine."""
     names = ("id", "source", "actor", "started", "ended", "seconds", "state", "ok")
     shown = verification.view()
     return {name: shown[name] for name in names} | {
@@ -319,16 +313,13 @@ def _public_view(verification: Verification) -> dict[str, Any]:
     }
 
 
-# The process that verifies
-
-
 def audit_unlocked(vault: Path, report: ReportProgress) -> Verdict:
-    """Verify a vault in this thread, without its lock."""
+    """Verify a vault in this thread, without its lock; raise VaultChanged if a request commits in the meantime."""
     step, done = "", 0
 
-    def advance(stage: str, more: int, of: int | None) -> None:
+    def advance(stage: str, count: int, of: int | None) -> None:
         nonlocal step, done
-        step, done = stage, more if stage != step else done + more
+        step, done = stage, count if stage != step else done + count
         report(step, done, of or 0)
 
     try:
@@ -338,16 +329,16 @@ def audit_unlocked(vault: Path, report: ReportProgress) -> Verdict:
 
 
 def main() -> None:
-    """Verify the vault that is named, and write lines of JSON: how far it is, and what was found."""
+    """Verify the vault of the first argument, and write progress and result as lines of JSON."""
     with suppress(OSError):  # a sandbox may forbid it (SystemCallFilter=~@resources); low priority is a courtesy
         os.nice(10)
     written = 0.0
 
-    def write(**said: Any) -> None:
-        sys.stdout.write(json.dumps(said) + "\n")
+    def write(**message: Any) -> None:
+        sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
-    def tell(step: str, done: int, of: int) -> None:
+    def report(step: str, done: int, of: int) -> None:
         nonlocal written
         if (now := time.monotonic()) >= written + _PROGRESS_INTERVAL:
             written = now
@@ -359,7 +350,7 @@ def main() -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        verdict = audit_unlocked(Path(sys.argv[1]), tell)
+        verdict = audit_unlocked(Path(sys.argv[1]), report)
         write(checks=[asdict(check) for check in verdict.checks], seconds=verdict.seconds)
     except VaultChanged:
         write(error=VaultChanged.__name__)
@@ -367,7 +358,7 @@ def main() -> None:
         write(error=type(error).__name__, message=str(error))
     except Exception as error:
         log_error("verification-broken", error)
-    os._exit(0)  # the thread that waits for standard input does not hear of an end
+    os._exit(0)  # not sys.exit: the thread that reads standard input would keep the process
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Hooks: systems that want to know what happens to requests, told as Standard Webhooks has it.
+"""Webhooks: subscriptions of other systems to events, in the format of Standard Webhooks.
 
-Secrets are not stored: they are derived from the vault's key and a number that is drawn for each hook, so that a copy
-of the database signs nothing. What is sent never tells whose a request is.
+Secrets are not stored: they are derived from the vault's key and a random number per hook, so a copy of the database
+cannot sign. No message identifies a person.
 """
 
 import base64
@@ -35,18 +35,18 @@ WebhookEvent: TypeAlias = Literal[
 ]  # fmt: skip
 WEBHOOK_EVENTS: tuple[WebhookEvent, ...] = get_args(WebhookEvent)
 
-_MAX_HOOKS = 100  # hooks
+_MAX_HOOKS = 100
 
 
 @dataclass(frozen=True)
 class Hook:
-    """Where to tell what."""
+    """A webhook: a URL and the events it receives."""
 
     id: str
     url: str
     events: tuple[str, ...]
     made: datetime
-    off: datetime | None  # since when nothing is sent, because the receiver said that it is gone
+    off: datetime | None  # since when it is disabled: the receiver answered 410 Gone
 
     def view(self) -> dict[str, Any]:
         """Return the hook as JSON, without its secret."""
@@ -60,101 +60,95 @@ class Hook:
 
 
 class Hooks:
-    """The hooks of a service; they hear everything that it tells."""
+    """The webhooks of a service; they receive its events."""
 
     def __init__(self, service: "Service") -> None:
         self._service, self._database = service, service.database
         service.listeners.append(self.on_event)
         service.deliveries.signer = self
 
-    # Which there are
-
     def create(self, url: str, events: Iterable[str] = WEBHOOK_EVENTS, actor: str = "") -> tuple[Hook, str]:
-        """Make a hook; its secret is shown to its owner once."""
-        wanted = tuple(event for event in WEBHOOK_EVENTS if event in set(events))
-        if not wanted:
-            raise InvalidInput(f"events must be some of {', '.join(WEBHOOK_EVENTS)}")
+        """Create a webhook; return it with its secret, which is shown only once."""
+        subscribed = tuple(event for event in WEBHOOK_EVENTS if event in set(events))
+        if not subscribed:
+            raise InvalidInput(f"events must be among {', '.join(WEBHOOK_EVENTS)}")
         allowed = self._service.deliveries.allowed
         target = check_url(url, allowed)
-        with suppress(Unreachable):  # a name that is not known yet may be when something is sent
+        with suppress(Unreachable):  # the name may be known by the time a message is sent
             resolve(target, allowed)
-        hook, salt = Hook(str(uuid.uuid4()), url, wanted, self._service.clock(), None), secrets.token_hex(16)
+        hook, salt = Hook(str(uuid.uuid4()), url, subscribed, self._service.clock(), None), secrets.token_hex(16)
         with self._database.transaction() as database:
             if len(self.list_all()) >= _MAX_HOOKS:
-                raise InvalidInput(f"there are {_MAX_HOOKS} hooks already, and no more are taken: delete one")
+                raise InvalidInput(f"there are {_MAX_HOOKS} webhooks already, the most that are possible: delete one")
             database.execute(
                 "INSERT INTO hooks (id, url, events, secret, made) VALUES (?, ?, ?, ?, ?)",
-                hook.id, url, " ".join(wanted), salt, format_time(hook.made),
+                hook.id, url, " ".join(subscribed), salt, format_time(hook.made),
             )  # fmt: skip
-            host = urlsplit(url).hostname or ""  # the rest of an address may hold a secret
-            self._service.audit.record("webhook.created", actor=actor, subject=hook.id, host=host, events=wanted)
+            host = urlsplit(url).hostname or ""  # the rest of a URL may contain a secret
+            self._service.audit.record("webhook.created", actor=actor, subject=hook.id, host=host, events=subscribed)
         return hook, "whsec_" + base64.b64encode(self._derive_secret(salt)).decode()
 
     def list_all(self) -> list[Hook]:
-        """All of them, in the order in which they were made."""
+        """Return all webhooks, the oldest first."""
         return [_read_hook(row) for row in self._database.fetch_all("SELECT * FROM hooks ORDER BY made, id")]
 
     def get(self, id_: str) -> Hook:
-        """Return one of them; LookupError if there is none."""
+        """Return a webhook; raise LookupError if it does not exist."""
         row = self._database.fetch_one("SELECT * FROM hooks WHERE id = ?", id_)
         if row is None:
             raise LookupError(id_)
         return _read_hook(row)
 
     def remove(self, id_: str, actor: str = "") -> bool:
-        """Remove a hook, and what waits for it; whether there was one."""
+        """Remove a webhook and its waiting messages; return whether it existed."""
         with self._database.transaction() as database:
             self._service.deliveries.cancel_waiting(id_)
-            there = database.execute("DELETE FROM hooks WHERE id = ?", id_) > 0
-            if there:
+            existed = database.execute("DELETE FROM hooks WHERE id = ?", id_) > 0
+            if existed:
                 self._service.audit.record("webhook.removed", actor=actor, subject=id_)
-            return there
+            return existed
 
     def disable(self, hook: str) -> None:
-        """Send nothing to a hook any more: its receiver is gone."""
+        """Stop sending to a webhook: its receiver is gone."""
         with self._database.transaction() as database:
             database.execute("UPDATE hooks SET off = ? WHERE id = ?", format_time(self._service.clock()), hook)
             self._service.deliveries.cancel_waiting(hook)
 
-    # What they are told
-
     def on_event(self, event: "Event") -> None:
-        """Write down what is to be sent to the hooks that want to know this."""
+        """Queue messages about an event of a request."""
         self._send(event.name, f"request.{event.name}", event.job.view)
 
     def announce_matter(self, entry: MatterLogEntry, matter: Matter) -> None:
-        """Tell hooks what was done to a matter, and by whom."""
+        """Queue messages about a change of a matter."""
         name = f"matter.{entry.what}"
         now = self._service.clock()
         self._send(name, name, lambda: matter.view(now) | {"entry": entry.view()})
 
     def announce_failed_verification(self, data: dict[str, Any]) -> None:
-        """Tell hooks that the vault, or something beside it, is not as it should be."""
+        """Queue messages about a verification that failed."""
         self._send("verification.failed", "verification.failed", lambda: data)
 
     def _send(self, event: str, type_: str, describe: Callable[[], dict[str, Any]]) -> None:
-        """Queue a message to every hook that wants this event; it is described only if there is one."""
-        wanted = [hook for hook in self.list_all() if hook.off is None and event in hook.events]
-        if not wanted:
+        """Queue a message to every webhook with this event; ``describe`` is called only if there is one."""
+        receivers = [hook for hook in self.list_all() if hook.off is None and event in hook.events]
+        if not receivers:
             return
-        payload = {"type": type_, "timestamp": format_time(self._service.clock()), "data": describe()}
-        body = json.dumps(payload, separators=(",", ":")).encode()
-        for hook in wanted:
+        body = self._build_body(type_, describe())
+        for hook in receivers:
             self._service.deliveries.add(hook.url, body, _message_headers(), hook=hook.id)
 
     def send_test(self, id_: str) -> Delivery:
-        """Post a message of the type ``webhook.test`` to a hook now, once, and return how that went."""
+        """Post a message of the type ``webhook.test`` to a webhook now, once, and return the outcome."""
         hook = self._get_enabled(id_)
-        payload = {
-            "type": "webhook.test",
-            "timestamp": format_time(self._service.clock()),
-            "data": {"webhook": hook.id},
-        }
-        body = json.dumps(payload, separators=(",", ":")).encode()
+        body = self._build_body("webhook.test", {"webhook": hook.id})
         return self._service.deliveries.try_once(hook.url, body, _message_headers(), hook=hook.id)
 
+    def _build_body(self, type_: str, data: dict[str, Any]) -> bytes:
+        payload = {"type": type_, "timestamp": format_time(self._service.clock()), "data": data}
+        return json.dumps(payload, separators=(",", ":")).encode()
+
     def resend(self, id_: str, delivery: int) -> Delivery:
-        """Send one of a hook's messages again."""
+        """Send a message of a webhook again."""
         if self._service.deliveries.get(delivery).hook != id_:
             raise LookupError(delivery)
         return self._service.deliveries.resend(delivery, self._get_enabled(id_).url)
@@ -162,26 +156,25 @@ class Hooks:
     def _get_enabled(self, id_: str) -> Hook:
         hook = self.get(id_)
         if hook.off is not None:
-            raise InvalidInput("this webhook is switched off because its receiver answered 410: make it anew")
+            raise InvalidInput("this webhook is disabled because its receiver answered 410: create it anew")
         return hook
 
     def sign(self, hook: str, message: str, body: bytes) -> dict[str, str] | None:
-        """The headers of a try: its time, and signatures with the hook's secret and with the service's key."""
+        """Return the headers of a try: its time, and signatures with the webhook's secret and the service's key."""
         row = self._database.fetch_one("SELECT * FROM hooks WHERE id = ? AND off IS NULL", hook)
         if row is None:
             return None
         time = str(int(self._service.clock().timestamp()))
         text = f"{message}.{time}.".encode() + body
-        by_secret, by_key = (
-            hmac.digest(self._derive_secret(row["secret"]), text, "sha256"),
-            self._signing_key().sign(text),
-        )
-        pairs = (("v1", by_secret), ("v1a", by_key))
-        signature = " ".join(f"{version},{base64.b64encode(one).decode()}" for version, one in pairs)
-        return {"webhook-timestamp": time, "webhook-signature": signature}
+        signatures = {
+            "v1": hmac.digest(self._derive_secret(row["secret"]), text, "sha256"),
+            "v1a": self._signing_key().sign(text),
+        }
+        encoded = (f"{version},{base64.b64encode(signature).decode()}" for version, signature in signatures.items())
+        return {"webhook-timestamp": time, "webhook-signature": " ".join(encoded)}
 
     def public_key(self) -> str:
-        """What receivers check v1a signatures with."""
+        """Return the public key that checks v1a signatures."""
         return "whpk_" + base64.b64encode(self._signing_key().public_key().public_bytes_raw()).decode()
 
     def _signing_key(self) -> "Ed25519PrivateKey":
@@ -193,7 +186,7 @@ class Hooks:
         return self._derive(f"secret {salt}")
 
     def _derive(self, purpose: str) -> bytes:
-        """Return 32 bytes that only this vault's key leads to."""
+        """Return 32 bytes that are derived from this vault's key."""
         return self._service.vault.derive(f"webhooks {purpose}")
 
 
