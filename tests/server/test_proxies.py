@@ -306,7 +306,7 @@ def test_nginx_as_documented(served, nginx):
 @pytest.mark.slow
 def test_nginx_with_a_prefix_as_documented(served, nginx):
     service, token = served("--root-path", "/expunge")
-    kept = block("nginx", 1).replace(":8080", f":{service.port}")
+    kept = block("nginx", 2).replace(":8080", f":{service.port}")
     taken = kept.replace("location /expunge/", "location /taken/expunge/").replace(
         f":{service.port};", f":{service.port}/;"
     )
@@ -322,7 +322,7 @@ def test_caddy_as_documented(served, tmp_path):
     service, token = served("--root-path", "/expunge")
     port = free_port()
     blocks = (block("caddy", 0).replace("privacy.example.com", f"http://privacy.example.com:{port}"),
-              block("caddy", 1).replace("example.com", f"http://example.com:{port}"))  # fmt: skip
+              block("caddy", 2).replace("example.com", f"http://example.com:{port}"))  # fmt: skip
     file = tmp_path / "Caddyfile"
     file.write_text("{\n\tadmin off\n}\n" + "\n".join(blocks).replace(":8080", f":{service.port}"))
     environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
@@ -335,3 +335,56 @@ def test_caddy_as_documented(served, tmp_path):
     finally:
         caddy.terminate()
         caddy.wait()
+
+
+# Prediction workers
+
+
+@pytest.fixture
+def workers(served):
+    """A service with a worker, and a function that replaces the ports of the documentation by its ports."""
+    service, token = served("--predict-workers", "1", "--predict-port", "0")
+    until(lambda: any(b'"predicting"' in line for line in service.lines))
+    return token, lambda text: text.replace(":8080", f":{service.port}").replace(":8081", f":{service.predict_port}")
+
+
+def check_routes(port, token):
+    """Predictions reach the workers, whose metrics count them, and everything else the service."""
+    header = {"Authorization": f"Bearer {token}", "Host": f"privacy.example.com:{port}"}
+    body = json.dumps({"instances": [[0.4, 0.5]]})
+    assert ask(port, "POST", "/invocations", body, **header, **{"Content-Type": "application/json"})[0] == 200
+    assert ask(port, "GET", "/v2/health/ready", **header)[0] == 200
+    assert ask(port, "GET", "/api/v1/status", **header)[0] == 200
+    assert "/invocations" not in ask(port, "GET", "/metrics", **header)[2]  # of the service
+
+
+@pytest.mark.slow
+def test_nginx_routes_predictions_as_documented(workers, nginx):
+    token, with_ports = workers
+    port = nginx(f"server {{ listen 127.0.0.1:PORT; {with_ports(block('nginx', 1))} }}")
+    check_routes(port, token)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["caddy", "haproxy"])
+def test_caddy_and_haproxy_route_predictions_as_documented(workers, tmp_path, program):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    (token, with_ports), port, file = workers, free_port(), tmp_path / "config"
+    if program == "caddy":
+        text = block("caddy", 1).replace("privacy.example.com", f"http://privacy.example.com:{port}")
+        file.write_text("{\n\tadmin off\n}\n" + with_ports(text))
+        command = [shutil.which("caddy"), "run", "--config", str(file), "--adapter", "caddyfile"]
+    else:
+        text = re.sub(r"bind :443 .*", f"bind 127.0.0.1:{port}", block("haproxy", 0))
+        file.write_text(with_ports(text) + "\n")
+        command = [shutil.which("haproxy"), "-f", str(file)]
+    environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    proxy = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: accepts(port))
+        until(lambda: ask(port, "GET", "/healthz", Host=f"privacy.example.com:{port}")[0] == 200)
+        check_routes(port, token)
+    finally:
+        proxy.terminate()
+        proxy.wait()

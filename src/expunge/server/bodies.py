@@ -52,9 +52,7 @@ def without_collector(size: int) -> Iterator[None]:
     for a tenth of a second each time.
     """
     global _large_bodies, _off_since
-    if size <= _MAX_STEP_CHARS or not (
-        _large_bodies or gc.isenabled()
-    ):  # small, or the collector was switched off elsewhere
+    if size <= _MAX_STEP_CHARS or not (_large_bodies or gc.isenabled()):  # or it was switched off elsewhere
         yield
         return
     with _collector_lock:
