@@ -26,9 +26,7 @@ class NewWebhook(RequestBody):
 def list_webhooks(request: Request, principal: Annotated[Principal, Admin]) -> list[dict[str, Any]]:
     """List the webhooks, each with the number of its deliveries by state."""
     service = get_service(request)
-    return [
-        hook.view() | {"deliveries": service.deliveries.counts(hook.id)} for hook in service.hooks.list_all()
-    ]
+    return [hook.view() | {"deliveries": service.deliveries.counts(hook.id)} for hook in service.hooks.list_all()]
 
 
 @router.post("", status_code=201, openapi_extra=describe_body(NewWebhook))
