@@ -1,4 +1,4 @@
-"""The extension, for type checkers; `_native.pyx` says what each does."""
+"""Types of the extension; `_native.pyx` documents each function."""
 
 import numpy as np
 from numpy.typing import NDArray

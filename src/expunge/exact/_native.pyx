@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The loops of ``kernels.c`` on NumPy's arrays. Callers are inside the package (`native`): only shapes are checked."""
+"""The loops of ``kernels.c`` on NumPy arrays. Only this package calls them, so only shapes are checked."""
 
 from libc.math cimport ldexp
 from libc.stdint cimport int64_t, uint64_t
@@ -102,7 +102,7 @@ cdef extern from "kernels.h" nogil:
 
 
 cdef class Scratch:
-    """Memory for a call, wiped when it ends: it holds what may be asked to be forgotten."""
+    """Memory for a call, wiped when it ends: it may contain rows that are unlearned later."""
 
     cdef double *numbers
     cdef Py_ssize_t size
@@ -120,7 +120,7 @@ cdef class Scratch:
 
 
 cdef class Map:
-    """Random cosine features times a unit, and, if asked for, the inputs themselves after them."""
+    """Random cosine features times a unit, followed, if ``linear``, by the inputs themselves."""
 
     cdef expunge_map it
     cdef const double[:, :, ::1] turns
@@ -128,7 +128,7 @@ cdef class Map:
     cdef tuple made_of
 
     def __init__(self, const double[:, :] turns, const double[::1] terms, bint linear, double unit):
-        """``turns``, (d + 1, D), are phases per unit of the grid, in the last row b; ``terms`` a polynomial, (8,)."""
+        """``turns``, (d + 1, D), are phases per unit of the grid, b in the last row; ``terms``, (8,), a polynomial."""
         cdef Py_ssize_t d = turns.shape[0] - 1, D = turns.shape[1], tiles = (D + EXPUNGE_TILE - 1) // EXPUNGE_TILE
         if d < 0 or (d == 0 and D) or terms.shape[0] != EXPUNGE_TERMS:
             raise ValueError("turns must have rows for inputs and one for b, and terms must be 8")
@@ -244,7 +244,7 @@ cdef class Predictor:
 
 
 def scaled(const double[:, ::1] values, const double[::1] low, const double[::1] high, bint clamp):
-    """Return where values lie between bounds, or where the nearest inside do; 0 where the bounds are equal."""
+    """Return positions between the bounds, with ``clamp`` of the nearest values inside; 0 if the bounds are equal."""
     cdef Py_ssize_t n = values.shape[0], d = values.shape[1]
     _check(low.shape[0] == high.shape[0] == d)
     made = np.empty((n, d))
@@ -262,7 +262,7 @@ def unscale(
     const double[::1] least,
     const double[::1] most,
 ):
-    """The way back, in place: between bounds, and then inside of limits where these are not NaN."""
+    """Invert `scaled` in place, then clamp to the limits ``least`` and ``most`` unless they are NaN."""
     cdef Py_ssize_t n = values.shape[0], t = values.shape[1]
     _check(low.shape[0] == high.shape[0] == least.shape[0] == most.shape[0] == t)
     if n and t:
@@ -271,7 +271,7 @@ def unscale(
 
 
 def inside(const double[:, ::1] values, const double[::1] low, const double[::1] high):
-    """Return whether no value is outside of bounds, of which those that are NaN bound nothing."""
+    """Return whether all values are inside the bounds; NaN is no bound."""
     cdef Py_ssize_t n = values.shape[0], d = values.shape[1]
     _check(low.shape[0] == high.shape[0] == d)
     return n == 0 or d == 0 or expunge_inside(&values[0, 0], n, d, &low[0], &high[0]) != 0
@@ -293,7 +293,7 @@ def slices(const double[:, ::1] q, double[:, :, ::1] out):
 
 
 def exchanged(limbs, const double[:, ::1] before, const double[:, ::1] after, kind):
-    """Return limbs, (3, P), with one coded row in the place of another, each (1, w) or none: new, of this type."""
+    """Return new limbs, (3, P), of this type with one coded row in place of another, each (1, w) or (0, w)."""
     cdef Py_ssize_t w = before.shape[1], P = w * (w + 1) // 2
     _check(limbs.shape == (3, P) and P > 0 and after.shape[1] == w and before.shape[0] <= 1 and after.shape[0] <= 1)
     cdef Scratch room = Scratch(5 * w)
@@ -318,7 +318,7 @@ def exchanged(limbs, const double[:, ::1] before, const double[:, ::1] after, ki
 
 
 cdef void _cut(const double[:, ::1] row, double *sliced, double *spare) noexcept:
-    """The slices h and l of a row, or zeros if there is none."""
+    """Compute the slices h and l of a row, or zeros if there is none."""
     cdef Py_ssize_t w = row.shape[1]
     if row.shape[0]:
         expunge_slices(&row[0, 0], w, sliced, spare, sliced + w)
@@ -338,12 +338,12 @@ def packed(const double[:, :, ::1] sums):
 
 
 def multiplies():
-    """Return whether this machine can `multiply`; others have BLAS sum the products, in squares."""
+    """Return whether this machine can `multiply`; on others BLAS sums the products, in squares."""
     return expunge_multiplies() != 0
 
 
 def room(Py_ssize_t m, Py_ssize_t w):
-    """Return memory for m coded rows and, after them, what `multiply` makes of them: (2, m, w, rounded up)."""
+    """Return memory for m coded rows, followed by that of `multiply` for them: (2, m, w rounded up)."""
     cdef Py_ssize_t whole = (w + EXPUNGE_PANEL - 1) // EXPUNGE_PANEL * EXPUNGE_PANEL
     spacious = np.empty(2 * m * whole + 8)
     first = -spacious.ctypes.data % 64 // 8  # a line of the cache
@@ -368,7 +368,7 @@ def middle(double[:, ::1] sums):
 
 
 def matrix(limbs, const double[::1] scales, Py_ssize_t w):
-    """Return the upper triangle of sum of limb * scale, (w, w); what is below it means nothing."""
+    """Return the upper triangle of the sum of limb * scale, (w, w); ignore the lower one."""
     made = np.empty((w, w))
     cdef double[:, ::1] out = made
     _fill(limbs, scales, w, &out[0, 0])
@@ -380,10 +380,10 @@ def ridge(
 ):
     """Solve the ridge system of limbs, see `exact.ridge`: (p, t), or None if it is singular to working precision.
 
-    ``room``, (w, w), is overwritten; None takes fresh memory.
+    ``room``, (w, w), is overwritten; None allocates memory.
     """
     _check(0 < targets < w)
-    # NumPy's memory is fresh faster, and what it will hold is of the rows that are there.
+    # NumPy allocates faster, and the matrix need not be wiped: it is a sum of present rows.
     cdef double[:, ::1] whole = np.empty((w, w)) if room is None else room
     _check(whole.shape[0] == whole.shape[1] == w)
     cdef Scratch scratch = Scratch(w + w * targets)
@@ -399,7 +399,7 @@ def ridge(
 cdef bint _solve(
     double *M, Py_ssize_t w, Py_ssize_t targets, double alpha, bint intercept, double large, double *room, double *out
 ) noexcept nogil:
-    """Solve the system of a matrix, in its place; ``room`` has w + w * targets numbers. False: it is singular."""
+    """Solve a system in place; ``room`` has w + w * targets numbers. Return False if it is singular."""
     cdef Py_ssize_t p = w - targets, i, j
     cdef double *floor = room
     cdef double *V = room + p
@@ -408,7 +408,7 @@ cdef bint _solve(
         M[i * (w + 1)] += alpha
     for i in range(p):
         floor[i] = M[i * (w + 1)] * (w * 2.0**-52)
-    for i in range(p, w):  # what stands for the targets' own products
+    for i in range(p, w):  # replace the products of the targets among themselves, which are not needed
         for j in range(i + 1, w):
             M[i * w + j] = 0.0
         M[i * (w + 1)] = large
@@ -431,7 +431,7 @@ cdef bint _solve(
 
 
 cdef class Column:
-    """The lanes of one learner and the bounds of its rows: sums products, and learns anew if one row changes."""
+    """The lanes of one learner and the bounds of its rows: sums products, and relearns if one row changes."""
 
     cdef expunge_column it
     cdef Map map
@@ -452,7 +452,7 @@ cdef class Column:
         Py_ssize_t t,
         bint ones,
     ):
-        """Bounds are (2, d) and (2, t); None: values are taken as they are."""
+        """Bounds are (2, d) and (2, t); None means that values are used as they are."""
         _check(lanes.shape[0] == weights.shape[0] > 0 and t > 0 and min(lanes) >= 0)
         _check(inputs is None or (inputs.shape[0] == 2 and inputs.shape[1] == features.it.inputs > 0))
         _check(targets is None or (targets.shape[0] == 2 and targets.shape[1] == t))
@@ -486,10 +486,10 @@ cdef class Column:
     ):
         """Return the new limbs, (3, P), weights, and how many rows the coded row had before and has after.
 
-        In a stripe the row in this lane goes, if there is one, and the new one, (1, d) and (1, t) or None, comes. The
-        rows are in the slots from ``first`` on, where ``live`` says so; if ``first`` is negative, the tables have only
-        those of the learner's lanes, of which ``live``, (L,), has which. ``bits`` is F. The weights are None
-        if the system is singular to working precision.
+        In a stripe the row in this lane, if any, is replaced by the new one, (1, d) and (1, t), or by none. The rows
+        are in the slots from ``first`` on that are ``live``; if ``first`` is negative, the tables have only the rows of
+        the learner's lanes that are ``live``, (L,). ``bits`` is F. The weights are None if the system is singular to
+        working precision.
         """
         cdef Py_ssize_t d = self.map.it.inputs, t = self.it.targets, w = self.width, k, there = 0
         cdef double scales[3]
@@ -510,7 +510,7 @@ cdef class Column:
             stripe.new_X, stripe.new_y = _rows(new_X), _rows(new_y)
         cdef Scratch scratch = Scratch((EXPUNGE_BLOCK + 1) * d + t + 7 * w + w + w * t)
         cdef double *coded = scratch.numbers + (EXPUNGE_BLOCK + 1) * d + t
-        cdef double *q = coded + 2 * w  # slices of the one that was there, then of the one that is
+        cdef double *q = coded + 2 * w  # slices of the old coded row, then of the new one
         square, made, solution = np.empty((w, w)), np.empty(limbs.shape, dtype=limbs.dtype), np.empty((w - t, t))
         cdef double[:, ::1] whole = square, W = solution
         cdef const double[:, ::1] floats
@@ -549,10 +549,10 @@ cdef class Column:
         sums,
         double[:, :, ::1] room,
     ):
-        """Add the products of the learner's coded rows in stripes to sums; return how many they are, and their rows.
+        """Add the products of the learner's coded rows in stripes to sums; return the number of coded rows and rows.
 
-        ``sums`` are triangles of H'H, (H + L)'(H + L), L'L: packed, (3, P), with a ``room`` as `room` makes it for m
-        coded rows at a time, or the upper ones of squares, (3, w, w), with (4, m, w) for coded rows and their slices.
+        ``sums`` are triangles of H'H, (H + L)'(H + L), L'L: packed, (3, P), with a ``room`` from `room` for m coded
+        rows at a time; or the upper ones of squares, (3, w, w), with (4, m, w) for coded rows and their slices.
         """
         cdef Py_ssize_t d = self.map.it.inputs, t = self.it.targets, w = self.width, most = room.shape[1], k
         cdef Py_ssize_t members = 0, total = 0
@@ -590,13 +590,13 @@ cdef class Column:
 
 
 def clear(double[:, :, ::1] sums):
-    """Write zeros into the upper triangles of sums, (3, w, w)."""
+    """Write zeros to the upper triangles of sums, (3, w, w)."""
     _check(sums.shape[0] == 3 and sums.shape[1] == sums.shape[2] > 0)
     expunge_clear(&sums[0, 0, 0], sums.shape[1])
 
 
 cdef int _fill(limbs, const double[::1] scales, Py_ssize_t w, double *square) except -1:
-    """The matrix that limbs stand for."""
+    """Compute the matrix that limbs represent."""
     _check(w > 0 and limbs.shape == (3, w * (w + 1) // 2) and scales.shape[0] == 3)
     cdef const double[:, ::1] floats
     cdef const int64_t[:, ::1] integers
@@ -622,7 +622,7 @@ cdef int _check(bint fits) except -1:
 
 
 def shuffled(const uint64_t[::1] rounds, uint64_t kind, tweak, size, x, bint backward):
-    """Keyed permutations of numbers, each below its size: see `encoding/randomness.py`."""
+    """Apply keyed permutations to numbers, each below its size: see `encoding/randomness.py`."""
     cdef const uint64_t[::1] tweaks = np.ascontiguousarray(tweak), sizes = np.ascontiguousarray(size)
     out = np.array(x, dtype=np.uint64)
     cdef uint64_t[::1] numbers = out

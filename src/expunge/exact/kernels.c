@@ -11,7 +11,7 @@
 #error "-ffast-math would give other bits"
 #endif
 
-/* Where the C library can choose at run time, the compiler makes a loop for each width of registers. */
+/* If the C library can choose at run time, the compiler makes a version of a loop for each register width. */
 #define CLONES
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute) && !defined(EXPUNGE_NO_CLONES)
 #if __has_attribute(target_clones)
@@ -33,7 +33,7 @@ INLINE double on_grid(double x)
     return rint(x * GRID);
 }
 
-/* unit * cos(2 pi t): around a quarter turn cos is odd, so one polynomial does for all. */
+/* unit * cos(2 pi t): around a quarter turn cos is odd, so one polynomial is enough. */
 INLINE double cosine(double turn, const double *terms)
 {
     turn = fabs(turn - rint(turn)) - 0.25; /* exact; cos(2 pi t) = -sin(2 pi (|t| - 1/4)) */
@@ -43,8 +43,8 @@ INLINE double cosine(double turn, const double *terms)
     return (sum + terms[0]) * turn;
 }
 
-/* unit * cos of a few rows' phases in one tile of columns. The phase is summed in the order of the inputs, b last:
-   within [-1, 1] every partial sum is exact, beyond it the order fixes the rounding. */
+/* unit * cos of the phases of a few rows in one tile of columns. A phase is summed in the order of the inputs, b last:
+   within [-1, 1] every partial sum is exact, beyond it the fixed order determines the rounding. */
 INLINE void cosines(const double *grid, ptrdiff_t d, const double *turns, const double *terms, int rows,
                     double value[ROWS][TILE])
 {
@@ -81,13 +81,13 @@ CLONES void expunge_cosines(double *turns, ptrdiff_t n, const double *terms)
         turns[i] = cosine(turns[i], copied);
 }
 
-/* Where the features of rows go: as they are into rows of their own, or rounded and weighted into coded rows. */
+/* The destination of features: rows of their own, or, rounded and weighted, coded rows. */
 typedef struct {
     double *out;           /* (n, width), or (sets, m, width) */
     ptrdiff_t width, m, n; /* numbers per row, coded rows, rows */
     const int64_t *owner;  /* (n,) */
     const double *weights; /* (sets, n) */
-    ptrdiff_t sets;        /* 0: as they are */
+    ptrdiff_t sets;        /* 0: rows of their own */
 } sink;
 
 INLINE void put(const sink *to, ptrdiff_t row, ptrdiff_t column, const double *value, ptrdiff_t count)
@@ -107,7 +107,7 @@ INLINE void put(const sink *to, ptrdiff_t row, ptrdiff_t column, const double *v
     }
 }
 
-/* A tile, of which the compiler knows the length unless it is the last. */
+/* Put a tile, whose length the compiler knows unless it is the last one. */
 INLINE void put_tile(const sink *to, ptrdiff_t row, ptrdiff_t column, const double *value, ptrdiff_t count)
 {
     if (count >= TILE)
@@ -167,7 +167,7 @@ INLINE void weigh(const double *value, const double *weights, ptrdiff_t t, ptrdi
             sums[k * TILE + j] += value[j] * weights[k * stride + j];
 }
 
-/* The sum of a tile, by halves. */
+/* Sum a tile by halves. */
 INLINE double total(double *sums)
 {
     for (int half = TILE / 2; half; half /= 2)
@@ -229,7 +229,7 @@ void expunge_unscale(double *values, ptrdiff_t n, ptrdiff_t t, const double *low
     for (ptrdiff_t r = 0; r < n; r++)
         for (ptrdiff_t k = 0; k < t; k++) {
             double value = values[r * t + k] * (high[k] - low[k]) + low[k];
-            value = value < least[k] ? least[k] : value; /* not if it is NaN */
+            value = value < least[k] ? least[k] : value; /* NaN limits nothing */
             values[r * t + k] = value > most[k] ? most[k] : value;
         }
 }
@@ -275,8 +275,8 @@ CLONES void expunge_slices(const double *q, ptrdiff_t n, double *high, double *b
     }
 }
 
-/* A row of the triangle of each limb: less the products of one entry of q, plus those of the same entry of p, with the
-   entries from there on. */
+/* A row of the triangle of each limb: subtract the products of one entry of q with the entries from there on, and add
+   those of p. */
 #define EXCHANGED(NAME, KIND)                                                                                        \
     INLINE void row_of_##NAME(const KIND *restrict a, const KIND *restrict b, const KIND *restrict c,                \
                               const double *restrict qh, const double *restrict ql, const double *restrict ph,       \
@@ -395,7 +395,7 @@ void expunge_touched(const expunge_column *column, const expunge_stripe *stripe,
     }
 }
 
-/* Rows on their way into coded rows. */
+/* Rows that are collected before they are added to coded rows. */
 typedef struct {
     double *scaled, *targets, *weights; /* (256, d), (256, t), (256,) */
     int64_t owner[EXPUNGE_GATHERED];
@@ -468,10 +468,10 @@ void expunge_clear(double *sums, ptrdiff_t w)
 void expunge_wipe(double *numbers, ptrdiff_t n)
 {
     memset(numbers, 0, (size_t)n * sizeof *numbers);
-    __asm__ __volatile__("" : : "r"(numbers) : "memory"); /* as far as the compiler knows, somebody reads them */
+    __asm__ __volatile__("" : : "r"(numbers) : "memory"); /* makes the compiler assume that the zeros are read */
 }
 
-/* Keyed permutations: see `encoding/shuffle.py`. Integers modulo 2^64 throughout, and one square root. */
+/* Keyed permutations: see `encoding/randomness.py`. Integers modulo 2^64 throughout, and one square root. */
 
 static const uint64_t ODD = 0x9E3779B97F4A7C15u;
 
@@ -482,7 +482,7 @@ INLINE uint64_t mixed(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Once through the network, for up to BLOCK numbers that lie side by side. */
+/* Apply the network once to up to BLOCK contiguous numbers. */
 CLONES static void network(const uint64_t *rounds, ptrdiff_t count, const uint64_t *hashed, const uint64_t *sizes,
                            uint64_t *numbers, ptrdiff_t n, int backward)
 {
@@ -519,7 +519,7 @@ void expunge_shuffle(const uint64_t *rounds, ptrdiff_t count, uint64_t kind, con
             number[i] = numbers[first + i];
             place[i] = first + i;
         }
-        while (left > 0) { /* what is beyond its size goes through it again */
+        while (left > 0) { /* numbers beyond their size go through the network again */
             network(rounds, count, hashed, size, number, left, backward);
             ptrdiff_t beyond = 0;
             for (ptrdiff_t i = 0; i < left; i++) {

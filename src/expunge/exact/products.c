@@ -1,7 +1,7 @@
-/* Products of coded rows on processors with AVX-512: what three calls of BLAS compute, straight into packed triangles.
+/* Products of coded rows on processors with AVX-512: the same as three calls of BLAS, directly in packed triangles.
 
-   Every product and every sum of them is an integer that float64 holds (see limbs.py), so neither the order of a sum
-   nor fused operations show in the result. */
+   Every product and every sum of them is an integer that float64 holds (see limbs.py), so the result depends neither on
+   the order of a sum nor on fused operations. */
 
 #include "kernels.h"
 
@@ -13,8 +13,8 @@
 #define WIDE __attribute__((target("avx512f")))
 #define INLINE WIDE static inline __attribute__((always_inline))
 
-/* Columns lie in panels, (m, 24), one after another: a tile of the triangle is the products of eight columns with up to
-   24. GROUP panels stay in the second cache while all columns before them are multiplied with them. */
+/* Columns are stored in panels, (m, 24), one after another: a tile of the triangle has the products of eight columns
+   with up to 24. GROUP panels stay in the L2 cache while all columns before them are multiplied with them. */
 enum { LANES = 8, VECTORS = 3, PANEL = EXPUNGE_PANEL, GROUP = 8 };
 
 INLINE double slice_of(double q, int which)
@@ -36,7 +36,7 @@ INLINE void lay_out(const double *q, ptrdiff_t m, ptrdiff_t w, int which, double
     }
 }
 
-/* Which of eight entries of row j, from column i on, are in the triangle. */
+/* The mask of those of eight entries of row j, from column i on, that are in the triangle. */
 INLINE __mmask8 inside(ptrdiff_t i, ptrdiff_t j, ptrdiff_t w)
 {
     unsigned lanes = 255;
@@ -47,7 +47,7 @@ INLINE __mmask8 inside(ptrdiff_t i, ptrdiff_t j, ptrdiff_t w)
     return (__mmask8)lanes;
 }
 
-/* Add the products of columns i, ... (a: some vectors of them) with columns j, ... (b: eight of them) to a triangle. */
+/* Add the products of columns from i on (a: `vectors` times eight) with eight columns from j on (b) to a triangle. */
 INLINE void add_tile(const double *a, ptrdiff_t i, int vectors, const double *b, ptrdiff_t j, ptrdiff_t m, ptrdiff_t w,
                      double sign, double *triangle)
 {
@@ -83,7 +83,7 @@ WIDE static void add_products(const double *panels, ptrdiff_t m, ptrdiff_t w, do
         for (ptrdiff_t j = 0; j < end; j += LANES) {
             const double *b = panels + j / PANEL * PANEL * m + j % PANEL;
             for (ptrdiff_t panel = group > j ? group : j / PANEL * PANEL; panel < end; panel += PANEL) {
-                const ptrdiff_t i = j > panel ? j : panel; /* what is left of j is below the diagonal */
+                const ptrdiff_t i = j > panel ? j : panel; /* entries left of j are below the diagonal */
                 const double *a = panels + panel * m + (i - panel);
                 const ptrdiff_t last = w - panel < PANEL ? w : panel + PANEL;
                 if (last - i > 2 * LANES)
@@ -122,7 +122,7 @@ int expunge_multiplies(void)
 
 void expunge_multiply(const double *q, ptrdiff_t m, ptrdiff_t w, double sign, double *panels, double *sums)
 {
-    (void)q, (void)m, (void)w, (void)sign, (void)panels, (void)sums; /* nobody calls it */
+    (void)q, (void)m, (void)w, (void)sign, (void)panels, (void)sums; /* never called */
 }
 
 #endif
