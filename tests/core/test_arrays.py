@@ -1,4 +1,4 @@
-"""Sets of numbers: what sorting gives is what NumPy's own functions give, for few numbers and for many."""
+"""Sets of numbers: sorting gives the same as NumPy's own functions, for few numbers and for many."""
 
 import numpy as np
 import pytest
@@ -17,16 +17,16 @@ words = arrays(np.uint64, st.integers(0, 60), elements=st.sampled_from([0, 1, 2*
 
 @given(st.one_of(numbers, words))
 def test_distinct_values_are_there_once_and_in_order(values):
-    found = unique(values)
-    assert found.dtype == values.dtype
-    assert found.tolist() == sorted(set(values.tolist()))
+    distinct = unique(values)
+    assert distinct.dtype == values.dtype
+    assert distinct.tolist() == sorted(set(values.tolist()))
 
 
 @given(st.one_of(st.tuples(numbers, numbers), st.tuples(words, words)))
 def test_values_are_among_others_if_they_are_there(pair):
     values, others = pair
-    wanted = set(others.tolist())
-    assert isin(values, others).tolist() == [value in wanted for value in values.tolist()]
+    present = set(others.tolist())
+    assert isin(values, others).tolist() == [value in present for value in values.tolist()]
 
 
 @pytest.mark.parametrize("spread", [10, 2**40], ids=["close together", "far apart"])

@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-import expunge.encoding.bounds as bounds_room
+import expunge.encoding.bounds as bounds_module
 from expunge.encoding.bounds import Bounds, Extent, parse_bounds
 from expunge.errors import InvalidInput, InvalidSetting
 
@@ -13,16 +13,16 @@ from support.sampling import examples
 floats = st.floats(-1e150, 1e150)
 
 
-def declared(low, high, columns=2):
+def declare(low, high, columns=2):
     return Bounds.from_pair((low, high), columns, name="bounds")
 
 
-def observed(columns):
+def observe(columns):
     return parse_bounds(None, columns, name="bounds")
 
 
 def extent_of(rows, declaration=None):
-    return Extent.empty(declaration or observed(rows.shape[1])).widen(rows)
+    return Extent.empty(declaration or observe(rows.shape[1])).widen(rows)
 
 
 @examples(200)
@@ -30,7 +30,7 @@ def extent_of(rows, declaration=None):
 def test_scaling_maps_the_bounds_to_zero_and_one_and_keeps_the_order(values):
     low, x, high = sorted(values)
     assume(high - low > 1e-290)
-    at_low, inside, at_high = declared(low, high, 1).scale(np.array([[low], [x], [high]])).ravel()
+    at_low, inside, at_high = declare(low, high, 1).scale(np.array([[low], [x], [high]])).ravel()
     assert (at_low, at_high) == (0.0, 1.0)
     assert 0.0 <= inside <= 1.0
     assert inside == (x - low) / (high - low)
@@ -41,20 +41,20 @@ def test_scaling_maps_the_bounds_to_zero_and_one_and_keeps_the_order(values):
 def test_unscaling_undoes_scaling(values):
     low, x, high = sorted(values)
     assume(high - low > 1e-9)
-    bounds = declared(low, high, 1)
+    bounds = declare(low, high, 1)
     back = bounds.unscale(bounds.scale(np.array([[x]])))
     assert abs(back.item() - x) <= 1e-15 * (abs(low) + abs(high)) * 4
 
 
 def test_scaling_leaves_its_input_alone():
     values = np.array([[1.0, 2.0]])
-    declared(0, 4).scale(values)
-    declared(0, 4).unscale(values)
+    declare(0, 4).scale(values)
+    declare(0, 4).unscale(values)
     assert values.tolist() == [[1.0, 2.0]]
 
 
 def test_scalars_hold_for_every_column_and_sequences_for_each():
-    scalars, each, mixed = declared(0, 10, 3), declared([0, 1, 2], [10, 11, 12], 3), declared(0, [10, 11, 12], 3)
+    scalars, each, mixed = declare(0, 10, 3), declare([0, 1, 2], [10, 11, 12], 3), declare(0, [10, 11, 12], 3)
     assert (scalars.low.tolist(), scalars.high.tolist()) == ([0, 0, 0], [10, 10, 10])
     assert (each.low.tolist(), each.high.tolist()) == ([0, 1, 2], [10, 11, 12])
     assert (mixed.low.tolist(), mixed.high.tolist()) == ([0, 0, 0], [10, 11, 12])
@@ -64,7 +64,7 @@ def test_scalars_hold_for_every_column_and_sequences_for_each():
 
 def test_declared_bounds_are_a_copy():
     low = np.zeros(2)
-    bounds = declared(low, np.ones(2))
+    bounds = declare(low, np.ones(2))
     low[0] = 5
     assert bounds.low.tolist() == [0, 0]
 
@@ -111,11 +111,11 @@ def test_a_bounds_parameter_is_none_unit_or_a_pair():
 
 @pytest.mark.parametrize("missing", [None, np.nan])
 def test_a_column_without_bounds_is_observed(missing):
-    mixed = declared([0, missing, 2], [5, missing, 3], 3)
+    mixed = declare([0, missing, 2], [5, missing, 3], 3)
     assert mixed.observed
     np.testing.assert_array_equal(mixed.low, [0, np.nan, 2])
     np.testing.assert_array_equal(mixed.high, [5, np.nan, 3])
-    assert np.isnan(declared(missing, missing).low).all()
+    assert np.isnan(declare(missing, missing).low).all()
 
 
 def test_unit_bounds_take_values_as_they_are():
@@ -128,25 +128,25 @@ def test_unit_bounds_take_values_as_they_are():
 
 @pytest.mark.parametrize("constant", [0.0, -3.5, 1e300])
 def test_a_constant_column_is_zero_and_comes_back_as_its_constant(constant):
-    bounds = declared([constant, 0], [constant, 2])
+    bounds = declare([constant, 0], [constant, 2])
     scaled = bounds.scale(np.array([[constant, 1.0], [constant + 7, 2.0], [constant - 7, 0.0]]))
     np.testing.assert_array_equal(scaled, [[0, 0.5], [0, 1], [0, 0]])
     np.testing.assert_array_equal(bounds.unscale(np.array([[0.9, 0.5]])), [[constant, 1.0]])
 
 
 def test_prediction_extrapolates():
-    np.testing.assert_array_equal(declared(0, 2).scale(np.array([[-2.0, 6.0]])), [[-1.0, 3.0]])
+    np.testing.assert_array_equal(declare(0, 2).scale(np.array([[-2.0, 6.0]])), [[-1.0, 3.0]])
 
 
 def test_rows_inside_are_admitted_as_they_are():
     values = np.array([[0.0, 1.0], [1.0, 0.0]])
-    assert declared(0, 1).admit(values, clip=False, name="X") is values
+    assert declare(0, 1).admit(values, clip=False, name="X") is values
 
 
 def test_an_outside_row_is_refused_by_count_and_column_and_never_by_value():
     values = np.array([[0.0, 77.125, 1.0], [-88.25, 99.5, 0.0], [0.0, 0.5, 1.0]])
     with pytest.raises(InvalidInput) as refusal:
-        declared(0, 1, 3).admit(values, clip=False, name="X")
+        declare(0, 1, 3).admit(values, clip=False, name="X")
     message = str(refusal.value)
     assert message.startswith("rows outside the declared bounds: 1 in column 0 of X, 2 in column 1 of X (of 3 rows);")
     assert "clip=True" in message
@@ -155,28 +155,28 @@ def test_an_outside_row_is_refused_by_count_and_column_and_never_by_value():
 
 def test_an_outside_row_is_refused_by_the_names_of_columns():
     with pytest.raises(InvalidInput) as refusal:
-        declared(0, 1).admit(np.array([[0.5, 2.0]]), clip=False, name="X", columns=["age", "income"])
+        declare(0, 1).admit(np.array([[0.5, 2.0]]), clip=False, name="X", columns=["age", "income"])
     assert "income" in str(refusal.value)
     assert "age" not in str(refusal.value)
 
 
 def test_outside_rows_are_counted_in_every_part_of_a_table(monkeypatch):
-    monkeypatch.setattr(bounds_room, "_ROWS_PER_BLOCK", 3)
+    monkeypatch.setattr(bounds_module, "_ROWS_PER_BLOCK", 3)
     values = np.array([[k, -k] for k in range(8)], dtype=np.float64)
     with pytest.raises(InvalidInput, match=r"declared bounds: 3 in column 0 of X, 6 in column 1 of X \(of 8 rows\);"):
-        declared([0, -1], [4, 0]).admit(values, clip=False, name="X")
-    assert declared(-7, 7).admit(values, clip=False, name="X") is values
-    assert declared(-7, 7).admit(values[:0], clip=False, name="X").shape == (0, 2)
+        declare([0, -1], [4, 0]).admit(values, clip=False, name="X")
+    assert declare(-7, 7).admit(values, clip=False, name="X") is values
+    assert declare(-7, 7).admit(values[:0], clip=False, name="X").shape == (0, 2)
 
 
 def test_clipping_moves_outside_rows_to_the_bounds_only():
     values = np.array([[-1.0, 0.25], [0.5, 9.0]])
-    np.testing.assert_array_equal(declared(0, 1).admit(values, clip=True, name="X"), [[0, 0.25], [0.5, 1]])
+    np.testing.assert_array_equal(declare(0, 1).admit(values, clip=True, name="X"), [[0, 0.25], [0.5, 1]])
     assert values.tolist() == [[-1.0, 0.25], [0.5, 9.0]]
 
 
 def test_observed_columns_are_neither_refused_nor_clipped():
-    mixed, values = declared([0, None], [1, None]), np.array([[0.5, 1e9], [1.0, -1e9]])
+    mixed, values = declare([0, None], [1, None]), np.array([[0.5, 1e9], [1.0, -1e9]])
     assert mixed.admit(values, clip=False, name="X") is values
     values[0, 0] = 7.0
     np.testing.assert_array_equal(mixed.admit(values, clip=True, name="X"), [[1, 1e9], [1, -1e9]])
@@ -201,7 +201,7 @@ tables = st.integers(1, 3).flatmap(
 def declarations(draw, columns):
     """Bounds that hold the tables' rows, with some columns to be observed."""
     low = draw(st.lists(st.sampled_from([None, -2, -5]), min_size=columns, max_size=columns))
-    return declared(low, [None if side is None else -side for side in low], columns)
+    return declare(low, [None if side is None else -side for side in low], columns)
 
 
 @examples(200)
@@ -256,7 +256,7 @@ def test_only_the_last_row_on_a_bound_moves_it():
 
 def test_a_row_on_a_declared_bound_moves_nothing():
     table = np.array([[0.0, 1.0], [0.5, 2.0], [1.0, 2.0]])
-    extent = extent_of(table, declared([0, None], [1, None]))
+    extent = extent_of(table, declare([0, None], [1, None]))
     assert extent.replace_rows(table[2:], table[:0]).bounds is extent.bounds
     assert extent.replace_rows(table[:1], table[:0]) is None  # the least of the column that is observed
 
@@ -269,8 +269,8 @@ def test_a_negative_zero_does_not_show_in_observed_bounds(order):
 
 
 def test_a_negative_zero_does_not_show_in_declared_bounds():
-    assert declared(-0.0, 1).low.tobytes() == declared(0.0, 1).low.tobytes()
-    assert declared(-1, -0.0).high.tobytes() == declared(-1, 0.0).high.tobytes()
+    assert declare(-0.0, 1).low.tobytes() == declare(0.0, 1).low.tobytes()
+    assert declare(-1, -0.0).high.tobytes() == declare(-1, 0.0).high.tobytes()
 
 
 def test_columns_too_wide_for_floats_are_refused_by_number():

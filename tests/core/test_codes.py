@@ -20,7 +20,7 @@ from support.sampling import examples
 
 
 def exact_rank(G):
-    """Gauss in fractions."""
+    """Compute the rank by Gaussian elimination in fractions."""
     rows = [[Fraction(int(x)) for x in row] for row in G]
     rank = 0
     for column in range(len(rows[0])):
@@ -89,7 +89,7 @@ def test_the_minimum_density_puts_a_lane_into_one_learner(s, r, balanced):
 
 
 def unit_row_matrices(s, r):
-    """All matrices whose rows are unit vectors and whose rank is full, each as the columns of its ones."""
+    """Return all full-rank matrices whose rows are unit vectors, each as the columns of its ones."""
     return [c for c in itertools.product(range(r), repeat=s) if exact_rank(np.eye(r, dtype=int)[list(c)]) == r]
 
 
@@ -108,8 +108,8 @@ def test_draws_are_uniform_over_the_matrices_that_keep_the_conditions(s, r, draw
     assert chisquare(list(counts.values())).pvalue > 1e-3
 
 
-def onto(s, r):
-    """How many maps of s rows onto all of r columns there are."""
+def count_surjections(s, r):
+    """Count the maps of s rows onto all of r columns."""
     return sum((-1) ** k * math.comb(r, k) * (r - k) ** s for k in range(r + 1))
 
 
@@ -117,7 +117,8 @@ def onto(s, r):
 @pytest.mark.no_cover
 @pytest.mark.parametrize(("s", "r"), [(7, 2), (8, 3), (12, 4)])
 def test_column_sums_are_distributed_as_in_the_papers_draw(s, r):
-    expected = np.array([math.comb(s, k) * onto(s - k, r - 1) / onto(s, r) for k in range(1, s - r + 2)])
+    counts = [math.comb(s, k) * count_surjections(s - k, r - 1) for k in range(1, s - r + 2)]
+    expected = np.array(counts) / count_surjections(s, r)
     rng = np.random.default_rng(4)
     sums = [random_code(s, r, balanced=False, random_state=rng).G[:, 0].sum() for _ in range(4000)]
     counts = np.bincount(sums, minlength=s + 1)[1 : s - r + 2]
@@ -137,9 +138,9 @@ def test_a_large_code_is_drawn_without_redrawing(density, balanced):
 
 
 def test_a_seed_decides_the_code():
-    one, same, other = (random_code(12, 4, density=0.5, random_state=seed).G for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert (one != other).any()
+    first, same, other = (random_code(12, 4, density=0.5, random_state=seed).G for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, same)
+    assert (first != other).any()
 
 
 @pytest.mark.parametrize(
@@ -304,8 +305,8 @@ def test_lanes_and_learners_are_the_two_sides_of_the_matrix(code):
     entries = {(i, j) for i in range(code.shards) for j in range(code.learners) if code.G[i, j]}
     slots = 3 * code.shards + np.arange(code.shards)  # of another stripe than the first
     assert {(i, j) for i in range(code.shards) for j in code.learners_of(slots[i : i + 1])} == entries
-    some = slots[::2]
-    assert code.learners_of(some) == sorted({j for i, j in entries if i % 2 == 0})
+    even_lanes = slots[::2]
+    assert code.learners_of(even_lanes) == sorted({j for i, j in entries if i % 2 == 0})
     assert {(int(i), j) for j in range(code.learners) for i in code.lanes_of(j)} == entries
     assert code.rate == code.shards / code.learners
     assert code.density == len(entries) / (code.shards * code.learners)
@@ -368,7 +369,7 @@ COPIES = {
 def test_a_copy_of_a_code_is_the_same_code(how, used):
     code = random_code(6, 3, density=0.5, random_state=0)
     stripes = np.arange(24).reshape(2, 6, 2)
-    if used:  # what is cached goes along
+    if used:  # cached values are copied as well
         code.encode(stripes)
     twin = COPIES[how](code)
     np.testing.assert_array_equal(twin.G, code.G)

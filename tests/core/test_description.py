@@ -1,4 +1,4 @@
-"""What is described as the same text is the same learner."""
+"""Learners with the same description are the same learner."""
 
 import functools
 import subprocess
@@ -34,18 +34,18 @@ def model_with(learner):
     return CodedRegressor(code=Code.uncoded(2), learner=learner, random_state=0).fit(ROWS, TARGET)
 
 
-def boosting(groups):
+def make_boosting(groups):
     return HistGradientBoostingRegressor(interaction_cst=groups, min_samples_leaf=2, max_iter=5)
 
 
-def transforming(**arguments):
+def make_transformer(**arguments):
     return make_pipeline(FunctionTransformer(np.clip, kw_args=arguments), LinearRegression())
 
 
-# Pairs that differ, in what a name alone does not tell.
+# Pairs of learners that differ in more than a class name.
 DIFFERENT = {
-    "sets": (boosting([{0, 1}, {2}]), boosting([{0}, {1, 2}])),
-    "dicts": (transforming(a_min=0.2, a_max=0.8), transforming(a_min=0.2, a_max=0.7)),
+    "sets": (make_boosting([{0, 1}, {2}]), make_boosting([{0}, {1, 2}])),
+    "dicts": (make_transformer(a_min=0.2, a_max=0.8), make_transformer(a_min=0.2, a_max=0.7)),
     "functions": (KNeighborsRegressor(3, weights=near), KNeighborsRegressor(3, weights=far)),
     "functions of NumPy": tuple(
         TransformedTargetRegressor(LinearRegression(), func=f, inverse_func=g)
@@ -64,22 +64,22 @@ DIFFERENT = {
 @pytest.mark.parametrize("what", DIFFERENT)
 @pytest.mark.filterwarnings("ignore:The provided functions:UserWarning")
 def test_models_whose_learners_differ_have_other_digests_and_load_refuses_the_other(what, tmp_path):
-    one, other = DIFFERENT[what]
-    models = [model_with(one), model_with(other)]
-    assert models[0].digest() == model_with(one).digest()
+    first, other = DIFFERENT[what]
+    models = [model_with(first), model_with(other)]
+    assert models[0].digest() == model_with(first).digest()
     assert models[0].digest() != models[1].digest()
     models[0].save(tmp_path / "m")
     with pytest.raises(InvalidSetting, match="another learner"):
         CodedRegressor.load(tmp_path / "m", learner=other)
-    assert CodedRegressor.load(tmp_path / "m", learner=one).digest() == models[0].digest()
+    assert CodedRegressor.load(tmp_path / "m", learner=first).digest() == models[0].digest()
 
 
-class Weighing:
+class CallableWeights:
     def __call__(self, distances):
         return distances
 
 
-def made_inside(distances):
+def make_nested(distances):
     def inner(d):
         return d
 
@@ -87,7 +87,14 @@ def made_inside(distances):
 
 
 @pytest.mark.parametrize(
-    "weights", [lambda d: 1 / (1 + d), made_inside(0), Weighing(), functools.partial(lambda d: d), Weighing().__call__]
+    "weights",
+    [
+        lambda d: 1 / (1 + d),
+        make_nested(0),
+        CallableWeights(),
+        functools.partial(lambda d: d),
+        CallableWeights().__call__,
+    ],
 )
 def test_a_function_that_has_no_name_is_refused(weights):
     with pytest.raises(InvalidSetting, match="the parameter weights of .*KNeighborsRegressor.*cannot be described"):
@@ -125,7 +132,7 @@ values = st.recursive(
 
 
 def kinds(value):
-    """A value in which True, 1 and 1.0 are not equal, nor 0.0 and -0.0, nor a list and a tuple."""
+    """Return a value that distinguishes True, 1 and 1.0, 0.0 and -0.0, and lists and tuples."""
     if isinstance(value, list | tuple):
         return type(value).__name__, [kinds(item) for item in value]
     if isinstance(value, frozenset):

@@ -33,12 +33,12 @@ MAPS = [
 unit_floats = st.floats(-1, 1)
 
 
-def drawn(d, D=20, seed=0, **settings):
+def draw_map(d, D=20, seed=0, **settings):
     return RandomFourier(D, random_state=seed, **settings).fit(np.zeros((1, d)))
 
 
 def exact_turns(model, x):
-    """The phases of one row in turns, as fractions."""
+    """Return the phases of a row in turns, as fractions."""
     grid = [round(Fraction(value) * 2**32) for value in x.tolist()]  # half to even, as rint does
     return [
         Fraction(sum(g * t for g, t in zip(grid, theta, strict=True)) + b) / Fraction(2) ** k
@@ -52,7 +52,7 @@ PI = Fraction(314159265358979323846264338327950288419716939937510582097494459230
 
 
 def exact_cosine(turns):
-    """cos(2 pi t) by its power series in fractions, to 1e-40."""
+    """Return cos(2 pi t) by its power series in fractions, to 1e-40."""
     angle = 2 * PI * (turns - round(turns))
     term, total, k = Fraction(1), Fraction(0), 0
     while abs(term) > Fraction(1, 10**40):
@@ -73,7 +73,7 @@ def test_a_map_is_a_scikit_learn_transformer(estimator, check):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_features_are_cosines_of_projections(kernel):
     x = np.random.default_rng(0).uniform(-1, 1, (50, 4))
-    model = drawn(4, 300, kernel=kernel)
+    model = draw_map(4, 300, kernel=kernel)
     phase = x @ model.theta_ + model.offset_
     tolerance = 1e-14 + np.abs(model.theta_).sum(axis=0) * 2.0**-32  # inputs are rounded to 2^-32
     assert (np.abs(model.transform(x) - np.cos(phase)) <= tolerance).all()
@@ -83,7 +83,7 @@ def test_features_are_cosines_of_projections(kernel):
 @given(st.integers(1, 6), st.integers(0, 10**6), st.sampled_from(KERNELS),
        st.sampled_from([None, 1e-6, 30.0, 9e8]), st.data())  # fmt: skip
 def test_a_phase_is_exact(d, seed, kernel, scale, data):
-    model = drawn(d, 5, seed, kernel=kernel, scale=scale)
+    model = draw_map(d, 5, seed, kernel=kernel, scale=scale)
     x = data.draw(arrays(np.float64, (3, d), elements=unit_floats))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fourier, "cosines", lambda turns, unit: turns)
@@ -97,7 +97,7 @@ def test_a_phase_is_exact(d, seed, kernel, scale, data):
 @given(st.integers(1, 40), st.integers(0, 10**6), st.sampled_from(KERNELS),
        st.sampled_from([None, 1e-9, 1.0, 1e4, 9.9e8]))  # fmt: skip
 def test_every_drawn_map_is_on_the_finest_grid_that_is_exact(d, seed, kernel, scale):
-    model = drawn(d, 8, seed, kernel=kernel, scale=scale)
+    model = draw_map(d, 8, seed, kernel=kernel, scale=scale)
     for theta, b, k in zip(
         model.projection_.T.tolist(), model.phases_.tolist(), model.exponents_.tolist(), strict=True
     ):
@@ -145,8 +145,8 @@ def test_blocks_cover_the_rows_once_and_stay_small(rows, width, block):
 def corner_turns():
     dyadic = [Fraction(n, 16) for n in range(-32, 33)]
     near = [t + sign * Fraction(1, 2**k) for t in dyadic for sign in (-1, 1) for k in (20, 40, 49)]
-    some = [Fraction(n, 2**50) for n in np.random.default_rng(0).integers(-(2**51), 2**51, 300).tolist()]
-    return dyadic + near + some
+    random_turns = [Fraction(n, 2**50) for n in np.random.default_rng(0).integers(-(2**51), 2**51, 300).tolist()]
+    return dyadic + near + random_turns
 
 
 def test_the_cosine_is_within_its_bound():
@@ -179,14 +179,14 @@ def test_no_cosine_exceeds_one():
 @given(arrays(np.float64, (4, 3), elements=st.floats(allow_nan=False, allow_infinity=False)),
        st.sampled_from(KERNELS), st.sampled_from([None, 9e8]))  # fmt: skip
 def test_any_finite_input_has_finite_features_of_at_most_one(x, kernel, scale):
-    phi = drawn(3, 10, kernel=kernel, scale=scale).transform(x)
+    phi = draw_map(3, 10, kernel=kernel, scale=scale).transform(x)
     assert np.isfinite(phi).all()
     assert (np.abs(phi) <= 1).all()
 
 
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 0.0, -0.0])
 def test_extreme_inputs_have_finite_features(value):
-    assert np.isfinite(drawn(2, 50, kernel="laplacian").transform([[value, 1.0]])).all()
+    assert np.isfinite(draw_map(2, 50, kernel="laplacian").transform([[value, 1.0]])).all()
 
 
 @pytest.mark.parametrize("model", MAPS, ids=repr)
@@ -232,7 +232,7 @@ def test_the_cosines_bits_never_change():
 
 def test_theta_and_b_are_the_papers():
     d, D = 5, 4000
-    model = drawn(d, D, seed=2)
+    model = draw_map(d, D, seed=2)
     theta, b = model.theta_, model.offset_
     assert theta.shape == (d, D)
     n = theta.size
@@ -244,12 +244,12 @@ def test_theta_and_b_are_the_papers():
 
 
 def test_the_scale_is_the_standard_deviation():
-    assert kstest(drawn(3, 3000, scale=2.5).theta_.ravel(), norm(scale=2.5).cdf).pvalue > 1e-3
+    assert kstest(draw_map(3, 3000, scale=2.5).theta_.ravel(), norm(scale=2.5).cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(("scale", "expected"), [(None, 1 / math.sqrt(6)), (0.7, 0.7)])
 def test_a_laplacian_kernel_has_cauchy_projections(scale, expected):
-    theta = drawn(3, 3000, kernel="laplacian", scale=scale).theta_
+    theta = draw_map(3, 3000, kernel="laplacian", scale=scale).theta_
     assert kstest(theta.ravel(), cauchy(scale=expected).cdf).pvalue > 1e-3
 
 
@@ -261,17 +261,17 @@ def test_products_of_features_approximate_the_kernel():
         ("gaussian", np.exp(-(distance**2).sum(axis=2) / 2)),
         ("laplacian", np.exp(-np.abs(distance).sum(axis=2))),
     ]:
-        model = drawn(3, 20000, kernel=kernel, scale=1.0)
+        model = draw_map(3, 20000, kernel=kernel, scale=1.0)
         np.testing.assert_allclose(2 * model.transform(x) @ model.transform(y).T / 20000, expected, atol=0.04)
 
 
 def test_a_seed_decides_the_map_and_the_values_do_not():
     rng = np.random.default_rng(0)
-    one, same = (RandomFourier(9, random_state=4).fit(rng.uniform(size=(5, 3))) for _ in range(2))
+    first, same = (RandomFourier(9, random_state=4).fit(rng.uniform(size=(5, 3))) for _ in range(2))
     other = RandomFourier(9, random_state=5).fit(np.zeros((1, 3)))
-    np.testing.assert_array_equal(one.projection_, same.projection_)
-    np.testing.assert_array_equal(one.phases_, same.phases_)
-    assert (one.projection_ != other.projection_).any()
+    np.testing.assert_array_equal(first.projection_, same.projection_)
+    np.testing.assert_array_equal(first.phases_, same.phases_)
+    assert (first.projection_ != other.projection_).any()
 
 
 def test_the_models_generator_is_used_where_the_map_has_no_seed():
@@ -281,7 +281,7 @@ def test_the_models_generator_is_used_where_the_map_has_no_seed():
     )
     np.testing.assert_array_equal(free.projection_, again.projection_)
     assert (free.projection_ != fixed.projection_).any()
-    np.testing.assert_array_equal(fixed.projection_, drawn(2, 4, seed=7).projection_)
+    np.testing.assert_array_equal(fixed.projection_, draw_map(2, 4, seed=7).projection_)
 
 
 @examples(50)
@@ -343,23 +343,23 @@ def test_a_map_that_draws_nothing_restores_nothing(model):
         model.restore(1, {"phases": np.zeros(1, dtype=np.int64)})
 
 
-def tampered(**changes):
-    return {**drawn(2, 3).arrays(), **changes}
+def tamper(**changes):
+    return {**draw_map(2, 3).arrays(), **changes}
 
 
 @pytest.mark.parametrize(
     ("inputs", "arrays", "reason"),
     [
-        (3, tampered(), "on 3 inputs cannot have arrays of shapes"),
+        (3, tamper(), "on 3 inputs cannot have arrays of shapes"),
         (2, {}, "cannot have arrays of shapes"),
-        (2, tampered(phases=np.zeros(4, dtype=np.int64)), "cannot have arrays of shapes"),
-        (2, tampered(more=np.zeros(1, dtype=np.int64)), "cannot have arrays of shapes"),
-        (2, tampered(projection=np.full((2, 3), 2**20)), "exceed the exact range"),
-        (2, tampered(projection=np.full((2, 3), -(2**63))), "exceed the exact range"),
-        (2, tampered(phases=np.full(3, 2**53)), "exceed the exact range"),
-        (2, tampered(phases=np.full(3, -(2**63))), "exceed the exact range"),
-        (2, tampered(exponents=np.full(3, 1001)), "exceed the exact range"),
-        (2, tampered(exponents=np.full(3, -(2**40))), "exceed the exact range"),
+        (2, tamper(phases=np.zeros(4, dtype=np.int64)), "cannot have arrays of shapes"),
+        (2, tamper(more=np.zeros(1, dtype=np.int64)), "cannot have arrays of shapes"),
+        (2, tamper(projection=np.full((2, 3), 2**20)), "exceed the exact range"),
+        (2, tamper(projection=np.full((2, 3), -(2**63))), "exceed the exact range"),
+        (2, tamper(phases=np.full(3, 2**53)), "exceed the exact range"),
+        (2, tamper(phases=np.full(3, -(2**63))), "exceed the exact range"),
+        (2, tamper(exponents=np.full(3, 1001)), "exceed the exact range"),
+        (2, tamper(exponents=np.full(3, -(2**40))), "exceed the exact range"),
     ],
 )
 def test_a_map_that_was_not_drawn_is_not_restored(inputs, arrays, reason):

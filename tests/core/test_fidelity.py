@@ -1,4 +1,4 @@
-"""Exactness costs no accuracy: predictions agree with the literal float algorithm on scikit-learn, on real tables."""
+"""Exactness costs no accuracy: on real tables predictions agree with the paper's algorithms in floats."""
 
 import itertools
 from functools import cache
@@ -10,6 +10,8 @@ from sklearn.linear_model import LinearRegression, Ridge
 from expunge import Code, CodedRegressor, RandomFourier
 from expunge.paper.data import read_dataset
 
+from support.models import state_of
+
 
 @cache
 def table(name):
@@ -19,8 +21,8 @@ def table(name):
 
 
 def literal(model, X_test):
-    """The paper's algorithms in floats, with the model's own projection, slots and bounds; target scaled to [0, 1]."""
-    encoder, store = model._state.ensemble.encoder, model._state.ensemble.store
+    """Run the paper's algorithms in floats, with the model's projection, slots and bounds; target scaled to [0, 1]."""
+    encoder, store = state_of(model).ensemble.encoder, state_of(model).ensemble.store
     code, features = encoder.code, encoder.features
 
     def project(X):
@@ -41,7 +43,7 @@ def literal(model, X_test):
 
 
 def solve(Q, c, q, alpha, fit_intercept):
-    """Ridge with an unpenalised coefficient of the coded ones c: project them out, solve, put them back."""
+    """Solve ridge with an unpenalised coefficient of the coded ones c, by projecting them out."""
     slope = Ridge(alpha, fit_intercept=False) if alpha else LinearRegression(fit_intercept=False)
     if not fit_intercept:
         return slope.fit(Q, q[:, 0]).coef_, 0.0

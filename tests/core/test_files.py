@@ -1,4 +1,4 @@
-"""Files: a sync reaches the drive, and a file that takes another's place is there whole, or as it was."""
+"""Files: a sync reaches the drive, and a file is replaced whole or not at all."""
 
 import errno
 import fcntl
@@ -22,33 +22,33 @@ from support.faulty import Fault, Faulty
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What is asked of the system for a sync, in order; `fails` is the error with which a full one fails."""
-    made = SimpleNamespace(log=[], fails=None)
+    """Record the system calls for syncs, in order; `fails` is the error of a full sync."""
+    recorded = SimpleNamespace(log=[], fails=None)
 
     def full(fd, command):
-        made.log.append(command)
-        if made.fails:
-            raise OSError(made.fails, os.strerror(made.fails))
+        recorded.log.append(command)
+        if recorded.fails:
+            raise OSError(recorded.fails, os.strerror(recorded.fails))
 
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", "full", raising=False)
     monkeypatch.setattr(fcntl, "fcntl", full)
-    monkeypatch.setattr(os, "fsync", lambda fd: made.log.append("fsync"))
-    return made
+    monkeypatch.setattr(os, "fsync", lambda fd: recorded.log.append("fsync"))
+    return recorded
 
 
-def on(monkeypatch, platform):
+def set_platform(monkeypatch, platform):
     monkeypatch.setattr(files, "sys", SimpleNamespace(platform=platform))
 
 
 @pytest.mark.parametrize("platform", ["linux", "freebsd14", "win32"])
 def test_a_sync_is_the_systems_own(calls, monkeypatch, platform):
-    on(monkeypatch, platform)
+    set_platform(monkeypatch, platform)
     files.sync(0)
     assert calls.log == ["fsync"]
 
 
 def test_on_a_mac_a_sync_goes_down_to_the_drive(calls, monkeypatch, tmp_path):
-    on(monkeypatch, "darwin")
+    set_platform(monkeypatch, "darwin")
     files.sync(0)
     assert calls.log == ["full"]
     files.create(tmp_path / "new", b"new")
@@ -58,7 +58,7 @@ def test_on_a_mac_a_sync_goes_down_to_the_drive(calls, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("reason", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY])
 def test_where_a_file_system_has_no_full_sync_the_plain_one_is_done(calls, monkeypatch, reason):
-    on(monkeypatch, "darwin")
+    set_platform(monkeypatch, "darwin")
     calls.fails = reason
     files.sync(0)
     assert calls.log == ["full", "fsync"]
@@ -66,8 +66,8 @@ def test_where_a_file_system_has_no_full_sync_the_plain_one_is_done(calls, monke
 
 @pytest.mark.parametrize("reason", [errno.EIO, errno.ENOSPC, errno.EBADF])
 def test_a_full_sync_that_fails_is_a_sync_that_failed(calls, monkeypatch, reason):
-    """A plain one after it would succeed, and what the first one lost would be taken for safe."""
-    on(monkeypatch, "darwin")
+    """A plain sync after it would succeed, and data that the first one lost would seem safe."""
+    set_platform(monkeypatch, "darwin")
     calls.fails = reason
     with pytest.raises(files.SyncFailed, match="could not be synced"):
         files.sync(0)
@@ -161,18 +161,18 @@ def inode(fd):
 
 
 def open_files():
-    """Count the descriptors of this process, where the system tells."""
+    """Count the descriptors of this process, if the system can."""
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
 @pytest.fixture
 def pages(tmp_path):
-    """Forty empty files, more than are open at once."""
-    made = [tmp_path / f"page.{k}" for k in range(40)]
-    for path in made:
+    """Forty empty files, more than a batch keeps open."""
+    recorded = [tmp_path / f"page.{k}" for k in range(40)]
+    for path in recorded:
         path.touch()
-    return made
+    return recorded
 
 
 def test_a_batch_syncs_every_file_after_it_was_written_and_few_are_open_at_once(pages, monkeypatch):

@@ -1,4 +1,4 @@
-"""What random Fourier features approximate, and which inputs they look at."""
+"""The kernels that random Fourier features approximate, and the inputs that they use."""
 
 import math
 
@@ -28,12 +28,12 @@ D = 100_000
 SPREAD = 5 * math.sqrt(0.5 / D)  # five standard errors of a mean of 2 cos cos, whose variance is at most 1/2
 
 
-def drawn(d, features=D, seed=0, **parameters):
+def draw_map(d, features=D, seed=0, **parameters):
     return RandomFourier(features, random_state=seed, **parameters).fit(np.zeros((1, d)))
 
 
-def approximated(model, x, y):
-    """The kernel that cosines approximate: twice the mean of their products."""
+def approximate_kernel(model, x, y):
+    """Return the kernel that cosines approximate: twice the mean of their products."""
     count = model.n_features
     return 2 * model.transform(x)[:, :count] @ model.transform(y)[:, :count].T / count
 
@@ -48,14 +48,14 @@ def points():
 def test_products_of_features_approximate_the_closed_form(points, kernel, scale):
     x, y = points
     expected = KERNELS[kernel](scale * x, scale * y)
-    assert np.abs(approximated(drawn(3, kernel=kernel, scale=scale), x, y) - expected).max() < SPREAD
+    assert np.abs(approximate_kernel(draw_map(3, kernel=kernel, scale=scale), x, y) - expected).max() < SPREAD
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_default_scale_is_the_papers(points, kernel):
     x, y = points
     expected = KERNELS[kernel](x / math.sqrt(6), y / math.sqrt(6))
-    assert np.abs(approximated(drawn(3, kernel=kernel), x, y) - expected).max() < SPREAD
+    assert np.abs(approximate_kernel(draw_map(3, kernel=kernel), x, y) - expected).max() < SPREAD
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -64,7 +64,7 @@ def test_one_scale_per_input_stretches_it(points, kernel):
     scale = np.array([0.5, 4.0, 0.0])
     expected = KERNELS[kernel](x * scale, y * scale)
     for form in (scale, scale.tolist(), tuple(scale)):
-        assert np.abs(approximated(drawn(3, kernel=kernel, scale=form), x, y) - expected).max() < SPREAD
+        assert np.abs(approximate_kernel(draw_map(3, kernel=kernel, scale=form), x, y) - expected).max() < SPREAD
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -73,7 +73,7 @@ def test_a_matrix_turns_and_stretches_the_inputs(points, kernel):
     scale = np.array([[1.0, -2.0, 0.5], [0.3, 0.0, 1.0], [0.0, 1.5, -1.0]])
     expected = KERNELS[kernel](x @ scale, y @ scale)
     for form in (scale, scale.tolist()):
-        assert np.abs(approximated(drawn(3, kernel=kernel, scale=form), x, y) - expected).max() < SPREAD
+        assert np.abs(approximate_kernel(draw_map(3, kernel=kernel, scale=form), x, y) - expected).max() < SPREAD
 
 
 @pytest.mark.parametrize("scales", [None, 2.0, [[0.5, 4.0, 0.0], [2.0, 0.0, 1.0]], [np.eye(3), 3.0 * np.eye(3)[::-1]]])
@@ -82,26 +82,26 @@ def test_features_of_several_kernels_approximate_their_mean(points, scales):
     given = scales if isinstance(scales, list) else [scales] * 2
     kernels = ["laplacian", "gaussian"]
     expected = np.mean(
-        [approximated(drawn(3, kernel=k, scale=s), x, y) for k, s in zip(kernels, given, strict=True)], axis=0
+        [approximate_kernel(draw_map(3, kernel=k, scale=s), x, y) for k, s in zip(kernels, given, strict=True)], axis=0
     )
-    model = drawn(3, kernel="laplacian+gaussian", scale=np.array(scales) if isinstance(scales, list) else scales)
-    assert np.abs(approximated(model, x, y) - expected).max() < 2 * SPREAD
+    model = draw_map(3, kernel="laplacian+gaussian", scale=np.array(scales) if isinstance(scales, list) else scales)
+    assert np.abs(approximate_kernel(model, x, y) - expected).max() < 2 * SPREAD
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_kernels_take_turns(count):
-    model = drawn(2, count, kernel="gaussian+matern52+gaussian", scale=[[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    model = draw_map(2, count, kernel="gaussian+matern52+gaussian", scale=[[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     looks = (model.projection_ != 0).T.tolist()
     assert looks == [[[True, False], [True, True], [False, True]][j % 3] for j in range(count)]
 
 
 def test_several_kernels_with_an_order_each_follow_it():
-    model = drawn(4, 12, kernel="gaussian+laplacian", order=2)
+    model = draw_map(4, 12, kernel="gaussian+laplacian", order=2)
     assert np.count_nonzero(model.projection_, axis=0).tolist() == [1, 1, 2, 2] * 3
 
 
 def test_a_number_an_array_and_a_diagonal_matrix_are_one_draw():
-    number, array, matrix = (drawn(4, 50, seed=3, scale=scale) for scale in (2.0, np.full(4, 2.0), 2.0 * np.eye(4)))
+    number, array, matrix = (draw_map(4, 50, seed=3, scale=scale) for scale in (2.0, np.full(4, 2.0), 2.0 * np.eye(4)))
     np.testing.assert_array_equal(number.projection_, array.projection_)
     np.testing.assert_allclose(number.theta_, matrix.theta_, rtol=1e-12)
 
@@ -113,7 +113,7 @@ def test_the_first_parameters_draw_what_they_always_drew(kernel, scale):
     base = rng.standard_normal((5, 40)) if kernel == "gaussian" else rng.standard_cauchy((5, 40))
     size = 1 / np.sqrt(2 * 5) if scale is None else scale
     expected = fourier._round_to_grid(base * (size / (2 * np.pi)), rng.uniform(-0.5, 0.5, 40))
-    model = drawn(5, 40, seed=11, kernel=kernel, scale=scale)
+    model = draw_map(5, 40, seed=11, kernel=kernel, scale=scale)
     for got, want in zip((model.projection_, model.phases_, model.exponents_), expected, strict=True):
         np.testing.assert_array_equal(got, want)
 
@@ -127,7 +127,7 @@ def test_the_first_parameters_draw_what_they_always_drew(kernel, scale):
     st.integers(0, 99),
 )
 def test_an_input_of_scale_zero_has_no_influence_on_a_cosine(kernel, scale, order, linear, seed):
-    model = drawn(len(scale), 12, seed, kernel=kernel, scale=scale, order=order, linear=linear)
+    model = draw_map(len(scale), 12, seed, kernel=kernel, scale=scale, order=order, linear=linear)
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (5, len(scale)))
     other = np.where(np.array(scale) == 0.0, rng.uniform(-1, 1, x.shape), x)
@@ -150,20 +150,20 @@ def test_each_feature_looks_at_as_many_inputs_as_its_order_says(d, order, kernel
         st.none() | st.just(2.0) | st.lists(st.sampled_from([0.0, 1.0]), min_size=d, max_size=d).filter(any)
     )
     relevant = d if not isinstance(scale, list) else sum(s > 0 for s in scale)
-    model = drawn(d, 25, seed, kernel=kernel, scale=scale, order=order)
+    model = draw_map(d, 25, seed, kernel=kernel, scale=scale, order=order)
     looks = np.count_nonzero(model.projection_, axis=0)
     assert looks.tolist() == [min(1 + j % order, relevant) for j in range(25)]
 
 
 def test_the_order_holds_with_a_matrix_too():
     scale = np.array([[1.0, 2.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, -3.0, 0.0, 0.0]])
-    model = drawn(4, 60, scale=scale, order=2)
+    model = draw_map(4, 60, scale=scale, order=2)
     assert np.count_nonzero(model.projection_, axis=0).tolist() == [1, 2] * 30
     assert not model.projection_[1].any()
 
 
 def test_the_inputs_that_a_feature_looks_at_are_drawn_evenly():
-    model = drawn(5, 30_000, scale=[1.0, 1.0, 0.0, 1.0, 1.0], order=2)
+    model = draw_map(5, 30_000, scale=[1.0, 1.0, 0.0, 1.0, 1.0], order=2)
     looks = model.projection_ != 0
     alone = looks[:, ::2].sum(axis=1)
     assert chisquare(alone[[0, 1, 3, 4]]).pvalue > 1e-3
@@ -173,7 +173,7 @@ def test_the_inputs_that_a_feature_looks_at_are_drawn_evenly():
 
 
 def test_the_default_scale_counts_the_inputs_that_a_feature_looks_at():
-    model = drawn(5, 12_000, order=3)
+    model = draw_map(5, 12_000, order=3)
     for k in (1, 2, 3):
         theta = model.theta_[:, k - 1 :: 3]
         assert kstest(theta[theta != 0], norm(scale=1 / math.sqrt(2 * k)).cdf).pvalue > 1e-3
@@ -182,14 +182,14 @@ def test_the_default_scale_counts_the_inputs_that_a_feature_looks_at():
 def test_an_order_of_one_is_a_sum_of_kernels_of_single_inputs(points):
     x, y = points
     expected = np.mean([RBF()(x[:, [j]], y[:, [j]]) for j in range(3)], axis=0)
-    assert np.abs(approximated(drawn(3, scale=1.0, order=1), x, y) - expected).max() < SPREAD
+    assert np.abs(approximate_kernel(draw_map(3, scale=1.0, order=1), x, y) - expected).max() < SPREAD
 
 
 @settings(max_examples=30)
 @given(st.sampled_from(list(KERNELS)), st.integers(1, 5), st.sampled_from([1.0, 2.0**20, 2.0**36]), st.integers(0, 99))
 def test_linear_features_are_the_inputs_after_the_same_cosines(kernel, d, unit, seed):
     x = np.random.default_rng(seed).uniform(-1, 1, (9, d))
-    both, cosines = (drawn(d, 6, seed, kernel=kernel, linear=linear) for linear in (True, False))
+    both, cosines = (draw_map(d, 6, seed, kernel=kernel, linear=linear) for linear in (True, False))
     got = both.map_block(x, unit)
     assert both.n_out == got.shape[1] == 6 + d
     assert np.ascontiguousarray(got[:, :6]).tobytes() == cosines.map_block(x, unit).tobytes()
@@ -248,7 +248,7 @@ def test_a_bad_parameter_is_refused_before_anything_is_drawn(parameters, reason)
     for use in (
         lambda: RandomFourier(3, **parameters).fit(np.zeros((1, 2))),
         lambda: RandomFourier(3, **parameters).draw_copy(2, np.random.default_rng(0)),
-        lambda: RandomFourier(3, **parameters).restore(2, drawn(2, 3).arrays()),
+        lambda: RandomFourier(3, **parameters).restore(2, draw_map(2, 3).arrays()),
         lambda: CodedRegressor(features=RandomFourier(3, **parameters)).fit(np.eye(6, 2), np.ones(6)),
     ):
         with pytest.raises(InvalidSetting, match=reason):
@@ -278,7 +278,7 @@ def test_a_scale_counts_the_scaled_columns_and_not_the_inputs(rng):
 )
 def test_a_projection_that_its_parameters_cannot_have_drawn_is_not_restored(parameters, others):
     with pytest.raises(InvalidSetting, match="uses inputs that scale or order exclude"):
-        RandomFourier(3, **parameters).restore(2, drawn(2, 3, **others).arrays())
+        RandomFourier(3, **parameters).restore(2, draw_map(2, 3, **others).arrays())
 
 
 def test_a_chi_square_of_nothing_is_no_frequency_without_end():

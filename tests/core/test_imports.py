@@ -1,4 +1,4 @@
-"""scikit-learn is the face: who only reads a model's files waits for none of the large packages."""
+"""Code that only reads a model's files loads none of the large packages."""
 
 import importlib
 import subprocess
@@ -19,9 +19,9 @@ draw_blueprint(Settings(features=RandomFourierMap(5)), 3, 1)
 
 
 def loaded_by(program):
-    """The large packages that a fresh interpreter has loaded after a program."""
-    told = f"{program}\nimport sys; print(*[name for name in {HEAVY} if name in sys.modules])"
-    answer = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    """Return the large packages that a fresh interpreter has loaded after a program."""
+    script = f"{program}\nimport sys; print(*[name for name in {HEAVY} if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return answer.stdout.split()
 
 
@@ -52,7 +52,7 @@ def test_a_first_solve_loads_what_it_needs_and_no_more():
 
 
 def test_every_blas_is_held_to_one_thread_also_by_who_comes_first():
-    """SciPy's own library is loaded before the libraries are looked up, or it would be overlooked for ever."""
+    """SciPy's own library must be loaded before libraries are looked up, or it would be missed for ever."""
     program = (
         "from expunge.exact.threads import one_blas_thread\n"
         "with one_blas_thread():\n"

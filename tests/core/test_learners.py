@@ -33,7 +33,7 @@ def on_grid(values):
 
 
 def solve(phi, y, *, alpha, intercept):
-    """Weights from exact moments of uncoded rows."""
+    """Return weights from exact moments of uncoded rows."""
     y = y if y.ndim == 2 else y[:, None]
     Q = np.column_stack([phi, np.ones((len(phi), int(intercept))), y])
     tally = Tally(Q.shape[1])
@@ -75,12 +75,12 @@ def test_a_huge_alpha_leaves_the_mean():
     assert np.abs(W[:-1]).max() < 1e-9
 
 
-def duplicated(phi):
+def duplicate(phi):
     return np.column_stack([phi, phi[:, 0], phi[:, 2]])
 
 
 SINGULAR = {
-    "duplicate columns": duplicated,
+    "duplicate columns": duplicate,
     "zero columns": lambda phi: np.column_stack([phi, np.zeros((len(phi), 2))]),
     "a sum of columns": lambda phi: np.column_stack([phi / 2, phi[:, 0] / 2 + phi[:, 1] / 2]),
     "fewer rows than columns": lambda phi: phi[:4],
@@ -96,7 +96,7 @@ def test_a_singular_system_gets_the_solution_of_minimum_norm(case):
     phi = on_grid(SINGULAR[case](phi))
     y = y[: len(phi)]
     if case == "a constant column":
-        phi = duplicated(phi)
+        phi = duplicate(phi)
     W = solve(phi, y, alpha=0.0, intercept=False)
     np.testing.assert_allclose(W, np.linalg.lstsq(phi, y, rcond=1e-7)[0], atol=1e-7)
 
@@ -117,8 +117,8 @@ def test_a_singular_system_has_minimum_norm_apart_from_its_intercept(case):
 def test_an_alpha_too_small_to_help_does_not_blow_up_a_singular_system(alpha, intercept):
     for seed in range(20):
         phi, y = problem(seed=seed)
-        W = solve(duplicated(phi), y, alpha=alpha, intercept=intercept)
-        least = solve(duplicated(phi), y, alpha=0.0, intercept=intercept)
+        W = solve(duplicate(phi), y, alpha=alpha, intercept=intercept)
+        least = solve(duplicate(phi), y, alpha=0.0, intercept=intercept)
         np.testing.assert_allclose(W, least, rtol=1e-4, atol=1e-4)
 
 
@@ -185,7 +185,7 @@ def test_blas_is_released_after_an_exception():
 
 
 def in_a_thread(function):
-    """Call a function in a thread of its own, which is gone afterwards."""
+    """Call a function in a new thread and wait for its end."""
     results = []
     thread = threading.Thread(target=lambda: results.append(function()))
     thread.start()
@@ -200,7 +200,7 @@ def threads_inside():
 
 def test_a_worker_is_held_to_one_thread_after_another_thread_was():
     before = max(blas_threads().values())
-    in_a_thread(lambda: threadpool_limits(2, user_api="blas"))  # whoever set the limit is gone
+    in_a_thread(lambda: threadpool_limits(2, user_api="blas"))  # the thread that set the limit has ended
     try:
         assert threads_inside() == {1}
         assert in_a_thread(threads_inside) == {1}
@@ -244,11 +244,11 @@ def test_workers_share_the_limit_one_after_the_other():
     def hold():
         with one_blas_thread():
             entered.set()
-            waiting.wait(0.05)  # nobody sets it: long enough for the other to come up against the lock
+            waiting.wait(0.05)  # never set: gives the other thread time to reach the lock
             seen.append(set(blas_threads().values()))
 
     waiting = threading.Event()
-    in_a_thread(lambda: threadpool_limits(2, user_api="blas"))  # whoever set the limit is gone
+    in_a_thread(lambda: threadpool_limits(2, user_api="blas"))  # the thread that set the limit has ended
     try:
         workers = [threading.Thread(target=hold) for _ in range(3)]
         for worker in workers:
@@ -340,11 +340,11 @@ def test_the_learner_is_a_clone_trained_from_scratch():
 def test_a_seed_is_derived_where_there_is_none(given):
     phi, y = problem()
     forest = RandomForestRegressor(3, random_state=given)
-    one, same = (fit_estimator(forest, phi, y, seed=77, code=Code.single()) for _ in range(2))
+    first, same = (fit_estimator(forest, phi, y, seed=77, code=Code.single()) for _ in range(2))
     other = fit_estimator(forest, phi, y, seed=78, code=Code.single())
-    assert (one.random_state, other.random_state) == (77, 78)
+    assert (first.random_state, other.random_state) == (77, 78)
     assert forest.random_state is given
-    assert one.predict(phi).tobytes() == same.predict(phi).tobytes() != other.predict(phi).tobytes()
+    assert first.predict(phi).tobytes() == same.predict(phi).tobytes() != other.predict(phi).tobytes()
 
 
 @pytest.mark.parametrize("own", [5, np.int64(5), 0])

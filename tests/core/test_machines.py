@@ -1,4 +1,4 @@
-"""The digest is the same on every machine: asserted against one that is written down, and on pretended machines."""
+"""The digest is the same on every machine: compared with a recorded one, and on simulated machines."""
 
 import json
 import os

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from expunge.errors import CapacityExceeded
 from expunge.exact import limbs as limbs_room
-from expunge.exact import moments as moments_room
-from expunge.exact import moments as tally_room
+from expunge.exact import moments as moments_module
 from expunge.exact.blas import pack, unpack
 from expunge.exact.limbs import FLOAT_ROWS, INT_ROWS, LIMB_ROWS, feature_bits
 from expunge.exact.moments import Moments, Tally
@@ -26,13 +25,13 @@ entries = st.integers(-MOST, MOST) | st.sampled_from(EXTREMES)
 
 
 def slices(q):
-    """Python's round goes half to even, as rint does."""
+    """Cut an integer with Python's round, which rounds half to even as rint does."""
     h = round(Fraction(q, 2**18))
     return h, q - h * 2**18
 
 
 def exact(moments):
-    """Q'Q in Python integers, (w, w)."""
+    """Return Q'Q in Python integers, (w, w)."""
     w = moments.width
     high, middle, low = moments.integers.tolist()
     values = iter([a * 2**36 + b * 2**18 + c for a, b, c in zip(high, middle, low, strict=True)])
@@ -49,23 +48,23 @@ def product(rows):
 
 
 def moments_of(total):
-    found = Moments.from_tallies(Tally(total._width)).apply(total)
-    assert Moments.from_tallies(total) == found
-    return found
+    moments = Moments.from_tallies(Tally(total._width)).apply(total)
+    assert Moments.from_tallies(total) == moments
+    return moments
 
 
-def taken(rows, sign=1, members=None):
+def make_tally(rows, sign=1, members=None):
     total = Tally(len(rows[0]))
     total.add(np.array(rows, dtype=np.float64), len(rows) if members is None else members, sign=sign)
     return total
 
 
-def tally(rows, sign=1, members=None):
-    return moments_of(taken(rows, sign, members))
+def make_moments(rows, sign=1, members=None):
+    return moments_of(make_tally(rows, sign, members))
 
 
 def times(moments, n):
-    """The moments of n copies of the rows."""
+    """Return the moments of n copies of the rows."""
     return Moments(moments.integers * n, moments.rows * n, moments.coded_rows * n)
 
 
@@ -77,7 +76,7 @@ rows_of = st.integers(1, 4).flatmap(
 @examples(150)
 @given(rows_of)
 def test_moments_are_the_exact_integer_product(rows):
-    total = tally(rows)
+    total = make_moments(rows)
     assert (exact(total) == product(rows)).all()
     assert (total.rows, total.coded_rows, total.width) == (len(rows), len(rows), len(rows[0]))
 
@@ -102,8 +101,8 @@ def test_a_total_can_be_taken_in_between():
     total.add(np.array([[1.0, 2.0]]), 1)
     first = moments_of(total)
     total.add(np.array([[3.0, 4.0]]), 1)
-    assert first == tally([[1, 2]])
-    assert moments_of(total) == tally([[1, 2], [3, 4]])
+    assert first == make_moments([[1, 2]])
+    assert moments_of(total) == make_moments([[1, 2], [3, 4]])
 
 
 def test_adding_leaves_the_rows_alone_and_takes_views():
@@ -180,7 +179,7 @@ def test_limbs_in_floats_are_exact_up_to_their_limit_and_integers_beyond(rows, k
 @examples(60)
 @given(rows_of, st.integers(0, 12), st.integers(0, 8), st.data())
 def test_a_change_of_a_few_rows_or_many_gives_the_moments_of_what_is_left(rows, limit, few, data):
-    """Whatever the type of the limbs, and whether the rows are added one by one or as a block."""
+    """For both types of limbs, and for rows added one by one or as a block."""
     cut = data.draw(st.integers(0, len(rows)))
     q = np.array(rows, dtype=np.float64)
     start, change = Tally(q.shape[1]), Tally(q.shape[1])
@@ -189,27 +188,30 @@ def test_a_change_of_a_few_rows_or_many_gives_the_moments_of_what_is_left(rows, 
     change.add(q[cut:], len(q) - cut)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limbs_room, "LIMB_ROWS", limit)
-        patch.setattr(tally_room, "_FEW_ROWS", few)
+        patch.setattr(moments_module, "_FEW_ROWS", few)
         got = moments_of(start).apply(change)
     left = [*rows[cut // 2 :]]
     assert got.coded_rows == got.rows == len(left)
-    assert not left or got == tally(left)
+    assert not left or got == make_moments(left)
 
 
 @pytest.mark.parametrize("limit", [1, 256, 300, 1000])
 @pytest.mark.parametrize("buffer", [1, 100, 256])
 def test_folding_early_or_late_gives_the_same_limbs(limit, buffer, monkeypatch):
     q = np.random.default_rng(1).integers(-MOST, MOST, size=(1300, 3)).astype(np.float64)
-    late = tally(q)
-    monkeypatch.setattr(tally_room, "FLOAT_ROWS", limit)
-    monkeypatch.setattr(tally_room, "_BUFFER_ROWS", buffer)
-    assert tally(q) == late
+    late = make_moments(q)
+    monkeypatch.setattr(moments_module, "FLOAT_ROWS", limit)
+    monkeypatch.setattr(moments_module, "_BUFFER_ROWS", buffer)
+    assert make_moments(q) == late
     assert (exact(late) == product(q.astype(np.int64))).all()
 
 
 pairs = st.integers(1, 3).flatmap(
     lambda w: st.tuples(
-        *[st.lists(st.lists(entries, min_size=w, max_size=w), min_size=1, max_size=5).map(tally) for _ in range(3)]
+        *[
+            st.lists(st.lists(entries, min_size=w, max_size=w), min_size=1, max_size=5).map(make_moments)
+            for _ in range(3)
+        ]
     )
 )
 
@@ -219,8 +221,8 @@ pairs = st.integers(1, 3).flatmap(
 def test_merging_parts_in_any_order_is_the_whole(rows, data):
     shuffled = data.draw(st.permutations(rows))
     cut = data.draw(st.integers(1, len(rows)))
-    parts = [taken(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
-    assert Moments.from_tallies(*parts) == tally(rows)
+    parts = [make_tally(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
+    assert Moments.from_tallies(*parts) == make_moments(rows)
 
 
 @examples(60)
@@ -232,7 +234,7 @@ def test_what_is_subtracted_leaves_no_trace(rows, data):
     total.add(q, len(q))
     if kept < len(q):
         total.add(q[kept:], len(q) - kept, sign=-1)
-    assert moments_of(total) == tally(rows[:kept])
+    assert moments_of(total) == make_moments(rows[:kept])
 
 
 @examples(60)
@@ -244,7 +246,7 @@ def test_digests_are_equal_if_and_only_if_moments_are(three):
 
 
 def test_every_integer_shows_in_the_digest():
-    base = tally([[1, 2], [3, 4]])
+    base = make_moments([[1, 2], [3, 4]])
     assert base == Moments(base.limbs.copy(), base.rows, base.coded_rows)
     others = [Moments(base.limbs, base.rows + 1, base.coded_rows), Moments(base.limbs, base.rows, base.coded_rows + 1)]
     for place in np.ndindex(base.limbs.shape):
@@ -261,7 +263,7 @@ def test_every_integer_shows_in_the_digest():
 
 def test_the_digest_is_of_little_endian_counts_then_limbs():
     integers = np.array([5, 1, 1, 2, 1], dtype="<i8")
-    assert tally([[2**18 + 1]], members=5).digest() == hashlib.sha256(integers.tobytes()).digest()
+    assert make_moments([[2**18 + 1]], members=5).digest() == hashlib.sha256(integers.tobytes()).digest()
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 50, 351, 1000])
@@ -274,7 +276,7 @@ def test_moments_of_no_rows_know_their_width(width):
 @examples(100)
 @given(rows_of, st.integers(20, 36), st.integers(0, 16))
 def test_the_float_matrix_is_the_exact_one_within_its_roundings(rows, bits, doublings):
-    total = times(tally(rows), 2**doublings)
+    total = times(make_moments(rows), 2**doublings)
     got, expected = total.matrix(bits), exact(total)
     sizes = sum(np.abs(limb).astype(object) * 2 ** (18 * (2 - i)) for i, limb in enumerate(total.integers))
     places = [(i, j) for j in range(total.width) for i in range(j, total.width)]
@@ -285,12 +287,12 @@ def test_the_float_matrix_is_the_exact_one_within_its_roundings(rows, bits, doub
 
 
 def test_small_moments_are_exact_in_floats():
-    assert np.tril(tally([[3, 5], [-7, 2**20]]).matrix(0)).tolist() == [[58, 0], [15 - 7 * 2**20, 25 + 2**40]]
-    assert tally([[2**33]]).matrix(33).tolist() == [[1.0]]
+    assert np.tril(make_moments([[3, 5], [-7, 2**20]]).matrix(0)).tolist() == [[58, 0], [15 - 7 * 2**20, 25 + 2**40]]
+    assert make_moments([[2**33]]).matrix(33).tolist() == [[1.0]]
 
 
 def test_how_much_of_a_matrix_is_made_at_once_does_not_show(rng, monkeypatch):
-    total = tally(rng.integers(-MOST, MOST, (9, 7)).tolist())
+    total = make_moments(rng.integers(-MOST, MOST, (9, 7)).tolist())
     whole = np.tril(total.matrix(33)).tobytes()
     for at_once in (1, 5, 28, 64):
         monkeypatch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", at_once)
@@ -311,13 +313,13 @@ def test_triangles_are_packed_and_unpacked_in_place(rng):
 
 
 def test_more_coded_rows_than_integers_can_hold_are_refused(monkeypatch):
-    monkeypatch.setattr(moments_room, "INT_ROWS", 5)
-    three = tally([[1]] * 3)
-    assert three.apply(taken([[1]] * 2)).coded_rows == 5
+    monkeypatch.setattr(moments_module, "INT_ROWS", 5)
+    three = make_moments([[1]] * 3)
+    assert three.apply(make_tally([[1]] * 2)).coded_rows == 5
     with pytest.raises(CapacityExceeded, match=r"at most 5 coded rows exactly, got 6; use more shards"):
-        three.apply(taken([[1]] * 3))
+        three.apply(make_tally([[1]] * 3))
     with pytest.raises(CapacityExceeded, match=r"at most 5 coded rows"):
-        tally([[1]] * 6)
+        make_moments([[1]] * 6)
     total = Tally(1)
     total.add(np.ones((6, 1)), 6)
     total.add(np.ones((1, 1)), 1, sign=-1)
@@ -326,11 +328,11 @@ def test_more_coded_rows_than_integers_can_hold_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("q", [MOST, -MOST, STEEPEST, (2**18 - 2) * 2**18 + 2**17, 2**17])
 def test_the_integers_hold_as_many_rows_as_they_say(q):
-    total = times(tally([[q, -q]]), INT_ROWS - 1).apply(taken([[q, -q]]))
+    total = times(make_moments([[q, -q]]), INT_ROWS - 1).apply(make_tally([[q, -q]]))
     assert total.coded_rows == INT_ROWS == 2**27 - 1
     assert (exact(total) == INT_ROWS * product([[q, -q]])).all()
     with pytest.raises(CapacityExceeded):
-        total.apply(taken([[q, -q]]))
+        total.apply(make_tally([[q, -q]]))
 
 
 def test_feature_bits_are_the_most_that_keep_a_coded_row_in_36_bits():

@@ -1,4 +1,4 @@
-"""Native kernels: the same bits as NumPy's passes, whatever is computed and however it is asked for."""
+"""Native kernels give the same bits as NumPy, for every computation and every way to call it."""
 
 import copy
 import pickle
@@ -19,6 +19,7 @@ from expunge.stores.change import Change
 from expunge.stores.store import Rows
 from expunge.transformers import Identity
 
+from support.models import state_of
 from support.paths import NATIVE, computing
 from support.sampling import examples
 from support.strategies import regressors, tables
@@ -29,12 +30,12 @@ needs_products = pytest.mark.skipif(native.product_kernels() is None, reason="BL
 
 @pytest.mark.skipif(not native.kernel_status().startswith(("used", "not built")), reason="EXPUNGE_NATIVE=0")
 def test_the_kernels_were_built_where_there_is_a_compiler():
-    """An optional extension hides what the compiler says: then everything would go on, only slower."""
+    """The extension is optional, so a failed build goes unnoticed: everything would work, only slower."""
     assert NATIVE or shutil.which("cc") is None
 
 
 def both(compute):
-    """What is computed with the kernels and without."""
+    """Yield the result with the kernels and without."""
     for natively in (True, False):
         with computing(natively=natively):
             yield compute()
@@ -60,7 +61,7 @@ MAPS = [
     st.integers(0, 2**20),
 )
 def test_features_have_the_same_bits(made, D, d, rows, unit, reach, seed):
-    """Also far outside, where phases are rounded. With fused operations one in twelve cosines has others."""
+    """Also far outside, where phases are rounded. Fused operations would change one cosine in twelve."""
     rng = np.random.default_rng(seed)
     features = made(D).draw_copy(d, rng)
     X = rng.uniform(-1, 1, (rows, d)) * reach
@@ -79,7 +80,7 @@ def test_cosines_of_phases_have_the_same_bits(rng):
 @examples(80)
 @given(regressors(), tables(), st.sampled_from([0, 3, limbs.LIMB_ROWS]), st.integers(0, 2**20))
 def test_a_model_learns_and_unlearns_the_same_bits(estimator, table, limb_rows, seed):
-    """Limbs in floats and in int64; rows that go, come and are corrected; all rows or only their sums kept."""
+    """For limbs in floats and in int64; rows that are erased, added and corrected; rows or only sums kept."""
     X, y = table
     gone = np.random.default_rng(seed).permutation(len(X))[: len(X) // 3]
 
@@ -98,8 +99,8 @@ def test_a_model_learns_and_unlearns_the_same_bits(estimator, table, limb_rows, 
 
 
 def _weights(model):
-    """The bytes of each learner's weights; None for one that has none, whose coded rows are in the digest."""
-    found = (getattr(learner, "coef_", learner) for learner in model._state.ensemble.models)
+    """Return the bytes of each learner's weights; None for a learner without, whose coded rows are in the digest."""
+    found = (getattr(learner, "coef_", learner) for learner in state_of(model).ensemble.models)
     return [W.tobytes() if isinstance(W, np.ndarray) else None for W in found]
 
 
@@ -115,14 +116,14 @@ def _weights(model):
     st.integers(0, 2**20),
 )
 def test_one_row_that_changes_is_one_call_with_the_same_bits(code, bounds, target_bounds, shape, ones, what, seed):
-    """The rows lie in memory, or come from a store that has a say in it; lanes may be empty."""
+    """The rows are in memory, or come from a store that overrides `take`; lanes may be empty."""
     rng = np.random.default_rng(seed)
     X, y = rng.random((30, 3)), rng.random((30, *shape))
     X[:, 2] = 0.5
     bounded = {"bounds": bounds, "target_bounds": target_bounds, "fit_intercept": ones}
     model = CodedRegressor(code=Code(code), features=RandomFourier(5), random_state=0, **bounded).fit(X, y)
     model.unlearn(rng.permutation(30)[: rng.integers(1, 25)])
-    ensemble, rule = model._state.ensemble, model._state.blueprint.rule
+    ensemble, rule = state_of(model).ensemble, state_of(model).blueprint.rule
     store, encoder = ensemble.store, ensemble.encoder
     slot = rng.choice(np.flatnonzero(store.live == (what in ("goes", "is replaced"))))
     new = () if what in ("goes", "is gone already") else (X[:1], y[:1].reshape(1, -1))
@@ -137,7 +138,7 @@ def test_one_row_that_changes_is_one_call_with_the_same_bits(code, bounds, targe
 
 
 class Guarded(Rows):
-    """A store that looks at every row that is read."""
+    """A store that sees every row that is read."""
 
     def take(self, slots):
         assert self.live[slots].all()
@@ -184,7 +185,7 @@ def test_predictions_are_those_of_numpy_and_a_row_alone_is_predicted_as_among_ot
     X, y = table
     model = copy.deepcopy(estimator).fit(X, y)
     asked = np.random.default_rng(rows).uniform(-reach, reach, (rows, X.shape[1]))
-    encoder = model._state.ensemble.encoder
+    encoder = state_of(model).ensemble.encoder
     scaled, plainly_scaled = both(lambda: encoder.scale_nearest(asked))
     assert (scaled == plainly_scaled).all()  # bit by bit, but for the sign of 0
     twin = pickle.loads(pickle.dumps(model))
@@ -193,12 +194,12 @@ def test_predictions_are_those_of_numpy_and_a_row_alone_is_predicted_as_among_ot
         plainly = twin.predict(asked)
     size = np.abs(plainly).max() + sum(np.abs(W).sum() for W in _plain_weights(model))
     np.testing.assert_allclose(natively, plainly, rtol=0, atol=1e-12 * size * reach)
-    if model._state.ensemble._native_predictor is not None:
+    if state_of(model).ensemble._native_predictor is not None:
         assert natively.tobytes() == b"".join(model.predict(asked[k : k + 1]).tobytes() for k in range(rows))
 
 
 def _plain_weights(model):
-    return [W for W in model._state.ensemble.models if isinstance(W, np.ndarray)]
+    return [W for W in state_of(model).ensemble.models if isinstance(W, np.ndarray)]
 
 
 @needs_kernels
@@ -216,7 +217,7 @@ def test_rows_inside_bounds_are_known(rows, d, seed):
 def test_rows_in_any_layout_are_predicted(rng, scales):
     X, y = rng.random((30, 3)), rng.random(30)
     model = CodedRegressor(shards=1, rate=1, features=RandomFourier(5), scales=scales, bounds=(0, 1), random_state=0)
-    ensemble = model.fit(X, y)._state.ensemble
+    ensemble = state_of(model.fit(X, y)).ensemble
     wide = np.repeat(X, 2, axis=1)
     for rows in (np.asfortranarray(X), wide[:, ::2], X[::-1][::-1]):
         np.testing.assert_array_equal(ensemble.predict(rows), ensemble.predict(X))
@@ -280,7 +281,7 @@ def test_whole_shards_are_learned_with_the_same_bits(
     bounded["target_scales"] = target_scales
     model = CodedRegressor(code=Code(code), features=RandomFourier(5), random_state=0, **bounded).fit(X, y)
     model.unlearn(rng.permutation(1200)[: rng.choice([1, 600, 1190])])
-    state = model._state
+    state = state_of(model)
     store, encoder, rule = state.ensemble.store, state.ensemble.encoder, state.blueprint.rule
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(threads, user_api="blas"):
         patch.setattr(moments, "FLOAT_ROWS", float_rows)
@@ -298,7 +299,7 @@ def test_whole_shards_are_learned_with_the_same_bits(
 @examples(100)
 @given(st.integers(1, 60), st.integers(1, 40), st.sampled_from([1.0, -1.0]), st.integers(0, 2**20))
 def test_products_are_the_exact_ones_and_nothing_else_is_touched(w, m, sign, seed):
-    """Widths around those of a vector, a panel and two of them."""
+    """Widths around those of a vector, a panel and two panels."""
     _compare_products(w, m, sign, np.random.default_rng(seed))
 
 
@@ -446,9 +447,9 @@ def test_what_no_row_is_in_is_empty(rng):
 
 def test_versions_tell_which_path_it_is(capsys):
     expunge.show_versions()
-    told = capsys.readouterr().out
-    assert f"native kernels: {native.kernel_status()}" in told
-    assert f"numpy {np.__version__}" in told
+    printed = capsys.readouterr().out
+    assert f"native kernels: {native.kernel_status()}" in printed
+    assert f"numpy {np.__version__}" in printed
 
 
 def test_an_extension_that_cannot_be_loaded_is_told_and_done_without(monkeypatch):
@@ -478,7 +479,7 @@ def test_shuffles_have_the_same_bits(key, pairs, kind, random):
     found = []
     for natively in (True, False):
         with computing(natively=natively):
-            there = shuffle.forward(kind, tweaks, sizes, x)
-            found.append((there.tobytes(), shuffle.backward(kind, tweaks, sizes, there).tobytes()))
+            moved = shuffle.forward(kind, tweaks, sizes, x)
+            found.append((moved.tobytes(), shuffle.backward(kind, tweaks, sizes, moved).tobytes()))
     assert found[0] == found[1]
     assert found[0][1] == x.tobytes()

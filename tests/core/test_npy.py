@@ -67,7 +67,7 @@ def test_what_numpy_would_not_write_is_not_read(shape):
     "array", [np.zeros((3, 45), "<i8"), np.zeros(7), np.array(["ab"]), np.zeros((2, 1), bool)], ids=str
 )
 def test_no_bit_of_a_header_can_be_flipped(array):
-    """Not even one that says the same in other words: `=i8`, or a form feed for the last comma."""
+    """Not even an equivalent one: `=i8`, or a form feed for the last comma."""
     whole = b"".join(array_parts(array))
     kind = "<U" if array.dtype.kind == "U" else array.dtype.str
     for position in range(len(whole) - array.nbytes):

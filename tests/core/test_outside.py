@@ -1,4 +1,4 @@
-"""Outside the bounds: predictions are those of the nearest row inside, or extrapolated if that is asked for."""
+"""Outside the bounds: predictions are those of the nearest row inside, or extrapolated on request."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from expunge import Code, CodedRegressor, Powers, RandomFourier
 from expunge.encoding.bounds import Bounds, parse_bounds
 from expunge.errors import InvalidSetting
 
+from support.models import state_of
 from support.strategies import regressors, tables
 
 
@@ -54,7 +55,7 @@ def test_extrapolation_is_what_the_formula_gives(table, bounds, factor):
 
 
 def test_one_far_input_does_not_spoil_a_prediction(rng):
-    """A test row with an input at twice its bound was predicted at many times the highest target there is."""
+    """A test row with an input at twice its bound was predicted at many times the highest target."""
     X = rng.random((300, 2))
     y = X[:, 0] ** 2 + rng.normal(0, 0.3, 300)
     near, far = [[0.5, X[:, 1].max()]], [[0.5, 2.0]]
@@ -137,7 +138,7 @@ def test_clamping_makes_new_rows_and_leaves_what_is_to_be_observed():
 
 def test_predictions_in_their_own_units_are_new_arrays_and_may_be_cut_from_others(table):
     X, y = table
-    encoder = CodedRegressor(shards=1, rate=1, random_state=0).fit(X, y)._state.ensemble.encoder
+    encoder = state_of(CodedRegressor(shards=1, rate=1, random_state=0).fit(X, y)).ensemble.encoder
     scaled = np.linspace(0, 1, 12).reshape(4, 3)
     before = scaled.copy()
     own = encoder.unscale(scaled[:, 1:2])

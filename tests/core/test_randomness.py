@@ -103,9 +103,9 @@ def test_a_generator_is_used_as_it_is():
 
 def test_a_random_state_is_a_source_that_moves_on():
     first, again = np.random.RandomState(0), np.random.RandomState(0)
-    one, two = as_generator(first).random(3), as_generator(first).random(3)
-    np.testing.assert_array_equal(one, as_generator(again).random(3))
-    assert one.tolist() != two.tolist()
+    first_draw, second_draw = as_generator(first).random(3), as_generator(first).random(3)
+    np.testing.assert_array_equal(first_draw, as_generator(again).random(3))
+    assert first_draw.tolist() != second_draw.tolist()
 
 
 def test_no_seed_means_fresh_randomness():

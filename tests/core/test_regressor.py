@@ -1,4 +1,4 @@
-"""CodedRegressor: what it does with good and with bad input."""
+"""CodedRegressor with valid and with invalid input."""
 
 import copy
 import gc
@@ -24,6 +24,8 @@ from expunge.learning.ensemble import Ensemble
 from expunge.learning.rules import RidgeRule
 from expunge.stores.store import Rows
 
+from support.models import index_of, state_of
+
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
 
@@ -33,15 +35,15 @@ def table(rng):
     return X, np.tanh(X @ [1.0, -2.0, 0.5])
 
 
-def state_of(model):
-    store = model._state.ensemble.store
+def snapshot(model):
+    store = state_of(model).ensemble.store
     kept = [store.X, store.y] if model.keep == "rows" else [store.q, store.prints]
-    index = model._fitted_model.index
+    index = index_of(model)
     return [
         model.digest(),
         model.n_rows_,
         *(hashlib.sha256(a.tobytes()).hexdigest() for a in (*kept, store.live, index._ids, index._slots)),
-        *(W.tobytes() for W in model._state.ensemble.models if W is not None),
+        *(W.tobytes() for W in state_of(model).ensemble.models if W is not None),
     ]
 
 
@@ -63,7 +65,7 @@ def test_coded_learners_are_the_papers_algorithm_to_the_letter(table):
     X, y = table
     code = random_code(6, 3, density=0.5, random_state=1)
     model = CodedRegressor(code=code, alpha=1e-2, fit_intercept=False, **UNIT, random_state=0).fit(X, y)
-    store = model._state.ensemble.store
+    store = state_of(model).ensemble.store
     X_bar, y_bar = (np.where(store.live[:, None], a, 0).reshape(-1, 6, a.shape[1]) for a in (store.X, store.y))
     W = [
         Ridge(1e-2, fit_intercept=False).fit(np.tensordot(X_bar, g, (1, 0)), np.tensordot(y_bar, g, (1, 0))[:, 0]).coef_
@@ -99,7 +101,7 @@ def test_the_median_of_predictions_is_the_median(table):
     model = CodedRegressor(code=Code.uncoded(3), aggregate="median", outside="extrapolate", random_state=0, **UNIT).fit(
         X, y
     )
-    each = [X @ W[:-1, 0] + W[-1, 0] for W in model._state.ensemble.models]
+    each = [X @ W[:-1, 0] + W[-1, 0] for W in state_of(model).ensemble.models]
     np.testing.assert_allclose(model.predict(X), np.median(each, axis=0), rtol=1e-12)
 
 
@@ -115,7 +117,7 @@ def test_a_zero_has_no_sign(table, features, keep):
         model.fit(signed_X[:60], signed_y[:60]).partial_fit(signed_X[60:], signed_y[60:])
         old = {} if keep == "rows" else {"old_X": X[:2], "old_y": y[:2]}
         model.rectify([0, 1], signed_X[3:5], signed_y[3:5], **old)
-        models.append(state_of(model))
+        models.append(snapshot(model))
     assert models[0] == models[1]
 
 
@@ -141,7 +143,7 @@ def test_a_short_last_stripe_loses_no_row(table):
     X, y = table
     model = CodedRegressor(shards=6, rate=6, random_state=0).fit(X[:97], y[:97])
     assert model.n_rows_ == 97
-    assert model._state.ensemble.states[0].rows == 97
+    assert state_of(model).ensemble.states[0].rows == 97
 
 
 def test_a_constant_column_is_learned_and_extrapolated_as_nothing(table):
@@ -195,7 +197,7 @@ def test_rows_to_predict_are_checked_as_scikit_learn_checks_them(table, odd, nam
                 rows = check(ODD[odd](X))
             except ValueError as error:
                 return str(error)
-        return rows.tobytes(), rows.shape, rows.flags.c_contiguous, [str(one.message) for one in caught]
+        return rows.tobytes(), rows.shape, rows.flags.c_contiguous, [str(warning.message) for warning in caught]
 
     def validated(rows):
         return validate_data(model, rows, dtype=np.float64, order="C", reset=False)
@@ -288,10 +290,10 @@ def test_a_request_that_touches_most_coded_rows_learns_the_rest_anew(table, keep
 def test_a_learner_without_rows_leaves_the_aggregate(table):
     X, y = table
     model = CodedRegressor(code=Code.uncoded(2), outside="extrapolate", random_state=0, **UNIT).fit(X, y)
-    _, slots = model._fitted_model.index.entries()
-    model.unlearn(model._fitted_model.index.entries()[0][slots % 2 == 0])
-    assert [W is None for W in model._state.ensemble.models] == [True, False]
-    W = model._state.ensemble.models[1]
+    _, slots = index_of(model).entries()
+    model.unlearn(index_of(model).entries()[0][slots % 2 == 0])
+    assert [W is None for W in state_of(model).ensemble.models] == [True, False]
+    W = state_of(model).ensemble.models[1]
     np.testing.assert_allclose(model.predict(X), X @ W[:-1, 0] + W[-1, 0], rtol=1e-12)
     assert model.digest() == model.retrained().digest()
 
@@ -317,7 +319,7 @@ def test_default_ids_go_on_counting_and_are_never_given_twice(table):
     model = CodedRegressor(random_state=0).fit(X[:50], y[:50])
     model.unlearn(49)
     model.partial_fit(X[50:], y[50:])
-    assert sorted(model._fitted_model.index.entries()[0]) == [*range(49), *range(50, 100)]
+    assert sorted(index_of(model).entries()[0]) == [*range(49), *range(50, 100)]
 
 
 def test_default_ids_are_refused_where_they_could_be_somebody_elses(table):
@@ -340,7 +342,7 @@ def test_rectifying_gives_an_id_its_rows_in_their_first_order(table):
 
 
 def reachable(root):
-    """Every array that can be reached from an object."""
+    """Yield every array that can be reached from an object."""
     seen, queue, arrays = set(), [root], []
     while queue:
         thing = queue.pop()
@@ -356,7 +358,7 @@ def reachable(root):
 
 
 def traces(model, row, scaled, integers, who):
-    """How many numbers of a row, in any form, and how many ids are in the arrays of a model."""
+    """Count the numbers of a row, in any form, and the ids in the arrays of a model."""
     arrays, _ = reachable(model.__dict__)
     forms = np.concatenate([row, scaled, integers])
     forms = forms[np.abs(forms) > 1e-9]
@@ -377,13 +379,13 @@ def test_the_erased_row_is_nowhere_in_the_object(table, keep, features):
     ids = [f"person {k}" for k in range(100)]
     code = Code.uncoded(4)  # a coded row is then a row, the worst case for keep="coded"
     model = CodedRegressor(code=code, features=features, keep=keep, random_state=0, **UNIT).fit(X, y, ids=ids)
-    encoder = model._state.ensemble.encoder
+    encoder = state_of(model).ensemble.encoder
     integers = encoder.integers(X[7:8], y[7:8, None])[0]
     integers = integers[integers != 2.0**encoder.bits]
     row = np.append(X[7], y[7])
     args = (row, encoder.features.map_block(X[7:8])[0], integers, "person 7")
-    before = [moments.limbs.copy() for moments in model._state.ensemble.states]
-    old_weights = [W.copy() for W in model._state.ensemble.models]
+    before = [moments.limbs.copy() for moments in state_of(model).ensemble.states]
+    old_weights = [W.copy() for W in state_of(model).ensemble.models]
     old_print = model.digest()
     assert traces(model, *args) > 0
     model.unlearn("person 7") if keep == "rows" else model.unlearn("person 7", X[7:8], y[7:8])
@@ -417,7 +419,7 @@ def test_coded_rows_are_all_that_the_papers_setting_keeps(table):
 def test_rows_that_are_brought_must_be_the_rows_that_were_learned(table):
     X, y = table
     model = CodedRegressor(keep="coded", random_state=0, **UNIT).fit(X, y, ids=np.arange(100) // 2)
-    before = state_of(model)
+    before = snapshot(model)
     with pytest.raises(InvalidInput, match="not exactly the rows that were learned"):
         model.unlearn([3, 3], X[[6, 8]], y[[6, 8]])
     with pytest.raises(InvalidInput, match="another number of rows"):
@@ -428,7 +430,7 @@ def test_rows_that_are_brought_must_be_the_rows_that_were_learned(table):
         model.rectify([3, 3], X[[6, 7]], y[[6, 7]])
     with pytest.raises(InvalidInput, match="surviving rows"):
         model.retrained(X[:50], y[:50], ids=np.arange(50) // 2)
-    assert state_of(model) == before
+    assert snapshot(model) == before
     assert model.unlearn([3, 3], X[[7, 6]], y[[7, 6]]).rows == 2  # in any order
 
 
@@ -499,10 +501,10 @@ def test_a_bad_request_is_a_clear_error_and_changes_nothing(table, what):
     X, y = table
     model = CodedRegressor(bounds=(-1, 1), target_bounds=(-1, 1), random_state=0).fit(X, y)
     model.unlearn(0)
-    before, attributes = state_of(model), sorted(model.__dict__)
+    before, attributes = snapshot(model), sorted(model.__dict__)
     with pytest.raises(error, match=message):
         request(model, X, y)
-    assert state_of(model) == before
+    assert snapshot(model) == before
     assert sorted(model.__dict__) == attributes
     assert model.predict(X).shape == (100,)
 
@@ -585,11 +587,11 @@ def test_values_too_far_apart_are_refused(table):
 def test_more_rows_than_the_exact_range_holds_are_refused_and_change_nothing(table, monkeypatch):
     X, y = table
     model = CodedRegressor(code=Code.single(), random_state=0).fit(X, y)
-    before = state_of(model)
+    before = snapshot(model)
     monkeypatch.setattr(expunge.exact.moments, "INT_ROWS", 150)
     with pytest.raises(CapacityExceeded, match="at most 150 coded rows"):
         model.partial_fit(X, y)
-    assert state_of(model) == before
+    assert snapshot(model) == before
 
 
 @pytest.mark.parametrize("request_", ["unlearn", "rectify", "partial_fit"])
@@ -597,9 +599,9 @@ def test_more_rows_than_the_exact_range_holds_are_refused_and_change_nothing(tab
 def test_a_failure_half_way_leaves_everything_as_it_was(table, monkeypatch, request_, error):
     X, y = table
     model = CodedRegressor(shards=10, rate=5, random_state=0).fit(X, y)
-    before = state_of(model)
+    before = snapshot(model)
     calls = []
-    relearn = type(model._state.blueprint.rule).relearn
+    relearn = type(state_of(model).blueprint.rule).relearn
 
     def failing(self, *args):
         calls.append(1)
@@ -607,7 +609,7 @@ def test_a_failure_half_way_leaves_everything_as_it_was(table, monkeypatch, requ
             raise error
         return relearn(self, *args)
 
-    monkeypatch.setattr(type(model._state.blueprint.rule), "relearn", failing)
+    monkeypatch.setattr(type(state_of(model).blueprint.rule), "relearn", failing)
     inner = [k for k in range(100) if (X[k] > X.min(0)).all() and (X[k] < X.max(0)).all()][:30]
     inner = [k for k in inner if y.min() < y[k] < y.max()]
     with pytest.raises(error):
@@ -618,14 +620,14 @@ def test_a_failure_half_way_leaves_everything_as_it_was(table, monkeypatch, requ
         else:
             model.partial_fit(X[inner], y[inner])
     assert len(calls) == 2
-    assert state_of(model) == before
+    assert snapshot(model) == before
 
 
 @pytest.mark.parametrize("request_", ["unlearn", "rectify", "partial_fit"])
 def test_a_failure_while_everything_is_refitted_leaves_everything_as_it_was(table, monkeypatch, request_):
     X, y = table
     model = CodedRegressor(shards=10, rate=5, random_state=0).fit(X, y)
-    before, end = state_of(model), int(X[:, 0].argmax())
+    before, end = snapshot(model), int(X[:, 0].argmax())
     monkeypatch.setattr(RidgeRule, "model", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         if request_ == "unlearn":
@@ -634,7 +636,7 @@ def test_a_failure_while_everything_is_refitted_leaves_everything_as_it_was(tabl
             model.rectify(end, X[:1], y[:1])
         else:
             model.partial_fit(X[:1] + 9, y[:1])
-    assert state_of(model) == before
+    assert snapshot(model) == before
 
 
 @pytest.mark.parametrize("bounds", [UNIT, {}])
@@ -642,7 +644,7 @@ def test_an_interrupted_commit_is_finished(table, monkeypatch, bounds):
     X, y = table
     X[[4, 8]] = 1.0  # the ends of every column
     model = CodedRegressor(random_state=0, **bounds).fit(X, y)
-    erase, calls = type(model._fitted_model.index).erase, []
+    erase, calls = type(index_of(model)).erase, []
 
     def interrupted(self, found):
         calls.append(1)
@@ -650,7 +652,7 @@ def test_an_interrupted_commit_is_finished(table, monkeypatch, bounds):
             raise KeyboardInterrupt
         erase(self, found)
 
-    monkeypatch.setattr(type(model._fitted_model.index), "erase", interrupted)
+    monkeypatch.setattr(type(index_of(model)), "erase", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.unlearn([4, 8])
     assert model.n_rows_ == 98
@@ -682,7 +684,7 @@ def test_the_digest_is_computed_when_asked_for_and_only_for_touched_learners(tab
     assert len(hashed) == 4
     model.digest()
     assert len(hashed) == 5
-    assert isinstance(model._state.ensemble, Ensemble)
+    assert isinstance(state_of(model).ensemble, Ensemble)
 
 
 def test_weights_of_other_learners_are_not_offered(table):
@@ -763,7 +765,7 @@ def test_a_coded_shard_is_never_seen_half_way_through_a_request(table, monkeypat
     def commit(rows, change):
         rows.X[change.slots] = 0.0
         half.set()
-        seen.wait(0.5)  # whoever does not wait for the lock looks now
+        seen.wait(0.5)  # a thread that does not wait for the lock reads now
         rows.y[change.slots], rows.live[change.slots] = 0.0, False
 
     worker = threading.Thread(target=look)
@@ -783,7 +785,7 @@ def test_no_rows_are_predicted_in_the_shape_of_rows(table):
         for aggregate in ("mean", "median"):
             model = CodedRegressor(shards=4, rate=2, aggregate=aggregate, random_state=0, **UNIT).fit(X, targets)
             width = 1 if targets.ndim == 1 else targets.shape[1]
-            assert model._state.ensemble.predict(X[:0]).shape == (0, width)
+            assert state_of(model).ensemble.predict(X[:0]).shape == (0, width)
 
 
 def test_a_model_that_unlearned_everything_is_not_fitted_to_anybody(table):

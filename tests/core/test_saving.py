@@ -24,14 +24,15 @@ from expunge.learning.state import ModelState, place_rows
 from expunge.saving.archive import Archive, dump_archive
 from expunge.saving.format import blueprint_parts, load_blueprint
 
+from support.models import state_of
 from support.sampling import examples
 from support.strategies import Steps, regressors, tables
 
 UNIT = {"bounds": "unit", "target_bounds": "unit"}
 
 
-def own(model):
-    """Whether a model has features that are not the package's."""
+def has_custom_features(model):
+    """Whether a model has a custom feature map."""
     return isinstance(model.features, Steps)
 
 
@@ -50,7 +51,7 @@ def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_facto
     path = tmp_path_factory.mktemp("saved") / "m.expunge"
     model.save(path)
     learner = None if isinstance(model.learner, str) else model.learner
-    again = CodedRegressor.load(path, learner=learner, features=model.features if own(model) else None)
+    again = CodedRegressor.load(path, learner=learner, features=model.features if has_custom_features(model) else None)
     assert again.digest() == model.digest()
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     for m in (model, again):
@@ -62,8 +63,11 @@ def test_a_loaded_model_is_the_same_model_and_goes_on_as_the_same(tmp_path_facto
         assert getattr(again, name) == getattr(model, name), name
     assert Scales.parse(again.scales, 3) == Scales.parse(model.scales, 3)
     assert again.outside_rows(2 * X).tolist() == model.outside_rows(2 * X).tolist()
-    for mine, its in ((model.bounds_, again.bounds_), (model._state.blueprint.inputs, again._state.blueprint.inputs)):
-        np.testing.assert_array_equal((mine.low, mine.high), (its.low, its.high))
+    for saved, loaded in (
+        (model.bounds_, again.bounds_),
+        (state_of(model).blueprint.inputs, state_of(again).blueprint.inputs),
+    ):
+        np.testing.assert_array_equal((saved.low, saved.high), (loaded.low, loaded.high))
     assert os.listdir(path.parent) == ["m.expunge"]
 
 
@@ -92,7 +96,7 @@ def test_an_estimator_is_asked_for_because_code_never_comes_from_a_file(tmp_path
     for other in (Lasso(), Lasso(1e-2, fit_intercept=False), LinearRegression(fit_intercept=False)):
         with pytest.raises(InvalidSetting, match="another learner"):
             CodedRegressor.load(tmp_path / "m", learner=other)
-    assert CodedRegressor.load(tmp_path / "m", learner=lasso)._state.blueprint.rule.estimator is not lasso
+    assert state_of(CodedRegressor.load(tmp_path / "m", learner=lasso)).blueprint.rule.estimator is not lasso
     CodedRegressor(random_state=0).fit(X, y).save(tmp_path / "m")
     with pytest.raises(InvalidSetting, match="without a learner"):
         CodedRegressor.load(tmp_path / "m", learner=lasso)
@@ -123,7 +127,7 @@ def test_features_of_your_own_are_asked_for_and_come_back_as_they_were_drawn(tmp
 def test_features_of_your_own_are_refused_where_nobody_would_bring_them_again(rng):
     model = CodedRegressor(features=Steps(4), random_state=0).fit(rng.random((30, 2)), rng.random(30))
     with pytest.raises(InvalidSetting, match="must be those of this package, got Steps"):
-        blueprint_parts(model._state.blueprint)
+        blueprint_parts(state_of(model).blueprint)
 
 
 def test_features_of_ours_are_not_asked_for(saved):
@@ -160,8 +164,8 @@ class Bomb:
         return os._exit, (42,)
 
 
-def rewritten(path, **members):
-    """The same archive with some members replaced (None removes one)."""
+def rewrite(path, **members):
+    """Replace members of an archive (None removes one)."""
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
     content |= {name.replace("__", "."): data for name, data in members.items()}
@@ -181,7 +185,7 @@ def test_pickles_are_refused_and_never_run(saved):
     bomb = np.empty(1, dtype=object)
     bomb[0] = Bomb()
     for payload in (npy(bomb, allow_pickle=True), pickle.dumps(Bomb())):
-        rewritten(saved, X__npy=payload)
+        rewrite(saved, X__npy=payload)
         with pytest.raises(InvalidFile, match="'X'"):
             CodedRegressor.load(saved)
     saved.write_bytes(pickle.dumps(Bomb()))
@@ -194,15 +198,15 @@ def header(path, **changes):
         return json.dumps(json.loads(archive.read("model.json")) | changes)
 
 
-def huge(shape):
-    """A member that claims more numbers than the file has bytes."""
+def huge_member(shape):
+    """Return a member that claims more numbers than the file has bytes."""
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(buffer, {"descr": "<i8", "fortran_order": False, "shape": shape})
     return buffer.getvalue()
 
 
-def fourier(path, **params):
-    """The header with other parameters of the features."""
+def fourier_header(path, **params):
+    """Return the header with other parameters of the features."""
     features = json.loads(header(path))["features"]
     return {"model__json": header(path, features=features | {"params": features["params"] | params})}
 
@@ -226,7 +230,7 @@ HOSTILE = {
     "rows that are not there": lambda p: {"X__npy": npy(np.zeros((40, 2)))[:-8]},
     "rows and more": lambda p: {"X__npy": npy(np.zeros((40, 2))) + b"more"},
     "other bounds than observed": lambda p: {"X__npy": npy(np.zeros((40, 2)))},
-    "a huge array": lambda p: {"G__npy": huge((2**40, 2))},
+    "a huge array": lambda p: {"G__npy": huge_member((2**40, 2))},
     "G without rank": lambda p: {"G__npy": npy(np.ones((4, 2), dtype=np.int64))},
     "values too far apart": lambda p: {"X__npy": npy(np.repeat([[-1.5e308], [1.5e308]], 40).reshape(40, 2))},
     "bounds reversed": lambda p: {"inputs__declared__npy": npy(np.array([[1.0, 1.0], [-1.0, -1.0]]))},
@@ -284,32 +288,32 @@ HOSTILE = {
     "parameters": lambda p: {"model__json": header(p, parameters={"learner": "x"})},
     "parameters of text": lambda p: {"model__json": header(p, parameters=dict.fromkeys(PARAMETERS, "x"))},
     "feature names": lambda p: {"model__json": header(p, feature_names=["a"])},
-    "an unknown kernel": lambda p: fourier(p, kernel="cosine"),
-    "linear perhaps": lambda p: fourier(p, linear="yes"),
-    "features that were not learned": lambda p: fourier(p, linear=True),
-    "an order that the projection has not": lambda p: fourier(p, order=1),
-    "an order of nothing": lambda p: fourier(p, order=0),
-    "a scale of text": lambda p: fourier(p, scale="wide"),
-    "a scale of NaN": lambda p: fourier(p, scale=[1.0, math.nan]),
-    "a scale of other columns": lambda p: fourier(p, scale=[1.0, 1.0, 1.0]),
-    "a scale that the projection has not": lambda p: fourier(p, scale=[1.0, 0.0]),
-    "a scale below zero": lambda p: fourier(p, scale=[1.0, -1.0]),
-    "a scale in an array that is not there": lambda p: fourier(p, scale=SUM),
+    "an unknown kernel": lambda p: fourier_header(p, kernel="cosine"),
+    "linear perhaps": lambda p: fourier_header(p, linear="yes"),
+    "features that were not learned": lambda p: fourier_header(p, linear=True),
+    "an order that the projection has not": lambda p: fourier_header(p, order=1),
+    "an order of nothing": lambda p: fourier_header(p, order=0),
+    "a scale of text": lambda p: fourier_header(p, scale="wide"),
+    "a scale of NaN": lambda p: fourier_header(p, scale=[1.0, math.nan]),
+    "a scale of other columns": lambda p: fourier_header(p, scale=[1.0, 1.0, 1.0]),
+    "a scale that the projection has not": lambda p: fourier_header(p, scale=[1.0, 0.0]),
+    "a scale below zero": lambda p: fourier_header(p, scale=[1.0, -1.0]),
+    "a scale in an array that is not there": lambda p: fourier_header(p, scale=SUM),
     "a scale in an array that fails its sum": lambda p: (
-        fourier(p, scale=SUM) | {"parameters__scale__npy": npy(np.ones(2))}
+        fourier_header(p, scale=SUM) | {"parameters__scale__npy": npy(np.ones(2))}
     ),
     "a scale in an array of another shape": lambda p: (
-        fourier(p, scale=SUM) | {"parameters__scale__npy": npy(np.ones(3))}
+        fourier_header(p, scale=SUM) | {"parameters__scale__npy": npy(np.ones(3))}
     ),
     "a scale in an array of no shape": lambda p: (
-        fourier(p, scale=SUM | {"shape": "2"}) | {"parameters__scale__npy": npy(np.ones(2))}
+        fourier_header(p, scale=SUM | {"shape": "2"}) | {"parameters__scale__npy": npy(np.ones(2))}
     ),
     "a scale in an array of a huge shape": lambda p: (
-        fourier(p, scale=SUM | {"shape": [2**50]}) | {"parameters__scale__npy": huge((2**50,))}
+        fourier_header(p, scale=SUM | {"shape": [2**50]}) | {"parameters__scale__npy": huge_member((2**50,))}
     ),
-    "a kernel in an array": lambda p: fourier(p, kernel=SUM) | {"parameters__kernel__npy": npy(np.ones(2))},
+    "a kernel in an array": lambda p: fourier_header(p, kernel=SUM) | {"parameters__kernel__npy": npy(np.ones(2))},
     "parameters left out": lambda p: (
-        fourier(p)
+        fourier_header(p)
         | {"model__json": header(p, features=json.loads(header(p))["features"] | {"params": {"n_features": 4}})}
     ),
     "coded without bounds": lambda p: {"model__json": header(p, keep="coded")},
@@ -318,14 +322,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_file_is_refused(saved, what):
-    rewritten(saved, **HOSTILE[what](saved))
+    rewrite(saved, **HOSTILE[what](saved))
     with pytest.raises(InvalidFile, match="m.expunge"):
         CodedRegressor.load(saved)
 
 
 @pytest.mark.parametrize("version", [4, 6, None])
 def test_a_file_of_another_version_says_what_to_do(saved, version):
-    rewritten(saved, model__json=header(saved, version=version))
+    rewrite(saved, model__json=header(saved, version=version))
     with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 5 only: use the release"):
         CodedRegressor.load(saved)
 
@@ -336,14 +340,14 @@ def test_rows_where_none_can_be_are_refused(tmp_path, rng):
     for keep, member in (("rows", "X"), ("coded", "prints")):
         model = CodedRegressor(shards=4, rate=2, keep=keep, random_state=0, **UNIT).fit(X, y)
         model.save(path)
-        rewritten(path, model__json=header(path, drawn=38))
+        rewrite(path, model__json=header(path, drawn=38))
         with pytest.raises(InvalidFile, match="never given out"):
             CodedRegressor.load(path)
         model.save(path)
         with zipfile.ZipFile(path) as archive:
             kept = np.load(io.BytesIO(archive.read(f"{member}.npy")))
-        kept[~model._state.ensemble.store.live] = 1
-        rewritten(path, **{f"{member}__npy": npy(kept)})
+        kept[~state_of(model).ensemble.store.live] = 1
+        rewrite(path, **{f"{member}__npy": npy(kept)})
         with pytest.raises(InvalidFile, match="in empty slots"):
             CodedRegressor.load(path)
 
@@ -352,7 +356,7 @@ def test_clipping_lets_no_file_past_the_bounds(tmp_path, rng):
     X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
     path = tmp_path / "m.expunge"
     CodedRegressor(bounds=(-1, 1), target_bounds=(-1, 1), clip=True, random_state=0).fit(X, y).save(path)
-    rewritten(path, X__npy=npy(np.full((40, 2), 1e6)))
+    rewrite(path, X__npy=npy(np.full((40, 2), 1e6)))
     with pytest.raises(InvalidFile, match="outside the bounds"):
         CodedRegressor.load(path)
 
@@ -374,12 +378,12 @@ def test_mixed_bounds_of_a_file_are_checked_column_by_column(tmp_path, rng):
     X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (40, 2))
     path = tmp_path / "m.expunge"
     model = CodedRegressor(random_state=0, **MIXED).fit(X, y)
-    kept = model._state.ensemble.store.X
+    kept = state_of(model).ensemble.store.X
     for column, value, reason in ((0, 1.5, "outside the bounds"), (1, 1.5, "neither declared nor those of the rows")):
         model.save(path)
         moved = kept.copy()
         moved[7, column] = value
-        rewritten(path, X__npy=npy(moved))
+        rewrite(path, X__npy=npy(moved))
         with pytest.raises(InvalidFile, match=reason):
             CodedRegressor.load(path)
 
@@ -390,7 +394,7 @@ def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, 
     X, y = table
     model = estimator.fit(X, y)
     rule = None if isinstance(model.learner, str) else partial(EstimatorRule.from_estimator, model.learner)
-    blueprint, file = model._state.blueprint, io.BytesIO()
+    blueprint, file = state_of(model).blueprint, io.BytesIO()
     dump_archive(file, *blueprint_parts(blueprint))
     with Archive(file) as archive:
         again = load_blueprint(archive, rule=rule)
@@ -406,7 +410,7 @@ def test_a_blueprint_comes_back_on_its_own_and_builds_the_same_model(estimator, 
 @pytest.mark.parametrize("part", [{"G": np.ones((4, 2), dtype=np.int64)}, {"targets.declared": np.zeros((2, 0))}])
 def test_a_hostile_blueprint_is_refused(part):
     file = io.BytesIO()
-    header, arrays = blueprint_parts(CodedRegressor(random_state=0).fit(np.eye(5), np.ones(5))._state.blueprint)
+    header, arrays = blueprint_parts(state_of(CodedRegressor(random_state=0).fit(np.eye(5), np.ones(5))).blueprint)
     dump_archive(file, header, arrays | part)
     with Archive(file, name="blueprint 7") as archive, pytest.raises(InvalidFile, match="blueprint 7 is inconsistent"):
         load_blueprint(archive)
@@ -444,11 +448,11 @@ def test_hostile_coded_rows_and_rows_out_of_declared_bounds_are_refused(tmp_path
     X, y = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, 40)
     path = tmp_path / "m.expunge"
     CodedRegressor(shards=4, rate=2, keep="coded", random_state=0, **UNIT).fit(X, y).save(path)
-    rewritten(path, q__npy=npy(np.full((2, 10, 4), 2**40)))
+    rewrite(path, q__npy=npy(np.full((2, 10, 4), 2**40)))
     with pytest.raises(InvalidFile, match="coded rows exceed"):
         CodedRegressor.load(path)
     CodedRegressor(code=Code.uncoded(4), random_state=0, **UNIT).fit(X, y).save(path)
-    rewritten(path, X__npy=npy(np.full((40, 2), 5.0)))
+    rewrite(path, X__npy=npy(np.full((40, 2), 5.0)))
     with pytest.raises(InvalidFile, match="outside the bounds"):
         CodedRegressor.load(path)
 
@@ -539,4 +543,4 @@ def test_a_generator_is_not_saved_but_what_it_drew_is(tmp_path, rng):
 def test_coded_rows_are_no_rows(rng):
     model = CodedRegressor(keep="coded", random_state=0, **UNIT).fit(rng.random((20, 2)), rng.random(20))
     with pytest.raises(InvalidInput, match="keeps no rows"):
-        model._state.ensemble.store.as_rows()
+        state_of(model).ensemble.store.as_rows()

@@ -1,4 +1,4 @@
-"""Scales: against logarithms in 60 digits and straight lines in fractions, exact where they promise it."""
+"""Scales agree with logarithms in 60 digits and straight lines in fractions, exactly where promised."""
 
 import math
 from decimal import Context, Decimal
@@ -16,17 +16,19 @@ from expunge.encoding.bounds import Bounds, parse_bounds
 from expunge.encoding.scales import MAX_KNOTS, Curves, Scales, log2_of_one_plus
 from expunge.errors import InvalidSetting
 
+from support.models import state_of
+
 floats = st.floats(-1e150, 1e150)
 DIGITS = Context(prec=60)
 
 
-def bounded(low, high, columns=1):
+def make_bounds(low, high, columns=1):
     return Bounds.from_pair((low, high), columns, name="bounds")
 
 
-def scaled(x, scale, low, high):
-    """One value of one input on one scale."""
-    return Scales.parse([scale], 1).scale(np.array([[float(x)]]), bounded(low, high)).item()
+def scale_value(x, scale, low, high):
+    """Return one value of one input on one scale."""
+    return Scales.parse([scale], 1).scale(np.array([[float(x)]]), make_bounds(low, high)).item()
 
 
 def exact_log(x, low, high):
@@ -61,7 +63,7 @@ KNOTS = st.lists(floats, min_size=2, max_size=8, unique_by=lambda knot: knot + 0
 def test_a_log_scale_is_a_logarithm(values):
     low, x, high = sorted(values)
     assume(low < high)
-    assert abs(scaled(x, "log", low, high) - exact_log(x, low, high)) <= 1e-15
+    assert abs(scale_value(x, "log", low, high) - exact_log(x, low, high)) <= 1e-15
 
 
 @settings(max_examples=300)
@@ -71,7 +73,7 @@ def test_a_log_scale_without_a_low_end_above_zero_goes_over_ten_doublings(values
     assume(low <= 0 and high - low > 1e-290)
     x = low + t * (high - low)
     expected = exact_log(x, low, high)
-    assert abs(scaled(x, "log", low, high) - expected) <= 1e-15 * max(1, abs(expected))
+    assert abs(scale_value(x, "log", low, high) - expected) <= 1e-15 * max(1, abs(expected))
 
 
 @settings(max_examples=100)
@@ -80,13 +82,13 @@ def test_a_log_scale_of_a_narrow_range_is_as_exact(low, share, t):
     high = low * (1 + share)
     assume(low < high)
     x = min(high, low + t * (high - low))
-    assert abs(scaled(x, "log", low, high) - exact_log(x, low, high)) <= 1e-15
+    assert abs(scale_value(x, "log", low, high) - exact_log(x, low, high)) <= 1e-15
 
 
 def test_whole_doublings_have_whole_logarithms():
     assert log2_of_one_plus(2.0 ** np.arange(60) - 1).tolist() == list(range(60))
     assert log2_of_one_plus(np.array([2.0**900])).tolist() == [900.0]
-    ends = bounded(1, 1024)
+    ends = make_bounds(1, 1024)
     values = Scales.parse("log", 1).scale(2.0 ** np.arange(11)[:, None], ends)
     assert np.abs(values[:, 0] - np.arange(11) / 10).max() <= 2e-16
 
@@ -96,13 +98,13 @@ def test_whole_doublings_have_whole_logarithms():
 def test_the_bounds_are_exactly_zero_and_one_and_nothing_between_is_beyond(values, scale):
     low, x, high = sorted(values)
     assume(high - low > 1e-290)
-    assert (scaled(low, scale, low, high), scaled(high, scale, low, high)) == (0.0, 1.0)
-    assert 0.0 <= scaled(x, scale, low, high) <= 1.0
+    assert (scale_value(low, scale, low, high), scale_value(high, scale, low, high)) == (0.0, 1.0)
+    assert 0.0 <= scale_value(x, scale, low, high) <= 1.0
 
 
 def test_before_one_a_logarithm_is_not_beyond_one():
     n = 20_000
-    bounds = bounded(1.0, 1 + np.random.default_rng(0).uniform(0, 0.5, n), n)
+    bounds = make_bounds(1.0, 1 + np.random.default_rng(0).uniform(0, 0.5, n), n)
     curves = Curves(["log"] * n, np.arange(n), bounds)
     assert curves._log(np.full((1, n), 1 - 2.0**-53)).max() <= 1.0
 
@@ -111,7 +113,7 @@ def test_before_one_a_logarithm_is_not_beyond_one():
 @given(KNOTS, st.data())
 def test_knots_are_a_piecewise_linear_map(knots, data):
     x = data.draw(st.sampled_from(knots) | floats | st.floats(knots[0], knots[-1]))
-    value = scaled(x, knots, -1e151, 1e151)
+    value = scale_value(x, knots, -1e151, 1e151)
     assert abs(value - float(exact_pieces(x, knots))) <= 1e-15
     assert 0.0 <= value <= 1.0
 
@@ -120,9 +122,9 @@ def test_knots_are_a_piecewise_linear_map(knots, data):
 @given(KNOTS)
 def test_a_value_on_a_knot_is_exact(knots):
     m = len(knots) - 1
-    values = Scales.parse([knots], 1).scale(np.array(knots)[:, None], bounded(-1e151, 1e151))
+    values = Scales.parse([knots], 1).scale(np.array(knots)[:, None], make_bounds(-1e151, 1e151))
     assert values[:, 0].tolist() == [i / m for i in range(m + 1)]
-    ends = Scales.parse([knots], 1).scale(np.array([[-1e151], [1e151]]), bounded(-1e151, 1e151))
+    ends = Scales.parse([knots], 1).scale(np.array([[-1e151], [1e151]]), make_bounds(-1e151, 1e151))
     assert ends[:, 0].tolist() == [0.0, 1.0]
 
 
@@ -130,7 +132,7 @@ def test_a_value_on_a_knot_is_exact(knots):
 @given(st.lists(floats, min_size=2, max_size=2), KNOTS, st.sampled_from(["linear", "log", "knots"]))
 def test_a_scale_keeps_the_order(pair, knots, scale):
     a, b = sorted(pair)
-    values = [scaled(x, knots if scale == "knots" else scale, -1e151, 1e151) for x in (a, b)]
+    values = [scale_value(x, knots if scale == "knots" else scale, -1e151, 1e151) for x in (a, b)]
     assert values[0] <= values[1] + (4e-16 if scale == "log" else 0.0)
 
 
@@ -138,7 +140,7 @@ def test_the_largest_number_of_knots_and_columns_of_different_lengths():
     many = np.cumsum(np.random.default_rng(0).random(MAX_KNOTS) + 1e-3).tolist()
     few = [2.0, 3.0, 90.0]
     X = np.random.default_rng(1).uniform(-5, 150, (300, 2))
-    values = Scales.parse([many, few], 2).scale(X, bounded(-5, 150, 2))
+    values = Scales.parse([many, few], 2).scale(X, make_bounds(-5, 150, 2))
     for j, knots in enumerate((many, few)):
         expected = [float(exact_pieces(x, knots)) for x in X[:, j].tolist()]
         np.testing.assert_allclose(values[:, j], expected, rtol=0, atol=1e-15)
@@ -150,17 +152,17 @@ MIXED = ["linear", ["log", "linear"], [[0, 1, 5, 20], "log"], [-3.0, 0.5, 2.0]]
 def test_several_scales_of_an_input_stand_side_by_side(rng):
     X = rng.lognormal(size=(50, 4))
     low, high = np.array([0.0, 1e-3, 0.0, -1.0]), np.full(4, 30.0)
-    got = Scales.parse(MIXED, 4).scale(X, bounded(low, high, 4))
+    got = Scales.parse(MIXED, 4).scale(X, make_bounds(low, high, 4))
     single = [(0, "linear"), (1, "log"), (1, "linear"), (2, [0, 1, 5, 20]), (2, "log"), (3, [-3.0, 0.5, 2.0])]
     assert Scales.parse(MIXED, 4).source.tolist() == [j for j, _ in single]
     for column, (j, scale) in zip(got.T, single, strict=True):
-        alone = Scales.parse([scale], 1).scale(X[:, [j]], bounded(low[j], high[j]))
+        alone = Scales.parse([scale], 1).scale(X[:, [j]], make_bounds(low[j], high[j]))
         assert column.tobytes() == alone[:, 0].tobytes()
 
 
 def test_neither_the_company_nor_the_layout_of_a_row_shows(rng):
     X = rng.lognormal(size=(203, 4))
-    scale = Scales.parse(MIXED, 4).scaler(bounded([0.0, 1e-3, 0.0, -1.0], 30.0, 4))
+    scale = Scales.parse(MIXED, 4).scaler(make_bounds([0.0, 1e-3, 0.0, -1.0], 30.0, 4))
     whole, before = scale(X), X.copy()
     assert scale(X[::-1])[::-1].tobytes() == whole.tobytes()
     assert scale(np.asfortranarray(X)).tobytes() == whole.tobytes()
@@ -172,7 +174,7 @@ def test_neither_the_company_nor_the_layout_of_a_row_shows(rng):
 @pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, 0.0])
 @pytest.mark.parametrize("low", [5e-324, 1e-300, 1.0, -1e-300])
 def test_any_finite_input_has_a_finite_value_on_every_scale(value, low):
-    values = Scales.parse([["log", [-1.0, 1.0], "log"]], 1).scale(np.array([[value]]), bounded(low, 2.0))
+    values = Scales.parse([["log", [-1.0, 1.0], "log"]], 1).scale(np.array([[value]]), make_bounds(low, 2.0))
     assert np.isfinite(values).all()
 
 
@@ -180,7 +182,7 @@ def test_any_finite_input_has_a_finite_value_on_every_scale(value, low):
 @pytest.mark.parametrize("constant", [0.0, 3.0, -3.0])
 def test_a_constant_column_is_zero_on_every_scale(scale, constant):
     values = Scales.parse([scale, "log"], 2).scale(
-        np.array([[3.0, 1.0], [8.0, 2.0]]), bounded([constant, 1], [constant, 2], 2)
+        np.array([[3.0, 1.0], [8.0, 2.0]]), make_bounds([constant, 1], [constant, 2], 2)
     )
     assert not values[:, :-1].any()
     assert values[:, -1].tolist() == [0.0, 1.0]
@@ -188,7 +190,7 @@ def test_a_constant_column_is_zero_on_every_scale(scale, constant):
 
 @pytest.mark.parametrize("spec", [None, "linear", ["linear"] * 3, (["linear"], "linear", ("linear",))])
 def test_plain_scales_are_the_bounds_own(spec):
-    scales, bounds = Scales.parse(spec, 3), bounded(0, 2, 3)
+    scales, bounds = Scales.parse(spec, 3), make_bounds(0, 2, 3)
     assert scales.plain
     assert scales == Scales.parse(None, 3)
     assert (scales.spec(), scales.n_out) == (None, 3)
@@ -303,7 +305,7 @@ def test_every_difference_of_scales_is_in_the_digest(rng):
     assert len(digests) == len(specs)
     flags = rng.integers(0, 2, (60, 2)).astype(float)  # all on bounds and on knots: the moments are the same
     on_knots = [CodedRegressor(scales=s, random_state=0).fit(flags, y) for s in (None, [[0, 1], "linear"], "log")]
-    assert len({model._state.ensemble.fingerprint(0) for model in on_knots}) == 1
+    assert len({state_of(model).ensemble.fingerprint(0) for model in on_knots}) == 1
     assert len({model.digest() for model in on_knots}) == 3
     same = CodedRegressor(scales=[["linear"], "linear"], random_state=0).fit(X, y).digest()
     assert same == CodedRegressor(random_state=0).fit(X, y).digest()

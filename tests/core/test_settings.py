@@ -16,6 +16,8 @@ from expunge.errors import InvalidSetting
 from expunge.learning.blueprint import draw_blueprint
 from expunge.learning.settings import Settings
 
+from support.models import state_of
+
 X = np.random.default_rng(1).random((40, 2))
 Y = X.sum(axis=1)
 
@@ -51,7 +53,7 @@ def test_a_blueprint_is_drawn_from_settings_as_the_regressor_draws_it():
     for parameters in ({}, {"shards": 6, "rate": 2, "features": RandomFourier(5), "bounds": (0, 1)}):
         model = CodedRegressor(random_state=3, **parameters).fit(X, Y)
         drawn = draw_blueprint(Settings(random_state=3, **parameters), 2, 1)
-        assert drawn.key.tolist() == model._state.blueprint.key.tolist()
+        assert drawn.key.tolist() == state_of(model).blueprint.key.tolist()
         assert drawn.code.G.tolist() == model.code_.G.tolist()
         assert drawn.features.describe() == model.features_.describe()
         for name, array in drawn.features.arrays().items():
@@ -81,7 +83,7 @@ def test_a_learner_that_is_not_ours_needs_a_rule():
     ],
 )
 def test_a_value_that_could_not_be_saved_is_refused_at_fit(own, parameters, message):
-    """Also where a code of one's own makes it useless: a file would have it."""
+    """Also if a given code makes it unused: a file would contain it."""
     with pytest.raises(InvalidSetting, match=message):
         CodedRegressor(code=own, **parameters).fit(X, Y)
 

@@ -1,4 +1,4 @@
-"""CodedRegressor as a citizen of scikit-learn."""
+"""CodedRegressor passes scikit-learn's checks and works with its tools."""
 
 import numpy as np
 import pandas as pd

@@ -274,7 +274,7 @@ def index_of(pairs):
 
 
 class Model:
-    """What an index should do, by a plain dict."""
+    """The expected behaviour of an index, with a plain dict."""
 
     def __init__(self):
         self.rows = {}
@@ -335,7 +335,7 @@ def test_an_erased_id_is_nowhere_and_erasing_again_changes_nothing(ids, data):
     np.testing.assert_array_equal(index._ids, once[0])
     np.testing.assert_array_equal(index._slots, once[1])
     assert (np.sort(index._ids) == index._ids).all()
-    filler = {2**63 - 1, "\U0010ffff" * (index._ids.itemsize // 4)}  # stands for nobody
+    filler = {2**63 - 1, "\U0010ffff" * (index._ids.itemsize // 4)}  # the id of no row
     assert not set(batch) - filler & set(index._ids.tolist())
     assert not set(found.slots.tolist()) & set(index._slots.tolist())
     assert (index._slots == GONE).sum() == len(found.slots)
@@ -443,8 +443,8 @@ def test_a_larger_index_does_not_share_memory_with_the_smaller():
 def test_an_erasure_is_as_small_beside_many_erased_ids(order, rng, monkeypatch):
     monkeypatch.setattr("expunge.stores.ids._FEW", 20)
     index, ids = index_of([(k, k) for k in range(2000)]), list(range(2000))
-    wanted = {"in order": ids[:-1], "in reverse": ids[:0:-1], "at random": rng.permutation(ids)[:-1].tolist()}[order]
-    for i in wanted:
+    erased = {"in order": ids[:-1], "in reverse": ids[:0:-1], "at random": rng.permutation(ids)[:-1].tolist()}[order]
+    for i in erased:
         found = index.find(as_ids([i]))
         assert found.slots.tolist() == [i]
         assert len(found.places) <= 23
@@ -479,10 +479,10 @@ WORDS = {"where": "there than here", "way_out": "start again"}
 
 @given(st.lists(st.integers(0, 4), max_size=20))
 def test_the_kth_mention_of_an_id_is_its_kth_row(mentions):
-    wanted, group = np.unique(np.array(mentions, dtype=np.int64), return_inverse=True)
-    counts = np.bincount(group, minlength=len(wanted))
+    people, group = np.unique(np.array(mentions, dtype=np.int64), return_inverse=True)
+    counts = np.bincount(group, minlength=len(people))
     slots = 100 + np.arange(len(mentions))  # grouped by id, in order of arrival
-    rows = {who: iter(slots[counts[:k].sum() :][: counts[k]].tolist()) for k, who in enumerate(wanted.tolist())}
+    rows = {who: iter(slots[counts[:k].sum() :][: counts[k]].tolist()) for k, who in enumerate(people.tolist())}
     assert slots_of_mentions(group, slots, counts, **WORDS).tolist() == [next(rows[who]) for who in mentions]
 
 

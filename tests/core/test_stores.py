@@ -1,4 +1,4 @@
-"""Stores: a change is seen as carried out before it is, and every row that is read is read in one place."""
+"""Stores: a change can be read before it is carried out, and all reads of rows go through one method."""
 
 import tracemalloc
 from dataclasses import replace
@@ -30,7 +30,7 @@ RULES = [RidgeRule(1e-3), EstimatorRule(LinearRegression(fit_intercept=False), K
 
 
 class Elsewhere(Rows):
-    """Rows that only `take` can see, and only those that are there."""
+    """Rows that only `take` can read, and only in slots that have one."""
 
     def __init__(self, rows):
         super().__init__(np.full_like(rows.X, np.nan), np.full_like(rows.y, np.nan), rows.live)
@@ -76,7 +76,7 @@ def stores(draw):
     return Rows(X, y, live), Change(slots, new_X, new_y)
 
 
-def carried_out(rows, change):
+def apply_change(rows, change):
     copy = rows.grow(len(rows.live))
     copy.commit(change)
     return copy
@@ -89,7 +89,7 @@ def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("expunge.exact.arrays.NUMBERS_PER_BLOCK", block)
         swept = [np.concatenate(side) for side in zip(*Elsewhere(rows).sweep(change), strict=True)]
-    after = carried_out(rows, change)
+    after = apply_change(rows, change)
     expected = np.column_stack([after.X, after.y])[after.live].tolist()
     assert sorted(np.column_stack(swept).tolist()) == sorted(expected)
 
@@ -99,7 +99,7 @@ def test_a_sweep_sees_every_row_once_as_after_the_change(store, block):
 def test_training_as_after_a_change_is_training_after_it_and_overwrites_nothing(store, bounds, rule, block):
     rows, change = store
     plan = blueprint(bounds, rule=rule)
-    expected = ModelState.learn(plan, carried_out(rows, change), 24)
+    expected = ModelState.learn(plan, apply_change(rows, change), 24)
     before = rows.X.tobytes(), rows.y.tobytes(), rows.live.tobytes()
     elsewhere = Elsewhere(rows)
     with pytest.MonkeyPatch.context() as patch:
@@ -123,7 +123,7 @@ def test_no_request_reads_a_row_but_by_take(rule, rng):
     draft = blueprint(rule=rule)
     placed = draw_slots(KEY, 0, 40, SIGNED.shards)
     plain = ModelState.learn(draft, Rows.place(X, y, placed, slots_needed(40, SIGNED.shards)), 40)
-    rows = carried_out(plain.ensemble.store, Change(np.empty(0, dtype=np.int64)))
+    rows = apply_change(plain.ensemble.store, Change(np.empty(0, dtype=np.int64)))
     unseen = replace(plain, ensemble=replace(plain.ensemble, store=Elsewhere(rows)))
     moved = []
     for who, new in ((5, None), (0, None), (7, X[:1]), (8, X[9:10])):

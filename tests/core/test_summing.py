@@ -1,4 +1,4 @@
-"""Moments of stripes add up, however the stripes are cut, whoever reads them, and whatever changes meanwhile."""
+"""Moments of stripes add up, for any cut of the stripes, any reader and any change."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ from support.sampling import examples
 PATHS = [False, True] if NATIVE else [False]
 
 
-def placed(n, shards, seed, gone=()):
+def place(n, shards, seed, gone=()):
     rng = np.random.default_rng(seed)
     X, y = rng.random((n, 3)), rng.random((n, 1))
     settings = Settings(shards=shards, rate=shards, features=RandomFourier(4), bounds=(0, 1), target_bounds=(0, 1))
@@ -43,7 +43,7 @@ def placed(n, shards, seed, gone=()):
 )
 def test_stripes_cut_anywhere_add_up_to_what_learners_read_for_themselves(natively, n, shards, cuts, gone, seed):
     with computing(natively=natively):
-        encoder, rows, _ = placed(n, shards, seed, gone)
+        encoder, rows, _ = place(n, shards, seed, gone)
         stripes = rows.live.size // shards
         edges = sorted({0, stripes, *(cut for cut in cuts if cut < stripes)})
         parts = [sum_moments(encoder, rows, range(a, b)) for a, b in pairwise(edges)]
@@ -56,21 +56,21 @@ def test_stripes_cut_anywhere_add_up_to_what_learners_read_for_themselves(native
 @examples(40)
 @given(st.integers(8, 60), st.sampled_from([1, 3]), st.booleans(), st.integers(0, 5), st.randoms(use_true_random=False))
 def test_a_change_that_is_to_come_is_summed_as_if_it_had_come(n, shards, erases, seed, random):
-    encoder, rows, slots = placed(n, shards, seed)
-    some = slots[random.sample(range(n), n // 2)]
-    new = (None, None) if erases else (np.full((len(some), 3), 0.25), np.full((len(some), 1), 0.75))
+    encoder, rows, slots = place(n, shards, seed)
+    changed = slots[random.sample(range(n), n // 2)]
+    new = (None, None) if erases else (np.full((len(changed), 3), 0.25), np.full((len(changed), 1), 0.75))
     stripes = range(rows.live.size // shards)
-    expected = sum_in_parallel(encoder, rows, stripes, Change(some, *new))
-    rows.commit(Change(some, *new))
+    expected = sum_in_parallel(encoder, rows, stripes, Change(changed, *new))
+    rows.commit(Change(changed, *new))
     assert sum_in_parallel(encoder, rows, stripes) == expected
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))
 def test_pieces_are_cut_at_multiples_and_cover_everything(start, more, step):
-    found = list(cut_stripes(range(start, start + more), step))
-    assert [k for one in found for k in one] == list(range(start, start + more))
-    assert all(one.start % step == 0 for one in found[1:])
-    assert all(len(one) <= step for one in found)
+    blocks = list(cut_stripes(range(start, start + more), step))
+    assert [k for block in blocks for k in block] == list(range(start, start + more))
+    assert all(block.start % step == 0 for block in blocks[1:])
+    assert all(len(block) <= step for block in blocks)
 
 
 @pytest.mark.parametrize("code", [Code.single(), Code.uncoded(3)])

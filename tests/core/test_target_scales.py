@@ -1,4 +1,4 @@
-"""Scales of targets: what is learned is the logarithm, what comes back is the target, and it is forgotten exactly."""
+"""Scales of targets: the logarithm is learned, the target is predicted, and forgetting is exact."""
 
 import math
 from fractions import Fraction
@@ -17,7 +17,7 @@ from expunge.testing import check_unlearning
 
 
 def amounts(rng, rows=400):
-    """What moves these targets multiplies."""
+    """Make a table whose inputs change the target by factors."""
     X = rng.random((rows, 3))
     return X, np.exp(2 * X[:, 0] + np.sin(6 * X[:, 1]) + 0.1 * rng.standard_normal(rows))
 
@@ -89,7 +89,7 @@ def test_each_target_has_its_own(rng):
     both = np.column_stack([y, -y])
     model = CodedRegressor(target_scales=["log", "linear"], random_state=0).fit(X, both)
     alone = [CodedRegressor(target_scales="log", random_state=0).fit(X, y), CodedRegressor(random_state=0).fit(X, -y)]
-    np.testing.assert_allclose(model.predict(X), np.column_stack([one.predict(X) for one in alone]), rtol=1e-12)
+    np.testing.assert_allclose(model.predict(X), np.column_stack([single.predict(X) for single in alone]), rtol=1e-12)
     check_unlearning(model, X[:60], both[:60])
 
 

@@ -1,4 +1,4 @@
-"""Threads: one inside BLAS, however many outside, and nobody notices."""
+"""Threads: one inside BLAS, any number outside, and the process keeps its own limits."""
 
 import multiprocessing
 import signal
@@ -16,10 +16,11 @@ from expunge.exact.blas import add_gram
 from expunge.exact.threads import one_blas_thread, run_on_one_thread, spread, stop_if_cancelled
 
 from support.commands import python
+from support.models import state_of
 
 
 class Library:
-    """A BLAS library whose limit, as with OpenMP, each thread has for itself."""
+    """A BLAS library with one limit per thread, as with OpenMP."""
 
     threading_layer = "openmp"
 
@@ -121,7 +122,7 @@ def fit(queue=None):
     rng = np.random.default_rng(0)
     X = rng.random((5000, 4))
     model = CodedRegressor(shards=4, rate=4, features=RandomFourier(350), random_state=0).fit(X, np.sin(X.sum(axis=1)))
-    result = model.digest(), [W.tobytes() for W in model._state.ensemble.models]
+    result = model.digest(), [W.tobytes() for W in state_of(model).ensemble.models]
     if queue is not None:
         queue.put(result)
     return result
@@ -201,7 +202,7 @@ def test_an_interrupt_while_the_limit_is_set_leaves_no_holder(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 @pytest.mark.parametrize("loaded", ["numpy", "scipy.linalg, scipy.linalg.cython_blas"])
 def test_without_room_for_the_buffers_of_blas_nobody_waits_for_ever(loaded):
-    """OpenBLAS asks again and again for memory that it cannot have; the first product of a process would never end."""
+    """OpenBLAS retries a failed allocation for ever; the first product of a process would never end."""
     room = 2**24 if "scipy" in loaded else 2**26  # enough to load it
     code = f"""
 import resource, signal, numpy, threadpoolctl, {loaded}

@@ -17,6 +17,8 @@ from expunge.errors import InvalidFile, InvalidSetting, MissingData
 from expunge.paper import claims, data, figures, report, runners, runs
 from expunge.paper.experiments import EXPERIMENTS, Influence, TradeOff, WarmStart
 
+from support.models import index_of, state_of
+
 # --- data
 
 
@@ -126,10 +128,10 @@ def test_learning_for_the_sweep_is_fitting_and_keeps_the_moments_of_few_learners
     forgotten = np.array([3, 141])
     ensembles = runners.fit_ensembles(ours, sample, (0.01, 1.0), forgotten)
     theirs.fit(sample.X[:250], sample.y[:250])
-    fed = code.learners_of(theirs._fitted_model.index.find(forgotten).slots)
+    fed = code.learners_of(index_of(theirs).find(forgotten).slots)
     assert [j for j, state in enumerate(ensembles[0].states) if state is not None] == sorted(fed)
     for alpha, ensemble in zip((0.01, 1.0), ensembles, strict=True):
-        wanted = CodedRegressor(**settings, alpha=alpha).fit(sample.X[:250], sample.y[:250])._state.ensemble
+        wanted = state_of(CodedRegressor(**settings, alpha=alpha).fit(sample.X[:250], sample.y[:250])).ensemble
         np.testing.assert_array_equal(ensemble.models, wanted.models)
     for model in (ours, theirs):
         for row in forgotten.tolist():

@@ -10,6 +10,8 @@ from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Vault
 from expunge.vault.disk.people import hash_ids
 
+from support.models import state_of
+
 ANYTHING = {"new_schema": True, "fewer_rows": True, "accept_worse": True}  # with replace: whatever comes is learned
 BESIDE = (".ledger", ".key", ".pub", ".certificates", ".leaves", ".lists", ".index")
 
@@ -82,7 +84,7 @@ def weights(model):
     if isinstance(model, Vault):
         ensemble = model._reader.get_model().state.ensemble
     else:
-        ensemble = model._state.ensemble if isinstance(model, CodedRegressor) else model.ensemble
+        ensemble = state_of(model).ensemble if isinstance(model, CodedRegressor) else model.ensemble
     return [None if W is None else W.tobytes() for W in ensemble.models]
 
 
