@@ -52,8 +52,8 @@ def test_what_the_page_forbids_is_refused(names):
         return scaled
 
     for methods, error, message in (
-        ({"map_block": lambda self, x, unit=1.0: np.full((len(x), self.n_out), 1.5 * unit)}, InvalidSetting, "from -unit to unit"),
-        ({"map_block": lambda self, x, unit=1.0: np.full((len(x), self.n_out), np.nan)}, InvalidSetting, "from -unit to unit"),
+        ({"map_block": lambda self, x, unit=1.0: np.full((len(x), self.n_out), 1.5 * unit)}, InvalidSetting, "to unit"),
+        ({"map_block": lambda self, x, unit=1.0: np.full((len(x), self.n_out), np.nan)}, InvalidSetting, "to unit"),
         ({"map_block": lambda self, x, unit=1.0: x[:, :1] * unit}, InvalidSetting, r"of shape \(\d+, 24\), got"),
         ({"arrays": lambda self: {"thresholds": self.thresholds_ / 1024}}, InvalidSetting, "must return integers"),
         ({"map_block": overwrite}, ValueError, "read-only"),
