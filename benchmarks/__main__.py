@@ -9,7 +9,7 @@ from pathlib import Path
 from scipy.linalg import LinAlgWarning
 from threadpoolctl import threadpool_limits
 
-from . import drift, figures, forgetting, predicting, report, starting, tradeoff, training, vaults
+from . import accuracy, figures, forgetting, predicting, report, training, vaults
 from .measure import Result
 
 SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
@@ -24,8 +24,8 @@ SECTIONS: dict[str, list[Callable[..., Iterator[Result]]]] = {
     "sustained": [forgetting.sustained],
     "train": [training.against_shards, training.against_dsyrk, training.growth, training.threads],
     "memory": [training.memory],
-    "predict": [predicting.one_and_many],
-    "start": [starting.commands],
+    "predict": [predicting.measure_predictions],
+    "start": [predicting.measure_commands],
     "vault": [vaults.durable, vaults.features, vaults.sustained, vaults.large],
 }
 
@@ -52,7 +52,10 @@ def main() -> None:
                     results.append(result)
         if given.sections:
             return
-        drifts, points = list(drift.drifts(quick=given.quick)), list(tradeoff.points(quick=given.quick))
+        drifts, points = (
+            list(accuracy.measure_drifts(quick=given.quick)),
+            list(accuracy.measure_tradeoff(quick=given.quick)),
+        )
     (docs / "figures").mkdir(parents=True, exist_ok=True)
     figures.tradeoff(points, docs / "figures" / "tradeoff-bench.png")
     figures.drift(drifts, docs / "figures" / "drift-bench.png")

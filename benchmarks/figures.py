@@ -9,8 +9,7 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from .drift import Drift
-from .tradeoff import Point
+from .accuracy import Drift, Point
 
 MARKS = {
     ("expunge", "s=1"): ("o", "#7f0000"),

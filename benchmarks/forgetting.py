@@ -8,8 +8,7 @@ import numpy as np
 
 from expunge.encoding.placement import draw_slots
 
-from .limits import cholesky, moments_pass, products
-from .measure import Result, compared, in_turns
+from .measure import Result, cholesky, compared, in_turns, moments_pass, products
 from .methods import (
     BareRefit,
     Boosting,

@@ -13,8 +13,7 @@ from threadpoolctl import threadpool_limits
 from expunge import Code
 from expunge.encoding.placement import draw_slots
 
-from .limits import products
-from .measure import Result, compared, forget_peak, in_turns, peak_memory
+from .measure import Result, compared, forget_peak, in_turns, peak_memory, products
 from .methods import encoded
 from .tasks import Task, computer_activity, power_plant, protein, synthetic
 

@@ -18,8 +18,7 @@ from expunge.saving import files
 from expunge.vault import Receipt, Vault
 
 from .forgetting import mixed
-from .limits import syncs
-from .measure import Result, Times, compared, in_turns, peak_memory
+from .measure import Result, Times, compared, in_turns, peak_memory, syncs
 from .tasks import Floats, Rows, Task, protein, synthetic
 
 BIG_ROWS = 5_000_000

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import effects, figures
-from .grounds import TABLES, table
-from .preprocessing import kept
+from .effects import TABLES, kept, table
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 _KERNELS = ("computer-activity", "protein")

@@ -16,8 +16,7 @@ from expunge.encoding.scales import Scales
 from expunge.exact.arrays import Floats
 from expunge.planning.planner import Plan
 
-from .effects import SCALES, Codes, Lines
-from .grounds import ground
+from .effects import SCALES, Codes, Lines, ground
 
 INPUTS = ["lread", "lwrite", "scall", "sread", "swrite", "fork", "exec"]
 INPUTS += ["rchar", "wchar", "runqsz", "freemem", "freeswap"]

@@ -5,15 +5,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import figure, report
-from .cache import Cache
-from .development import DEVELOPMENT
-from .held_out import HELD_OUT
-from .ours import ours
-from .outcomes import NAMES
-from .references import references
-from .running import run
-from .scores import goals
+from . import report
+from .datasets import DEVELOPMENT, HELD_OUT
+from .methods import NAMES, ours, references
+from .scores import Cache, goals, run
 from .speed import speed
 from .splits import SPLITS
 from .tables import Table
@@ -44,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n".join(["", *map(str, judged), *(f"held out: {goal}" for goal in aside)]))
     if whole:
         (given.docs / "figures").mkdir(parents=True, exist_ok=True)
-        figure.ratios(scores, given.docs / "figures" / "quality.png")
+        report.draw_ratios(scores, given.docs / "figures" / "quality.png")
         (given.docs / "quality.md").write_text(report.page(scores, judged, aside), encoding="utf-8")
         print(f"{given.docs / 'quality.md'}")
 

@@ -1,13 +1,59 @@
-"""Scores: errors over splits, ratios to boosted trees, and the goals."""
+"""Scores: every method on every split, from a cache where possible; ratios to boosted trees, and the goals."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from .outcomes import BOOSTED, LINEAR, PLAN, PLAN_5, Outcome
-from .tables import Shape, Table
+from .methods import BOOSTED, LINEAR, PLAN, PLAN_5, Method, Outcome
+from .splits import split
+from .tables import Loaded, Shape, Table
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder with one file per table, split, method and settings. Its files are only as good as who wrote them."""
+
+    folder: Path
+
+    def get(self, table: str, split: int, data: str, method: Method) -> dict[str, Outcome] | None:
+        """Return the results of a method if all are there, for the same data and settings."""
+        found = {}
+        for name in method.names:
+            path = self._path(_key(table, split, data, name, method.settings))
+            if not path.exists():
+                return None
+            found[name] = Outcome(**json.loads(path.read_text(encoding="utf-8"))["outcome"])
+        return found
+
+    def put(self, table: str, split: int, data: str, method: Method, outcomes: Mapping[str, Outcome]) -> None:
+        """Keep the results of a method; whole or not at all."""
+        for name in method.names:
+            key = _key(table, split, data, name, method.settings)
+            path = self._path(key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_suffix(".new")
+            new.write_text(json.dumps({"key": key, "outcome": asdict(outcomes[name])}, indent=1), encoding="utf-8")
+            new.replace(path)
+
+    def _path(self, key: Mapping[str, Any]) -> Path:
+        text = json.dumps(key, sort_keys=True)
+        name = key["method"].replace(" ", "-").replace(",", "")
+        tail = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self.folder / str(key["table"]) / f"{key['split']}-{name}-{tail}.json"
+
+
+def _key(table: str, split: int, data: str, method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"table": table, "split": split, "data": data, "method": method, "settings": dict(settings)}
 
 
 @dataclass(frozen=True)
@@ -84,3 +130,35 @@ def goals(scores: Sequence[Scores]) -> list[Goal]:
         Goal(f"plan / linear, worst table ({bent})", lines[bent], 1.02),
         Goal("plan limited to 5 ms / better boosting, geometric mean", limited, 1.05),
     ]
+
+
+def run(
+    tables: Sequence[Table], methods: Sequence[Method], cache: Cache, *, splits: int, jobs: int
+) -> Iterator[Scores]:
+    """Yield the scores of each table, in order; so many tables are worked on at a time."""
+    one = partial(run_table, methods=methods, cache=cache, splits=splits)
+    if jobs == 1:
+        yield from map(one, tables)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
+        yield from workers.map(one, tables)
+
+
+def run_table(table: Table, methods: Sequence[Method], cache: Cache, splits: int) -> Scores:
+    """Load a table and run the methods on its splits."""
+    loaded = table.load()
+    return Scores(table, loaded.shape, [run_split(loaded, number, methods, cache) for number in range(splits)])
+
+
+def run_split(table: Loaded, number: int, methods: Sequence[Method], cache: Cache) -> dict[str, Outcome]:
+    """Return the outcome of each method on a split, by name."""
+    rows = split(table, number)
+    data, outcomes = rows.fingerprint(), {}
+    for method in methods:
+        found = cache.get(table.name, number, data, method)
+        if found is None:
+            with threadpool_limits(1):  # threads that wait for one another are slow where others work as well
+                found = dict(method.run(rows))
+            cache.put(table.name, number, data, method, found)
+        outcomes.update(found)
+    return outcomes

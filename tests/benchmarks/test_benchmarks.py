@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from benchmarks import figures, limits, report
-from benchmarks.drift import drifts
+from benchmarks import figures, measure, report
+from benchmarks.accuracy import measure_drifts, measure_tradeoff
 from benchmarks.forgetting import _rate
 from benchmarks.measure import Result, Times, compared, forget_peak, in_turns, peak_memory
 from benchmarks.methods import (
@@ -21,7 +21,6 @@ from benchmarks.methods import (
     forgetting,
 )
 from benchmarks.tasks import Task, synthetic
-from benchmarks.tradeoff import points
 from expunge import Code
 
 ROWS, FORGOTTEN = 120, np.array([3, 77, 20, 119, 4])
@@ -125,7 +124,7 @@ def test_batches_follow_each_other_until_there_are_no_more_rows():
 
 
 def test_our_weights_do_not_drift_and_floats_do():
-    errors = list(drifts(quick=True, task=task()))
+    errors = list(measure_drifts(quick=True, task=task()))
     assert {d.experiment for d in errors} == {"churn", "leaving"}
     assert {d.error for d in errors if d.method == "expunge"} == {0.0}
     for experiment in ("churn", "leaving"):
@@ -136,19 +135,19 @@ def test_our_weights_do_not_drift_and_floats_do():
 
 @pytest.mark.slow
 def test_the_picture_has_every_method(tmp_path):
-    found = list(points(quick=True, tasks=(task,)))
+    found = list(measure_tradeoff(quick=True, tasks=(task,)))
     assert {(p.method, p.shape) for p in found} == set(figures.MARKS)
     assert all(p.error > 0 and p.seconds > 0 and p.spread >= 0 for p in found)
     figures.tradeoff(found, tmp_path / "a.png")
-    figures.drift(list(drifts(quick=True, task=task())), tmp_path / "b.png")
+    figures.drift(list(measure_drifts(quick=True, task=task())), tmp_path / "b.png")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("a.png", "b.png"))
 
 
 def test_the_limits_do_what_they_say(tmp_path):
-    limits.cholesky(5)()
-    limits.products(800, 6, 3)()
-    limits.moments_pass(6)()
-    with limits.syncs(tmp_path, 3) as sync:
+    measure.cholesky(5)()
+    measure.products(800, 6, 3)()
+    measure.moments_pass(6)()
+    with measure.syncs(tmp_path, 3) as sync:
         sync()
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
@@ -200,7 +199,7 @@ def test_the_page_says_what_was_missed_and_why():
         for goal in (1.0, 5.0, None)
     ]
     results.append(Result("memory", "three", "four", 1e6, 2e6, "of", 0.5, goal=1.0, unit="B"))
-    text = report.page(results, [], list(drifts(quick=True, task=task())), 1, quick=True)
+    text = report.page(results, [], list(measure_drifts(quick=True, task=task())), 1, quick=True)
     assert "faster than a method that refits: 1 of 2 are met" in text
     assert "within so many times a limit or floats: 1 of 1 are met" in text
     assert text.count("**missed**") == 1

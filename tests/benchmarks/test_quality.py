@@ -8,18 +8,25 @@ import pandas as pd
 import pytest
 
 import expunge
-from benchmarks.quality import figure, report
+from benchmarks.quality import report
 from benchmarks.quality.__main__ import main
-from benchmarks.quality.cache import Cache
-from benchmarks.quality.development import DEVELOPMENT
-from benchmarks.quality.encoding import COMMON, encode
-from benchmarks.quality.held_out import HELD_OUT
-from benchmarks.quality.ours import ours
-from benchmarks.quality.outcomes import BOOSTED, LINEAR, NAMES, PAPER, PLAN, PLAN_2, PLAN_5, TREES, Method, Outcome
-from benchmarks.quality.references import references
-from benchmarks.quality.running import run, run_split
-from benchmarks.quality.scores import Scores, geometric_mean, goals
-from benchmarks.quality.splits import split, test_rows
+from benchmarks.quality.datasets import DEVELOPMENT, HELD_OUT
+from benchmarks.quality.methods import (
+    BOOSTED,
+    LINEAR,
+    NAMES,
+    PAPER,
+    PLAN,
+    PLAN_2,
+    PLAN_5,
+    TREES,
+    Method,
+    Outcome,
+    ours,
+    references,
+)
+from benchmarks.quality.scores import Cache, Scores, geometric_mean, goals, run, run_split
+from benchmarks.quality.splits import COMMON, encode, split, test_rows
 from benchmarks.quality.tables import MOST_ROWS, Facts, Loaded, Shape, Table
 from expunge import Code, CodedRegressor, RandomFourier
 from expunge.errors import MissingData
@@ -264,5 +271,5 @@ def test_a_small_run_from_tables_to_the_page(tmp_path, monkeypatch):
     assert text.index("| airfoil |") < text.index("## Held out") < text.index("| houses |")
     assert "| **geometric mean** |" in text
     assert any(PAPER in line and "ms to forget" in line for line in report.lines(results[0]))
-    figure.ratios(results, tmp_path / "a.png")
+    report.draw_ratios(results, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000

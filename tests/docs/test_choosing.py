@@ -11,8 +11,7 @@ import pytest
 
 import expunge
 from benchmarks.choosing import effects
-from benchmarks.choosing.grounds import error, ground
-from benchmarks.choosing.preprocessing import kept
+from benchmarks.choosing.effects import error, ground, kept
 from expunge.cli.program import build_parser
 from expunge.planning import Plan
 from expunge.planning.candidates import SINGLE
