@@ -171,9 +171,9 @@ def _check_model(writer: Writer, progress: ProgressCallback) -> str:
     )
 
 
-def _compare_weights(mine: Sequence[Floats | None], fresh: Sequence[Floats | None]) -> str:
+def _compare_weights(stored: Sequence[Floats | None], retrained: Sequence[Floats | None]) -> str:
     """Compare weights: equal byte for byte on one machine; the BLAS of another may round differently."""
-    pairs = [(a, b) for a, b in zip(mine, fresh, strict=True) if a is not None and b is not None]
+    pairs = [(a, b) for a, b in zip(stored, retrained, strict=True) if a is not None and b is not None]
     if all(a.tobytes() == b.tobytes() for a, b in pairs):
         return "the same weights, byte for byte"
     worst = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)) for a, b in pairs)

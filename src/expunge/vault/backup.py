@@ -1,4 +1,4 @@
-"""Backups: a consistent copy of a vault and of what lies beside it, made while requests are answered.
+"""Backups: a consistent copy of a vault and of the files beside it, made while requests are answered.
 
 Large files are copied without the vault's lock, in rounds, until little is missing. The last round holds the lock: it
 copies what was added since, and the entries that requests changed in place since the first round, which the ledger

@@ -307,7 +307,7 @@ def _move_into_place(draft: Path, staged: VaultPaths, places: VaultPaths) -> lis
     except OSError as error:
         raise Unfinished(
             f"{places.vault} is restored, but its name {error.strerror}; if the machine fails before the next request "
-            "and the folder is not there, restore it again"
+            "and the folder is missing, restore it again"
         ) from error
     return notes
 

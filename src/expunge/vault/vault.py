@@ -171,7 +171,7 @@ class Vault:
         rules = ReplacementRules(new_schema, fewer_rows, accept_worse, tolerance, evaluate_on)
         if rules.any_set and not replace:
             raise InvalidSetting("new_schema, fewer_rows, accept_worse, tolerance and evaluate_on need replace=True")
-        keys, workers = KeyStore(places, key, sign_with), _find_workers(client)
+        keys, workers = KeyStore(places, key, sign_with), None if client is None else _find_workers(client)
         signer = keys.load_named_signer(public_key)
         with undo_on_failure(places) as creation:
             vault = cls(places, creation.claim_identity(wait, group=group), keys, wait=wait)
@@ -299,7 +299,7 @@ class Vault:
         """Hold the lock; the workers of ``client``, if there is one, help meanwhile."""
         if self.read_only:
             raise InvalidSetting(f"{self.places.vault} was opened read only: open it without read_only to change it")
-        workers, writer = _find_workers(client), self._writer
+        workers, writer = None if client is None else _find_workers(client), self._writer
         with writer.lock(self._wait if wait is None else wait):
             if not writer.loaded_snapshot:
                 raise InvalidFile(f"{self.places.vault} was never trained completely: train it again")
@@ -324,7 +324,7 @@ class Vault:
             with self._lock_for_writing(client=client) as writer:
                 yield writer, lambda: None
         else:
-            workers, writer = _find_workers(client), self._writer
+            workers, writer = None if client is None else _find_workers(client), self._writer
             with (
                 writer.turns.hold(self._wait),
                 load_unlocked(writer, self._wait, without_leftovers=True) as check_unchanged,
@@ -1026,10 +1026,8 @@ class Vault:
         )
 
 
-def _find_workers(client: Any) -> Workers | None:
-    """Return the workers of a cluster, if there is one; imported by name, because that package is above this one."""
-    if client is None:
-        return None
+def _find_workers(client: Any) -> Workers:
+    """Return the workers of a cluster; imported by name, because that package is above this one."""
     workers: Workers = import_module("expunge.distributed").workers_of(client)
     return workers
 

@@ -169,7 +169,14 @@ class Writer:
                 self.notary.add_known_key(introduction)
                 self.notary.finish_key_change()
             self.folder.commit(manifest)
-            self.finish(record, request, self._build_snapshot(plan, manifest))
+            # From memory; only new entries of people are read.
+            schema = context.snapshot.schema if plan.definition is None else plan.definition.schema
+            people = (
+                context.snapshot.people
+                if plan.people is None
+                else load_people(self.folder, manifest.people, manifest.seal)
+            )
+            self.finish(record, request, Snapshot(self.folder, VaultModel(manifest, schema, plan.state), people))
         except Exception as error:
             raise Unfinished(
                 f"request {record.request} was accepted but could not be finished: {error}; "
@@ -200,14 +207,6 @@ class Writer:
             return self.folder.wipe_all_but(None)
         self.load(manifest)
         return self.tidy()
-
-    def _build_snapshot(self, plan: RequestPlan, manifest: Manifest) -> Snapshot:
-        """Return what a plan leads to, from memory; only new entries of people are read."""
-        schema = self.snapshot.schema if plan.definition is None else plan.definition.schema
-        people = (
-            self.snapshot.people if plan.people is None else load_people(self.folder, manifest.people, manifest.seal)
-        )
-        return Snapshot(self.folder, VaultModel(manifest, schema, plan.state), people)
 
     def finish(self, record: Record, request: Request, snapshot: Snapshot) -> None:
         """Overwrite, wipe and certify (steps 4 to 6). Repeating it changes nothing."""

@@ -74,8 +74,8 @@ def find_similar(context: RequestContext, unknown: Sequence[bytes]) -> set[bytes
     ]
     if not pairs:
         return set()
-    found = context.snapshot.people.find(hash_ids(context.identity.key, [variant for _, variant in pairs]))
-    return {pairs[k][0] for k in unique(found.live.owner).tolist()}
+    entries = context.snapshot.people.find(hash_ids(context.identity.key, [variant for _, variant in pairs]))
+    return {pairs[k][0] for k in unique(entries.live.owner).tolist()}
 
 
 _MAX_COMPARED = 1000  # unknown ids of one request for which similar ids are searched

@@ -114,6 +114,11 @@ class RequestPlan:
         """Write the request's new files and the manifest that names them, and sync all (step 1)."""
         before = None if self.fresh else context.snapshot
         rows = get_row_file(self.state)
+        if self.definition is None:
+            about = context.snapshot.manifest.about
+        else:  # a clone stays a clone, whatever it is trained on later
+            origin = "" if context.loaded_snapshot is None else context.loaded_snapshot.manifest.about.clone_of
+            about = _describe_model(self.definition.schema, self.state.blueprint, self.clone_of or origin)
         # Erased slots count as used until they are overwritten (step 4).
         erased_sum = 0 if self.erased_slots is None else sum_slots(self.erased_slots, context.identity.seal)
         number, state = context.number, self.state
@@ -143,7 +148,7 @@ class RequestPlan:
             stage=None
             if self.corrected_rows is None
             else context.folder.write(f"stage.{number}", *array_parts(self.corrected_rows)),
-            about=self._build_about(context),
+            about=about,
         )
         if self.leaves:
             context.leaves.write(number, record.body["receipts"], self.leaves)
@@ -155,13 +160,6 @@ class RequestPlan:
         if self.fresh or self.definition is not None or self.people is not None or self.corrected_rows is not None:
             context.folder.dir.sync()  # otherwise there is no new file name
         return manifest
-
-    def _build_about(self, context: RequestContext) -> ModelSummary:
-        """Return the model's summary for `Vault.status`. A clone stays a clone, whatever it is trained on later."""
-        if self.definition is None:
-            return context.snapshot.manifest.about
-        before = "" if context.loaded_snapshot is None else context.loaded_snapshot.manifest.about.clone_of
-        return replace(_describe_model(self.definition.schema, self.state.blueprint), clone_of=self.clone_of or before)
 
 
 def _write_learners(context: RequestContext, state: ModelState, before: Snapshot | None) -> tuple[LearnerFile, ...]:
@@ -192,7 +190,8 @@ def _write_learners(context: RequestContext, state: ModelState, before: Snapshot
     return tuple(learners)
 
 
-def _describe_model(schema: Schema, blueprint: Blueprint) -> ModelSummary:
+def _describe_model(schema: Schema, blueprint: Blueprint, clone_of: str) -> ModelSummary:
+    """Return the model's summary for `Vault.status`."""
     rule = blueprint.rule
     assert isinstance(rule, RidgeRule)  # a vault has no other
     return ModelSummary(
@@ -208,6 +207,7 @@ def _describe_model(schema: Schema, blueprint: Blueprint) -> ModelSummary:
         outside=blueprint.outside,
         observed_bounds=blueprint.observed,
         fold_case=schema.fold_case,
+        clone_of=clone_of,
     )
 
 

@@ -107,7 +107,7 @@ def caller_fields(callers: Sequence[Caller]) -> dict[str, Any]:
 
 
 def check_one_line(name: str, text: object) -> str:
-    """Return a caller's text, or refuse what is not one line."""
+    """Return a caller's text, or refuse it if it is not one line."""
     if not isinstance(text, str) or len(text) > _MAX_LINE_LENGTH or not text.isprintable():
         raise InvalidSetting(f"{name} must be one line of text of at most {_MAX_LINE_LENGTH} characters")
     return text
