@@ -443,7 +443,7 @@ class Trial:
         if self.vault is None or isinstance(self.error, Crash):
             return
         if self.lost_a_sync:
-            with pytest.raises(Unfinished, match="open the vault anew"):
+            with pytest.raises(Unfinished, match="open the vault again"):
                 self.vault.unlearn([2])
         else:
             assert state_of(self.vault) in self.allowed
