@@ -235,7 +235,7 @@ def test_a_cluster_that_was_closed_is_refused(tmp_path, data):
 def test_a_script_is_not_run_again_by_its_workers(tmp_path):
     """Without the guard that Python's multiprocessing asks for, and from standard input."""
     script = "print('begins')\nfrom expunge.distributed import own_cluster as own\nwith own(1) as c:\n    "
-    script += "print(c.everywhere(abs, -3))\n"
+    script += "print(c.run_everywhere(abs, -3))\n"
     (tmp_path / "script.py").write_text(script)
     for arguments, given in (([str(tmp_path / "script.py")], None), ([], script)):
         ended = subprocess.run([sys.executable, *arguments], input=given, capture_output=True, text=True, timeout=120)

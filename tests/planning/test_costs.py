@@ -91,6 +91,6 @@ def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypat
         scales=None,
     )
     made = Finals(ground, TableSize(300, 3, 300, 1), 0, 40, with_codes=False)
-    monkeypatch.setattr(finals, "forgets", lambda ground, settings: 0.0)
+    monkeypatch.setattr(finals, "measure_forgetting", lambda ground, settings: 0.0)
     monkeypatch.setattr(Finals, "_choose_shape", lambda self, found: Shape.initial("gaussian", None, 3))
     assert [one.settings.features.n_features for one in made.run([], None, lambda share: None)] == [16]

@@ -30,9 +30,9 @@ def test_the_error_is_that_of_a_ridge_model_of_scikit_learn(rng, targets):
         return np.hstack([np.cos(Z @ metric @ draw + phases), Z])
 
     model = Ridge(alpha=2.0**-4).fit(features(batch.Z), batch.targets)
-    predicted = model.predict(features(batch.judging)).reshape(-1, targets)
+    predicted = model.predict(features(batch.Z_validation)).reshape(-1, targets)
     assert error_gradient(batch, draw, phases, metric, 2.0**-4)[0] == pytest.approx(
-        ((predicted - batch.truth) ** 2).mean()
+        ((predicted - batch.y_validation) ** 2).mean()
     )
 
 
@@ -117,7 +117,7 @@ def test_every_step_looks_at_other_rows_and_every_row_gets_its_turns(table, monk
         assert len({getattr(one, part).tobytes() for one in batches}) > 12
     of_row = dict(zip(map(bytes, fold.Z), fold.targets[:, 0], strict=True))
     for one in batches:
-        for rows, targets in ((one.Z, one.targets), (one.judging, one.truth)):
+        for rows, targets in ((one.Z, one.targets), (one.Z_validation, one.y_validation)):
             assert targets[:, 0] * fold.targets.std() == pytest.approx([of_row[bytes(row)] for row in rows])
 
 
@@ -126,11 +126,11 @@ def test_who_judges_shapes_has_no_part_in_making_them_nor_judges_what_they_taugh
     for step in range(16):
         fold, one = ground.folds[step % len(ground.folds)], DescentBatch.for_step(ground, step)
         owner = dict(zip(map(bytes, fold.Z), fold.owners, strict=True))
-        teachers, judges = ({owner[bytes(row)] for row in rows} for rows in (one.Z, one.judging))
+        teachers, judges = ({owner[bytes(row)] for row in rows} for rows in (one.Z, one.Z_validation))
         assert teachers
         assert judges
         assert not teachers & judges
-        assert not (teachers | judges) & {*ground.people[: len(fold.truth)]} or step % len(ground.folds)
+        assert not (teachers | judges) & {*ground.people[: len(fold.y_validation)]} or step % len(ground.folds)
 
 
 @pytest.mark.parametrize("people", [4, 5, 9])
@@ -139,7 +139,7 @@ def test_few_people_are_taught_and_judged_by_as_well(rng, people):
     sample = draw_sample(X, X[:, :1], np.arange(80) % people, np.random.default_rng(0), max_rows=1000)
     ground = Validation.from_sample(sample, bounds=None, target_bounds=None, scales=None)
     for step in range(16):
-        assert min(len(DescentBatch.for_step(ground, step).Z), len(DescentBatch.for_step(ground, step).judging)) > 0
+        assert min(len(DescentBatch.for_step(ground, step).Z), len(DescentBatch.for_step(ground, step).Z_validation)) > 0
 
 
 def test_scales_are_pulled_together_where_there_are_few_rows_for_the_inputs(table, monkeypatch):

@@ -256,4 +256,4 @@ def test_a_promise_is_kept_only_for_the_settings_that_were_planned(document):
     assert document.describe_score(replace(settings, clip=True)) == str(document.score)
     assert str(document.score).startswith(f"R2 {document.score.r2:.4f} on validation rows of 300 ")
     for change in ({"alpha": 7.0}, {"shards": 3, "rate": 3}, {"features": None}, {"random_state": 9}):
-        assert document.promise(replace(settings, **change)) == ""
+        assert document.describe_score(replace(settings, **change)) == ""

@@ -100,7 +100,7 @@ def test_with_an_order_relevant_inputs_are_drawn_more_often_and_turn_faster():
 
 @pytest.mark.parametrize(("rows", "cosines"), [(50, 384), (450, 450), (900, 900), (1_600, 720), (15_000, 576)])
 def test_a_step_has_more_cosines_where_rows_are_few_but_no_more_than_rows(rows, cosines, monkeypatch):
-    for name, value in {"_TRIAL_COSINES": 384, "_WIDE": 576, "_WIDEST": 1024}.items():
+    for name, value in {"_TRIAL_COSINES": 384, "_STEP_COSINES": 576, "_MAX_STEP_COSINES": 1024}.items():
         monkeypatch.setattr(search, name, value)
     fold = Mock(Z=np.empty((rows, 1)))
     assert search._count_step_cosines(Mock(folds=(fold,))) == cosines

@@ -89,7 +89,7 @@ def test_a_wide_table_of_which_few_inputs_matter_is_told_by_relevance(monkeypatc
     y = np.sin(4 * X[:, 0]) * X[:, 1]
     options = {"scales": "linear", "max_features": 40, "references": False, "quick": True}
     told = plan(X, y, **options).choice.error
-    for way in ("weighed", "moved"):
+    for way in ("weigh_inputs", "with_scales"):
         monkeypatch.setattr(Shape, way, lambda shape, *found: shape)
     assert told < 0.05 * plan(X, y, **options).choice.error
 

@@ -61,13 +61,13 @@ def running(host: str, *words: str):
 def asked(folder: Path, name: str, tls: list[str], tasks: int) -> None:
     """Train a vault on the first host with all workers."""
     code = (
-        "import sys; from expunge.distributed import helping, joined_cluster; from expunge.vault import Vault\n"
+        "import sys; from expunge.distributed import joined_cluster, workers; from expunge.vault import Vault\n"
         "from support.vaults import small\n"
-        f"helping.TASK_ROWS = {tasks}\n"
+        f"workers.TASK_ROWS = {tasks}\n"
         "path, data, address, ca, cert, key = sys.argv[1:]\n"
         "with joined_cluster(address, ca=ca, cert=cert, key=key) as cluster:\n"
         "    Vault.create(path, data, target='y', id='who', model=small(), client=cluster)\n"
-        "    print('workers lost:', cluster.lost)\n"
+        "    print('workers lost:', cluster.lost_count)\n"
     )
     arguments = [str(folder / f"{name}.vault"), str(folder / "t.parquet"), f"tls://{HOSTS['expunge-a']}:8786", *tls]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

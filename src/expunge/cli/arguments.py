@@ -402,7 +402,7 @@ def check_cluster(args: Namespace) -> None:
     if args.workers is not None and args.dask is not None:
         raise UsageError("--workers starts a cluster and --dask joins one: give only one of them")
     if args.dask is not None:
-        _import_engine().security_for(args.dask, **_tls_options(args))
+        _import_engine().make_security(args.dask, **_tls_options(args))
     elif args.workers is not None:
         _import_engine()
 

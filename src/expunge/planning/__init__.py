@@ -1,6 +1,7 @@
-"""Which model for these rows: settings are tried on a sample, and the choice comes with what it costs and gives up.
+"""Planning: try settings on a sample of rows, and recommend a model with its costs and trade-offs.
 
-Everything is chosen on coarse grids, by validation, without a look at the clock. The model's mathematics is elsewhere.
+All choices are made on coarse grids, by validation error, and never depend on measured times. The mathematics of the
+models is in `encoding`, `exact` and `learning`.
 """
 
 from ..lazy_imports import lazy_attributes

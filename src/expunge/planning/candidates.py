@@ -1,4 +1,9 @@
-"""Candidates: what a plan chooses from, each with its error and its costs."""
+"""Candidates: the settings that a plan chooses from, each with a validation error and predicted costs.
+
+Costs are predicted from counts of operations. The rates below were measured once, with the native kernels on one core
+of an ordinary server. They are constants, so that a choice that depends on costs is the same on every machine. Times
+measured on this machine are shown beside them and decide nothing.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +19,20 @@ from ..exact.arrays import Floats
 from ..learning.settings import Settings
 from ..transformers import RandomFourier
 from .sample import standard_error
-from .trial import Trial
+from .trial import Trial, rounded_error
 
-# MERGED codes: Codes as candidates, and in words what each of them buys.
+MAX_GIVEN_UP = 0.01  # the largest relative increase of the error accepted for a cheaper model
+
+_CALL_MS = 0.1  # ms per request: Python's overhead
+_ENTRY_MS = 1.5e-6  # ms per entry of a w x w matrix that is updated, converted and copied
+_FLOP_MS = 1 / 2.7e7  # ms per multiplication and addition in LAPACK and BLAS, on one thread
+_COSINE_MS = 1.5e-6  # ms per cosine
+_EXACT_PRODUCTS = 3  # exact products per float product
 
 
 @dataclass(frozen=True)
 class Coding:
-    """How rows are shared out among learners: ``shards`` lanes, ``rate`` rows per coded row."""
+    """How rows are distributed over learners: ``shards`` lanes, ``rate`` rows per coded row."""
 
     shards: int
     rate: int
@@ -39,29 +50,30 @@ class Coding:
         return f"coded, rate {self.rate}" + (f", {self.learners} learners" if self.learners > 1 else "")
 
     def describe_benefit(self) -> str:
-        """What it buys, and what it does not."""
+        """Return a sentence on the benefits and limits of this code."""
         if self.shards == 1:
             return (
-                "the least error for its features; every row counts in full. Training and audit read every row; "
-                "whoever sees the model before and after a deletion can reconstruct the row"
+                "the lowest error for its features; every row counts in full. Training and audit read every row; "
+                "the model before and after a deletion together reveal the deleted row"
             )
+        part = _FRACTION_WORDS.get(count := self.shards if self.rate == 1 else self.rate, f"{count}th")
         if self.rate == 1:
             return (
-                f"learners that have no closed form train on a {_fraction_word(self.shards)} of the rows; nothing for ridge, "
-                "which forgets as fast with one learner"
+                f"learners without a closed form train on a {part} of the rows; no benefit for ridge, which forgets "
+                "as fast with one learner"
             )
         return (
-            f"training and audit cost a {_fraction_word(self.rate)} of the products; a model that keeps no raw row is possible "
-            "(keep='coded'); before and after a deletion tell less about the row"
-            + (f"; {self.learners} learners blunt that further" if self.learners > 1 else "")
+            f"training and audit cost a {part} of the products; the model can be stored without raw rows "
+            "(keep='coded'); the model before and after a deletion reveals less about the row"
+            + (f", and with {self.learners} learners less still" if self.learners > 1 else "")
         )
 
     def apply(self, settings: Settings) -> Settings:
-        """Settings with this code."""
+        """Return the settings with this code."""
         return replace(settings, shards=self.shards, rate=self.rate, code=None)
 
     def draw_code(self) -> Code:
-        """A code of this kind."""
+        """Draw a code of this kind."""
         return Settings(shards=self.shards, rate=self.rate).draw_code(as_generator(0))
 
 
@@ -71,27 +83,9 @@ CODINGS = (SINGLE, Coding(2, 2), Coding(5, 5), Coding(10, 10), Coding(20, 5), Co
 _FRACTION_WORDS = {2: "half", 5: "fifth", 10: "tenth", 20: "twentieth"}
 
 
-def _fraction_word(count: int) -> str:
-    return _FRACTION_WORDS.get(count, f"{count}th")
-
-
-# MERGED costs: Costs: what a model takes to forget, to train and to hold, predicted from counts of operations.
-# MERGED costs:
-# MERGED costs: The rates below were measured once, with the native kernels on one core of an ordinary server; they are constants, so
-# MERGED costs: that a choice that depends on costs is the same on every machine. What was measured here and now is shown beside them
-# MERGED costs: and decides nothing.
-
-
-_CALL_MS = 0.1  # ms per request: what Python takes
-_ENTRY_MS = 1.5e-6  # ms per entry of a w x w matrix that is updated, converted and copied
-_FLOP_MS = 1 / 2.7e7  # ms per multiplication and addition of LAPACK and BLAS, in one thread
-_COSINE_MS = 1.5e-6  # ms per cosine
-_PRODUCTS_PER_PRODUCT = 3  # exact products per product
-
-
 @dataclass(frozen=True)
 class Costs:
-    """What a model takes: ``forget_ms`` per row, ``train_s`` for all rows, ``mb`` to hold."""
+    """Predicted costs: ``forget_ms`` per row, ``train_s`` for all rows, ``mb`` of memory."""
 
     forget_ms: float
     train_s: float
@@ -99,59 +93,56 @@ class Costs:
 
 
 def predict_costs(code: Code, *, rows: int, inputs: int, cosines: int, width: int) -> Costs:
-    """The costs of a ridge model: ``width`` counts features, ones and targets."""
-    lanes = sum(len(code.lanes_of(j)) for j in range(code.learners))  # lanes that feed a learner, in all
+    """Predict the costs of a ridge model; ``width`` counts features, the intercept and targets."""
+    lanes = sum(len(code.lanes_of(j)) for j in range(code.learners))  # pairs of a lane and a learner that it feeds
     per_row = lanes / code.shards  # learners that a row feeds
     coded_rows = rows / code.shards * code.learners
-    products = coded_rows * _PRODUCTS_PER_PRODUCT * width**2 / 2 * _FLOP_MS * 2
+    products = coded_rows * _EXACT_PRODUCTS * width**2 / 2 * _FLOP_MS * 2
     train = rows * per_row * cosines * _COSINE_MS + products + code.learners * _solve_ms(width)
-    moments = code.learners * _PRODUCTS_PER_PRODUCT * width * (width + 1) / 2 * 8
+    moments = code.learners * _EXACT_PRODUCTS * width * (width + 1) / 2 * 8
     return Costs(_CALL_MS + per_row * _solve_ms(width), train / 1e3, (moments + rows * inputs * 8) / 1e6)
 
 
 def _solve_ms(width: int) -> float:
-    """Milliseconds to change one learner's moments by a row, and to solve."""
+    """Return the milliseconds to change one learner's moments by a row, and to solve."""
     return _ENTRY_MS * width**2 + _FLOP_MS * width**3 / 3
 
 
 def max_width(forget_ms: float) -> int:
-    """The largest width that forgets a row within so many milliseconds, with one learner per row."""
+    """Return the largest width that forgets a row within ``forget_ms`` milliseconds, with one learner per row."""
     width = 1
     while _CALL_MS + _solve_ms(width + 1) <= forget_ms:
         width += 1
     return width
 
 
-MAX_GIVEN_UP = 0.01  # the largest part of the error that is given up for a cheaper model
-
-
 @dataclass(frozen=True)
 class Candidate:
-    """One setting: what it is, how well it predicts, and what it takes.
+    """One line of a plan's table: a setting, its validation error and its costs.
 
     Attributes
     ----------
     code, shards, rate
-        How rows are shared out among learners.
+        How rows are distributed over learners.
     features, in_words, cosines
-        The features, as the command line writes them (but for the relevance of single inputs) and in words, and how
-        many of them are cosines; "identity" is a linear model.
+        The features as a command-line option (without the relevance of single inputs), the same in words, and the
+        number of cosines; "identity" is a linear model.
     target_scales : str
-        On which scale each target is learned: "linear" or "log".
+        The scale on which each target is learned: "linear" or "log".
     outside : str
-        What is predicted for rows outside the bounds: "clamp" or "extrapolate".
+        How rows outside the bounds are predicted: "clamp" or "extrapolate".
     alpha : float
         The ridge penalty.
     error : float
-        Mean squared error on the validation rows, over the target's variance there.
+        Mean squared error on the validation rows, divided by the target's variance there.
     spread : float
-        Its standard error.
+        The standard error of ``error``.
     r2 : float
         1 - error.
     forget_ms, train_s, mb : float
-        Predicted from counts of operations: to forget a row, to train on all rows (one thread), to hold.
+        Predicted from counts of operations: time to forget a row, time to train on all rows (one thread), memory.
     measured_forget_ms, measured_train_s : float
-        Measured here, on the sample. No choice depends on them.
+        Measured on this machine, on the sample. No choice depends on them.
     """
 
     code: str
@@ -175,28 +166,33 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class TriedCandidate:
-    """A candidate with what it is made of: its settings and the errors of all validation rows."""
+    """A setting that was tried: its settings, costs, and the errors of all validation rows."""
 
     coding: Coding
     settings: Settings
     errors: Floats  # (m,)
-    choice_errors: Floats  # (m,), what choices go by: see `Trial`
+    choice_errors: Floats  # (m,), the errors that choices are based on: see `Trial`
     costs: Costs
     measured_times: tuple[float, float]  # ms to forget, s to train
     is_line: bool = False  # whether it is the linear model
+
+    @property
+    def error(self) -> float:
+        """The mean choice error, rounded so that all machines compare alike."""
+        return rounded_error(self.choice_errors)
 
     @classmethod
     def from_trial(
         cls, coding: Coding, trial: Trial, size: "TableSize", measured: tuple[float, float]
     ) -> "TriedCandidate":
-        """A trial with its costs for a table of this size."""
+        """Add the costs for a table of this size to a trial."""
         cosines = _count_cosines(trial.settings)
         width = cosines + size.columns + 1 + size.targets
         costs = predict_costs(coding.draw_code(), rows=size.rows, inputs=size.inputs, cosines=cosines, width=width)
         return cls(coding, trial.settings, trial.errors, trial.choice_errors, costs, measured)
 
     def to_candidate(self, people: NDArray[np.intp]) -> Candidate:
-        """The candidate as a line of a table."""
+        """Return the line of the plan's table."""
         error = float(self.errors.mean())
         return Candidate(
             code=str(self.coding),
@@ -221,7 +217,7 @@ class TriedCandidate:
 
 @dataclass(frozen=True)
 class TableSize:
-    """How large the table is that will be trained on."""
+    """The size of the table that will be trained on."""
 
     rows: int
     inputs: int
@@ -232,25 +228,26 @@ class TableSize:
 def choose_candidate(
     tried: Sequence[TriedCandidate], people: NDArray[np.intp], forget_ms: float | None
 ) -> TriedCandidate:
-    """Of those within one standard error of the best, paired over the validation rows, the cheapest to train.
+    """Return the cheapest to train among the candidates within one standard error of the best.
 
-    A small sample's standard error is wide (it gave up 15 % on one table): none is more than 1 % worse, either.
-    Only those count that forget a row within ``forget_ms``; if none does, the fastest. A line is learned on a scale of
-    its own: it is compared with what was chosen by the errors in the target's own units.
+    Errors are paired over the validation rows. The standard error of a small sample is wide (15 % was given up on one
+    table), so no candidate that is more than 1 % worse is chosen. Only candidates that forget a row within
+    ``forget_ms`` are considered, or the fastest if there are none. The linear model is learned on a scale of its own,
+    so it is compared by the errors in the target's own units.
     """
-    quick = [one for one in tried if forget_ms is None or one.costs.forget_ms <= forget_ms]
-    quick = quick or [min(tried, key=lambda one: one.costs.forget_ms)]
-    others = [one for one in quick if not one.is_line] or quick
-    best = min(others, key=lambda one: one.choice_errors.mean())
-    for line in quick:
+    fast = [candidate for candidate in tried if forget_ms is None or candidate.costs.forget_ms <= forget_ms]
+    fast = fast or [min(tried, key=lambda candidate: candidate.costs.forget_ms)]
+    others = [candidate for candidate in fast if not candidate.is_line] or fast
+    best = min(others, key=lambda candidate: candidate.choice_errors.mean())
+    for line in fast:
         if line.is_line and _is_as_good(line.errors, best.errors, people):
             return line
-    good = [one for one in others if _is_as_good(one.choice_errors, best.choice_errors, people)]
-    return min(good, key=lambda one: (one.costs.train_s, one.costs.forget_ms))
+    good = [candidate for candidate in others if _is_as_good(candidate.choice_errors, best.choice_errors, people)]
+    return min(good, key=lambda candidate: (candidate.costs.train_s, candidate.costs.forget_ms))
 
 
 def _is_as_good(errors: Floats, best: Floats, people: NDArray[np.intp]) -> bool:
-    """Whether errors are within one standard error of others in the mean, and at most so much larger."""
+    """Whether the mean error is within one standard error of the best, and at most `MAX_GIVEN_UP` larger."""
     worse = errors - best
     return bool(errors.mean() <= (1 + MAX_GIVEN_UP) * best.mean() and worse.mean() <= standard_error(worse, people))
 
@@ -260,7 +257,7 @@ def _count_cosines(settings: Settings) -> int:
 
 
 def features_option(features: FeatureMap | None) -> str:
-    """The features as the command line writes them, but for the relevance of single inputs."""
+    """Return the features as the value of `--features`, without the relevance of single inputs."""
     if not isinstance(features, RandomFourier):
         return "identity"
     order = "" if features.order is None else f",order={features.order}"
@@ -268,8 +265,8 @@ def features_option(features: FeatureMap | None) -> str:
 
 
 def features_in_words(features: FeatureMap | None) -> str:
-    """The features for people; that the inputs are beside the cosines is always so."""
+    """Return the features in words; the inputs themselves are always among them."""
     if not isinstance(features, RandomFourier):
         return "the inputs themselves"
-    looks = {None: "", 1: ", each of 1 input"}.get(features.order, f", each of at most {features.order} inputs")
-    return f"{features.n_features} cosines ({describe_kernels(features.kernel)}{looks})"
+    order = {None: "", 1: ", each of 1 input"}.get(features.order, f", each of at most {features.order} inputs")
+    return f"{features.n_features} cosines ({describe_kernels(features.kernel)}{order})"

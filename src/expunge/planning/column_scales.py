@@ -1,9 +1,13 @@
-"""Columns: on which scales the inputs are given if nobody says.
+"""Default scales of inputs and targets.
 
-Giving an input twice, min-max and by knots, is the most robust choice: the first keeps what is linear, the second tells
-apart what lies close together. Knots are quantiles, rounded, because they are read from people's rows: all of them are
-whole multiples of a step, a power of two, so that a value is told no more exactly than that (one that is round already
-can be a knot), and what they tell can be counted.
+Inputs: giving an input twice, min-max and by knots, is the most robust choice. The first keeps linear effects, the
+second separates values that lie close together. Knots are rounded quantiles, because they are read from people's rows:
+all are whole multiples of a step, a power of two. So a knot reveals a value only up to the step (a value that is round
+already can be a knot), and the information in the knots can be counted.
+
+Targets: amounts such as prices often spread over orders of magnitude, and their causes multiply. Then the log scale can
+have less error, although errors count in the target's own units. Two small models of different kinds try both scales;
+the log scale is chosen if both do better with it.
 """
 
 import math
@@ -15,42 +19,47 @@ from ..encoding.scales import Scales, ScalesLike
 from ..exact.arrays import Floats
 from ..tables import has_more_values, place_knots
 from .sample import Validation
-from .search import ShapeTrial, try_quickly
+from .search import try_quickly
+from .trial import rounded_error
 
-_MAX_PIECES = 16  # between knots
-_FEW_VALUES = 10  # a column with no more values than this needs no knots
-_MIN_KNOTS = 3  # knots
-_MIDDLE_STEPS = 128  # steps, or up to half as many more, or a quarter less, for the middle nine tenths of the values
-_OUTER_STEPS = 64  # steps on either side of these; what is further out is moved there
+_MAX_PIECES = 16  # intervals between knots
+_FEW_VALUES = 10  # a column with at most this many distinct values needs no knots
+_MIN_KNOTS = 3
+_MIDDLE_STEPS = 128  # steps for the middle nine tenths of the values: between a quarter fewer and half as many more
+_OUTER_STEPS = 64  # steps on either side of these; values further out are moved there
 MAX_GRID_STEPS = _MIDDLE_STEPS * 3 // 2 + 2 * _OUTER_STEPS  # steps from the first knot to the last, at most
-_MIN_STEP_POWER = -1022  # the least power of two that is a step
+_MIN_STEP_POWER = -1022  # the smallest power of two used as a step
+_SKEW_QUANTILES = (0.01, 0.99)  # the log scale is tried if the higher of these quantiles is at least
+_MIN_SKEW_RATIO = 6.0  # this many times the lower
 
 
 def split_scales(scales: ScalesLike, inputs: int, *, unit: bool) -> tuple[ScalesLike, list[int]]:
-    """The scales that a caller gives, "linear" for inputs that are left to the plan, and which these are.
+    """Return the declared scales, with "linear" for undecided inputs, and the positions of undecided inputs.
 
-    None leaves all of them, None as an entry of a list leaves one; those that are taken as they are (``unit``) are not
-    left.
+    None leaves all inputs to the plan, None as an entry of a list leaves one. Inputs that are used unscaled (``unit``)
+    are never undecided.
     """
     if scales is None:
         return None, [] if unit else list(range(inputs))
     if not isinstance(scales, list | tuple):
         return scales, []
-    said = ["linear" if one is None else one for one in scales]
-    Scales.parse(said, inputs)  # refuse what is none, and a list of another length
-    return said, [j for j, one in enumerate(scales) if one is None and not unit]
+    declared = ["linear" if scale is None else scale for scale in scales]
+    Scales.parse(declared, inputs)  # refuse invalid scales, and a list of another length
+    return declared, [j for j, scale in enumerate(scales) if scale is None and not unit]
 
 
 def complete_scales(declared: ScalesLike, undecided: Sequence[int], X: Floats) -> ScalesLike:
-    """The scales that are said, with those that rows suggest for the inputs that are left."""
+    """Return the declared scales, with proposed ones for the undecided inputs."""
     if not undecided:
         return declared
     proposed = propose_scales(X)
-    return proposed if declared is None else [proposed[j] if j in undecided else one for j, one in enumerate(declared)]
+    if declared is None:
+        return proposed
+    return [proposed[j] if j in undecided else scale for j, scale in enumerate(declared)]
 
 
 def propose_scales(X: Floats) -> list[object]:
-    """One entry of ``scales`` per input: "linear", or that and knots."""
+    """Return one entry of ``scales`` per input: "linear", or "linear" and knots."""
     return [_propose_scale(column) for column in X.T]
 
 
@@ -72,23 +81,23 @@ def _propose_scale(column: Floats) -> object:
 
 
 def _middle_range(column: Floats) -> tuple[float, float]:
-    """Between which values the middle nine tenths lie; if these are all alike, all of them."""
+    """Return the range of the middle nine tenths of the values, or of all values if those are equal."""
     low, high = np.quantile(column, (0.05, 0.95), method="inverted_cdf")
     return (float(low), float(high)) if low < high else (float(column.min()), float(column.max()))
 
 
 def _knot_step(low: float, high: float) -> float:
-    """The power of two of which these are about 128 apart; integers count how many of them a value is."""
+    """Return a power of two of which about 128 fit into the range, and of which float64 can count the multiples."""
     part, power = math.frexp((high / 2 - low / 2) / (_MIDDLE_STEPS // 2))  # halves do not overflow
     least = math.frexp(max(-low, high))[1] - 52
     return math.ldexp(1.0, max(power if part >= 0.75 else power - 1, least, _MIN_STEP_POWER))
 
 
 def count_knot_bits(knots: Sequence[float]) -> float:
-    """The length of a code word for the knots of an input, of which there may be none: they tell no more bits.
+    """Return an upper bound on the bits in an input's knots: the length of their code word.
 
-    The word says whether there are any, how many, the step, the first knot, and which of the next places the others are
-    at. The step is the largest power of two that all of them are multiples of.
+    The word encodes whether there are knots, their number, the step, the first knot, and the positions of the others
+    among the next steps. The step is the largest power of two that divides all knots.
     """
     if not knots:
         return 1.0
@@ -98,58 +107,42 @@ def count_knot_bits(knots: Sequence[float]) -> float:
 
 
 def _power_of_two(number: float) -> int:
-    """The largest power of two that a number is a multiple of."""
+    """Return the exponent of the largest power of two that divides a number."""
     above, below = number.as_integer_ratio()
     return (above & -above).bit_length() - below.bit_length()
 
 
 def _gamma_length(number: int) -> int:
-    """The length of Elias' gamma code for a whole number, in the order 0, 1, -1, 2, -2, ..."""
+    """Return the length of Elias' gamma code for a whole number, in the order 0, 1, -1, 2, -2, ..."""
     return 2 * (2 * abs(number) + (number <= 0)).bit_length() - 1
 
 
-# MERGED targets: Targets: on which scale they are learned if nobody says.
-# MERGED targets:
-# MERGED targets: Amounts such as prices are often spread over orders of magnitude, and what moves them multiplies. Then the log scale may
-# MERGED targets: have less error, although errors count in the target's own units. Two small models of different kinds try both scales;
-# MERGED targets: the log scale is taken if both do better with it.
-
-
-_SKEW_QUANTILES = (0.01, 0.99)  # quantiles,
-_MIN_SKEW_RATIO = 6.0  # the higher of which is so many times the lower, if the log scale is tried
-
-
 def split_target_scales(scales: ScalesLike, targets: int, *, unit: bool) -> tuple[list[str], list[int]]:
-    """The scales that a caller gives, "linear" for targets that are left to the plan, and which these are.
+    """Return the declared scales, with "linear" for undecided targets, and the positions of undecided targets.
 
-    Targets that are taken as they are (``unit``) are not left.
+    Targets that are used unscaled (``unit``) are never undecided.
     """
-    said = list(scales) if isinstance(scales, list | tuple) else [scales] * targets
-    names = [
-        str(scale)
-        for (scale,) in Scales.parse_targets(["linear" if one is None else one for one in said], targets).by_input
-    ]
-    return names, [j for j, one in enumerate(said) if one is None and not unit]
+    given = list(scales) if isinstance(scales, list | tuple) else [scales] * targets
+    declared = Scales.parse_targets(["linear" if scale is None else scale for scale in given], targets)
+    undecided = [j for j, scale in enumerate(given) if scale is None and not unit]
+    return [str(scale) for (scale,) in declared.by_input], undecided
 
 
 def choose_target_scales(
     declared: Sequence[str], undecided: Sequence[int], y: Floats, validation_for: Callable[..., Validation], seed: int
 ) -> Validation:
-    """The ground of the scales that are said and, for targets that are left, of those with less error."""
+    """Return the validation with the declared scales and, for undecided targets, the scales with less error."""
     linear = validation_for(target_scales=declared)
     if not (skewed := [j for j in undecided if _is_skewed(y[:, j])]):
         return linear
-    log = validation_for(target_scales=["log" if j in skewed else one for j, one in enumerate(declared)])
-    both = zip(try_quickly(linear, seed), try_quickly(log, seed), strict=True)
-    return log if all(_rounded_error(after) < _rounded_error(before) for before, after in both) else linear
-
-
-def _rounded_error(shape_trial: ShapeTrial) -> float:
-    """The error in the targets' own units, rounded so that every machine compares alike."""
-    return float(f"{shape_trial.trial.errors.mean():.5g}")
+    log = validation_for(target_scales=["log" if j in skewed else scale for j, scale in enumerate(declared)])
+    pairs = zip(try_quickly(linear, seed), try_quickly(log, seed), strict=True)
+    # In the targets' own units: choice errors of different scales cannot be compared.
+    better = all(rounded_error(after.errors) < rounded_error(before.errors) for before, after in pairs)
+    return log if better else linear
 
 
 def _is_skewed(column: Floats) -> bool:
-    """Whether all values are above zero, and most of them spread far."""
+    """Whether all values are above zero, and spread over a wide range of magnitudes."""
     low, high = np.quantile(column, _SKEW_QUANTILES, method="inverted_cdf")
     return bool(column.min() > 0 and high >= _MIN_SKEW_RATIO * low)

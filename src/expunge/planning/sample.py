@@ -1,4 +1,8 @@
-"""The rows that a plan looks at, and which of them judge: nobody is both learned from and judged on."""
+"""The rows that a plan looks at, split into training and validation rows, and scaled once per fold.
+
+The split is by person: nobody's rows are both learned from and validated on. Trials then use the scaled columns
+unchanged (bounds "unit"): the integers, and so the weights, are those that a model with the real bounds would have.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,16 +21,16 @@ from ..learning.blueprint import Blueprint, draw_blueprint
 from ..learning.settings import Settings
 from ..stores.store import Rows
 
-MAX_SAMPLE_ROWS = 20_000  # rows that a plan looks at
-MAX_QUICK_ROWS = 6_000  # rows that a quick plan looks at
-MIN_SAMPLE_ROWS = 40  # fewer say nothing about which model is better
-_FOLDS = 4  # a quarter of the people judges
-_FOUR_FOLD_ROWS = 5_000  # up to here each quarter judges in turn: one quarter alone would be too few
-_TWO_FOLD_SHARE = 0.6  # of as many as are looked at: up to here two quarters judge in turn: a search came to fit one
+MAX_SAMPLE_ROWS = 20_000
+MAX_QUICK_ROWS = 6_000  # of a quick plan
+MIN_SAMPLE_ROWS = 40  # fewer cannot show which model is better
+_FOLDS = 4  # a quarter of the people validates
+_FOUR_FOLD_ROWS = 5_000  # up to this many rows each quarter validates in turn: one alone would be too few
+_TWO_FOLD_SHARE = 0.6  # up to this share of the row limit two quarters validate: the search came to fit a single one
 
 
 class TooFewRows(InvalidInput):
-    """Too few rows, or people, to say which model is better."""
+    """Too few rows or people to tell which model is better."""
 
     @classmethod
     def public_name(cls) -> str:
@@ -35,33 +39,32 @@ class TooFewRows(InvalidInput):
 
 @dataclass(frozen=True, eq=False)
 class PlanSample:
-    """Some people's rows, and the folds: in each, the people who judge."""
+    """The rows of sampled people, and the folds: which rows validate in each."""
 
     X: Floats  # (n, d)
     y: Floats  # (n, t)
-    people: NDArray[np.intp]  # (n,), whose row it is, as numbers from 0
-    folds: tuple[NDArray[np.bool_], ...]  # (n,) each: whether a row judges; none judges twice
+    people: NDArray[np.intp]  # (n,), each row's person, numbered from 0
+    folds: tuple[NDArray[np.bool_], ...]  # (n,) each: whether a row validates; no row validates twice
 
     @property
     def validation_rows(self) -> NDArray[np.intp]:
-        """The rows that judge, fold after fold."""
+        """The positions of the validation rows, fold after fold."""
         return np.concatenate([np.flatnonzero(fold) for fold in self.folds])
 
     def without(self, excluded: NDArray[np.bool_]) -> "PlanSample":
-        """The same without some people's rows: of the others, each quarter judges in turn."""
-        _, number = np.unique(self.people[~excluded], return_inverse=True)
+        """Return the sample without some people's rows; each quarter of the others validates in turn."""
+        kept = ~excluded
+        _, number = np.unique(self.people[kept], return_inverse=True)
         folds = tuple(number.reshape(-1) % _FOLDS == fold for fold in range(_FOLDS))
-        return PlanSample(
-            self.X[~excluded], self.y[~excluded], self.people[~excluded], tuple(fold for fold in folds if fold.any())
-        )
+        return PlanSample(self.X[kept], self.y[kept], self.people[kept], tuple(fold for fold in folds if fold.any()))
 
 
 def draw_sample(
     X: Floats, y: Floats, ids: NDArray[np.generic] | None, rng: np.random.Generator, *, max_rows: int
 ) -> PlanSample:
-    """Draw people until they have ``most`` rows, and the quarters that judge; ids None: every row is a person.
+    """Draw people until they have ``max_rows`` rows, and the folds; without ids every row is another person.
 
-    There are at least as many people as folds, whatever they have.
+    At least as many people as folds are drawn, however many rows they have.
     """
     owners = np.arange(len(X)) if ids is None else _number_people(ids)
     count = int(owners.max()) + 1 if len(owners) else 0
@@ -69,9 +72,9 @@ def draw_sample(
     rank = np.empty(count, dtype=np.intp)
     rank[order] = np.arange(count)  # people in the order in which they are drawn
     rows = np.bincount(owners, minlength=count)[order]
-    taken = max(_FOLDS, int(np.searchsorted(np.cumsum(rows), max_rows, side="right")))
-    chosen = rng.permutation(np.flatnonzero(rank[owners] < taken))  # a table may be sorted, and trials take first rows
-    if len(chosen) < MIN_SAMPLE_ROWS or min(count, taken) < _FOLDS:
+    drawn = max(_FOLDS, int(np.searchsorted(np.cumsum(rows), max_rows, side="right")))
+    chosen = rng.permutation(np.flatnonzero(rank[owners] < drawn))  # a table may be sorted, and trials take first rows
+    if len(chosen) < MIN_SAMPLE_ROWS or min(count, drawn) < _FOLDS:
         raise TooFewRows(
             f"a plan needs at least {MIN_SAMPLE_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}"
         )
@@ -82,75 +85,68 @@ def draw_sample(
 
 
 def standard_error(values: Floats, people: NDArray[np.intp]) -> float:
-    """The standard error of a mean over rows of which one person may have several."""
-    residuals = np.bincount(people, weights=values - values.mean())  # what one person brings, others do not
+    """Return the standard error of a mean over rows, clustered by person."""
+    residuals = np.bincount(people, weights=values - values.mean())  # rows of one person are not independent
     return float(np.sqrt((residuals**2).sum())) / len(values)
 
 
 def _number_people(ids: NDArray[np.generic]) -> NDArray[np.intp]:
-    """People as numbers from 0 by their first rows, so that 7 and "7" are drawn alike."""
+    """Number people from 0 in the order of their first rows, so that ids 7 and "7" are drawn alike."""
     _, first, owners = np.unique(ids, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.intp)
     number[np.argsort(first)] = np.arange(len(first))
-    found: NDArray[np.intp] = number[owners.reshape(-1)]
-    return found
-
-
-# MERGED ground: The ground on which candidates are tried: the sample's rows, scaled once, fold by fold.
-# MERGED ground:
-# MERGED ground: Each trial then maps scaled columns that are taken as they are (bounds "unit"): the integers, and so the weights, are
-# MERGED ground: those that a model with the real bounds would have.
+    numbers: NDArray[np.intp] = number[owners.reshape(-1)]
+    return numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """What is learned from and what judges, as scaled columns."""
+    """Training and validation rows of one fold, as scaled columns."""
 
-    encoder: Encoder  # with the bounds of the rows that are learned from
-    Z: Floats  # (n, d'), to learn from
+    encoder: Encoder  # with the bounds of the training rows
+    Z: Floats  # (n, d'), training rows
     targets: Floats  # (n, t), scaled
-    owners: NDArray[np.intp]  # (n,), whose each of these rows is
-    judging: Floats  # (m, d')
-    truth: Floats  # (m, t), in the targets' own units
+    owners: NDArray[np.intp]  # (n,), each training row's person
+    Z_validation: Floats  # (m, d')
+    y_validation: Floats  # (m, t), in the targets' own units
 
     @classmethod
     def from_sample(cls, blueprint: Blueprint, sample: PlanSample, is_validation: NDArray[np.bool_]) -> "Fold":
-        """Scale rows of a sample as the model of this blueprint would that learned those which do not judge."""
-        X, y = blueprint.admit(sample.X[~is_validation], sample.y[~is_validation])
-        rows = Rows(X, y, np.ones(len(X), dtype=np.bool_))
-        encoder = blueprint.encoder(blueprint.measure(rows))
-        scaled = encoder.scales.scaler(encoder.inputs)
-        judging = scaled(encoder.nearest(sample.X[is_validation]))
+        """Scale a sample as a model of this blueprint would after learning the training rows."""
+        is_training = ~is_validation
+        X, y = blueprint.admit(sample.X[is_training], sample.y[is_training])
+        encoder = blueprint.encoder(blueprint.measure(Rows(X, y, np.ones(len(X), dtype=np.bool_))))
+        scale = encoder.scales.scaler(encoder.inputs)
         return cls(
             encoder,
-            scaled(X),
+            scale(X),
             encoder.scale_targets(y),
-            sample.people[~is_validation],
-            judging,
+            sample.people[is_training],
+            scale(encoder.nearest(sample.X[is_validation])),
             sample.y[is_validation],
         )
 
     @cached_property
     def spread(self) -> Floats:
-        """How far the scaled targets spread, (t,); 1 if they do not."""
+        """The standard deviation of the scaled targets, (t,); 1 where it is 0."""
         spread = self.targets.std(axis=0)
         return np.where(spread > 0, spread, 1.0)
 
     @cached_property
     def quarters(self) -> NDArray[np.intp]:
-        """The people who are learned from in four parts, or fewer if there are fewer people: (n,), from 0."""
+        """Each training row's quarter, from 0, (n,): people in four parts, or fewer if there are fewer people."""
         _, number = np.unique(self.owners, return_inverse=True)
         return number.reshape(-1) % 4
 
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """The folds, and how far the targets spread: errors are in units of it."""
+    """The folds on which settings are tried, and the targets' variance, in units of which errors are."""
 
     folds: tuple[Fold, ...]
-    people: NDArray[np.intp]  # (m,), whose each judging row is
+    people: NDArray[np.intp]  # (m,), each validation row's person
     variance: Floats  # (t,)
-    bounds: BoundsLike  # of the models that are tried on it, and the other settings that scale rows
+    bounds: BoundsLike  # these, and the following, are settings of the models that are tried
     target_bounds: BoundsLike
     scales: ScalesLike
     target_scales: ScalesLike
@@ -167,20 +163,20 @@ class Validation:
         target_scales: ScalesLike = None,
         outside: Outside = "clamp",
     ) -> "Validation":
-        """Scale a sample; rows that judge are treated as `predict` treats rows, ``outside`` the bounds, too."""
+        """Scale a sample; validation rows are scaled as `predict` does, according to ``outside`` beyond the bounds."""
         declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
         declared |= {"scales": scales, "target_scales": target_scales}
         settings = Settings(code=Code.single(), clip=True, outside=outside, random_state=0, **declared)
         blueprint = draw_blueprint(settings, sample.X.shape[1], sample.y.shape[1])
         declared["target_scales"] = blueprint.target_scales.spec()
-        folds = tuple(Fold.from_sample(blueprint, sample, judge) for judge in sample.folds)
-        judging = sample.validation_rows
-        variance = sample.y[judging].var(axis=0)
-        return cls(folds, sample.people[judging], np.where(variance > 0, variance, 1.0), **declared, outside=outside)
+        folds = tuple(Fold.from_sample(blueprint, sample, is_validation) for is_validation in sample.folds)
+        rows = sample.validation_rows
+        variance = sample.y[rows].var(axis=0)
+        return cls(folds, sample.people[rows], np.where(variance > 0, variance, 1.0), **declared, outside=outside)
 
     @property
     def scaling_settings(self) -> dict[str, Any]:
-        """What a model that is tried here has of it, beside the bounds."""
+        """The settings, besides the bounds, that models tried here have."""
         return {"scales": self.scales, "target_scales": self.target_scales, "outside": self.outside}
 
     @cached_property
@@ -190,20 +186,20 @@ class Validation:
 
     @cached_property
     def targets(self) -> int:
-        """Columns of y, t."""
-        return int(self.folds[0].truth.shape[1])
+        """Number of targets, t."""
+        return int(self.folds[0].y_validation.shape[1])
 
     @cached_property
     def rows(self) -> int:
-        """Rows of the sample."""
-        return len(self.folds[0].Z) + len(self.folds[0].truth)
+        """Number of rows in the sample."""
+        return len(self.folds[0].Z) + len(self.folds[0].y_validation)
 
     def thin(self, rows: int, folds: int) -> "Validation":
-        """The same with at most so many folds, and at most so many rows to learn from in all: for a first look."""
-        some = self.folds[:folds]
-        part = slice(0, rows // len(some))
-        thin = tuple(replace(one, Z=one.Z[part], targets=one.targets[part], owners=one.owners[part]) for one in some)
-        return replace(self, folds=thin, people=self.people[: sum(len(one.truth) for one in some)])
+        """Return the first ``folds`` folds with at most ``rows`` training rows in all, for quick trials."""
+        first = self.folds[:folds]
+        part = slice(0, rows // len(first))
+        thin = tuple(replace(f, Z=f.Z[part], targets=f.targets[part], owners=f.owners[part]) for f in first)
+        return replace(self, folds=thin, people=self.people[: sum(len(fold.y_validation) for fold in first)])
 
 
 def refuse_out_of_bounds(X: Floats, y: Floats, bounds: BoundsLike, target_bounds: BoundsLike, *, clip: bool) -> None:

@@ -1,8 +1,9 @@
-"""Shapes: what the search varies about the features, on coarse grids: what a plan picks says little about anybody.
+"""Shapes: the parameters of the features that the search varies.
 
-A shape is a kernel, how many inputs a feature looks at, one power of two for all inputs and one for each, and, of some
-shapes, how the most relevant inputs are mixed: a matrix of eighths. A blend is several shapes whose features take
-turns: what one of them cannot follow, another may.
+They lie on coarse grids, so that the shape that a plan picks reveals little about anyone. A shape is a kernel, the
+number of inputs that a feature depends on, one power of two for all inputs and one for each, and optionally a matrix of
+eighths that mixes the most relevant inputs. A blend is several shapes whose features alternate, because one may fit
+where another cannot.
 """
 
 import math
@@ -15,26 +16,24 @@ from ..encoding.frequencies import Kernel
 from ..exact.arrays import Floats
 from ..transformers import RandomFourier
 
-RELEVANCE_LEVELS = 7  # powers of two of relevance that slopes can give, from 1 down; below that, none
-MAX_SCALE_POWER = (
-    26  # scales are powers of two between 2^-26 and 2^26, or 0: mixed ones are still numbers that features take
-)
-MIN_SCALE_POWER = -12  # an input whose scale is at most this power of two has none
-MAX_MIXED_INPUTS = 12  # as many inputs are mixed at most
-EIGHTHS = 8  # entries of a mixing matrix are such parts of one,
-MAX_MIXING = 4  # and less than this from those of the identity
-MAX_BLENDED_SHAPES = 3  # as many shapes are blended at most
+RELEVANCE_LEVELS = 7  # powers of two, from 1 down, that slopes can give as a relevance; below them it is 0
+MAX_SCALE_POWER = 26  # scales are 0 or powers of two from 2^-26 to 2^26, which features accept even when mixed
+MIN_SCALE_POWER = -12  # a scale of at most this power of two becomes 0
+MAX_MIXED_INPUTS = 12
+EIGHTHS = 8  # entries of a mixing matrix are multiples of 1/8
+MAX_MIXING = 4  # and differ from the identity's by less than this
+MAX_BLENDED_SHAPES = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """How the frequencies of the features are drawn."""
+    """The distribution from which the frequencies of features are drawn."""
 
     kernel: Kernel
-    order: int | None
-    reach: float  # a power of two, which the relevance of each input is multiplied by
+    order: int | None  # inputs per feature; None: all
+    reach: float  # a power of two that multiplies the relevance of each input
     relevance: Floats  # (d',), powers of two, and 0
-    mixing: Floats | None = None  # (d', d'): what draws are multiplied by before the scales; None is the identity
+    mixing: Floats | None = None  # (d', d'), multiplies draws before the scales; None is the identity
 
     @property
     def kind(self) -> tuple[Kernel, int | None, bool]:
@@ -43,11 +42,11 @@ class Shape:
 
     @classmethod
     def initial(cls, kernel: Kernel, order: int | None, columns: int) -> "Shape":
-        """The shape to begin with: all inputs are equally relevant, and the cosines turn slowly."""
+        """Return the first shape of a search: all inputs are equally relevant, and the cosines turn slowly."""
         return cls(kernel, order, 1.0, np.ones(columns)).normalise(1.0)
 
     def normalise(self, turns: float) -> "Shape":
-        """The same with a reach such that a feature turns as much whatever the relevance is."""
+        """Return the shape with a reach such that features turn by ``turns``, whatever the relevance is."""
         return replace(self, reach=2.0 ** round(math.log2(turns / self.spread)))
 
     @property
@@ -61,28 +60,28 @@ class Shape:
         return math.sqrt(2 * float((r * r).sum()))
 
     def stretch(self, factor: float) -> "Shape":
-        """The same with higher frequencies."""
+        """Return the shape with its frequencies multiplied by a power of two."""
         return replace(self, reach=self.reach * factor)
 
     def scale_input(self, column: int, factor: float) -> "Shape":
-        """The same with one input more, or less, relevant; the others stay as they are."""
+        """Return the shape with the relevance of one input multiplied by a power of two."""
         relevance = self.relevance.copy()
         relevance[column] *= factor
         return replace(self, relevance=relevance)
 
     def weigh_inputs(self, slopes: Floats) -> "Shape":
-        """The same with another relevance: slopes over the largest, as powers of two; it turns as much as before."""
+        """Return the shape with the relevance given by slopes, rounded to powers of two; features turn as before."""
         exponents = np.rint(np.log2(np.maximum(slopes, 1e-300) / max(slopes.max(), 1e-300)))
         relevance = np.where(exponents > -RELEVANCE_LEVELS, np.exp2(exponents), 0.0)
         return replace(self, relevance=relevance).normalise(self.reach * self.spread)
 
     def with_scales(self, powers: Floats, mixing: Floats | None = None) -> "Shape":
-        """The same with these scales, given as powers of two that are rounded, and mixed by this matrix, rounded."""
+        """Return the shape with scales 2**powers and a mixing matrix, both rounded to their grids."""
         whole = np.rint(powers)
         relevance = np.where(whole <= min(MIN_SCALE_POWER, whole.max() - 1), 0.0, np.exp2(whole))
         if mixing is not None:
-            one, farthest = np.eye(len(whole)), MAX_MIXING - 1 / EIGHTHS
-            mixing = one + np.clip(np.rint((mixing - one) * EIGHTHS) / EIGHTHS, -farthest, farthest)
+            identity, limit = np.eye(len(whole)), MAX_MIXING - 1 / EIGHTHS
+            mixing = identity + np.clip(np.rint((mixing - identity) * EIGHTHS) / EIGHTHS, -limit, limit)
         return replace(self, reach=1.0, relevance=relevance, mixing=mixing)
 
     @property
@@ -93,11 +92,11 @@ class Shape:
 
     @property
     def metric(self) -> Floats:
-        """What draws are multiplied by: the scale of each input, (d',), or if inputs are mixed a matrix, (d', d')."""
+        """The factor of draws: the scale of each input, (d',), or a matrix, (d', d'), if inputs are mixed."""
         return self.scale if self.mixing is None else self.scale[:, None] * self.mixing
 
     def features(self, cosines: int, seed: int) -> RandomFourier:
-        """Features of this shape, and the inputs themselves."""
+        """Return features of this shape, and the inputs themselves."""
         return RandomFourier(
             cosines, kernel=self.kernel, scale=self.metric, linear=True, order=self.order, random_state=seed
         )
@@ -105,16 +104,16 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Blend:
-    """Shapes without an order, whose features take turns."""
+    """Shapes without an order whose features alternate."""
 
     shapes: tuple[Shape, ...]
 
     def stretch(self, factor: float) -> "Blend":
-        """The same with higher frequencies."""
+        """Return the blend with its frequencies multiplied by a power of two."""
         return Blend(tuple(shape.stretch(factor) for shape in self.shapes))
 
     def features(self, cosines: int, seed: int) -> RandomFourier:
-        """Features of these shapes, and the inputs themselves."""
+        """Return features of these shapes, and the inputs themselves."""
         metrics = [shape.metric for shape in self.shapes]
         if len({metric.ndim for metric in metrics}) > 1:
             metrics = [metric if metric.ndim == 2 else np.diag(metric) for metric in metrics]
@@ -123,10 +122,10 @@ class Blend:
 
 
 def blend_shapes(shapes: Sequence[Shape]) -> list[Blend]:
-    """Blends of the first two and the first three shapes, the best first, that are of different kinds."""
-    kinds = dict[object, Shape]()
+    """Return blends of the first two and the first three shapes of different kinds; ``shapes`` has the best first."""
+    first_of_kind = dict[object, Shape]()
     for shape in shapes:
         if shape.order is None:
-            kinds.setdefault(shape.kind, shape)
-    different = tuple(kinds.values())
+            first_of_kind.setdefault(shape.kind, shape)
+    different = tuple(first_of_kind.values())
     return [Blend(different[:count]) for count in range(2, min(MAX_BLENDED_SHAPES, len(different)) + 1)]
