@@ -217,8 +217,8 @@ def test_without_settings_train_makes_a_small_plan_and_says_so(shop, run, ok):
     code, out, err = run("train", "sales.parquet", *V, *NAMES)
     assert (code, out.startswith("learned 240 rows of 60 people")) == (0, True)
     assert re.match(r"note: planned: one learner, \d+ cosines \(.*kernels?.*\), alpha=", err)
-    assert " on validation rows of 240 that were looked at" in err
-    assert " on validation rows of 240 that were looked at" in ok("status", *V)
+    assert " on validation rows, of 240 sampled rows" in err
+    assert " on validation rows, of 240 sampled rows" in ok("status", *V)
 
 
 def test_a_table_too_small_for_a_plan_gets_a_linear_learner_and_a_note(here, run, ok):
@@ -301,7 +301,7 @@ def test_a_file_that_is_no_plan_is_refused(shop, run, data):
         (shop / "bad.toml").write_bytes(data)
     code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", "bad.toml")
     assert (code, out) == (2, "")
-    assert "bad.toml cannot be read as a plan: " in err or "bad.toml is no plan: make one with expunge plan" in err
+    assert "bad.toml cannot be read as a plan: " in err or "bad.toml is not a plan: make one with expunge plan" in err
 
 
 def test_only_the_page_needs_matplotlib_and_misses_it_at_once(shop, run, ok, monkeypatch):

@@ -29,8 +29,8 @@ def table(tmp_path):
         (["--workers", "2", "--dask", "tls://h:1"], "give only one of them"),
         (["--insecure"], "need --dask"),
         (["--tls-ca", "ca.pem"], "need --dask"),
-        (["--dask", "tcp://198.18.0.9:8786"], "whoever is on the network could run code"),
-        (["--dask", "tls://127.0.0.1:1"], "tls:// needs an authority"),
+        (["--dask", "tcp://198.18.0.9:8786"], "anyone on the network could run code"),
+        (["--dask", "tls://127.0.0.1:1"], "tls:// needs a certificate authority"),
     ],
 )
 def test_options_that_cannot_work_are_refused_before_anything_is_done(tmp_path, table, capsys, options, told):

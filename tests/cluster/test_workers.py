@@ -146,7 +146,7 @@ def test_workers_that_do_not_see_the_vault_are_refused_and_nothing_is_left(tmp_p
 def test_a_task_that_fails_leaves_all_as_it_was(tmp_path, data, small_tasks, task):
     class Failing(Here):
         def _called(self, function, *arguments):
-            if function.__name__ == task and (task in self.ran or task == "add_packed_moments"):  # meanwhile
+            if function.__name__ == task and (task in self.ran or task == "add_packed_moments"):
                 raise RuntimeError("broken")
             return super()._called(function, *arguments)
 
@@ -178,7 +178,7 @@ def test_a_worker_that_was_cut_off_stops_and_wipes_what_it_wrote(tmp_path, data,
         vault.add(data / "more.parquet", client=GivesUp())
     names = set(files.list_names(vault.places.vault))
     assert len(late) == 2
-    for told in ("no longer, the folder of the vault that asked", "another state of it"):
+    for told in ("no longer, the folder of the vault of this request", "another state of it"):
         for task, call in late:
             with pytest.raises(ClusterFailed, match=told):
                 task(*call)
@@ -249,7 +249,7 @@ def test_a_worker_that_sees_another_state_of_the_vault_is_refused(tmp_path, data
 
 def test_a_worker_with_other_versions_refuses_its_tasks(tmp_path, data, small_tasks, monkeypatch):
     monkeypatch.setitem(tasks.WORKER_VERSIONS, "numpy", "1.0")
-    with pytest.raises(ClusterFailed, match="other versions than who asked: numpy 1.0 instead of"):
+    with pytest.raises(ClusterFailed, match="other versions than the calling process: numpy 1.0 instead of"):
         create(tmp_path / "v.vault", data / "first").unlearn([f"person-{k}" for k in range(15_000)], client=Here())
 
 

@@ -72,9 +72,9 @@ def test_choices_go_by_what_is_judged_and_a_line_by_the_units_of_the_target():
     """On a log scale the two differ: few large amounts say little there."""
     some = [replace(one(2.0), choice_errors=np.full(ROWS, 1.0)), replace(one(1.0), choice_errors=np.full(ROWS, 2.0))]
     assert choose_candidate(some, PEOPLE, None) is some[0]
-    line = replace(one(1.9), choice_errors=np.full(ROWS, 9.0), line=True)
+    line = replace(one(1.9), choice_errors=np.full(ROWS, 9.0), is_line=True)
     assert choose_candidate([*some, line], PEOPLE, None) is line
-    worse = replace(one(2.1), choice_errors=np.full(ROWS, 0.1), line=True)
+    worse = replace(one(2.1), choice_errors=np.full(ROWS, 0.1), is_line=True)
     assert choose_candidate([*some, worse], PEOPLE, None) is some[0]
     assert choose_candidate([worse], PEOPLE, None) is worse
 

@@ -111,7 +111,7 @@ def test_every_step_looks_at_other_rows_and_every_row_gets_its_turns(table, monk
     ground = ground_of(table)
     folds, fold = len(ground.folds), ground.folds[0]
     batches = [DescentBatch.for_step(ground, step) for step in range(0, 16 * folds, folds)]  # all of the first fold
-    for part in ("Z", "judging"):
+    for part in ("Z", "Z_validation"):
         seen = np.concatenate([getattr(one, part) for one in batches])
         assert {row.tobytes() for row in seen} == {row.tobytes() for row in fold.Z}
         assert len({getattr(one, part).tobytes() for one in batches}) > 12
@@ -139,7 +139,9 @@ def test_few_people_are_taught_and_judged_by_as_well(rng, people):
     sample = draw_sample(X, X[:, :1], np.arange(80) % people, np.random.default_rng(0), max_rows=1000)
     ground = Validation.from_sample(sample, bounds=None, target_bounds=None, scales=None)
     for step in range(16):
-        assert min(len(DescentBatch.for_step(ground, step).Z), len(DescentBatch.for_step(ground, step).Z_validation)) > 0
+        assert (
+            min(len(DescentBatch.for_step(ground, step).Z), len(DescentBatch.for_step(ground, step).Z_validation)) > 0
+        )
 
 
 def test_scales_are_pulled_together_where_there_are_few_rows_for_the_inputs(table, monkeypatch):

@@ -121,7 +121,7 @@ def test_columns_and_targets_that_are_all_constant_have_a_plan(references):
 def test_numbers_whose_squares_are_too_large_are_refused(table):
     X, y, _ = table
     for rows in ((X * 1e200, y), (X, y * 1e200), (X, np.full(300, -1e300)), (np.full((300, 2), 1e308), y)):
-        with pytest.raises(InvalidInput, match=r"must not have numbers beyond 1e\+150; rescale"):
+        with pytest.raises(InvalidInput, match=r"must not hold numbers beyond 1e\+150; rescale"):
             quick(*rows)
 
 

@@ -74,5 +74,5 @@ def test_the_reason_why_a_reference_is_better_is_true(planned):
 
 def test_what_was_found_by_fitting_the_judges_is_said(planned):
     text = write_advice(planned.table[-1], planned.table, [], None, 0.123)
-    assert "found without the rows that judge them had 12.3% more error than the line" in text
+    assert "found without the validation rows had 12.3% more error than the linear model" in text
     assert "was given up" not in text

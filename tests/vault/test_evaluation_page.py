@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from expunge.errors import InvalidSetting
+from expunge.reports.svg import SvgChart, format_tick, ticks
 from expunge.vault.evaluation import report
 from expunge.vault.evaluation.evaluation import evaluate_predictions
-from expunge.vault.evaluation.report import SvgChart, format_tick, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 VOID = {"meta"}

@@ -1,9 +1,9 @@
-"""Many processes, or machines, work on one vault: training, adding, verifying and very large erasures.
+"""Several processes or machines work on one vault: training, adding, verifying and very large erasures.
 
-The engine is Dask, which one module knows (`engine`). What workers do are pure functions of files and ranges (`tasks`),
-planned and put together by `helping`. The result has the same bytes as one process would give, for any number of
-workers, pieces, retries and lost workers. Only the process that asked accepts, solves, signs and commits. Names are
-loaded when they are used.
+Only `cluster` knows Dask, which runs the tasks. Tasks are pure functions of files and ranges (`tasks`); `workers` splits
+a request into tasks and combines their results. The result has the same bytes as that of one process, for any number of
+workers, pieces, retries and lost workers. Only the calling process accepts, solves, signs and commits. Names are loaded
+when they are used.
 """
 
 from typing import TYPE_CHECKING

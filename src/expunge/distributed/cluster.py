@@ -1,7 +1,8 @@
-"""The engine: Dask, and how it is started, joined and checked. No other module knows it.
+"""Dask clusters: start, join and check them. No other module knows Dask.
 
-Whoever reaches a scheduler can run code on its workers. So a cluster of our own has certificates of its own, for itself
-alone, listens on the loopback and has no dashboard; one that is joined must be reached by TLS, or lie on this machine.
+Anyone who can reach a scheduler can run code on its workers. So a cluster started here has its own certificates,
+listens on the loopback interface and has no dashboard; a cluster that is joined must be reached over TLS, or run on
+this machine.
 """
 
 import ipaddress
@@ -30,27 +31,25 @@ from ..errors import ClusterFailed, InvalidSetting
 from ..versions import versions
 from .workers import ClusterWorkers
 
-# MERGED addresses: Addresses of schedulers: which of them may be used.
-
 
 def check_address(address: str, *, insecure: bool) -> None:
-    """Refuse a scheduler that anybody on the network could take over."""
+    """Refuse a scheduler that anyone on the network could take over."""
     parts = urlsplit(address)
     if parts.scheme == "inproc":
         return
     if parts.scheme not in ("tls", "tcp", "wss", "ws") or parts.port is None:
         raise InvalidSetting(
-            f"an address of a scheduler is like tls://host:8786 or tcp://127.0.0.1:8786, got {address!r}"
+            f"the address of a scheduler must look like tls://host:8786 or tcp://127.0.0.1:8786, got {address!r}"
         )
     if parts.scheme not in ("tls", "wss") and not insecure and not _is_loopback(parts.hostname or ""):
         raise InvalidSetting(
-            f"{address} is not on this machine and not reached by TLS: whoever is on the network could run code on the "
-            "workers. Use tls://, or insist (--insecure, Cluster(client, insecure=True))"
+            f"{address} is on another machine and does not use TLS: anyone on the network could run code on the "
+            "workers. Use tls://, or allow it with --insecure (Cluster(client, insecure=True))"
         )
 
 
 def check_listening(address: str, timeout: float) -> None:
-    """Refuse an address at which nobody listens; Dask would try again until its time is over."""
+    """Refuse an address at which nothing listens; Dask itself would retry until its timeout."""
     parts = urlsplit(address)
     try:
         socket.create_connection((parts.hostname, parts.port), timeout).close()
@@ -64,11 +63,8 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-# MERGED signals: Signals: how Ctrl-C meets workers of our own, and how these are started so that they do not hear it.
-
-
 class _IsolatedStart:
-    """While it lasts, new processes hear no Ctrl-C and do not know the script of this one. Several may last at once."""
+    """A context in which new processes ignore Ctrl-C and do not run this process' script; it can be nested."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -79,7 +75,7 @@ class _IsolatedStart:
         if not self._depth:
             self._saved_main = main.__spec__, main.__dict__.pop("__file__", None)
             main.__spec__ = None
-            resource_tracker.ensure_running()  # which else unblocks signals as it starts
+            resource_tracker.ensure_running()  # it would unblock signals if it started later
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._depth += 1
 
@@ -98,23 +94,23 @@ isolated_start = _IsolatedStart()
 
 @contextmanager
 def defer_interrupt() -> Iterator[list[bool]]:
-    """Note Ctrl-C, and leave it to the caller to act upon it."""
-    came: list[bool] = []
+    """Yield a list that is empty until Ctrl-C is pressed; the caller acts on it."""
+    interrupts: list[bool] = []
     if threading.current_thread() is not threading.main_thread():
-        yield came
+        yield interrupts
         return
-    before = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    handler = signal.signal(signal.SIGINT, lambda *_: interrupts.append(True))
     try:
-        yield came
+        yield interrupts
     finally:
-        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+        signal.signal(signal.SIGINT, handler or signal.default_int_handler)
 
 
-_POLL_SECONDS = 1.0  # seconds between looks at whether the cluster is still there
-_WORKER_TIMEOUT = 60.0  # seconds to wait for a worker, when there is none
+_POLL_SECONDS = 1.0  # between checks whether the cluster is still there
+_WORKER_TIMEOUT = 60.0  # seconds to wait for a worker when there is none
 _COMBINED_AT_ONCE = 8  # sums that are added at once
 _DASK_CONFIG = {
-    "distributed.worker.memory.target": False,  # nothing is spilled to a disk: it may be rows
+    "distributed.worker.memory.target": False,  # nothing is spilled to disk: it may be rows
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
@@ -133,10 +129,10 @@ class Cluster:
     ----------
     client : distributed.Client
         A client of a cluster whose workers see the vault under the same path, and have the same versions of expunge and
-        of what it stands on.
+        its dependencies.
     insecure : bool
-        Whether a scheduler on another machine may be reached without TLS. Then whoever is on the network can run code
-        on the workers, and read rows.
+        Whether a scheduler on another machine may be reached without TLS. Then anyone on the network can run code on
+        the workers, and read rows.
     """
 
     def __init__(self, client: distributed.Client, *, insecure: bool = False) -> None:
@@ -153,7 +149,7 @@ class Cluster:
 
     @cached_property
     def workers(self) -> ClusterWorkers:
-        """What a vault asks for."""
+        """The interface for a vault."""
         return ClusterWorkers(self)
 
     def run(self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]], done: Callable[[int], None]) -> list[Any]:
@@ -161,7 +157,7 @@ class Cluster:
 
         def take(k: int, future: Any) -> None:
             results[k] = _get_result(future)
-            future.release()  # else Dask would run it again, should the worker that has the result be lost
+            future.release()  # otherwise Dask would run it again if the worker that holds the result were lost
             done(k)
 
         with self._submit(task, calls) as futures:
@@ -175,34 +171,34 @@ class Cluster:
         combine: Callable[[Sequence[Any]], Any],
         done: Callable[[int], None],
     ) -> Any:
-        found: list[Any] = []
+        results: list[Any] = []
 
         def take(k: int, future: Any) -> None:
             if future.status != "finished":
-                _get_result(future)  # says why
-            future.release()  # whoever combines it keeps it for as long as it is needed
+                _get_result(future)  # raises the error
+            future.release()  # the combining task keeps the result while it is needed
             done(k)
 
         with self._submit(task, calls) as futures, self._submit_combining(combine, futures) as last:
             self._wait(dict(enumerate(futures)), take)
-            self._wait({0: last}, lambda _, future: found.append(_get_result(future)))
-        return found[0]
+            self._wait({0: last}, lambda _, future: results.append(_get_result(future)))
+        return results[0]
 
     @contextmanager
     def _submit_combining(self, combine: Callable[[Sequence[Any]], Any], futures: Sequence[Any]) -> Iterator[Any]:
-        """Have results combined, a few at a time, before others are computed: few of them are there at once."""
-        layer, every = list(futures), list[Any]()
+        """Combine results a few at a time, before others are computed, so that few of them are held at once."""
+        layer, submitted = list(futures), list[Any]()
         try:
             while len(layer) > 1:
                 groups = [layer[k : k + _COMBINED_AT_ONCE] for k in range(0, len(layer), _COMBINED_AT_ONCE)]
                 layer = [self._client.submit(combine, group, pure=False, priority=1) for group in groups]
-                every += layer
+                submitted += layer
             yield layer[0]
         finally:
-            self._release(every)
+            self._release(submitted)
 
     def run_everywhere(self, task: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """What each worker answers; one that is lost meanwhile does not count."""
+        """Run a task on every worker and return each result, except of workers that are lost meanwhile."""
         with _translate_errors():
             answers: dict[str, Any] = self._client.run(task, *arguments, on_error="return")
         lost = (OSError, TimeoutError)
@@ -213,7 +209,7 @@ class Cluster:
 
     @contextmanager
     def _submit(self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[list[Any]]:
-        """Submit calls; however this ends, nothing of them goes on."""
+        """Submit calls, and cancel those that are unfinished at the end."""
         self.check_open()
         self._last_workers, self._no_workers_since = self._worker_addresses(), None
         with _translate_errors():
@@ -232,7 +228,7 @@ class Cluster:
                 future.release()
 
     def _wait(self, futures: dict[int, Any], take: Callable[[int, Any], None]) -> None:
-        """Take results as they come, and look now and then whether there is anybody left who could bring more."""
+        """Pass results to ``take`` as they come, and check regularly that there are workers left."""
         waiting = dict(futures)
         while waiting:
             with _translate_errors(), suppress(TimeoutError), self._client.as_current():
@@ -244,15 +240,15 @@ class Cluster:
     def check_open(self) -> None:
         """Refuse a cluster that was closed, or whose scheduler is lost."""
         if self._client.status != "running":
-            raise ClusterFailed("there is no connection to the Dask scheduler any more; nothing was changed")
+            raise ClusterFailed("the connection to the Dask scheduler is lost; nothing was changed")
 
     def _check_workers(self) -> None:
-        """Count the workers that are lost; refuse to wait for ever."""
+        """Count lost workers, and give up if there has been none for too long."""
         self.check_open()
-        there = self._worker_addresses()
-        self.lost_count += len(self._last_workers - there)
-        self._last_workers = there
-        if there:
+        present = self._worker_addresses()
+        self.lost_count += len(self._last_workers - present)
+        self._last_workers = present
+        if present:
             self._no_workers_since = None
         elif self._no_workers_since is None:
             self._no_workers_since = time.monotonic()
@@ -260,25 +256,24 @@ class Cluster:
             raise ClusterFailed(f"there has been no worker for {_WORKER_TIMEOUT:.0f} seconds; nothing was changed")
 
     def _worker_addresses(self) -> set[str]:
-        """The addresses of the workers."""
         with _translate_errors():
             return set(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _check_versions(self) -> None:
-        """Refuse workers with other versions than this process: they could compute other bits, or not understand."""
-        mine = versions()
-        others = self.run_everywhere(versions)
-        if not others:
+        """Refuse workers with other versions than this process: they could compute other bits, or fail."""
+        expected = versions()
+        by_worker = self.run_everywhere(versions)
+        if not by_worker:
             raise ClusterFailed("the cluster has no workers")
-        for theirs in others.values():
-            if different := [name for name in mine if theirs.get(name) != mine[name]]:
-                told = ", ".join(f"{name} {theirs.get(name)} instead of {mine[name]}" for name in different)
-                raise ClusterFailed(f"a worker has other versions than this process: {told}; install the same")
+        for actual in by_worker.values():
+            if different := [name for name in expected if actual.get(name) != expected[name]]:
+                details = ", ".join(f"{name} {actual.get(name)} instead of {expected[name]}" for name in different)
+                raise ClusterFailed(f"a worker has other versions than this process: {details}; install the same")
 
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Replace errors of Dask's own calls by what they mean for a vault."""
+    """Turn connection errors of Dask into a message for the vault's user."""
     try:
         yield
     except _CONNECTION_ERRORS as error:
@@ -286,31 +281,31 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _get_result(future: Any) -> Any:
-    """The result of a task that has ended; an error of the task is raised as it is."""
+    """Return the result of a finished task, or raise its error."""
     try:
         return future.result()
     except distributed.KilledWorker:
         raise ClusterFailed(
-            "a task was lost with its worker again and again: workers may have too little memory; nothing was changed"
+            "a task repeatedly lost its worker: workers may have too little memory; nothing was changed"
         ) from None
     except (CommClosedError, distributed.CancelledError) as error:
         raise ClusterFailed(f"the cluster is gone ({type(error).__name__}); nothing was changed") from None
 
 
 def workers_of(client: Any) -> ClusterWorkers:
-    """What a vault asks of a cluster: of a `Cluster` (or whatever else has helpers), or of a client of Dask."""
+    """Return the workers of a `Cluster` (or anything else with ``workers``), or of a Dask client."""
     if isinstance(client, Cluster):
         client.check_open()
-    found: ClusterWorkers = (client if hasattr(client, "workers") else Cluster(client)).workers
-    return found
+    workers: ClusterWorkers = (client if hasattr(client, "workers") else Cluster(client)).workers
+    return workers
 
 
 class _WorkerNanny(distributed.Nanny):
-    """What starts a worker, and starts it again.
+    """Starts a worker, and restarts it when it dies.
 
-    The worker has no dashboard, even where one is installed. It hears no Ctrl-C, which a terminal sends to it as well,
-    because a process inherits which signals are blocked; who asked ends it. And it does not run the script that asked
-    once more, as new processes of Python do: it needs nothing of it.
+    The worker has no dashboard, even if one is installed. It ignores Ctrl-C, which a terminal sends to it as well,
+    because a process inherits blocked signals; the calling process ends it. It does not run the calling script again,
+    as new Python processes do, because it needs nothing from it.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -323,10 +318,10 @@ class _WorkerNanny(distributed.Nanny):
 
 @contextmanager
 def own_cluster(workers: int) -> Iterator[Cluster]:
-    """Start so many processes on this machine, which end with this.
+    """Start worker processes on this machine, which end with the context.
 
-    They speak TLS with certificates that are made for the occasion, listen on the loopback, spill nothing to the disk
-    and have no dashboard.
+    They use TLS with temporary certificates, listen on the loopback interface, spill nothing to disk and have no
+    dashboard.
     """
     if type(workers) is not int or workers < 1:
         raise InvalidSetting(f"workers must be a whole number, at least 1, got {workers!r}")
@@ -341,7 +336,7 @@ def own_cluster(workers: int) -> Iterator[Cluster]:
 
 @contextmanager
 def _start_local_cluster(workers: int, scratch: str) -> Iterator[distributed.LocalCluster]:
-    """Start a cluster; Ctrl-C waits for that, because what was started half cannot be ended in peace."""
+    """Start a cluster; Ctrl-C is deferred until then, because a half-started cluster cannot be stopped cleanly."""
     with defer_interrupt() as interrupted:
         try:
             cluster = distributed.LocalCluster(
@@ -351,7 +346,7 @@ def _start_local_cluster(workers: int, scratch: str) -> Iterator[distributed.Loc
                 host="127.0.0.1",
                 protocol="tls://",
                 security=Security.temporary(),
-                dashboard_address="127.0.0.1:0",  # without an address it would listen on all of the machine's
+                dashboard_address="127.0.0.1:0",  # without an address it would listen on all interfaces
                 worker_dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
                 worker_class=_WorkerNanny,
@@ -360,7 +355,7 @@ def _start_local_cluster(workers: int, scratch: str) -> Iterator[distributed.Loc
                 silence_logs=logging.CRITICAL + 1,
             )
         except (RuntimeError, OSError, TimeoutError):
-            raise ClusterFailed("the workers could not be started: is there memory for so many?") from None
+            raise ClusterFailed("the workers could not be started: is there enough memory?") from None
     with cluster:
         if interrupted:
             raise KeyboardInterrupt
@@ -377,12 +372,12 @@ def joined_cluster(
     insecure: bool = False,
     timeout: float = 30.0,
 ) -> Iterator[Cluster]:
-    """Join a cluster that is there, by the address of its scheduler, such as ``tls://host:8786``.
+    """Join an existing cluster by the address of its scheduler, for example ``tls://host:8786``.
 
     Parameters
     ----------
     address : str
-        Of the scheduler. One that begins with ``tcp://`` and is not on this machine is refused.
+        Address of the scheduler. A ``tcp://`` address on another machine is refused.
     ca, cert, key : path
         The certificate authority, and this process' own certificate and key (PEM), for ``tls://``.
     insecure : bool
@@ -396,8 +391,8 @@ def joined_cluster(
         client = distributed.Client(address, security=security, timeout=timeout, set_as_default=False)
     except CommClosedError:
         raise ClusterFailed(
-            f"the scheduler at {address} closed the connection: it has another certificate authority, or speaks TLS "
-            "where the address says tcp://, or the other way round"
+            f"the scheduler at {address} closed the connection: it uses another certificate authority, or one side "
+            "uses TLS and the other does not"
         ) from None
     except (OSError, ValueError) as error:
         raise ClusterFailed(f"no Dask scheduler answers at {address} ({type(error).__name__})") from None
@@ -408,17 +403,19 @@ def joined_cluster(
 def make_security(
     address: str, *, ca: str | Path | None, cert: str | Path | None, key: str | Path | None, insecure: bool
 ) -> Security | None:
-    """Check how a scheduler is to be reached; what TLS needs, or None."""
+    """Check the address and the TLS files; return Dask's TLS settings, or None without TLS."""
     check_address(address, insecure=insecure)
     if urlsplit(address).scheme != "tls":
         return None
     if ca is None or cert is None or key is None:
-        raise InvalidSetting("tls:// needs an authority, a certificate and its key: --tls-ca, --tls-cert, --tls-key")
+        raise InvalidSetting(
+            "tls:// needs a certificate authority, a certificate and its key: --tls-ca, --tls-cert, --tls-key"
+        )
     if missing := [str(file) for file in (ca, cert, key) if not Path(file).is_file()]:
         raise InvalidSetting(f"no such file: {', '.join(missing)}")
     try:
         ssl.create_default_context(cafile=str(ca)).load_cert_chain(str(cert), str(key))
     except (ssl.SSLError, OSError) as error:
-        raise InvalidSetting(f"{ca}, {cert} and {key} are no authority, certificate and its key: {error}") from None
+        raise InvalidSetting(f"cannot use {ca} as authority with certificate {cert} and key {key}: {error}") from None
     files = {"tls_ca_file": str(ca), "tls_client_cert": str(cert), "tls_client_key": str(key)}
     return Security(require_encryption=True, **files)

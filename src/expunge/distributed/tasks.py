@@ -1,9 +1,9 @@
 """Tasks: what workers do with the files of a vault. Each is a pure function of files and ranges.
 
-A task returns names, counts and sums, never a row or an id. A file that it writes has a name that no other attempt has:
-a task that runs twice, because its worker was lost or only seemed to be, disturbs nobody, and the files of an attempt
-that does not count are wiped like all leftovers. The token says that the request is still being prepared: without it a
-worker that was cut off stops, and wipes what it wrote.
+A task returns names, counts and sums, never a row or an id. Every attempt writes files under names of its own. So a
+task may run twice, because its worker was lost or seemed to be, without harm: the files of the attempt that does not
+count are wiped like all leftovers. The token shows that the request is still being prepared: without it a worker that
+was cut off stops, and wipes what it wrote.
 """
 
 import ctypes
@@ -46,15 +46,15 @@ from ..versions import versions
 
 @dataclass(frozen=True)
 class VaultFingerprint:
-    """What a worker must see and be, or its answer would be about another vault, or in other bits."""
+    """The vault's state and the versions that a worker must have: others could give another result."""
 
     folder: str
-    manifest_digest: str  # the SHA-256 of the manifest that counts; none before the first training
+    manifest_digest: str  # SHA-256 of the current manifest; "" before the first training
     versions: tuple[tuple[str, str], ...]
 
     @classmethod
     def from_folder(cls, folder: Folder) -> "VaultFingerprint":
-        """What the process that asks sees."""
+        """Return the fingerprint that this process sees."""
         return cls(str(folder.path), _digest_manifest(folder), tuple(versions().items()))
 
     @property
@@ -63,17 +63,19 @@ class VaultFingerprint:
         return VaultFolder(self.folder)
 
     def check(self) -> None:
-        """Refuse a worker with other versions, and a folder of that name that is another, or a copy."""
+        """Refuse a worker with other versions, or that sees another vault, or a copy, in this folder."""
         if different := [
-            f"{name} {WORKER_VERSIONS[name]} instead of {it}"
-            for name, it in self.versions
-            if WORKER_VERSIONS[name] != it
+            f"{name} {WORKER_VERSIONS[name]} instead of {version}"
+            for name, version in self.versions
+            if WORKER_VERSIONS[name] != version
         ]:
-            raise ClusterFailed(f"a worker has other versions than who asked: {', '.join(different)}; install the same")
+            raise ClusterFailed(
+                f"a worker has other versions than the calling process: {', '.join(different)}; install the same"
+            )
         if _digest_manifest(Folder(self.path)) != self.manifest_digest:
             raise ClusterFailed(
-                f"{self.folder} is another vault, or another state of it, for a worker than for who asked: it must "
-                "lie on a file system that all workers share"
+                f"a worker sees another vault in {self.folder}, or another state of it: the folder must lie on a file "
+                "system that all workers share"
             )
 
 
@@ -81,7 +83,7 @@ WORKER_VERSIONS = versions()  # of this process
 
 
 def _digest_manifest(folder: Folder) -> str:
-    """A hash of the manifest that counts."""
+    """Return the SHA-256 of the current manifest, or "" if there is none."""
     manifest = folder.read_current_manifest() if folder.path.is_dir() else None
     return "" if manifest is None else hashlib.sha256(manifest.to_bytes()).hexdigest()
 
@@ -101,48 +103,48 @@ class TaskRequest:
 
     @property
     def token_file(self) -> VaultFile:
-        """The file that has the token, as long as the request is prepared."""
+        """The file that holds the token while the request is being prepared."""
         return self.folder / f"training.{self.number}"
 
     def check_token(self) -> None:
-        """Refuse to go on for a request that is not being prepared any more."""
+        """Refuse to go on for a request that is no longer being prepared."""
         with suppress(FileNotFoundError):
             if files.read(self.token_file, max_bytes=100) == self.token.encode():
                 return
-        raise ClusterFailed(f"{self.folder} is not, or no longer, the folder of the vault that asked")
+        raise ClusterFailed(f"{self.folder} is not, or no longer, the folder of the vault of this request")
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[str]:
-        """Yield a name for a new file that nobody else has; what fails, or is not wanted any more, is wiped."""
+        """Yield a unique name for a new file; wipe the file if this fails, or if the request is over."""
         self.fingerprint.check()
         self.check_token()
-        mine = f"{name}.{self.number}.{secrets.randbits(62)}"
+        unique_name = f"{name}.{self.number}.{secrets.randbits(62)}"
         try:
-            yield mine
+            yield unique_name
             self.check_token()
         except BaseException:
             with suppress(OSError, ExpungeError):
-                for one in self.folder.names():
-                    if one == mine or one.startswith(f"{mine}."):
-                        files.wipe(self.folder / one)
+                for file_name in self.folder.names():
+                    if file_name == unique_name or file_name.startswith(f"{unique_name}."):
+                        files.wipe(self.folder / file_name)
             raise
 
 
 @dataclass(frozen=True)
 class IntakeOrder:
-    """How a table is taken in."""
+    """How the rows of a table are checked and stored."""
 
     schema: ImmutableFile
     blueprint: ImmutableFile
     people: tuple[PeopleSegment, ...]  # before these rows
     first_row: int  # the number of the first row
-    with_commitments: bool  # whether there are to be receipts
+    with_commitments: bool  # whether receipts will be issued
     clip: bool
 
 
 @dataclass(frozen=True)
 class StoredPieces:
-    """Pieces of a table that were taken in: names and counts of files, and what there is to tell."""
+    """Pieces of a table that were stored: names and counts of files, and a summary."""
 
     summary: IntakeSummary
     segment: RowSegment
@@ -151,13 +153,13 @@ class StoredPieces:
 
 @dataclass(frozen=True)
 class RefusedPieces:
-    """Pieces of a table that cannot be taken: what is wrong with each, or None."""
+    """Pieces of a table that were refused: the error of each, or None."""
 
     errors: tuple[ExpungeError | None, ...]
 
 
 def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piece]) -> StoredPieces | RefusedPieces:
-    """Write the rows of neighbouring pieces of a table, and whose they are, into files of their own, synced."""
+    """Write the rows of neighbouring pieces of a table, and their owners, into new files, synced."""
     keep_freed_memory()
     folder = Folder(request.fingerprint.path)
     identity = folder.read_identity()
@@ -165,14 +167,14 @@ def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piec
     people = load_people(folder, order.people, identity.seal)
     commitments = Commitments(identity.key, identity.vault, request.number) if order.with_commitments else None
     with request.attempt("rows") as rows, request.attempt("owners") as owners:
-        gathering, first = RunCollector(request.folder, owners, request.check_token), order.first_row + pieces[0].before
+        collector = RunCollector(request.folder, owners, request.check_token)
         intake = Intake(
             identity,
             schema,
             blueprint,
             people,
-            first,
-            gathering,
+            order.first_row + pieces[0].before,
+            collector,
             commitments,
             order.clip,
             check_process=request.check_token,
@@ -181,18 +183,17 @@ def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piec
         if any(error is not None for error in errors):
             files.wipe(request.folder / rows)
             return RefusedPieces(errors)
-        gathering.flush()
+        collector.flush()
         request.folder.sync()
-        runs = tuple((run.file.name, run.count) for run in gathering.runs)
+        runs = tuple((run.file.name, run.count) for run in collector.runs)
         return StoredPieces(intake.summary, RowSegment(rows, intake.summary.rows), runs)
 
 
 def _store_piece(intake: Intake, path: VaultFile, piece: Piece, schema: Schema) -> ExpungeError | None:
-    """Take a piece in, or say what is wrong with it: then the others are read as well, to count."""
+    """Store a piece, or return its error: the other pieces are then still read, to count invalid rows."""
     try:
-        for _ in intake.write_rows(
-            path, tables.read_piece(piece, schema, targets=True, ids=True), wipe_on_failure=True
-        ):
+        parts = tables.read_piece(piece, schema, targets=True, ids=True)
+        for _ in intake.write_rows(path, parts, wipe_on_failure=True):
             pass
     except ClusterFailed:
         raise
@@ -203,7 +204,7 @@ def _store_piece(intake: Intake, path: VaultFile, piece: Piece, schema: Schema) 
 
 @dataclass(frozen=True)
 class MergeOrder:
-    """What is merged into new segments of people."""
+    """The files that are merged into new segments of people."""
 
     runs: tuple[tuple[str, int], ...]
     dealt: Placement
@@ -214,17 +215,17 @@ class MergeOrder:
 
 
 def merge_part(request: TaskRequest, order: MergeOrder, part: int) -> tuple[PeopleSegment, int, int, int]:
-    """Write the segment of one range of hashes, synced; and how many people come, were known, and are erased."""
+    """Write the segment of one range of hashes, synced; also return the counts of new, known and erased people."""
     keep_freed_memory()
     folder = Folder(request.fingerprint.path)
     seal = folder.read_identity().seal
     runs = [RunFile(request.folder / name, count) for name, count in order.runs]
     before, kept = (load_people(folder, owners, seal) for owners in (order.before, order.kept))
     with request.attempt("people") as name:
-        found = merge_range(runs, order.dealt, before, kept, part, order.parts, only_erased=order.only_erased)
-        files.create_if(request.check_token, request.folder / name, *segment_bytes(found.hashes, found.slots, seal))
+        merged = merge_range(runs, order.dealt, before, kept, part, order.parts, only_erased=order.only_erased)
+        files.create_if(request.check_token, request.folder / name, *segment_bytes(merged.hashes, merged.slots, seal))
         request.folder.sync()
-    return PeopleSegment(name, len(found.slots), part, order.parts), found.people, found.known, found.erased
+    return PeopleSegment(name, len(merged.slots), part, order.parts), merged.people, merged.known, merged.erased
 
 
 def sum_stripes(
@@ -235,7 +236,7 @@ def sum_stripes(
     live: bytes,
     change: Change | None,
 ) -> list[tuple[Any, int, int]]:
-    """The moments of every learner over stripes whose slots in use are ``live``, eight to a byte."""
+    """Return every learner's moments over stripes; ``live`` holds one bit per slot, set if the slot is in use."""
     keep_freed_memory()
     fingerprint.check()
     bits, first = Bits.zeros(layout.slots), stripes[0] * encoder.code.shards // 8
@@ -244,7 +245,7 @@ def sum_stripes(
 
 
 def find_damaged_rows(fingerprint: VaultFingerprint, layout: RowLayout, numbers: tuple[int, int]) -> str | None:
-    """What is wrong with rows of these numbers."""
+    """Return what is wrong with the rows of these numbers, or None."""
     keep_freed_memory()
     fingerprint.check()
     return find_row_damage(RowFile.open(layout), range(*numbers))
@@ -265,22 +266,22 @@ def pack_layout(layout: RowLayout) -> RowLayout:
 
 
 def add_packed_moments(parts: Sequence[list[tuple[Any, int, int]]]) -> list[tuple[Any, int, int]]:
-    """The moments of the stripes of all parts."""
+    """Add the moments of all parts."""
     return pack_moments(add_moments([unpack_moments(part) for part in parts]))
 
 
 def pack_moments(moments: Sequence[Moments]) -> list[tuple[Any, int, int]]:
-    """Moments as arrays and counts, to be sent."""
-    return [(one.limbs, one.rows, one.coded_rows) for one in moments]
+    """Return moments as arrays and counts, for sending."""
+    return [(each.limbs, each.rows, each.coded_rows) for each in moments]
 
 
 def unpack_moments(parts: Sequence[tuple[Any, int, int]]) -> list[Moments]:
-    """The inverse of `as_plain`."""
+    """Undo `pack_moments`."""
     return [Moments(*part) for part in parts]
 
 
 def can_use_folder(request: TaskRequest) -> bool:
-    """Whether a worker sees the folder of the vault, and may write to it."""
+    """Whether a worker sees the folder of the vault, and can write to it."""
     try:
         with request.attempt("owners") as name:
             files.create(request.folder / name)
@@ -292,9 +293,9 @@ def can_use_folder(request: TaskRequest) -> bool:
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library keep freed memory, which Dask's nanny tells it not to: our blocks would be three times slower.
+    """Let the C library keep freed memory, contrary to Dask's setting, with which our blocks are three times slower.
 
-    M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's mallopt; elsewhere there is nothing to undo.
+    Sets M_MMAP_THRESHOLD and M_TRIM_THRESHOLD with glibc's mallopt; other C libraries need nothing.
     """
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt

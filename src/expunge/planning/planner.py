@@ -258,11 +258,11 @@ def _explain_write_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn errors of writing a file into messages."""
     folder = Path(path).parent
     if not folder.is_dir():
-        raise InvalidSetting(f"no such folder: {folder}")
+        raise InvalidSetting(f"there is no folder {folder}")
     try:
         yield
     except OSError as error:
-        raise InvalidSetting(f"cannot write {os.fspath(path)}: {error.strerror or error}") from None
+        raise InvalidSetting(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from None
 
 
 def _check_rows(X: Any, y: Any, ids: Any) -> tuple[Floats, Floats, NDArray[np.generic] | None]:

@@ -1,17 +1,37 @@
-"""The page of a plan: one HTML file with its picture in it, without scripts."""
+"""A plan as advice, as text for a terminal, as a figure and as an HTML page."""
 
 import io
 import math
 import os
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..reports import render_report
 from .candidates import CODINGS, MAX_GIVEN_UP, Candidate, Coding
 from .finals import Reference
 
-# MERGED advice: Advice: what was chosen, why, and what was given up, in words.
+if TYPE_CHECKING:
+    from .planner import Plan
+
+OPTION_NOTE = "an option of expunge train; the relevance of single inputs is only in the plan"
+
+_TEXT_HEAD = ("", "code", "features", "alpha", "R2", "error", "+-", "forget ms", "(here)", "train s", "MB")
+_NUMBERS = {
+    "alpha": "g",
+    "r2": ".4f",
+    "error": ".5f",
+    "spread": ".5f",
+    "forget_ms": ".2f",
+    "measured_forget_ms": ".2f",
+    "train_s": ".3g",
+    "mb": ".1f",
+}  # the columns of numbers in a table of candidates, and their formats
+
+_COLOURS = ("#1f5fa8", "#2e8b57", "#c26a00", "#8b3a8b", "#b03030", "#708090")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_MARGIN = 1.25  # a factor beyond the ends of a logarithmic axis
+_FAR_APART = 5  # a ratio of errors from which on they are drawn on a logarithmic axis
 
 
 def write_advice(
@@ -21,66 +41,70 @@ def write_advice(
     forget_ms: float | None,
     line_advantage: float | None = None,
 ) -> str:
-    """A few sentences about a choice; ``doubt`` is by how much cosines did worse than a line on new rows, if known."""
-    what = f"{choice.code} with {choice.in_words} and alpha={choice.alpha:g}"
-    said = [
-        f"Train {what}: R2 {choice.r2:.4f} on validation rows, about {_format_ms(choice.forget_ms)} to forget a row."
+    """Return a few sentences on the choice, its reasons and its trade-offs.
+
+    ``line_advantage`` is the relative excess error of cosines over the linear model on new rows, if it was measured.
+    """
+    model = f"{choice.code} with {choice.in_words} and alpha={choice.alpha:g}"
+    sentences = [
+        f"Train {model}: R2 {choice.r2:.4f} on validation rows, about {_format_ms(choice.forget_ms)} to forget a row."
     ]
     if choice.features == "identity":
-        said.append("It is a linear model, without cosines.")
+        sentences.append("It is a linear model, without cosines.")
     if "log" in choice.target_scales:
-        said.append("The target is learned on a log scale: small models did better so.")
+        sentences.append("The target is learned on a log scale, on which small models had less error.")
     if choice.outside == "extrapolate":
-        said.append("Rows outside the bounds are extrapolated: rows that judged were predicted better so.")
+        sentences.append("Rows outside the bounds are extrapolated, which had less error on validation rows.")
     if line_advantage is not None and line_advantage >= 0:
-        said.append(
-            f"Cosines whose shape was found without the rows that judge them had {line_advantage:.1%} more error than the line: "
-            "the smaller errors of candidates in the table come from fitting those very rows."
+        sentences.append(
+            f"Cosines whose shape was found without the validation rows had {line_advantage:.1%} more error than the "
+            "linear model: the smaller errors in the table come from fitting those very rows."
         )
     else:
-        said += _describe_given_up(choice, table, forget_ms)
-    said += _compare_with_references(choice, references)
-    said.append(f"What {choice.code} buys: {Coding(choice.shards, choice.rate).describe_benefit()}.")
-    coded = min((one for one in table if one.rate > 1), key=lambda one: one.error, default=None)
+        sentences += _describe_given_up(choice, table, forget_ms)
+    sentences += _compare_with_references(choice, references)
+    sentences.append(f"Benefits of {choice.code}: {Coding(choice.shards, choice.rate).describe_benefit()}.")
+    coded = min((each for each in table if each.rate > 1), key=lambda each: each.error, default=None)
     if choice.shards == 1 and coded is not None:
-        more = _relative_excess(coded.error, choice.error)
-        said.append(
-            f"What coding would buy, the best of it here ({coded.code}, {coded.cosines} cosines) with {more:+.1%}"
-        )
-        said.append(f"error: {Coding(coded.shards, coded.rate).describe_benefit()}.")
-    return " ".join(said)
+        excess = _relative_excess(coded.error, choice.error)
+        benefit = Coding(coded.shards, coded.rate).describe_benefit()
+        sentences.append(f"The best code ({coded.code}, {coded.cosines} cosines) has {excess:+.1%} error: {benefit}.")
+    return " ".join(sentences)
 
 
 def _describe_given_up(choice: Candidate, table: Sequence[Candidate], forget_ms: float | None) -> list[str]:
-    """How much better the best candidates are, if another was chosen."""
-    allowed = [one for one in table if forget_ms is None or one.forget_ms <= forget_ms] or [choice]
-    best, free = (min(some, key=lambda one: one.error) for some in (allowed, table))
-    said = []
+    """Return how much better the best candidates are, if another was chosen."""
+    allowed = [each for each in table if forget_ms is None or each.forget_ms <= forget_ms] or [choice]
+    best, best_of_all = (min(group, key=lambda each: each.error) for group in (allowed, table))
+    sentences = []
     if best != choice:
-        least = f"The least error had {best.code} with {best.cosines} cosines"
-        part = f"{_relative_excess(choice.error, best.error):.1%} of it was given up"
         rule = f"within one standard error, and at most {MAX_GIVEN_UP:.0%}"
         if "log" in choice.target_scales:
             rule += " on the log scale"
-        said.append(f"{least}: {part} ({rule}) to train in {choice.train_s:.2g} s instead of {best.train_s:.2g} s.")
+        sentences.append(
+            f"{best.code} with {best.cosines} cosines had the lowest error: "
+            f"{_relative_excess(choice.error, best.error):.1%} of it was given up ({rule}) "
+            f"to train in {choice.train_s:.2g} s instead of {best.train_s:.2g} s."
+        )
     if forget_ms is not None and choice.forget_ms > forget_ms:
-        said.append(f"No candidate forgets within {forget_ms:g} ms; this is the fastest.")
-    elif forget_ms is not None and free.forget_ms > forget_ms:
-        less, time = -_relative_excess(free.error, choice.error), _format_ms(free.forget_ms)
-        said.append(f"Without the limit of {forget_ms:g} ms the error would be {less:.1%} less, at {time} per row.")
-    return said
+        sentences.append(f"No candidate forgets within {forget_ms:g} ms; this is the fastest.")
+    elif forget_ms is not None and best_of_all.forget_ms > forget_ms:
+        less, time = -_relative_excess(best_of_all.error, choice.error), _format_ms(best_of_all.forget_ms)
+        sentences.append(
+            f"Without the limit of {forget_ms:g} ms the error would be {less:.1%} lower, at {time} per row."
+        )
+    return sentences
 
 
 def _compare_with_references(choice: Candidate, references: Sequence[Reference]) -> list[str]:
-    """How it compares with the best reference."""
     if not references:
         return []
-    best = min(references, key=lambda one: one.error)
+    best = min(references, key=lambda reference: reference.error)
     if choice.error <= best.error:
         less = abs(_relative_excess(choice.error, best.error))
         return [f"Its error is {less:.0%} below that of the best reference ({best.name})."]
     less = -_relative_excess(best.error, choice.error)
-    reason = "another kind of model, which follows this table more closely; exact forgetting itself costs no accuracy"
+    reason = "another kind of model, which fits this table better; exact forgetting itself costs no accuracy"
     return [f"The best reference ({best.name}) has {less:.0%} less error: it is {reason}."]
 
 
@@ -88,58 +112,83 @@ def _format_ms(time: float) -> str:
     return f"{time:.1f} ms" if time < 10 else f"{time:.0f} ms"
 
 
-def _relative_excess(error: float, than: float) -> float:
-    """How much larger an error is, as a part of the other; a constant target has none at all."""
-    return error / than - 1 if than else 0.0
+def _relative_excess(error: float, reference: float) -> float:
+    """Return how much larger an error is than the reference, as a share of it; 0 for a constant target."""
+    return error / reference - 1 if reference else 0.0
 
 
-# MERGED figure: The picture of a plan: error against time to forget, all candidates and the references.
-# MERGED figure:
-# MERGED figure: All of them are within the axes. Where a straight line, say, is far worse than the others, errors are shown on a
-# MERGED figure: logarithmic axis: on another, the candidates would be one heap.
+def render_text(plan: "Plan") -> str:
+    """Return the candidates, in the order of their time to forget, the references and the advice."""
+    candidates = sorted(plan.table, key=lambda each: (each.forget_ms, each.error))
+    lines: list[tuple[str, ...]] = [
+        _TEXT_HEAD,
+        *(("*" if each == plan.choice else "", *candidate_cells(each)) for each in candidates),
+    ]
+    lines += [("", r.name, "", "", f"{r.r2:.4f}", f"{r.error:.5f}", *[""] * 5) for r in plan.references]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    sample = f"used {plan.sampled:,} of {plan.rows:,} rows; the plan reveals at most {plan.bits:,.0f} bits about them"
+    return "\n".join([*table, "", plan.advice, f"--features {plan.choice.features} ({OPTION_NOTE})", sample])
 
 
-if TYPE_CHECKING:
-    from .planner import Plan
+def candidate_cells(candidate: Candidate) -> tuple[str, ...]:
+    """Return a candidate as a line of a table: code, features, and its numbers."""
+    numbers = (format(getattr(candidate, name), spec) for name, spec in _NUMBERS.items())
+    return candidate.code, candidate.in_words, *numbers
 
-_COLOURS = ("#1f5fa8", "#2e8b57", "#c26a00", "#8b3a8b", "#b03030", "#708090")
-_MARGIN = 1.25  # a factor beyond the ends of a logarithmic axis
-_FAR_APART = 5  # a factor between errors from which on they need one
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+def write_report(plan: "Plan", path: str | os.PathLike[str]) -> None:
+    """Write the HTML page."""
+    Path(path).write_text(render_html(plan), encoding="utf-8")
+
+
+def render_html(plan: "Plan") -> str:
+    """Return the HTML page."""
+    figure = io.StringIO()
+    draw_figure(plan).savefig(figure, format="svg", metadata={"Date": None, "Creator": None})
+    svg = figure.getvalue()
+    return render_report(
+        "plan.html",
+        title="Plan",
+        plan=plan,
+        figure=svg[svg.index("<svg") :],
+        candidates=list(map(candidate_cells, plan.table)),
+        chosen=plan.table.index(plan.choice),
+        option=f"--features {plan.choice.features}",
+        option_note=OPTION_NOTE,
+        references=[(r.name, f"{r.r2:.4f}", f"{r.error:.5f}", f"{r.train_s:.2f}") for r in plan.references],
+        codes=[(coding, coding.describe_benefit()) for coding in CODINGS],
+    )
 
 
 def write_figure(plan: "Plan", path: str | os.PathLike[str]) -> None:
-    """Write the picture to a file; its ending says the format."""
+    """Write the figure to a file, in the format given by the file's suffix."""
     draw_figure(plan).savefig(path, dpi=150)
 
 
-def render_svg(plan: "Plan") -> str:
-    """The picture as an SVG element for a page."""
-    page = io.StringIO()
-    draw_figure(plan).savefig(page, format="svg", metadata={"Date": None, "Creator": None})
-    text = page.getvalue()
-    return text[text.index("<svg") :]
-
-
 def draw_figure(plan: "Plan") -> Any:
-    """Draw without a window: a figure of its own, not one of pyplot's."""
+    """Draw error against time to forget, for all candidates and references; without pyplot, so without a window.
+
+    Everything lies within the axes. Where errors are far apart, as for a linear model among better candidates, they are
+    drawn on a logarithmic axis: on a linear one the candidates could not be told apart.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.4, 4.4), layout="constrained")
     axes = figure.subplots()
-    for k, code in enumerate(dict.fromkeys(one.code for one in plan.table)):
-        some = sorted((one for one in plan.table if one.code == code), key=lambda one: one.forget_ms)
-        times, errors = [one.forget_ms for one in some], [one.error for one in some]
+    for k, code in enumerate(dict.fromkeys(candidate.code for candidate in plan.table)):
+        line = sorted((each for each in plan.table if each.code == code), key=lambda each: each.forget_ms)
+        times, errors = [each.forget_ms for each in line], [each.error for each in line]
         style: dict[str, Any] = {"color": _COLOURS[k % 6], "marker": _MARKERS[k % 6], "label": code}
-        axes.errorbar(times, errors, yerr=[one.spread for one in some], linewidth=1, capsize=2, **style)
-    for dash, other in zip(("-.", "--", ":"), plan.references, strict=False):
-        label = f"{other.name} ({other.error:.3g})"
-        axes.axhline(other.error, color="#555555", linestyle=dash, linewidth=1, label=label)
+        axes.errorbar(times, errors, yerr=[each.spread for each in line], linewidth=1, capsize=2, **style)
+    for dash, reference in zip(("-.", "--", ":"), plan.references, strict=False):
+        label = f"{reference.name} ({reference.error:.3g})"
+        axes.axhline(reference.error, color="#555555", linestyle=dash, linewidth=1, label=label)
     ring: dict[str, Any] = {"markersize": 15, "fillstyle": "none", "color": "black", "label": "chosen"}
     axes.plot([plan.choice.forget_ms], [plan.choice.error], "o", **ring)
     axes.set(xscale="log", xlabel="time to forget a row, ms (predicted)", ylabel="validation error / variance")
     _set_error_axis(axes, plan)
-    times = [one.forget_ms for one in plan.table]
+    times = [candidate.forget_ms for candidate in plan.table]
     low, high = min(times) / _MARGIN, max(times) * _MARGIN
     _set_log_ticks(axes.xaxis, low, high)
     axes.set_xlim(low, high)
@@ -149,138 +198,25 @@ def draw_figure(plan: "Plan") -> Any:
 
 
 def _set_error_axis(axes: Any, plan: "Plan") -> None:
-    """Let the axis of the errors hold everything that is drawn."""
-    ends = [(one.error - one.spread, one.error, one.error + one.spread) for one in plan.table]
-    ends += [(other.error,) * 3 for other in plan.references]
-    below, errors, above = zip(*ends, strict=True)
-    least = min(errors)
-    if 0 < least < max(errors) / _FAR_APART:
-        low, high = max(min(below), least / 2) / _MARGIN, max(above) * _MARGIN
+    """Let the axis of the errors include everything that is drawn."""
+    spans = [(each.error - each.spread, each.error, each.error + each.spread) for each in plan.table]
+    spans += [(reference.error,) * 3 for reference in plan.references]
+    below, errors, above = zip(*spans, strict=True)
+    lowest = min(errors)
+    if 0 < lowest < max(errors) / _FAR_APART:
+        low, high = max(min(below), lowest / 2) / _MARGIN, max(above) * _MARGIN
         axes.set_yscale("log")
         _set_log_ticks(axes.yaxis, low, high)
     else:
-        room = 0.1 * (max(above) - min(below)) or 1.0  # without any error, too
+        room = 0.1 * (max(above) - min(below)) or 1.0  # all errors may be 0
         low, high = min(below) - room, max(above) + room
     axes.set_ylim(low, high)
 
 
 def _set_log_ticks(axis: Any, low: float, high: float) -> None:
-    """Put plain numbers on a logarithmic axis, more of them in each order of magnitude if there are few of these."""
+    """Put plain numbers on a logarithmic axis, and more per order of magnitude the fewer of these it spans."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 3, 4, 5, 7) if high < 10 * low else (1, 2, 5) if len(powers) < 6 else (1,)
     ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
     ticks = [tick for tick in ticks if low <= tick <= high]
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-
-
-# MERGED text: A plan as text for a terminal.
-
-
-if TYPE_CHECKING:
-    from .planner import Plan
-
-OPTION_NOTE = "as expunge train takes it; how much each input counts is in the plan only"
-
-_TEXT_HEAD = ("", "code", "features", "alpha", "R2", "error", "+-", "forget ms", "(here)", "train s", "MB")
-
-
-def render_text(plan: "Plan") -> str:
-    """The candidates by their time to forget, the references, and the advice."""
-    rising = sorted(plan.table, key=lambda one: (one.forget_ms, one.error))
-    lines: list[tuple[str, ...]] = [
-        _TEXT_HEAD,
-        *(("*" if one == plan.choice else "", *candidate_cells(one)) for one in rising),
-    ]
-    lines += [("", r.name, "", "", f"{r.r2:.4f}", f"{r.error:.5f}", *[""] * 5) for r in plan.references]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    looked = (
-        f"looked at {plan.sampled:,} of {plan.rows:,} rows; the plan tells at most {plan.bits:,.0f} bits about them"
-    )
-    return "\n".join([*table, "", plan.advice, f"{train_option(plan.choice)} ({OPTION_NOTE})", looked])
-
-
-def train_option(candidate: Candidate) -> str:
-    """The features as an option of `expunge train`."""
-    return f"--features {candidate.features}"
-
-
-def candidate_cells(candidate: Candidate) -> tuple[str, ...]:
-    """A candidate as a line of a table: code, features, and its numbers."""
-    names = ("alpha", "r2", "error", "spread", "forget_ms", "measured_forget_ms", "train_s", "mb")
-    forms = ("g", ".4f", ".5f", ".5f", ".2f", ".2f", ".3g", ".1f")
-    return candidate.code, candidate.in_words, *map(format, (getattr(candidate, name) for name in names), forms)
-
-
-if TYPE_CHECKING:
-    from .planner import Plan
-
-_PAGE_TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>A plan</title><style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
-table {{ border-collapse: collapse; font-size: 0.85rem }} td, th {{ padding: 0.2rem 0.6rem; text-align: left }}
-tr:nth-child(even) {{ background: #f4f4f4 }} tr.chosen {{ background: #dcebd9; font-weight: bold }}
-svg {{ max-width: 100%; height: auto }}
-</style></head><body>
-<h1>A plan</h1><p>{advice}</p>
-{picture}
-<h2>Candidates</h2>
-<p>Errors are mean squared errors on validation rows over the target's variance there. Times are predicted from counts
-of operations, so that they decide alike on every machine; measured ones, of the sample, stand beside them.</p>
-{candidates}
-<p>The chosen features: <code>{option}</code> ({not_said}).</p>
-<h2>References on the same rows</h2>
-{references}
-<h2>What the codes buy</h2>
-{codes}
-<h2>What this plan may know</h2>
-<p>It was chosen by looking at {sampled:,} of {rows:,} rows, some of which may be erased later, and it stays as it is
-then. The model and the plan file are one of finitely many, so they tell at most {bits:,.0f} bits about all these people
-together. Plan on rows that are not personal if that is too much. This page tells more, the errors of all candidates: do
-not keep it longer than you need it.</p>
-</body></html>
-"""
-
-_HTML_HEAD = (
-    "code",
-    "features",
-    "alpha",
-    "R2",
-    "error",
-    "standard error",
-    "ms to forget",
-    "measured",
-    "s to train",
-    "MB",
-)
-
-
-def write_report(plan: "Plan", path: str | os.PathLike[str]) -> None:
-    """Write the page."""
-    Path(path).write_text(render_html(plan), encoding="utf-8")
-
-
-def render_html(plan: "Plan") -> str:
-    """The page as text."""
-    others = [((r.name, f"{r.r2:.4f}", f"{r.error:.5f}", f"{r.train_s:.2f}"), False) for r in plan.references]
-    return _PAGE_TEMPLATE.format(
-        advice=escape(plan.advice),
-        picture=render_svg(plan),
-        candidates=_html_table(_HTML_HEAD, ((candidate_cells(one), one == plan.choice) for one in plan.table)),
-        option=escape(train_option(plan.choice)),
-        not_said=OPTION_NOTE,
-        references=_html_table(("model", "R2", "error", "s to train"), others) if others else "<p>None were tried.</p>",
-        codes=_html_table(("code", "what it buys"), (((str(one), one.describe_benefit()), False) for one in CODINGS)),
-        sampled=plan.sampled,
-        rows=plan.rows,
-        bits=plan.bits,
-    )
-
-
-def _html_table(head: Iterable[str], lines: Iterable[tuple[Iterable[str], bool]]) -> str:
-    """A table; a line that is marked stands out."""
-    rows = [f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"]
-    for line, marked in lines:
-        shown = "".join(f"<td>{escape(cell)}</td>" for cell in line)
-        rows.append(f"<tr{' class=chosen' * marked}>{shown}</tr>")
-    return f"<table>{''.join(rows)}</table>"

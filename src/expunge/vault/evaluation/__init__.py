@@ -1,5 +1,5 @@
-"""Evaluation: how good predictions are, with what spread, beside simple ones; and a page that shows it.
+"""Evaluation: the quality of predictions, with intervals, beside simple predictions; and a page that shows it.
 
-It is given arrays, and knows nothing of vaults, models and tables. `scores` computes, `evaluation` is the answer,
-`svg` and `plots` draw, `page` writes HTML.
+It is given arrays, and knows nothing of vaults, models and tables. `scores` computes, `evaluation` is the result, and
+`report` draws the charts of its page.
 """

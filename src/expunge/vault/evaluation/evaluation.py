@@ -1,4 +1,4 @@
-"""What an evaluation answers: scores by target, and a page that shows them."""
+"""The result of an evaluation: scores by target, and a page that shows them."""
 
 import os
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ VAULT, LINEAR, MEAN = "vault", "linear", "mean"
 
 @dataclass(frozen=True, eq=False)
 class TargetScores:
-    """How well one target is predicted, and how well simple predictions do.
+    """The scores of one target, beside those of simple predictions.
 
     Attributes
     ----------
     target : str
-        Its column.
+        The target's column.
     vault : Scores
-        Of the vault's model.
+        Scores of the vault's model.
     linear : Scores
-        Of a linear model of the same inputs that was learned from the same rows, those of the vault.
+        Scores of a linear model of the same inputs, trained on the vault's rows.
     mean : Scores
-        Of the mean target of the vault's rows.
+        Scores of the mean target of the vault's rows.
     ratio : Score
-        The vault's RMSE as a multiple of the linear model's: below 1 it is better.
+        The vault's RMSE divided by the linear model's: below 1 the vault is better.
     """
 
     target: str
@@ -43,35 +43,36 @@ class TargetScores:
 
     @property
     def advice(self) -> str:
-        """What the scores come to, in one sentence."""
+        """The conclusion, in one sentence."""
         ratio = self.ratio
         if ratio.value is None:
             return "a linear model on the vault's rows makes no error here"
         if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
-            how = "about as good as"
+            verdict = "about as good as"
         else:
-            how = "better than" if ratio.high < 1 else "worse than"
-        return f"the vault is {how} a linear model on its rows: {format_score(ratio)} times its RMSE"
+            verdict = "better than" if ratio.high < 1 else "worse than"
+        return f"the vault is {verdict} a linear model on its rows: {format_score(ratio)} times its RMSE"
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How good a vault's predictions are on a table.
+    """The quality of a vault's predictions on a table.
 
     Attributes
     ----------
     rows : int
-        The rows of the table.
+        Number of rows in the table.
     people : int or None
-        How many ids they belong to; None if the table has no ids: then every row counts as somebody else's.
+        Number of ids that they belong to; None if the table has no ids: then every row counts as another person's.
     known : int or None
-        Of these people, how many have rows in the vault, which are predicted too well.
+        How many of these people have rows in the vault; their predictions look better than for new people.
     outside : int
         Rows with an input outside the bounds.
     notes : tuple of str
-        What a person should know.
+        Remarks for the reader.
     resamples : int
-        Draws of people from which the intervals come; they hold 95 % of what came out. Fewer than ten people have none.
+        Draws of people from which the intervals are computed; an interval holds 95 % of the results. With fewer than
+        ten people there are no intervals.
     targets : tuple of TargetScores
         One per target.
     """
@@ -85,33 +86,34 @@ class Evaluation:
     targets: tuple[TargetScores, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers as plain values, for JSON; not the rows."""
+        """Return all numbers as plain values, for JSON, without the rows."""
+        names = (VAULT, LINEAR, MEAN, "ratio")
         targets = [
-            {"target": one.target, **{name: asdict(getattr(one, name)) for name in (VAULT, LINEAR, MEAN, "ratio")}}
-            for one in self.targets
+            {"target": scores.target, **{name: asdict(getattr(scores, name)) for name in names}}
+            for scores in self.targets
         ]
-        own = {name: getattr(self, name) for name in ("rows", "people", "known", "outside", "resamples")}
-        return {**own, "level": CONFIDENCE_LEVEL, "targets": targets}
+        counts = {name: getattr(self, name) for name in ("rows", "people", "known", "outside", "resamples")}
+        return {**counts, "level": CONFIDENCE_LEVEL, "targets": targets}
 
     def report(self, path: str | os.PathLike[str], *, title: str = "Evaluation") -> None:
-        """Write an HTML page with the scores and pictures of the errors: one file that needs no network.
+        """Write an HTML page with the scores and charts of the errors: one file that needs no network.
 
         Parameters
         ----------
         path : path
-            The file, which is replaced if it is there. Its pictures are drawn from the rows of the table: keep it as
-            you keep the table.
+            The file, which is replaced if it exists. Its charts are drawn from the rows of the table: store it as
+            carefully as the table.
         title : str
-            What the page is called.
+            The title of the page.
         """
         path = Path(path)
         if path.is_dir() or not path.parent.is_dir():
-            what = f"{path} is a folder: name a file" if path.is_dir() else f"there is no folder {path.parent}"
-            raise InvalidSetting(f"{what} for the page")
-        with open_draft(path, shared=True) as new, os.fdopen(os.dup(new.fd), "wb") as file:
+            problem = f"{path} is a folder: name a file" if path.is_dir() else f"there is no folder {path.parent}"
+            raise InvalidSetting(f"{problem} for the page")
+        with open_draft(path, shared=True) as draft, os.fdopen(os.dup(draft.fd), "wb") as file:
             file.write(render_page(self, title).encode())
             file.flush()
-            new.commit()
+            draft.commit()
 
 
 def evaluate_predictions(
@@ -124,10 +126,10 @@ def evaluate_predictions(
     seed: int,
     **about: Any,
 ) -> Evaluation:
-    """Return the evaluation of predictions by the vault, a linear model and the mean, (n, t) each."""
-    found = []
+    """Evaluate predictions by the vault, a linear model and the mean, (n, t) each."""
+    by_target = []
     for j, target in enumerate(targets):
-        one = {name: predictions[name][:, j] for name in (LINEAR, MEAN, VAULT)}
-        scores, ratios = compute_scores(y[:, j], one, owners, resamples=resamples, seed=seed)
-        found.append(TargetScores(target, **scores, ratio=ratios[VAULT], y=y[:, j], predicted=one[VAULT]))
-    return Evaluation(rows=len(y), resamples=resamples, targets=tuple(found), **about)
+        predicted = {name: predictions[name][:, j] for name in (LINEAR, MEAN, VAULT)}
+        scores, ratios = compute_scores(y[:, j], predicted, owners, resamples=resamples, seed=seed)
+        by_target.append(TargetScores(target, **scores, ratio=ratios[VAULT], y=y[:, j], predicted=predicted[VAULT]))
+    return Evaluation(rows=len(y), resamples=resamples, targets=tuple(by_target), **about)

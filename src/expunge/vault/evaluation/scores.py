@@ -1,9 +1,9 @@
 """Scores: R2, RMSE and MAE of predictions, and how much they would vary with other people.
 
-The spread is a bootstrap over people: as many are drawn as there are, with replacement and with all their rows, and the
-scores are computed again. An interval holds 95 % of what came out; of a few people there is none. The draws are the
-same for everything that is scored on the same rows, so that a ratio of two scores has an interval of its own, which is
-narrower than those of both.
+The intervals are a bootstrap over people: as many are drawn as there are, with replacement and with all their rows, and
+the scores are computed again. An interval holds 95 % of the results; a few people give none. All predictions of the
+same rows share the draws, so that a ratio of two scores has an interval of its own, which is narrower than those of
+both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,14 +17,14 @@ from ...exact.arrays import Floats
 
 RESAMPLES = 200
 CONFIDENCE_LEVEL = 0.95
-MIN_PEOPLE = 10  # people: what draws of fewer say about others is worth nothing
+MIN_PEOPLE = 10  # draws of fewer say nothing about other people
 
 RowOwners: TypeAlias = NDArray[np.intp]  # (n,), each row's person, counted from 0 without gaps
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number and its interval; None where there is none, as R2 where the target is the same in all rows."""
+    """A number and its interval; None where it is undefined, as R2 where the target is the same in all rows."""
 
     value: float | None
     low: float | None
@@ -33,14 +33,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """How good predictions of one target are.
+    """The scores of predictions of one target.
 
     Attributes
     ----------
     r2 : Score
-        The part of the target's variance that they explain: 1 is perfect, 0 is as good as the mean of these rows.
+        The share of the target's variance that is explained: 1 is perfect, 0 is as good as the mean of these rows.
     rmse, mae : Score
-        The root of the mean squared error, and the mean absolute error, in the target's units.
+        Root mean squared error and mean absolute error, in the target's units.
     """
 
     r2: Score
@@ -51,42 +51,39 @@ class Scores:
 def compute_scores(
     y: Floats, predictions: Mapping[str, Floats], owners: RowOwners, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[dict[str, Scores], dict[str, Score]]:
-    """Score predictions of the same rows; return the scores of each, and its RMSE as a multiple of the first's.
+    """Score predictions of the same rows; return the scores of each, and its RMSE divided by the first's.
 
     Parameters
     ----------
     y : array, shape (n,)
-        What came true.
+        The true values.
     predictions : mapping of str to array of shape (n,)
-        What was predicted, by whom.
-    whose : array of int, shape (n,)
-        Whose the rows are.
+        The predictions of each model.
+    owners : array of int, shape (n,)
+        Each row's person.
     resamples, seed : int
-        How many draws there are, and what they are drawn with.
+        The number of bootstrap draws, and their seed.
     """
-    with np.errstate(all="ignore"):  # a number that float64 does not have is no score
+    with np.errstate(all="ignore"):  # results that float64 cannot represent become None
         sums = _sum_by_person(y, list(predictions.values()), owners)  # (people, 3 + 2 k)
         table = _compute_figures(sums.sum(axis=0))  # (k, 4)
         ends = np.full((2, *table.shape), np.nan)
         if len(sums) >= MIN_PEOPLE:
             draws = np.stack([_compute_figures(drawn @ sums) for drawn in _draw_people(len(sums), resamples, seed)])
             ends = np.quantile(draws, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2], axis=0)
-    found = [
-        [Score(*map(_finite_or_none, three)) for three in zip(*row, strict=True)]
-        for row in zip(table, *ends, strict=True)
-    ]
-    names = list(predictions)
-    return (
-        {name: Scores(*row[:3]) for name, row in zip(names, found, strict=True)},
-        {name: row[3] for name, row in zip(names, found, strict=True)},
-    )
+    scores, ratios = {}, {}
+    for name, value_low_high in zip(predictions, zip(table, *ends, strict=True), strict=True):
+        *three, ratio = [Score(*map(_finite_or_none, numbers)) for numbers in zip(*value_low_high, strict=True)]
+        scores[name], ratios[name] = Scores(*three), ratio
+    return scores, ratios
 
 
 def format_score(score: Score, *, decimals: int | None = None) -> str:
-    """Return a score and its interval in words; without ``decimals`` with three digits each."""
+    """Return a score and its interval as text; without ``decimals``, with three significant digits each."""
     if score.value is None:
         return "-"
-    value, *ends = (_format_number(one, decimals) for one in (score.value, score.low, score.high) if one is not None)
+    numbers = [number for number in (score.value, score.low, score.high) if number is not None]
+    value, *ends = (_format_number(number, decimals) for number in numbers)
     return f"{value} ({ends[0]} to {ends[1]})" if len(ends) == 2 else value
 
 
@@ -97,8 +94,8 @@ def _format_number(number: float, decimals: int | None) -> str:
 
 
 def _sum_by_person(y: Floats, predictions: list[Floats], owners: RowOwners) -> Floats:
-    """Return what the scores of any choice of people are computed from, summed by person."""
-    centred = y - y.mean()  # so that the variance is no difference of large numbers
+    """Return the sums, by person, from which the scores of any selection of people are computed."""
+    centred = y - y.mean()  # so that the variance is not a difference of large numbers
     errors = [predicted - y for predicted in predictions]
     parts = [np.ones(len(y)), centred, centred**2, *(part for e in errors for part in (e**2, np.abs(e)))]
     return np.column_stack([np.bincount(owners, weights=part) for part in parts])
