@@ -1,6 +1,6 @@
-"""The paper, reproduced: every experiment, figure and claim of *Coded Machine Unlearning*, by Aldaghri and others.
+"""A reproduction of *Coded Machine Unlearning* by Aldaghri and others: every experiment, figure and claim.
 
-Experiments are descriptions (`experiments`), run by three runners (`tradeoff`, `influence`, `warmstart`) on real and
-drawn data (`data`); `runs` spreads them over processes and keeps what is finished; `claims` judges the tables,
-`figures` draws them and `report` puts it all on one page. The algorithms are the core's: none is written again here.
+`experiments` describes the experiments, `runners` runs them on real and drawn data (`data`), `runs` distributes them
+over processes and keeps finished results, `claims` checks the tables, `figures` draws them, and `report` puts
+everything on one page. The algorithms are those of the package: none is implemented again here.
 """

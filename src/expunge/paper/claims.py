@@ -1,4 +1,4 @@
-"""Claims: what the paper says, as functions on the tables. A claim that does not hold is a result like any other."""
+"""The paper's claims, as functions of the result tables. A claim that does not hold is a result like any other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class Judgement:
     numbers: str
 
 
-Judge = Callable[[Tables], Judgement | None]  # None: there is nothing to judge
+Judge = Callable[[Tables], Judgement | None]  # None: the tables do not cover the claim
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, the tables that it is about, and how it is judged."""
+    """A sentence, the experiments that it is about, and the function that checks it."""
 
     sentence: str
     experiments: tuple[str, ...]
@@ -34,21 +34,21 @@ class Claim:
 
 
 def curve(table: pd.DataFrame, rate: int, alpha: float | None = None, column: str = "test_mse") -> pd.Series:
-    """Mean error by number of shards, for one rate and penalty (the first one), without intercept, projected."""
+    """Return the mean error by number of shards for one rate and penalty (default: the first), without intercept."""
     rows = table[(table["features"] == "projected") & ~table["intercept"] & (table["rate"] == rate)]
     rows = rows[rows["alpha"] == (rows["alpha"].iloc[0] if alpha is None else alpha)]
     return rows.groupby("shards")[column].mean()
 
 
 def interpolate(series: pd.Series, shards: pd.Index) -> Floats:
-    """A curve at other numbers of shards: linear in log s between its points."""
+    """Return a curve at other numbers of shards, linear in log s between its points."""
     x, known = (np.log(index.to_numpy(dtype=np.float64)) for index in (shards, series.index))
     values: Floats = np.interp(x, known, series.to_numpy())
     return values
 
 
 def coded_below_uncoded(name: str, *, rate: int = 5, above: int = 10) -> Judge:
-    """At equal shard size the coded error is below the uncoded, at every s above ``above``, in the mean over runs."""
+    """Check that at equal shard size the mean coded error is below the uncoded, at every s above ``above``."""
 
     def judge(tables: Tables) -> Judgement | None:
         lines, judged = [], []
@@ -68,7 +68,7 @@ def coded_below_uncoded(name: str, *, rate: int = 5, above: int = 10) -> Judge:
 
 
 def _count_wins(table: pd.DataFrame, rate: int, alpha: float, shards: pd.Index) -> list[str]:
-    """In how many runs the coded error is below the uncoded: the runs are paired, so this is less noisy than means."""
+    """Count the runs in which the coded error is below the uncoded: runs are paired, so this varies less than means."""
     below = [
         curve(run, rate, alpha).loc[shards].to_numpy() < interpolate(curve(run, 1, alpha), shards)
         for _, run in table.groupby("run")
@@ -77,7 +77,7 @@ def _count_wins(table: pd.DataFrame, rate: int, alpha: float, shards: pd.Index) 
 
 
 def cheaper_at_equal_error(name: str, rate: int = 5) -> Judge:
-    """No uncoded model that costs at most as much to refit has a lower error, for every coded one (beyond s = rate)."""
+    """Check that no uncoded model that is at most as costly to refit has a lower error than a coded one."""
 
     def judge(tables: Tables) -> Judgement | None:
         points = summarise(tables[name])
@@ -94,7 +94,7 @@ def cheaper_at_equal_error(name: str, rate: int = 5) -> Judge:
 
 
 def near_one_learner(name: str, rates: tuple[int, ...], features: int, within: float) -> Judge:
-    """The error stays near that of one learner while a shard keeps five times more rows than features."""
+    """Check that the error is near that of one learner while shards keep five times more rows than features."""
 
     def judge(tables: Tables) -> Judgement:
         single, worst = curve(tables[name], 1).loc[1], {}
@@ -108,7 +108,7 @@ def near_one_learner(name: str, rates: tuple[int, ...], features: int, within: f
 
 
 def gain_grows_with_variance(tables: Tables) -> Judgement:
-    """Uncoded over coded error at the largest number of shards up to 40, for each variance."""
+    """Check that uncoded over coded error, at the largest number of shards up to 40, grows with the variance."""
     gains = {}
     for variance in ("0.1", "0.5", "0.7"):
         uncoded, coded = curve(tables[f"lognormal-{variance}"], 1), curve(tables[f"lognormal-{variance}"], 5)
@@ -119,7 +119,7 @@ def gain_grows_with_variance(tables: Tables) -> Judgement:
 
 
 def floor_grows_with_rate(name: str) -> Judge:
-    """The lowest error that a rate can reach, at any number of shards."""
+    """Check that the lowest error over all numbers of shards grows with the rate."""
 
     def judge(tables: Tables) -> Judgement:
         rates = sorted(tables[name]["rate"].unique())
@@ -131,7 +131,7 @@ def floor_grows_with_rate(name: str) -> Judge:
 
 
 def training_below_test(names: tuple[str, ...]) -> Judge:
-    """Training error below test error, point by point."""
+    """Check that the training error is below the test error, point by point."""
 
     def judge(tables: Tables) -> Judgement:
         lines, holds = [], True
@@ -146,12 +146,12 @@ def training_below_test(names: tuple[str, ...]) -> Judge:
 
 
 def removal_errors(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean error by share left, a column a criterion."""
+    """Return the mean error by share of rows left, one column per criterion."""
     return table.pivot_table(index="left", columns="removed", values="test_mse", aggfunc="mean")
 
 
 def outliers_hurt_more(name: str) -> Judge:
-    """Removing outliers hurts at once and more than removing inliers."""
+    """Check that removing outliers increases the error more than removing inliers, at every share."""
 
     def judge(tables: Tables) -> Judgement:
         errors = removal_errors(tables[name])
@@ -165,7 +165,7 @@ def outliers_hurt_more(name: str) -> Judge:
 
 
 def similar_before_half(name: str, within: float) -> Judge:
-    """Both criteria are similar until half of the rows are gone; then a gap opens."""
+    """Check that both criteria are similar until half of the rows are removed."""
 
     def judge(tables: Tables) -> Judgement:
         errors = removal_errors(tables[name])
@@ -180,7 +180,7 @@ def similar_before_half(name: str, within: float) -> Judge:
 
 
 def projections_beat_original(tables: Tables) -> Judgement:
-    """One learner on random features against one on the original ones."""
+    """Check that one learner on random features beats one on the original features."""
     table = tables["lognormal-mlp"]
     single = table[(table["shards"] == 1) & ~table["intercept"]].groupby(["features", "alpha"])["test_mse"].mean()
     numbers = ", ".join(f"{name} features, alpha {alpha:g}: {mse:.3g}" for (name, alpha), mse in single.items())
@@ -188,7 +188,7 @@ def projections_beat_original(tables: Tables) -> Judgement:
 
 
 def no_intercept(tables: Tables) -> Judgement:
-    """The one absolute number of the paper: 0.147 to 0.15 on the original features of the MLP data."""
+    """Check the paper's only absolute number: 0.147 to 0.15 on the original features of the MLP data."""
     table = tables["intercept-mlp"]
     single = table[table["shards"] == 1].groupby(["intercept", "alpha"])["test_mse"].agg(["mean", "sem"]).fillna(0.0)
     without = single.loc[False]
@@ -201,14 +201,14 @@ def no_intercept(tables: Tables) -> Judgement:
 
 
 def intercept_helps(tables: Tables) -> Judgement:
-    """An intercept lowers the error of every model (beyond the paper)."""
+    """Check that an intercept lowers the error of every model (not in the paper)."""
     rows = summarise(tables["intercept"]).pivot(index=["rate", "shards"], columns="intercept", values="test_mse")
     ratio = rows[True] / rows[False]
     return Judgement(bool((ratio < 1).all()), f"with / without: {ratio.min():.3f} to {ratio.max():.3f} over the sweep")
 
 
 def learning_costs_a_rate_less(tables: Tables) -> Judgement:
-    """Training all coded learners takes 1/rate of training all uncoded ones, in the paper's own cost."""
+    """Check that training all coded learners takes 1/rate of the time of all uncoded ones, in the paper's cost."""
     table = summarise(tables["protein"])
     table = table[table["alpha"] == table["alpha"].iloc[0]]
     total = (table["learners"] * table["refit_seconds"]).groupby([table["rate"], table["shards"]]).first()
@@ -218,7 +218,7 @@ def learning_costs_a_rate_less(tables: Tables) -> Judgement:
 
 
 def warm_start_forgets(name: str) -> Judge:
-    """Restarted from the old weights, an iterative solver ends where a retrained one does."""
+    """Check that an iterative solver restarted from the old weights ends at the retrained ones."""
 
     def judge(tables: Tables) -> Judgement:
         table = tables[name][tables[name]["start"] == "old weights"]
@@ -315,14 +315,14 @@ CLAIMS: dict[str, Claim] = {
 
 
 def check_claim_names(names: list[str]) -> list[str]:
-    """Return names of claims; one that is none is refused."""
+    """Return names of claims; refuse unknown ones."""
     if unknown := sorted(set(names) - set(CLAIMS)):
         raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(CLAIMS)}")
     return names
 
 
 def judge_claims(tables: Tables, names: list[str] | None = None) -> dict[str, Judgement]:
-    """Judge the claims whose tables are there."""
+    """Check the claims whose tables are present."""
     verdicts = {
         name: claim.judge(tables)
         for name, claim in CLAIMS.items()

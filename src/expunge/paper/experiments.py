@@ -1,18 +1,18 @@
-"""The experiments of the paper, as data: to add one is to add a row."""
+"""The experiments of the paper, as data: add a row to add an experiment."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
-RUNS = 10  # of each experiment, unless told otherwise
+RUNS = 10  # of each experiment, by default
 
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Test and training error against the cost to unlearn and to learn, over a sweep of shards."""
+    """Test and training error against the cost of unlearning and learning, over a sweep of shards."""
 
     data: str
     title: str
-    features: int | None = None  # random cosine features, D; None takes the inputs as they are
+    features: int | None = None  # random cosine features, D; None uses the inputs unchanged
     alphas: tuple[float, ...] = (0.0,)
     rates: tuple[int, ...] = (5,)
     intercepts: tuple[bool, ...] = (False,)  # the authors' experiments use none
@@ -24,7 +24,7 @@ class TradeOff:
 
 @dataclass(frozen=True)
 class Influence:
-    """Test error of one learner against the share of rows left, outliers or inliers removed."""
+    """Test error of one learner against the share of rows left, with outliers or inliers removed."""
 
     data: str
     title: str

@@ -1,4 +1,4 @@
-"""Figures: one picture an experiment, as PNG and SVG, readable in print."""
+"""Figures: one per experiment, as PNG and SVG, readable in print."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter
 from .experiments import Experiment, Influence, TradeOff
 from .runs import summarise
 
-# Okabe and Ito's colours: told apart by everybody, and in grey by the markers.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; in grey the markers differ.
 COLOURS = {1: "#000000", 2: "#0072B2", 5: "#D55E00", 10: "#009E73", 20: "#CC79A7"}
 MARKERS = {1: "o", 2: "s", 5: "^", 10: "D", 20: "v"}
 LINES = ["-", "--", ":"]
@@ -52,7 +52,7 @@ def draw_figure(name: str, experiment: Experiment, table: pd.DataFrame, out: Pat
 
 
 def draw_trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
-    """Test error against cost, the paper's and ours; against the number of shards; training error against cost."""
+    """Draw test error against cost (the paper's and ours) and number of shards, and training error against cost."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     cost, shards, learning = figure.subplots(1, 3)
     projected = points[points["features"] == "projected"]
@@ -66,17 +66,16 @@ def draw_trade_off(experiment: TradeOff, points: pd.DataFrame) -> Figure:
             line["shards"], line["test_mse_q25"], line["test_mse_q75"], color=style["color"], alpha=0.12, lw=0
         )
         learning.plot(1e3 * line["refit_seconds"], line["train_mse"], **style)
-        one = line[line["shards"] == 1]
-        cost.plot(1e3 * one["unlearn_seconds"], one["test_mse"], "*", ms=12, color="#E69F00", mec="black", zorder=5)
-        guessed = line[line["extrapolated"].astype(bool)]
-        cost.plot(1e3 * guessed["refit_seconds"], guessed["test_mse"], "x", color="black", ms=9)
-    for error in points[points["features"] == "original"]["test_mse"][
-        :1
-    ]:  # not among the shards: it would flatten them
+        single = line[line["shards"] == 1]
+        star: dict[str, Any] = {"ms": 12, "color": "#E69F00", "mec": "black", "zorder": 5}
+        cost.plot(1e3 * single["unlearn_seconds"], single["test_mse"], "*", **star)
+        extrapolated = line[line["extrapolated"].astype(bool)]
+        cost.plot(1e3 * extrapolated["refit_seconds"], extrapolated["test_mse"], "x", color="black", ms=9)
+    for error in points[points["features"] == "original"]["test_mse"][:1]:  # among the shards it would flatten them
         cost.axhline(error, color="grey", lw=0.8, ls="-.")
         cost.annotate("original features", (0.03, error), xycoords=("axes fraction", "data"), va="bottom", size=7)
-    single = 1e3 * projected[projected["shards"] == 1]["refit_seconds"].median()
-    top = cost.secondary_xaxis("top", functions=(lambda x: x / single, lambda x: x * single))
+    one_refit = 1e3 * projected[projected["shards"] == 1]["refit_seconds"].median()
+    top = cost.secondary_xaxis("top", functions=(lambda x: x / one_refit, lambda x: x * one_refit))
     top.set_xlabel("relative to one learner's refit", fontsize=7.5)
     _label_axes(
         cost,
@@ -116,19 +115,19 @@ def _label_axes(ax: Axes, x: str, y: str) -> None:
 
 
 def _format_ticks(axis: Axis) -> None:
-    """Plain numbers on a log axis, also between the powers of ten where there are few of those."""
+    """Put plain numbers on a log axis, also between the powers of ten if the axis spans few of them."""
 
-    def between(value: float, _: object) -> str:
+    def format_minor(value: float, _: object) -> str:
         low, high = axis.get_view_interval()
-        shown = "123456789" if high < 3 * low else "235" if high < 20 * low else ""
-        return f"{value:g}" if f"{value:e}"[0] in shown else ""
+        digits = "123456789" if high < 3 * low else "235" if high < 20 * low else ""
+        return f"{value:g}" if f"{value:e}"[0] in digits else ""
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(FuncFormatter(between))
+    axis.set_minor_formatter(FuncFormatter(format_minor))
 
 
 def draw_influence(experiment: Influence, points: pd.DataFrame) -> Figure:
-    """Test error against the share of rows left; beside it, how the features are distributed where that is known."""
+    """Draw test error against the share of rows left, and the density of the features if it is known."""
     density = DENSITIES.get(experiment.data)
     figure = Figure(figsize=(5.2 if density is None else 7.2, 3.8), layout="constrained")
     widths = (1,) if density is None else (3, 1)
@@ -147,7 +146,7 @@ def draw_influence(experiment: Influence, points: pd.DataFrame) -> Figure:
 
 
 def draw_warm_start(points: pd.DataFrame) -> Figure:
-    """Distance to the retrained weights and iterations, by tolerance."""
+    """Draw the distance to the retrained weights, and the iterations, against the tolerance."""
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for (start, line), colour, marker in zip(points.groupby("start"), ("#D55E00", "#0072B2"), "^o", strict=True):

@@ -1,7 +1,17 @@
-"""Trade-off: error against the cost to forget one row, uncoded and coded, as the paper measures it and as ours does.
+"""Runners: one run of each kind of experiment, as rows of a result table.
 
-Cost in the paper is the time that scikit-learn takes to refit the affected weak learner; ours is the whole call of
-`unlearn`. Both are taken on the same model and row, on one BLAS thread.
+Trade-off: error against the cost of forgetting one row, uncoded and coded. Cost in the paper is the time that
+scikit-learn takes to refit the affected weak learner; ours is the whole call of `unlearn`. Both are measured on the
+same model and row, on one BLAS thread.
+
+Influence: the error of one learner when outliers, or inliers, are removed (Section III-B). A row's depth is the
+distance of its most extreme original feature from the nearer end of that feature's distribution, as a percentile. The
+paper's two criteria, with percentiles varied symmetrically, are the two ends of one ranking: outliers are the rows of
+least depth, inliers those of most.
+
+Warm start: what a solver has forgotten that restarts from the old weights, as the paper proposes. The distance of its
+weights to retrained ones is shown beside that of the old weights: where the two are equal, the solver stopped where it
+began, and nothing was forgotten.
 """
 
 import time
@@ -32,22 +42,21 @@ from ..transformers import RandomFourier
 from .data import DATASETS, ExperimentTable
 from .experiments import Influence, TradeOff, WarmStart
 
-# MERGED influence: Influence: what happens to one learner when outliers, or inliers, are taken away (the paper's Section III-B).
-# MERGED influence:
-# MERGED influence: A row's depth is how far its most extreme original feature is from the nearer end of that feature's distribution, as a
-# MERGED influence: percentile. The paper's two criteria, with percentiles varied symmetrically, are the two ends of one ranking: outliers
-# MERGED influence: are the rows of least depth, inliers those of most.
+TIMING_REPEATS = 3  # a time is the shortest of this many: disturbances only ever add
+MAX_REFIT_BYTES = 4e9  # a refit that would need more memory is timed on a part of its rows and extrapolated
+CG_TOLERANCES = (1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
+
+ResultRow = dict[str, Any]
+MeasureCache = Callable[[int, Callable[[], list[ResultRow]]], list[ResultRow]]  # the k-th point's rows, saved or new
 
 
-def run_influence(experiment: Influence, seed: int, *, share: float = 1.0) -> list[dict[str, Any]]:
-    """One run: the error on the test rows for each share of the training rows left, by either criterion."""
+def run_influence(experiment: Influence, seed: int, *, share: float = 1.0) -> list[ResultRow]:
+    """Return the test error for each share of training rows left, by either criterion, of one run."""
     rng = np.random.default_rng([seed, 1])
     sample = DATASETS[experiment.data].draw_table(rng, share=share)
-    features = (
-        None
-        if experiment.features is None
-        else RandomFourier(experiment.features, random_state=int(rng.integers(2**31)))
-    )
+    features = None
+    if experiment.features is not None:
+        features = RandomFourier(experiment.features, random_state=int(rng.integers(2**31)))
     order = np.argsort(row_depths(sample.original[: sample.train]), kind="stable")  # the most extreme row first
     columns = experiment.features or sample.X.shape[1]
     rows = []
@@ -66,28 +75,22 @@ def run_influence(experiment: Influence, seed: int, *, share: float = 1.0) -> li
 
 
 def row_depths(original: Floats) -> Floats:
-    """How deep each row lies: the least of its features' distances, in ranks, from the nearer end."""
+    """Return each row's depth: the least distance of its features, in ranks, from the nearer end."""
     ranks = rankdata(original, axis=0, method="average") / len(original)
     least: Floats = np.minimum(ranks, 1 - ranks).min(axis=1)
     return least
 
 
-TIMING_REPEATS = 3  # a time is the least of so many: what disturbs a run only ever adds
-MAX_REFIT_BYTES = 4e9  # a refit that would need more is timed on a part of its rows and extrapolated
-
-ResultRow = dict[str, Any]
-
-
 @dataclass(frozen=True, eq=False)
 class SweepPoint:
-    """A code of the sweep, its features, and what is drawn for it."""
+    """One point of the sweep: a code, features, and random draws."""
 
     columns: ResultRow  # its columns in the table
     code: Code
     features: RandomFourier | None
     seed: int
-    learner: int  # whose refit is timed
-    forgotten: Slots  # rows that are unlearned
+    learner: int  # the learner whose refit is timed
+    forgotten: Slots  # rows to unlearn
 
     @classmethod
     def draw(
@@ -103,25 +106,20 @@ class SweepPoint:
         return cls(columns, code, features, seed, learner, rng.choice(sample.train, size=TIMING_REPEATS, replace=False))
 
 
-MeasureCache = Callable[
-    [int, Callable[[], list[ResultRow]]], list[ResultRow]
-]  # the k-th cell's rows: kept ones, or measured now
-
-
 def run_trade_off(
     experiment: TradeOff, seed: int, *, share: float = 1.0, cached: MeasureCache = lambda k, measure: measure()
 ) -> list[ResultRow]:
-    """One run: draw or shuffle the data, split, and measure every model of the sweep."""
+    """Draw or shuffle the data, split it, and measure every model of the sweep, for one run."""
     rng = np.random.default_rng([seed, 0])
     sample = DATASETS[experiment.data].draw_table(rng, share=share)
     rows: list[ResultRow] = []
-    for k, cell in enumerate(sweep_points(experiment, sample, rng)):
-        rows += [cell.columns | row for row in cached(k, partial(measure_point, sample, cell, experiment.alphas))]
+    for k, point in enumerate(sweep_points(experiment, sample, rng)):
+        rows += [point.columns | row for row in cached(k, partial(measure_point, sample, point, experiment.alphas))]
     return rows
 
 
 def sweep_points(experiment: TradeOff, sample: ExperimentTable, rng: np.random.Generator) -> Iterator[SweepPoint]:
-    """Everything to measure; the draws do not depend on what was measured before."""
+    """Yield the points to measure; their draws do not depend on what was measured before."""
     projection = int(rng.integers(2**31))
     for rate, s in sweep_sizes(experiment, sample):
         for intercept in experiment.intercepts:
@@ -150,8 +148,8 @@ def sweep_sizes(experiment: TradeOff, sample: ExperimentTable) -> Iterator[tuple
 def measure_point(sample: ExperimentTable, point: SweepPoint, alphas: tuple[float, ...]) -> list[ResultRow]:
     """Learn with one code and measure for each penalty."""
     model = CodedRegressor(
-        code=point.code, features=point.features, alpha=alphas[0], fit_intercept=point.columns["intercept"], bounds="unit",
-        target_bounds="unit", outside="extrapolate", random_state=point.seed,
+        code=point.code, features=point.features, alpha=alphas[0], fit_intercept=point.columns["intercept"],
+        bounds="unit", target_bounds="unit", outside="extrapolate", random_state=point.seed,
     )  # fmt: skip
     train, test = slice(None, sample.train), slice(sample.train, None)
     started = time.perf_counter()
@@ -208,7 +206,7 @@ def fit_ensembles(
 
 
 def read_shard_part(ensemble: Ensemble, learner: int) -> tuple[Floats, Floats, int]:
-    """A learner's coded rows, or as many as a refit can take in `REFIT_BYTES`, and how many there are in all."""
+    """Return a learner's coded rows, or as many as a refit can hold in `MAX_REFIT_BYTES`, and their total number."""
     encoder, code = ensemble.encoder, ensemble.encoder.code
     live = ensemble.store.live.reshape(-1, code.shards)[:, code.lanes_of(learner)]
     total = int(np.count_nonzero(live.any(axis=1)))
@@ -224,13 +222,13 @@ def read_shard_part(ensemble: Ensemble, learner: int) -> tuple[Floats, Floats, i
 
 
 def time_refit(X: Floats, y: Floats, alpha: float) -> float:
-    """What the paper calls cost: scikit-learn's refit of one weak learner."""
+    """Return the seconds of scikit-learn's refit of one weak learner: the paper's cost."""
     estimator = Ridge(alpha, fit_intercept=False) if alpha else LinearRegression(fit_intercept=False)
     return _time_calls(lambda: estimator.fit(X, y))
 
 
 def time_unlearning(model: CodedRegressor, ids: Any) -> float:
-    """What ours costs: the whole call of `unlearn`."""
+    """Return the seconds of the whole call of `unlearn`: our cost."""
     rows = iter(ids.tolist())
     return _time_calls(lambda: model.unlearn(next(rows)), times=len(ids))
 
@@ -245,17 +243,8 @@ def _time_calls(call: Callable[[], object], times: int = TIMING_REPEATS) -> floa
     return min(seconds)
 
 
-# MERGED warmstart: Warm start: what a solver that is restarted from the old weights, as the paper proposes, has forgotten.
-# MERGED warmstart:
-# MERGED warmstart: The error of the warm-started weights against retrained ones is shown beside the old weights' own distance: where the
-# MERGED warmstart: two are equal, the solver stopped where it began, and nothing was forgotten.
-
-
-CG_TOLERANCES = (1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
-
-
-def run_warm_start(experiment: WarmStart, seed: int, *, share: float = 1.0) -> list[dict[str, Any]]:
-    """One run: unlearn a row and solve its learner again by conjugate gradients, from the old weights and from zero."""
+def run_warm_start(experiment: WarmStart, seed: int, *, share: float = 1.0) -> list[ResultRow]:
+    """Unlearn a row and solve its learner again by conjugate gradients, from the old weights and from zero."""
     rng = np.random.default_rng([seed, 2])
     sample = DATASETS[experiment.data].draw_table(rng, share=share)
     model = CodedRegressor(
@@ -281,7 +270,7 @@ def run_warm_start(experiment: WarmStart, seed: int, *, share: float = 1.0) -> l
 
 
 def solve_by_cg(A: Floats, b: Floats, start: Floats, tolerance: float) -> tuple[Floats, int]:
-    """Conjugate gradients, and how many iterations they took."""
+    """Return the solution by conjugate gradients, and the number of iterations."""
     iterations = 0
 
     def count(_: Floats) -> None:

@@ -1,7 +1,6 @@
-"""Runs: experiments spread over processes; what an interrupted run had finished is kept and not done again.
+"""Runs: experiments distributed over processes; finished results survive an interruption and are not computed again.
 
-A run's numbers depend on its experiment and its number alone, not on the process that computes it or on how many there
-are; only its seconds do.
+The numbers of a run depend only on its experiment and its run number, not on the processes; only its times do.
 """
 
 import hashlib
@@ -20,23 +19,23 @@ from .experiments import EXPERIMENTS, Experiment, Influence, TradeOff
 
 DEFAULT_FOLDER, QUICK_FOLDER = Path("paper-results"), Path("paper-results-quick")
 QUICK_WARNING = "These are quick results, of one run on a part of the rows: a first look, not a verdict."
-RESULTS_VERSION = 1  # raise it when a runner computes other numbers: finished runs are then done again
+RESULTS_VERSION = 1  # raise it when a runner computes other numbers: finished runs are then computed again
 
 
 @dataclass(frozen=True)
 class RunScope:
-    """How much to do: ``share`` of the rows, ``runs`` of each experiment (None: as described)."""
+    """How much to run: the mode, and the ``runs`` of each experiment (None: as described)."""
 
     mode: str = "default"  # "quick", "default" or "full"
     runs: int | None = None
 
     @property
     def folder(self) -> Path:
-        """Where the results go unless another folder is named."""
+        """The default folder of the results."""
         return QUICK_FOLDER if self.mode == "quick" else DEFAULT_FOLDER
 
     def resolve_experiment(self, name: str) -> tuple[Experiment, float]:
-        """The experiment as it is to be run, and the share of its rows."""
+        """Return the experiment as it will be run, and the share of its rows."""
         experiment = EXPERIMENTS[name]
         share = 1.0
         if self.mode == "quick":
@@ -45,15 +44,16 @@ class RunScope:
         return (replace(experiment, runs=self.runs) if self.runs else experiment), share
 
     def default_names(self) -> list[str]:
-        """The experiments that this mode runs unless others are named."""
-        skipped = [
-            n for n, e in EXPERIMENTS.items() if self.mode == "default" and isinstance(e, TradeOff) and e.full_only
+        """Return the names of the experiments that this mode runs by default."""
+        return [
+            name
+            for name, experiment in EXPERIMENTS.items()
+            if not (self.mode == "default" and isinstance(experiment, TradeOff) and experiment.full_only)
         ]
-        return [name for name in EXPERIMENTS if name not in skipped]
 
 
 def check_experiment_names(names: list[str]) -> list[str]:
-    """Return names of experiments; one that is none is refused."""
+    """Return names of experiments; refuse unknown ones."""
     if unknown := sorted(set(names) - set(EXPERIMENTS)):
         raise InvalidSetting(f"unknown experiments: {', '.join(unknown)}; expunge paper list shows them")
     return names
@@ -61,7 +61,7 @@ def check_experiment_names(names: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class ExperimentRun:
-    """One run of one experiment, and the file that it leaves."""
+    """One run of one experiment, and the file of its results."""
 
     name: str
     number: int
@@ -71,11 +71,11 @@ class ExperimentRun:
 
     @property
     def done(self) -> bool:
-        """Whether its file is there; an empty one, of a machine that died, is not."""
+        """Whether its file exists and is not empty: a machine that crashed can leave an empty one."""
         return self.path.exists() and self.path.stat().st_size > 0
 
     def run_and_save(self) -> "ExperimentRun":
-        """Run, and write the table in one step."""
+        """Run, write the table atomically, and delete the files of single points."""
         table = pd.DataFrame(self.run())
         table.insert(0, "run", self.number)
         table.insert(1, "share", self.share)
@@ -85,7 +85,7 @@ class ExperimentRun:
         return self
 
     def run(self) -> list[dict[str, object]]:
-        """One run of any experiment."""
+        """Return the rows of the run."""
         if isinstance(self.experiment, TradeOff):
             return runners.run_trade_off(self.experiment, self.number, share=self.share, cached=self.measure_once)
         if isinstance(self.experiment, Influence):
@@ -93,7 +93,7 @@ class ExperimentRun:
         return runners.run_warm_start(self.experiment, self.number, share=self.share)
 
     def measure_once(self, k: int, measure: Callable[[], list[runners.ResultRow]]) -> list[runners.ResultRow]:
-        """Return the rows of the k-th cell, which has a file of its own until the run is done: one can take minutes."""
+        """Return the rows of the k-th point, from its file if there is one: a single point can take minutes."""
         path = self.path.with_suffix(f".{k}.json")
         if not path.exists() or not path.stat().st_size:
             _write_whole(path, json.dumps(measure()))
@@ -102,34 +102,33 @@ class ExperimentRun:
 
 
 def plan_runs(names: list[str], scope: RunScope, out: Path) -> list[ExperimentRun]:
-    """All runs of these experiments; a job's file is named after everything that its numbers depend on."""
-    found = []
+    """Return all runs of these experiments; a run's file is named after everything that its numbers depend on."""
+    runs = []
     for name in dict.fromkeys(names):
         experiment, share = scope.resolve_experiment(name)
-        described = repr((RESULTS_VERSION, replace(experiment, runs=0), share))
-        mark = hashlib.sha256(described.encode()).hexdigest()[:12]
-        folder = out / "runs"
-        found += [
-            ExperimentRun(name, k, experiment, share, folder / f"{name}-{mark}-{k}.csv") for k in range(experiment.runs)
+        description = repr((RESULTS_VERSION, replace(experiment, runs=0), share))
+        digest = hashlib.sha256(description.encode()).hexdigest()[:12]
+        path = out / "runs" / f"{name}-{digest}"
+        runs += [
+            ExperimentRun(name, k, experiment, share, path.with_name(f"{path.name}-{k}.csv"))
+            for k in range(experiment.runs)
         ]
-    return found
+    return runs
 
 
 def run_pending(runs: list[ExperimentRun], *, processes: int) -> Iterator[ExperimentRun]:
-    """Do the jobs that are not done yet, in as many processes, and yield each as it ends."""
-    for folder in {job.path.parent for job in runs}:
+    """Execute the runs that are not done yet, in several processes, and yield each as it finishes."""
+    for folder in {run.path.parent for run in runs}:
         folder.mkdir(parents=True, exist_ok=True)
-    waiting = [job for job in runs if not job.done]
-    yield from Parallel(n_jobs=processes, return_as="generator_unordered")(
-        delayed(job.run_and_save)() for job in waiting
-    )
+    pending = [delayed(run.run_and_save)() for run in runs if not run.done]
+    yield from Parallel(n_jobs=processes, return_as="generator_unordered")(pending)
 
 
 def write_tables(runs: list[ExperimentRun], out: Path) -> dict[str, pd.DataFrame]:
-    """Put the runs of each experiment into one tidy table, written as NAME.csv, and its summary, NAME-summary.csv."""
+    """Combine the runs of each experiment into one table; write it to NAME.csv and a summary to NAME-summary.csv."""
     tables = {}
-    for name in dict.fromkeys(job.name for job in runs):
-        parts = [_read_table(job.path) for job in runs if job.name == name and job.done]
+    for name in dict.fromkeys(run.name for run in runs):
+        parts = [_read_table(run.path) for run in runs if run.name == name and run.done]
         if parts:
             tables[name] = pd.concat(parts, ignore_index=True)
             tables[name].to_csv(out / f"{name}.csv", index=False)
@@ -138,12 +137,12 @@ def write_tables(runs: list[ExperimentRun], out: Path) -> dict[str, pd.DataFrame
 
 
 def load_tables(out: Path, names: list[str] | None = None) -> dict[str, pd.DataFrame]:
-    """The tables that are there."""
+    """Return the tables that exist, by experiment."""
     return {name: _read_table(out / f"{name}.csv") for name in names or EXPERIMENTS if (out / f"{name}.csv").exists()}
 
 
 def find_results(out: Path | None = None) -> tuple[Path, dict[str, pd.DataFrame]]:
-    """Return a folder and its tables; unless one is named, that of quick results if there are no others."""
+    """Return a folder and its tables; by default the usual one, or that of quick results if it has none."""
     for folder in (DEFAULT_FOLDER, QUICK_FOLDER) if out is None else (out,):
         if tables := load_tables(folder):
             return folder, tables
@@ -157,7 +156,7 @@ def is_quick(tables: dict[str, pd.DataFrame]) -> bool:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
@@ -177,7 +176,7 @@ SETTING_COLUMNS = ["features", "intercept", "rate", "shards", "alpha", "removed"
 
 
 def summarise(table: pd.DataFrame) -> pd.DataFrame:
-    """Means of errors with their quartiles, medians of everything that is counted or timed, one line per setting."""
+    """Return one row per setting: means and quartiles of errors, medians of counts and times."""
     keys = [key for key in SETTING_COLUMNS if key in table]
     groups = table.groupby(keys, sort=False)
     errors = [column for column in ("test_mse", "train_mse", "error", "old_error") if column in table]
