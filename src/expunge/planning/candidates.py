@@ -56,14 +56,15 @@ class Coding:
                 "the lowest error for its features; every row counts in full. Training and audit read every row; "
                 "the model before and after a deletion together reveal the deleted row"
             )
-        part = _FRACTION_WORDS.get(count := self.shards if self.rate == 1 else self.rate, f"{count}th")
+        count = self.shards if self.rate == 1 else self.rate
+        part = _FRACTION_WORDS.get(count, f"1/{count}")
         if self.rate == 1:
             return (
-                f"learners without a closed form train on a {part} of the rows; no benefit for ridge, which forgets "
+                f"learners without a closed form train on {part} of the rows; no benefit for ridge, which forgets "
                 "as fast with one learner"
             )
         return (
-            f"training and audit cost a {part} of the products; the model can be stored without raw rows "
+            f"training and audit cost {part} of the products; the model can be stored without raw rows "
             "(keep='coded'); the model before and after a deletion reveals less about the row"
             + (f", and with {self.learners} learners less still" if self.learners > 1 else "")
         )
@@ -80,7 +81,7 @@ class Coding:
 SINGLE = Coding(1, 1)
 CODINGS = (SINGLE, Coding(2, 2), Coding(5, 5), Coding(10, 10), Coding(20, 5), Coding(5, 1))
 
-_FRACTION_WORDS = {2: "half", 5: "fifth", 10: "tenth", 20: "twentieth"}
+_FRACTION_WORDS = {2: "half", 5: "a fifth", 10: "a tenth", 20: "a twentieth"}
 
 
 @dataclass(frozen=True)
