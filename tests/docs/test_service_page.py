@@ -42,9 +42,9 @@ def test_the_agent_on_the_page_erases_a_person(service, tmp_path, monkeypatch, c
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     with LocalClient(create_app(service)) as client:
 
-        def urlopen(asked):
-            path = asked.full_url.removeprefix("https://privacy.example.com")
-            answer = client.post(path, content=asked.data, headers=dict(asked.header_items()))
+        def urlopen(message):
+            path = message.full_url.removeprefix("https://privacy.example.com")
+            answer = client.post(path, content=message.data, headers=dict(message.header_items()))
             assert answer.status_code == 200, answer.text
             return BytesIO(answer.content)
 

@@ -38,13 +38,13 @@ def packed(kind):
 def test_an_erasure_is_carried_out_and_certified(client, vault):
     answer = client.post(ERASE, json={"ids": ["p7", "p8"], "reference": "ticket 12"})
     assert answer.status_code == 200
-    found = answer.json()
-    assert (found["state"], found["people"], found["outcome"]["rows"]) == ("done", 2, 2)
+    body = answer.json()
+    assert (body["state"], body["people"], body["outcome"]["rows"]) == ("done", 2, 2)
     assert [holding.state for holding in vault.find(["p7", "p8"])] == ["erased", "erased"]
-    assert found["certificate"] == vault.requests[-1].certificate
+    assert body["certificate"] == vault.requests[-1].certificate
     (caller,) = vault.requests[-1].callers
-    assert (caller.job, caller.reference) == (found["id"], "ticket 12")
-    assert len(found["receipts"]) == 2
+    assert (caller.job, caller.reference) == (body["id"], "ticket 12")
+    assert len(body["receipts"]) == 2
     assert vault.verify().ok
 
 
@@ -61,14 +61,14 @@ def test_a_bad_body_is_a_problem_and_changes_nothing(client, vault, body):
 
 def test_many_ids_are_sent_as_text_with_one_per_line(client, vault):
     body = "\ufeffp1\r\np2\n\np\u2028x\np3".encode()
-    found = client.post(ERASE, content=body, headers={"content-type": "text/plain; charset=utf-8"}).json()
-    assert (found["people"], found["outcome"]["erased"], found["outcome"]["unknown"]) == (4, 3, 1)
+    view = client.post(ERASE, content=body, headers={"content-type": "text/plain; charset=utf-8"}).json()
+    assert (view["people"], view["outcome"]["erased"], view["outcome"]["unknown"]) == (4, 3, 1)
 
 
 def test_a_file_of_ids_has_its_regulation_and_reference_in_the_query(client, vault):
     where = f"{ERASE}?regulation=ccpa&reference=ticket%2012"
-    found = client.post(where, content=b"p1\np2", headers={"content-type": "text/plain"}).json()
-    assert (found["regulation"], found["reference"]) == ("ccpa", "ticket 12")
+    view = client.post(where, content=b"p1\np2", headers={"content-type": "text/plain"}).json()
+    assert (view["regulation"], view["reference"]) == ("ccpa", "ticket 12")
     assert (
         client.post(f"{ERASE}?regulation=lgpd", content=b"p3", headers={"content-type": "text/plain"}).status_code
         == 422
@@ -384,8 +384,8 @@ def test_the_status_counts_waiting_and_held_requests(make):
         client.post("/api/v1/matters", json={"ids": ["p1"], "name": "case 7", "reason": "court"})
         for who in ("p1", "p2", "p3"):
             client.post(ERASE, json={"ids": [who]})
-        found = client.get("/api/v1/status").json()
-    assert (found["waiting"], found["held"]) == (2, 1)
+        status = client.get("/api/v1/status").json()
+    assert (status["waiting"], status["held"]) == (2, 1)
 
 
 def test_an_invalid_filter_is_refused(client):
@@ -455,8 +455,8 @@ def test_lists_in_other_encodings_are_refused(client, vault, raw):
 
 
 def test_lines_may_end_with_carriage_returns(client):
-    found = client.post(ERASE, content=b"p1\rp2\r", headers={"content-type": "text/plain"}).json()
-    assert found["outcome"]["erased"] == 2
+    view = client.post(ERASE, content=b"p1\rp2\r", headers={"content-type": "text/plain"}).json()
+    assert view["outcome"]["erased"] == 2
 
 
 def test_a_duplicate_json_key_is_refused(client, vault):

@@ -36,14 +36,14 @@ WIDTHS = (
 
 @pytest.fixture(scope="module")
 def browser():
-    with browsers.launched() as found:
-        yield found
+    with browsers.launched() as instance:
+        yield instance
 
 
 @pytest.fixture
 def address(service):
-    with browsers.listening(create_app(service)) as found:
-        yield found
+    with browsers.listening(create_app(service)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def ask(service, *ids, **facts):
 
 def running(service):
     """Start a verification that does not end, and return it."""
-    found = Verification("api", "desk", service.clock(), step="rows learned", done=40, of=100)
-    store_verification(service.database, found)
-    service.verifications._running = found
-    return found
+    verification = Verification("api", "desk", service.clock(), step="rows learned", done=40, of=100)
+    store_verification(service.database, verification)
+    service.verifications._running = verification
+    return verification
 
 
 def busy(service, clock):
@@ -116,25 +116,25 @@ def busy(service, clock):
 @pytest.mark.parametrize("look", LOOKS)
 def test_every_page_is_accessible_and_fits_the_screen(opened, service, clock, look):
     page = opened("/", **LOOKS[look])
-    found = {}
+    problems = {}
     for place in busy(service, clock):
         page.goto(place)
         for summary in page.locator("main summary").all():
             summary.click()
         wide = max(map(page.evaluate, WIDTHS))
         if (wrong := browsers.violations(page)) or wide > 0:
-            found[place] = wrong, wide
+            problems[place] = wrong, wide
     page.goto("/erase")
     page.get_by_label("Ids, one per line").first.fill("p6\np3\nnobody-" + "x" * 80)
     page.get_by_role("button", name="Continue").click()
-    found[page.url] = browsers.violations(page)
+    problems[page.url] = browsers.violations(page)
     service.options = Options()
     page.goto("/erase")
     page.get_by_label("Ids, one per line").first.fill("p7\nnobody")
     page.get_by_role("button", name="Continue").click()
     page.get_by_role("button", name="Erase 1 person").click()
-    found[page.url] = browsers.violations(page)
-    assert {place: wrong for place, wrong in found.items() if wrong} == {}
+    problems[page.url] = browsers.violations(page)
+    assert {place: wrong for place, wrong in problems.items() if wrong} == {}
 
 
 def test_on_a_phone_the_menu_is_a_button(opened, service):
@@ -202,10 +202,10 @@ def test_a_person_can_be_erased_with_the_keyboard_alone(opened, vault):
     def tab_to(label):
         for _ in range(30):
             page.keyboard.press("Tab")
-            found = page.evaluate("(document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim()")
+            focused = page.evaluate("(document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim()")
             outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-            assert outline != "none", found
-            if found == label:
+            assert outline != "none", focused
+            if focused == label:
                 return
         raise AssertionError(f"{label} cannot be reached")
 
@@ -347,11 +347,11 @@ def test_another_site_cannot_send_our_forms(browser, service, address, vault, ho
 
 def test_pages_load_nothing_from_other_hosts(opened, service, clock, address):
     page = opened("/")
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls = []
+    page.on("request", lambda request: urls.append(request.url))
     for place in busy(service, clock):
         page.goto(place)
-    assert {url for url in asked if not url.startswith(address)} == set()
-    assert not [url for url in asked if "p1" in url.rpartition("/")[2].split("?")[0]]
-    assert json.dumps(asked).count("/static/style.css") > 0
+    assert {url for url in urls if not url.startswith(address)} == set()
+    assert not [url for url in urls if "p1" in url.rpartition("/")[2].split("?")[0]]
+    assert json.dumps(urls).count("/static/style.css") > 0
     assert service.queue.page(JobFilter(("done",)))

@@ -26,8 +26,8 @@ def test_mlflow(served):
     service, expected = served
     asking = client.ScoringServerClient("127.0.0.1", service.port)
     asking.ping()
-    found = asking.invoke(frames.DataFrame(ROWS, columns=["age", "visits"])).get_predictions()
-    assert found.to_numpy().ravel().tolist() == expected.tolist()
+    predictions = asking.invoke(frames.DataFrame(ROWS, columns=["age", "visits"])).get_predictions()
+    assert predictions.to_numpy().ravel().tolist() == expected.tolist()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -45,6 +45,6 @@ def test_triton(served):
         tensor.set_data_from_numpy(ROWS[:, k].copy(), binary_data=False)
         inputs.append(tensor)
     outputs = [triton.InferRequestedOutput("predict", binary_data=False)]
-    found = client.infer("spend", inputs, outputs=outputs).as_numpy("predict")
-    assert found.tolist() == expected.tolist()
+    predictions = client.infer("spend", inputs, outputs=outputs).as_numpy("predict")
+    assert predictions.tolist() == expected.tolist()
     client.close()

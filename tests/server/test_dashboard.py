@@ -71,9 +71,9 @@ def test_a_page_is_shown_with_a_policy_that_lets_nothing_in(client, person, plac
 
 
 def test_pages_load_only_files_that_are_there(client, person):
-    found = [value for value in person.get("/").values if value.startswith("/static/")]
-    assert len(found) == 4
-    for address in found:
+    addresses = [value for value in person.get("/").values if value.startswith("/static/")]
+    assert len(addresses) == 4
+    for address in addresses:
         assert client.get(address).status_code == 200
     assert client.get("/static/nothing.css").status_code == 404
     assert client.get("/static/..%2fsessions.py").status_code == 404
@@ -609,20 +609,20 @@ def verification(clock, **facts):
     ],
 )
 def test_the_progress_of_a_verification_is_shown(person, service, clock, facts, message):
-    found = verification(clock, **facts)
-    if found.state == "running":
-        service.verifications._running = found
+    stored = verification(clock, **facts)
+    if stored.state == "running":
+        service.verifications._running = stored
     else:
-        found.ended, found.seconds = clock(), 1.5
-    store_verification(service.database, found)
+        stored.ended, stored.seconds = clock(), 1.5
+    store_verification(service.database, stored)
     shown = person.get("/verify")
     assert message in shown.text
-    bars = [found for tag, found in shown.svg if tag == "progress"]
-    assert len(bars) == (found.state == "running")
-    if found.of:
-        assert (bars[0]["value"], bars[0]["max"]) == (str(found.done), str(found.of))
+    bars = [attributes for tag, attributes in shown.svg if tag == "progress"]
+    assert len(bars) == (stored.state == "running")
+    if stored.of:
+        assert (bars[0]["value"], bars[0]["max"]) == (str(stored.done), str(stored.of))
     person.get("/")
-    assert message in person.get(f"/verify/{found.id}").text
+    assert message in person.get(f"/verify/{stored.id}").text
 
 
 def test_a_failed_verification_is_the_first_thing_on_the_overview(person, service, clock):
@@ -761,8 +761,8 @@ def test_the_height_of_bars_follows_the_numbers(numbers_):
     first = datetime(2026, 1, 1, tzinfo=UTC).date()
     days = [(first + timedelta(days=k), n) for k, n in enumerate(numbers_)]
     bars = [
-        (float(found["y"]), float(found["height"]))
-        for tag, found in _drawn(overview.draw_requests_per_day(days))
+        (float(attributes["y"]), float(attributes["height"]))
+        for tag, attributes in _drawn(overview.draw_requests_per_day(days))
         if tag == "rect"
     ]
     assert len(bars) == len(days)
@@ -775,8 +775,8 @@ def test_the_height_of_bars_follows_the_numbers(numbers_):
 @given(st.lists(st.floats(1e-4, 100), min_size=1, max_size=60))
 def test_the_line_is_at_the_median(times):
     shown = _drawn(overview.draw_erasure_seconds(times))
-    [line] = [float(found["y1"]) for tag, found in shown if tag == "line" and found["class"] == "middle"]
-    tops = [float(found["y"]) for tag, found in shown if tag == "rect"]
+    [line] = [float(attributes["y1"]) for tag, attributes in shown if tag == "line" and attributes["class"] == "middle"]
+    tops = [float(attributes["y"]) for tag, attributes in shown if tag == "rect"]
     assert len(tops) == len(times)
     above, below = sum(top < line - 1.6 for top in tops), sum(top > line + 1.6 for top in tops)
     assert above <= len(times) / 2
@@ -796,10 +796,10 @@ def test_rows_over_time_are_those_that_a_replay_counts(steps):
         time = f"2026-01-01T00:{number:02}:00Z"
         log.append(LoggedRequest(number, kind, time, min(count, 1000), 1, "certified", None, ()))
         expected.append((datetime(2026, 1, 1, 0, number, tzinfo=UTC), rows))
-    found = overview.rows_over_time(log, rows)
-    assert found == expected
+    points = overview.rows_over_time(log, rows)
+    assert points == expected
     now = expected[-1][0] + timedelta(days=3)
-    [path] = [found["d"] for tag, found in _drawn(overview.draw_rows_held(found, now)) if found["class"] == "line"]
+    [path] = [shape["d"] for tag, shape in _drawn(overview.draw_rows_held(points, now)) if shape["class"] == "line"]
     heights = [float(y) for y in re.findall(r"V([\d.]+)", path)]
     assert len(heights) == len(expected)
     order = sorted(range(len(expected) - 1), key=lambda k: expected[k + 1][1])
@@ -811,9 +811,9 @@ def test_the_charts_count_the_requests(person, service, clock):
     for k, days in enumerate((0, 0, 5, 40)):
         clock.pass_(days=days)
         asked += len(ask(service, f"p{k}").id) > 0
-    found = dict(overview.count_per_day(service))
-    assert sum(found.values()) == 1
-    assert found[clock().date()] == 1
+    counts = dict(overview.count_per_day(service))
+    assert sum(counts.values()) == 1
+    assert counts[clock().date()] == 1
     assert len(overview.read_erasure_seconds(service)) == asked == 4
     assert overview.count_requests(service) == overview.RequestTotals(open=0, held=0, overdue=0, done=4, all=4)
     text = person.get("/").text

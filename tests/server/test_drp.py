@@ -116,9 +116,9 @@ def test_a_deletion_is_carried_out_and_reported(agent, service, vault, slash):
     body = agent.claims(exercise="deletion", regime="ccpa", email=" p1@EXAMPLE.com", email_verified=True)
     answer = agent.send("POST", PATH + slash, agent.signed(body | {"agent-request-id": "their 7"}))
     assert answer.status_code == 200
-    found = answer.json()
-    assert found == {
-        "request_id": found["request_id"],
+    status = answer.json()
+    assert status == {
+        "request_id": status["request_id"],
         "status": "fulfilled",
         "received_at": "2026-01-31T12:00:00+00:00",
         "expected_by": "2026-03-17T12:00:00+00:00",  # 45 days later
@@ -126,7 +126,7 @@ def test_a_deletion_is_carried_out_and_reported(agent, service, vault, slash):
     }
     assert [holding.state for holding in vault.find(["p1", "p2"])] == ["erased", "present"]
     assert vault.requests[-1].actor == "The AGENT_A"
-    assert agent.send("GET", f"{PATH}/{found['request_id']}{slash}").json() == found
+    assert agent.send("GET", f"{PATH}/{status['request_id']}{slash}").json() == status
     assert service.aliases.find("p1@example.com") is None
     assert service.aliases.find("p2@example.com") is not None
 
@@ -197,10 +197,10 @@ def test_the_table_of_aliases_is_compared_only_after_others_have_erased(service,
 
 @pytest.mark.parametrize("exercise", ["access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in"])
 def test_other_rights_are_denied_and_the_denial_is_kept(agent, vault, clock, exercise):
-    found = agent.delete(exercise=exercise).json()
-    assert (found["status"], found["reason"]) == ("denied", "claim_not_covered")
+    status = agent.delete(exercise=exercise).json()
+    assert (status["status"], status["reason"]) == ("denied", "claim_not_covered")
     clock.pass_(days=60)
-    assert agent.send("GET", f"{PATH}/{found['request_id']}").json() == found
+    assert agent.send("GET", f"{PATH}/{status['request_id']}").json() == status
     assert len(vault.requests) == 1
 
 
@@ -241,11 +241,11 @@ def test_a_second_request_about_a_person_is_a_separate_request(waiting):
 
 def test_a_request_that_waits_can_be_revoked_and_the_agent_is_called_back(waiting, vault):
     agent, service = waiting
-    found = agent.delete(status_callback=CALLBACK, **{"agent-request-id": "a"}).json()
-    assert found["status"] == "in_progress"
-    where, body = f"{PATH}/{found['request_id']}", agent.signed({"reason": "I don't want my account deleted."})
+    status = agent.delete(status_callback=CALLBACK, **{"agent-request-id": "a"}).json()
+    assert status["status"] == "in_progress"
+    where, body = f"{PATH}/{status['request_id']}", agent.signed({"reason": "I don't want my account deleted."})
     revoked = agent.send("DELETE", where, body)
-    assert (revoked.status_code, revoked.json()) == (200, found | {"status": "revoked"})
+    assert (revoked.status_code, revoked.json()) == (200, status | {"status": "revoked"})
     assert agent.send("DELETE", where, body).json() == revoked.json()
     posts = []
     service.deliveries._post = lambda target, body, headers, **more: (
@@ -262,12 +262,12 @@ def test_a_request_that_waits_can_be_revoked_and_the_agent_is_called_back(waitin
 
 def test_a_request_that_is_carried_out_later_is_called_back_and_cannot_be_revoked(waiting, clock):
     agent, service = waiting
-    found = agent.delete(status_callback=CALLBACK).json()
+    status = agent.delete(status_callback=CALLBACK).json()
     clock.pass_(hours=1)
     service.run_due()
     (row,) = service.database.fetch_all("SELECT * FROM deliveries")
-    assert json.loads(row["body"]) == found | {"status": "fulfilled"}
-    answer = agent.send("DELETE", f"{PATH}/{found['request_id']}", agent.signed({"reason": ""}))
+    assert json.loads(row["body"]) == status | {"status": "fulfilled"}
+    answer = agent.send("DELETE", f"{PATH}/{status['request_id']}", agent.signed({"reason": ""}))
     assert answer.status_code == 409
     assert answer.json()["code"] == "409"
 
@@ -275,13 +275,13 @@ def test_a_request_that_is_carried_out_later_is_called_back_and_cannot_be_revoke
 def test_holds_and_extensions_are_details_without_internal_reasons(waiting):
     agent, service = waiting
     hold(service, "p1", name="secret affair")
-    found = agent.delete(status_callback=CALLBACK).json()
-    assert (found["status"], found["processing_details"]) == ("in_progress", "the data must be kept for now by law")
+    status = agent.delete(status_callback=CALLBACK).json()
+    assert (status["status"], status["processing_details"]) == ("in_progress", "the data must be kept for now by law")
     assert b"secret" not in service.database.fetch_one("SELECT body FROM deliveries")["body"]
-    service.queue.extend(found["request_id"], "many requests")
-    found = agent.send("GET", f"{PATH}/{found['request_id']}").json()
-    assert found["processing_details"] == "the deadline was extended: many requests"
-    assert found["expected_by"] == "2026-05-01T12:00:00+00:00"  # 90 days
+    service.queue.extend(status["request_id"], "many requests")
+    status = agent.send("GET", f"{PATH}/{status['request_id']}").json()
+    assert status["processing_details"] == "the deadline was extended: many requests"
+    assert status["expected_by"] == "2026-05-01T12:00:00+00:00"  # 90 days
 
 
 def test_a_request_that_the_business_ends_is_denied(waiting):
@@ -290,9 +290,9 @@ def test_a_request_that_the_business_ends_is_denied(waiting):
     service.cancel(cancelled, "an inner reason", Author())
     service.queue.move(failed, "failed", "an inner reason")
     for id_ in (cancelled, failed):
-        found = agent.send("GET", f"{PATH}/{id_}").json()
-        assert (found["status"], found["reason"]) == ("denied", "other")
-        assert "inner" not in found["processing_details"]
+        status = agent.send("GET", f"{PATH}/{id_}").json()
+        assert (status["status"], status["reason"]) == ("denied", "other")
+        assert "inner" not in status["processing_details"]
 
 
 @pytest.mark.parametrize(
@@ -347,9 +347,9 @@ def test_a_new_token_replaces_the_old_and_none_is_stored(agent, service, tmp_pat
     assert agent.register().token != old
     new, agent.token = agent.token, old
     assert agent.send("GET", "/drp/v1/agent/AGENT_A").status_code == 401
-    found = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue/*"))
-    assert old.encode() not in found
-    assert new.encode() not in found
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue/*"))
+    assert old.encode() not in stored
+    assert new.encode() not in stored
 
 
 @pytest.mark.parametrize(("keys", "status"), [(KEYS, 200), ({"AGENT_A": KEYS["AGENT_B"]}, 401), ({}, 401)])
@@ -523,9 +523,9 @@ def test_no_e_mail_address_is_in_the_database_or_a_log_line(waiting, tmp_path, c
     service.aliases.add([("canary@example.com", "p2")])
     agent.delete("canary@example.com", name="Canary")
     agent.delete("canary-unknown@example.com")
-    found = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue/*"))
-    assert len(found) > 10_000
-    assert b"canary" not in found.lower()
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("spend.queue/*"))
+    assert len(stored) > 10_000
+    assert b"canary" not in stored.lower()
     assert "canary" not in capsys.readouterr().err.lower()
 
 
@@ -593,8 +593,8 @@ def test_the_command_fills_the_table(vault, make, tmp_path, capsys):
     path.write_text("\ufeffemail,id\nada@example.com,p3\n")
     add(vault, path, "--json")
     assert json.loads(capsys.readouterr().out) == {"read": 1, "moved": 1, "erased": 0, "aliases": 3}
-    found = make().aliases
-    people = [vault.unseal([found.find(email)])[0] for email in ("ADA@example.com", "bob@example.com", "b@example.com")]
+    known = make().aliases
+    people = [vault.unseal([known.find(email)])[0] for email in ("ADA@example.com", "bob@example.com", "b@example.com")]
     assert people == ["p3", "p2", "p2"]
 
 
@@ -624,5 +624,5 @@ def test_aliases_refuse_an_invalid_address(service, vault):
 @pytest.mark.parametrize("right", ["access", "access:categories", "access:specific", "sale:opt-out", "sale:opt-in"])
 def test_a_denied_right_can_be_looked_up(agent, client, right):
     agent.delete(exercise=right)
-    found = client.get("/api/v1/requests", params={"kind": right})
-    assert (found.status_code, [request["kind"] for request in found.json()["requests"]]) == (200, [right])
+    answer = client.get("/api/v1/requests", params={"kind": right})
+    assert (answer.status_code, [request["kind"] for request in answer.json()["requests"]]) == (200, [right])

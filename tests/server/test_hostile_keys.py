@@ -38,10 +38,10 @@ def objects_in(value, path=()):
 def hostile_copies(body):
     """Yield copies of a body in which one object has the canary as a key: added, in a member's place, or within it."""
     for path in objects_in(body):
-        found = body
+        value = body
         for step in path:
-            found = found[step]
-        for name in (None, *found):
+            value = value[step]
+        for name in (None, *value):
             for change in ("add",) if name is None else ("rename", "nest", "nest in list"):
                 variant = copy.deepcopy(body)
                 place = variant

@@ -20,8 +20,8 @@ SHORT = settings(
 def operations(app):
     """Yield each operation of the document."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
-    for found in schema.get_all_operations():
-        yield found.ok()
+    for result in schema.get_all_operations():
+        yield result.ok()
 
 
 def test_no_described_operation_causes_a_server_error(service):

@@ -73,8 +73,8 @@ def place(tmp_path, key):
 @pytest.fixture
 def waiting(make):
     """Return a client of a service in which requests wait for a day."""
-    with client_of(make(window=timedelta(days=1))) as found:
-        yield found
+    with client_of(make(window=timedelta(days=1))) as client:
+        yield client
 
 
 def deliveries(service):
@@ -110,9 +110,9 @@ def test_a_request_is_carried_out_and_its_result_is_the_certificate(client, vaul
     raw = json.dumps(make_body()).encode()
     answer = client.post(f"{V2}/requests", content=raw)
     assert answer.status_code == 201
-    found = answer.json()
-    assert base64.b64decode(found.pop("encoded_request")) == raw
-    assert found == {
+    body = answer.json()
+    assert base64.b64decode(body.pop("encoded_request")) == raw
+    assert body == {
         "controller_id": "local",
         "subject_request_id": NAME,
         "api_version": "2.0",
@@ -393,9 +393,9 @@ def test_every_address_is_called_once_with_a_signature_when_the_state_changes(wa
     service.run_due()
     service.run_due()
     client_of(service)  # a start finds nothing that was not told
-    found = deliveries(service)
-    assert [delivery["url"] for delivery in found] == urls
-    for delivery in found:
+    stored = deliveries(service)
+    assert [delivery["url"] for delivery in stored] == urls
+    for delivery in stored:
         status_body, headers = json.loads(delivery["body"]), json.loads(delivery["headers"])
         assert status_body == {
             **waiting.get(f"{V2}/requests/{NAME}").json(),
@@ -534,8 +534,8 @@ def test_the_certificate_of_an_authority_is_kept_and_names_the_domain(vault, clo
     key = files.load_signer().key
     pem = issued(key, "trusted.example.com", clock())
     files.certificate.write_bytes(pem)
-    found = SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
-    assert (found.domain, found.pem, files.certificate.read_bytes()) == ("trusted.example.com", pem, pem)
+    signer = SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
+    assert (signer.domain, signer.pem, files.certificate.read_bytes()) == ("trusted.example.com", pem, pem)
     files.key.unlink()
     with pytest.raises(InvalidFile, match="does not belong to the key"):
         SigningFiles(vault.places.vault, "a.example.com", clock).load_signer()
@@ -569,8 +569,8 @@ def test_an_invalid_public_url_is_refused(make, address):
 
 def test_urls_in_responses_begin_with_the_public_url(make):
     with client_of(make(public_url="https://privacy.example.com:8443/ml/")) as client:
-        found = client.get(f"{V2}/discovery").json()
-        assert found["processor_certificate"] == "https://privacy.example.com:8443/ml/opendsr/v2/certificate.pem"
+        body = client.get(f"{V2}/discovery").json()
+        assert body["processor_certificate"] == "https://privacy.example.com:8443/ml/opendsr/v2/certificate.pem"
         answer = client.post(f"{V2}/requests", json=make_body())
         assert answer.headers["X-OpenDSR-Processor-Domain"] == "privacy.example.com"
         status_body = client.get(f"{V2}/requests/{NAME}").json()

@@ -130,14 +130,14 @@ def test_requests_are_found_by_reference_and_date(client, clock):
         client.post(ERASE, json={"ids": [f"p{k}"], "reference": f"Ticket-{k}"})
         clock.pass_(days=1)
 
-    def found(**query):
+    def search(**query):
         text = client.get("/requests", params=query, headers=HTML).text
         return [k for k in range(4) if f"Ticket-{k}<" in text]
 
-    assert found(reference="ticket-2") == [2]
-    assert found(since="2026-02-01", until="2026-02-02") == [1, 2]
-    assert found(reference="ticket", until="2026-01-31") == [0]
-    assert found(reference="none of them") == []
+    assert search(reference="ticket-2") == [2]
+    assert search(since="2026-02-01", until="2026-02-02") == [1, 2]
+    assert search(reference="ticket", until="2026-01-31") == [0]
+    assert search(reference="none of them") == []
     assert client.get("/requests", params={"since": "yesterday"}, headers=HTML).status_code == 422
 
 
@@ -161,7 +161,7 @@ def test_charts_have_axes_and_titles(client):
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "words"),
     [
         ("Identity()", "the inputs as they are"),
         ("RandomFourier(n_features=1300, kernel='gaussian+matern32', scale=array of shape (3,))",
@@ -170,5 +170,5 @@ def test_charts_have_axes_and_titles(client):
         ("Mine(a=1)", "Mine"),
     ],
 )  # fmt: skip
-def test_features_are_shown_in_words(text, shown):
-    assert templating.describe_features(text) == shown
+def test_features_are_shown_in_words(text, words):
+    assert templating.describe_features(text) == words
