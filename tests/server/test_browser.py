@@ -291,7 +291,7 @@ def test_the_page_of_a_request_is_updated(opened, service, clock):
     service.options = Options(window=timedelta(hours=24))
     job = ask(service, "p1")
     page = opened(f"/requests/{job.id}")
-    page.get_by_text("until then it can be cancelled", exact=False).first.wait_for()
+    page.get_by_text("can be cancelled until then", exact=False).first.wait_for()
     clock.pass_(hours=25)
     service.run_due()
     page.get_by_role("heading", name="Certificate").wait_for()
