@@ -129,7 +129,7 @@ def test_a_signer_that_fails_says_why_unless_it_repeats_what_it_got():
         "sys.stdin.read()[7:40]",
         "base64.urlsafe_b64decode(sys.stdin.read().split('.')[1] + '==').decode()",
     ):
-        assert "repeats what it got" in failure(python(f"import sys, base64; sys.exit({echo})"))
+        assert "repeats what it was sent" in failure(python(f"import sys, base64; sys.exit({echo})"))
 
 
 def test_a_signer_that_is_not_there_is_named_without_its_arguments():

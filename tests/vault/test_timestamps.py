@@ -118,7 +118,7 @@ def test_sorting_leaves_everything_else_alone(data):
         (lambda stamp, tsa, query: (302, {"Location": "file:///etc/passwd"}, b""), "HTTP status 302; redirects"),
         (lambda stamp, tsa, query: (302, {"Location": "/elsewhere"}, b""), "HTTP status 302"),
         (lambda stamp, tsa, query: (307, {"Location": "http://127.0.0.1:1/"}, b""), "HTTP status 307"),
-        (lambda stamp, tsa, query: (200, {"Content-Length": "9000"}, stamp[:-9]), "no RFC 3161 timestamp"),
+        (lambda stamp, tsa, query: (200, {"Content-Length": "9000"}, stamp[:-9]), "not an RFC 3161 timestamp"),
     ],
 )
 def test_an_authority_that_does_not_stamp_these_data_now_is_refused(authority, stamp, answer, message):

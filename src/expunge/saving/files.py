@@ -10,12 +10,12 @@ import mmap
 import os
 import stat
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 
 from ..errors import InvalidFile
@@ -155,7 +155,7 @@ class VaultDir:
 
     def __init__(self, path: GuardedPath) -> None:
         self.path = path
-        self._descriptors: dict[int, int] = {}  # of the threads that hold it
+        self.descriptors: dict[int, int] = {}  # by the threads that hold it
 
     def __truediv__(self, name: str) -> VaultFile:
         return VaultFile(self, name)
@@ -170,11 +170,6 @@ class VaultDir:
         return VaultDir, (self.path,)
 
     @property
-    def descriptor(self) -> int | None:
-        """The folder's descriptor if this thread holds it."""
-        return self._descriptors.get(threading.get_ident())
-
-    @property
     def for_group(self) -> bool:
         """Whether the vault's group may read the folder; new files in it are then made readable for the group."""
         with suppress(FileNotFoundError):
@@ -187,29 +182,30 @@ class VaultDir:
 
         If it cannot be opened or fails its check, the next operation on a file in it reports why.
         """
-        thread = threading.get_ident()
-        if thread in self._descriptors:
+        thread = get_ident()
+        if thread in self.descriptors:
             yield True
             return
         with ExitStack() as stack:
             with suppress(OSError, InvalidFile):
-                self._descriptors[thread] = stack.enter_context(self.open())
-                stack.callback(self._descriptors.pop, thread)
-            yield thread in self._descriptors
+                self.descriptors[thread] = stack.enter_context(self.open())
+                stack.callback(self.descriptors.pop, thread)
+            yield thread in self.descriptors
 
     @contextmanager
     def open(self) -> Iterator[int]:
         """Yield the folder's descriptor: the one that this thread holds, or a new one."""
-        if (held := self.descriptor) is not None:
+        if (held := self.descriptors.get(get_ident())) is not None:
             yield held
             return
-        fd = self._open()
+        fd = self.open_checked()
         try:
             yield fd
         finally:
             _close(fd)
 
-    def _open(self) -> int:
+    def open_checked(self) -> int:
+        """Open the folder, check its owner and mode, and return its descriptor, which the caller closes."""
         try:
             fd = _open_folder(self.path)
         except PermissionError:
@@ -222,24 +218,9 @@ class VaultDir:
             raise
         return fd
 
-    def open_file(self, name: str, flags: int, mode: int) -> int:
-        """Open a file in the folder, and check that it is a regular file of the right owner."""
-        held = self.descriptor
-        folder = self._open() if held is None else held
-        try:
-            fd = system.open(VaultFile(self, name), flags, mode, folder)
-        finally:
-            if held is None:
-                _close(folder)
-        return fd
-
     def check(self, file: VaultFile, status: os.stat_result) -> None:
         """Refuse a file that belongs to neither this user nor the folder's owner, or that others can write to."""
-        if (
-            status.st_uid == os.geteuid()
-            and not status.st_mode & _WRITABLE_BY_OTHERS
-            and not stat.S_ISLNK(status.st_mode)
-        ):
+        if status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS:  # a link has all permissions
             return
         with self.open() as fd:
             owner = os.fstat(fd).st_uid
@@ -266,6 +247,18 @@ class VaultDir:
         """Return the names in the folder, sorted."""
         with self.open() as fd:
             return system.names(self.path, fd)
+
+    def find_empty(self, names: Iterable[str]) -> set[str]:
+        """Return which of these files exist and are empty; refuse a file of another owner."""
+        empty = set()
+        with self.open() as folder:
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    self.check(VaultFile(self, name), status)
+                    if stat.S_ISREG(status.st_mode) and not status.st_size:
+                        empty.add(name)
+        return empty
 
     def sync(self) -> None:
         """Make new, renamed and removed names durable."""
@@ -311,7 +304,13 @@ def _open(path: Location, flags: int, mode: int) -> int:
         if isinstance(path, ContainedPath):
             path = VaultDir(path.folder) / path.name
         if isinstance(path, VaultFile):
-            return path.parent.open_file(path.name, flags, mode)
+            held = path.parent.descriptors.get(get_ident())
+            folder = path.parent.open_checked() if held is None else held
+            try:
+                return system.open(path, flags, mode, folder)
+            finally:
+                if held is None:
+                    _close(folder)
         return system.open(path.resolve() if isinstance(path, ExternalKeyPath) else path, flags, mode)
     except OSError as error:
         error.filename = str(path)
@@ -366,7 +365,7 @@ def unlink(path: Location) -> None:
 
 
 def _lstat(path: Location) -> os.stat_result:
-    if isinstance(path, VaultFile) and (folder := path.parent.descriptor) is not None:
+    if isinstance(path, VaultFile) and (folder := path.parent.descriptors.get(get_ident())) is not None:
         return os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     return os.lstat(path)
 
@@ -667,16 +666,6 @@ def wipe(path: Location) -> None:
         with open_file(path, os.O_WRONLY) as fd:
             zero_all(fd)
         unlink(path)
-
-
-def is_empty(path: VaultFile) -> bool:
-    """Return whether a regular file without a byte is there; one of another owner is refused."""
-    try:
-        status = _lstat(path)
-    except FileNotFoundError:
-        return False
-    path.parent.check(path, status)
-    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def zero_all(fd: int) -> None:

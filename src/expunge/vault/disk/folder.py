@@ -280,7 +280,9 @@ class Folder:
         if manifest is None:
             return own
         named, spares = manifest.file_names, manifest.spares
-        return [name for name in own if name not in named and not (name in spares and files.is_empty(self.dir / name))]
+        others = [name for name in own if name not in named]
+        empty = self.dir.find_empty(name for name in others if name in spares)
+        return [name for name in others if name not in empty]
 
 
 def sha256_hex(*parts: Data) -> str:
