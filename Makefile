@@ -1,4 +1,4 @@
-# Everything runs in a virtual environment of its own, .venv, made on first use.
+# Everything runs in the virtual environment .venv, which is created on first use.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,13 +7,13 @@ LOWEST := .venv-lowest
 
 .PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history callers long-calls bench quality scale choosing paper docs clean
 
-demo: $(READY)  ## the main job on real data: a vault, an erasure, its certificate, the proof
+demo: $(READY)  ## a vault from real data: train, erase, certify, verify, predict
 	@$(BIN)/python examples/demo.py
 
-serve-demo: $(READY)  ## a service in front of the demo's vault, with tokens; prints three commands that work; Ctrl-C ends it
+serve-demo: $(READY)  ## a service for the demo's vault, with tokens; prints three commands to try; Ctrl-C stops it
 	@$(BIN)/python examples/serve_demo.py
 
-compare: $(READY)  ## models side by side: error, training and forgetting
+compare: $(READY)  ## compare models: error, time to train and to forget
 	@$(BIN)/python examples/compare.py
 
 softhsm: $(READY)  ## a certificate signed by a key in a PKCS #11 token; needs softhsm2 and opensc
@@ -24,7 +24,7 @@ test: $(READY) lint  ## all checks: lint, types, import contract, the core witho
 	EXPUNGE_NATIVE=0 $(BIN)/python -m pytest -n auto --dist worksteal -q --cov --cov-report= --cov-fail-under=0 tests/core
 	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-append --cov-report=term
 
-quick: $(READY) lint  ## for people who are working: lint, types, and every test that takes no seconds; about a minute
+quick: $(READY) lint  ## while you work: lint, types, and every test that is not marked slow; a few minutes on two cores
 	$(BIN)/python -m pytest -n auto -q -m "not slow and not torture"
 
 lint: $(READY)
@@ -52,8 +52,8 @@ sanitize: $(READY)  ## the kernels' tests with the address and undefined behavio
 	@if command -v valgrind > /dev/null; then \
 		PYTHONMALLOC=malloc valgrind --log-file=build/valgrind.log $(BIN)/python tests/support/one_deletion.py \
 			&& ! grep -n "expunge_\|_native" build/valgrind.log \
-			&& echo "valgrind: nothing to say about the kernels in one deletion"; \
-	else echo "valgrind is not there: one deletion was not looked at"; fi
+			&& echo "valgrind: no errors in the kernels during one deletion"; \
+	else echo "valgrind is not installed: one deletion was not checked"; fi
 
 jose: $(READY)  ## Node judges what Python signed: its library jose, and the script of the page that checks receipts; needs npm
 	@mkdir -p build/jose && cp tests/node/*.js* build/jose/
@@ -102,7 +102,7 @@ scale: $(READY)  ## vaults of 10^7 rows, with and without workers, into docs/sca
 quality: $(READY)  ## errors on real tables beside boosted trees, into docs/quality.md; an hour or more
 	@$(BIN)/python -m benchmarks.quality $(QUALITY)
 
-choosing: $(READY)  ## the pictures and numbers of docs/choosing.md; a few minutes
+choosing: $(READY)  ## the figures and numbers of docs/choosing.md; a few minutes
 	@$(BIN)/python -m benchmarks.choosing
 
 paper: $(READY)  ## the paper's experiments, claims and report, in paper-results; up to an hour

@@ -32,7 +32,7 @@ def test_a_folder_that_is_lost_is_restored_and_not_trained_anew(run, spend):
     lose("spend.vault")
     code, out, err = run("status", *V)
     assert (code, out) == (8, "")
-    assert "spend.ledger is there: put the folder back, or restore a backup with: expunge restore" in err
+    assert "spend.ledger exists: put the folder back, or restore a backup with: expunge restore" in err
     lose("spend.ledger")
     assert "make one with: expunge train" in run("status", *V)[2]
 

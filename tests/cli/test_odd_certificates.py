@@ -58,6 +58,7 @@ def asked(tmp_path, run):
     return ask
 
 
+@pytest.mark.slow
 @anything
 @given(st.dictionaries(FIELDS, VALUES, max_size=5))
 @example({"iat": float("nan")})
@@ -94,6 +95,7 @@ def test_odd_bytes_in_a_payload_are_shown_or_refused(asked, payload):
     list(asked(certificate(payload)))
 
 
+@pytest.mark.slow
 @anything
 @given(VALUES | st.dictionaries(st.sampled_from(["alg", "typ", "kid", "b64", "crit", "jwk", "x5c"]), VALUES))
 @example({"alg": "EdDSA", "typ": CERTIFICATE_TYPE, "b64": False})
@@ -105,6 +107,7 @@ def test_odd_headers_are_refused_or_shown(asked, header):
     list(asked(certificate(b"{}", header)))
 
 
+@pytest.mark.slow
 @anything
 @given(st.text(st.characters(max_codepoint=127)) | st.lists(st.text("aeyJ.-_="), min_size=3, max_size=3).map(".".join))
 def test_odd_texts_are_refused(asked, text):

@@ -18,7 +18,7 @@ from expunge.vault import Vault
 from support.commands import TRAIN, V
 from support.planning import short_search
 
-pytestmark = pytest.mark.usefixtures("short")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short")]  # each plans, which takes seconds
 NAMES = ("--target", "spend", "--id-column", "who")
 PLAN = ("plan", "sales.parquet", *NAMES, "--max-features", "16")
 

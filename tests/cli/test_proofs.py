@@ -74,7 +74,7 @@ def test_a_statement_about_an_unknown_id_says_so(handed_out, ok):
         (("certificate", "check", "--receipt", "c.jws", "--id", "4711", *WITH), 13, "not a receipt of a vault"),
         (("certificate", "check", "--receipt", "large", "--id", "4711", *WITH), 13, "at most 1,000,000"),
         (("certificate", "check", "--receipt", "none", "--id", "4711", *WITH), 1, "none: No such file"),
-        ((*RECEIPT, "--id", "", *WITH), 3, "not empty"),
+        ((*RECEIPT, "--id", "", *WITH), 3, "non-empty"),
         ((*RECEIPT, "--id", "\udcff", *WITH), 3, "UTF-8"),
         ((*RECEIPT, "--id", "4711"), 2, "--public-key"),
         ((*RECEIPT, *WITH), 2, "--receipt and --id need each other"),

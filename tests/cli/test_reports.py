@@ -98,12 +98,12 @@ def test_the_service_knows_what_the_command_found(service, spend, ok, run):
     damaged(next(spend.glob("rows.*")))
     service.hooks.create("https://93.184.215.14/hook", ["verification.failed"])
     assert run("verify", *V)[0] == 11
-    assert service.verifications.outcome().wrong == ["rows", "model"]
-    service.look()
+    assert service.verifications.newest_outcome().wrong == ["rows", "model"]
+    service.run_due()
     assert len(service.database.fetch_all("SELECT * FROM deliveries")) == 1
     damaged(next(spend.glob("blueprint.*")))
     assert run("verify", *V)[0] == 7
-    assert "blueprint" in service.verifications.outcome().reason
+    assert "blueprint" in service.verifications.newest_outcome().reason
 
 
 def test_a_history_that_cannot_be_written_changes_nothing(service, spend, run):

@@ -70,7 +70,8 @@ def similar_hint(count: int) -> list[str]:
     """Return the hint about unknown ids that have a similar id in the vault."""
     if not count:
         return []
-    return [f"{count:,} of them resemble an id in the vault: check case, quotes, zeros, signs and decimals"]
+    resembling = pluralize(count, "of them resembles", "of them resemble")
+    return [f"{resembling} an id in the vault: check case, quotes, zeros, signs and decimals"]
 
 
 def _format_lines(receipt: "Receipt", done: str, skipped: tuple[str, str], similar: int) -> Iterator[str]:
