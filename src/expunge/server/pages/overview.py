@@ -10,8 +10,9 @@ from statistics import median
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
+from ...reports.svg import PlotArea, svg_element, tooltip
 from ...vault import LoggedRequest
 from ..auth import get_service
 from ..clocks import format_time, parse_time
@@ -150,6 +151,7 @@ def rows_over_time(log: Sequence[LoggedRequest], rows: int) -> list[tuple[dateti
 
 _WIDTH, _HEIGHT = 340, 140
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 6, 10, 22  # margins, with the labels of the axes on the left and at the bottom
+_AREA = PlotArea(_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM)
 _MAX_POINTS = 400
 
 
@@ -172,14 +174,14 @@ def draw_erasure_seconds(times: Sequence[float]) -> Markup:
     """Draw a bar for each erasure, the time it took, and a line at the median."""
     most, middle, width = max(times), median(times), _WIDTH - _LEFT - _RIGHT
     step = min(width / len(times), 14.0)
-    bars = list[Markup]()
+    bars = list[str]()
     for k, seconds in enumerate(times):
         later = len(times) - 1 - k
         position = f"{pluralize(later, 'erasure')} before the newest" if later else "newest"
         tip = f"{position}: {format_seconds(seconds)}"
         bars.append(_draw_bar(_LEFT + k * step + 0.5, max(step - 1, 1), seconds / most, tip))
-    y = _y_position(middle / most)
-    line = Markup('<line class="middle" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, _WIDTH - _RIGHT, y, y)
+    y = _AREA.y(middle / most)
+    line = svg_element("line", class_="middle", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y)
     summary = f"The last erasure took {format_seconds(most)}"
     if len(times) > 1:
         last = f"The last {pluralize(len(times), 'erasure')}"
@@ -198,43 +200,39 @@ def draw_rows_held(points: Sequence[tuple[datetime, int]], now: datetime) -> Mar
 
     def position(time: datetime, n: int) -> tuple[float, float]:
         share = (time - first) / timedelta(seconds=1) / duration
-        return _LEFT + share * (_WIDTH - _LEFT - _RIGHT), _y_position((n - low) / max(most - low, 1))
+        return _AREA.x(share), _AREA.y((n - low) / max(most - low, 1))
 
     x, y = position(*points[0])
-    path, tooltips = f"M{x:.1f} {y:.1f}", list[Markup]()
-    tooltip = Markup('<rect class="spot" x="{:.1f}" y="{}" width="{:.1f}" height="{}"><title>{}</title></rect>')
+    path, spots = f"M{x:.1f} {y:.1f}", list[str]()
+    height = _HEIGHT - _TOP - _BOTTOM
     for (time, n), (_, rows) in zip(points[1:], points, strict=False):
         left, (x, y) = x, position(time, n)
         path += f"H{x:.1f}V{y:.1f}"
         tip = f"{pluralize(rows, 'row')} until {_format_day(time.date())}"
-        tooltips.append(tooltip.format(left, _TOP, max(x - left, 0.5), _HEIGHT - _TOP - _BOTTOM, tip))
+        size = {"width": max(x - left, 0.5), "height": height}
+        spots.append(svg_element("rect", tooltip(tip), class_="spot", x=left, y=_TOP, **size))
     path += f"H{_WIDTH - _RIGHT}"
     area = f"{path}V{_HEIGHT - _BOTTOM}H{_LEFT}Z"
-    line = Markup('<path class="under" d="{}"/><path class="line" d="{}"/>').format(area, path)
+    line = svg_element("path", class_="under", d=area) + svg_element("path", class_="line", d=path)
     first_day = _format_day(first.date())
     summary = f"{pluralize(points[0][1], 'row')} on {first_day}, {pluralize(points[-1][1], 'row')} now"
     y_labels = format_count(low), format_count(most)
-    return _draw_chart("Rows in the vault", summary, [line, *tooltips], (first_day, "now"), y_labels)
+    return _draw_chart("Rows in the vault", summary, [line, *spots], (first_day, "now"), y_labels)
 
 
-def _draw_bar(x: float, width: float, share: float, tip: str) -> Markup:
-    y = _y_position(share)
+def _draw_bar(x: float, width: float, share: float, tip: str) -> str:
+    y = _AREA.y(share)
     if share > 0:
         y = min(y, _HEIGHT - _BOTTOM - 1.5)
-    return Markup(
-        '<rect class="bar" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>'
-    ).format(x, y, width, _HEIGHT - _BOTTOM - y, tip)
-
-
-def _y_position(share: float) -> float:
-    return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
+    size = {"width": float(width), "height": _HEIGHT - _BOTTOM - y}
+    return svg_element("rect", tooltip(tip), class_="bar", x=x, y=y, **size)
 
 
 def _format_day(day: date) -> str:
     return f"{day.day} {day:%b}"
 
 
-def _draw_chart(title: str, summary: str, parts: Sequence[Markup], x: tuple[str, str], y: tuple[str, str]) -> Markup:
+def _draw_chart(title: str, summary: str, parts: Sequence[str], x: tuple[str, str], y: tuple[str, str]) -> Markup:
     """Draw a chart with a caption and two axes; ``x`` and ``y`` label the ends of each axis, low and high."""
     base, name = _HEIGHT - _BOTTOM, title.lower().replace(" ", "-")
     frame = Markup(
@@ -248,7 +246,8 @@ def _draw_chart(title: str, summary: str, parts: Sequence[Markup], x: tuple[str,
         l=_LEFT, r=_WIDTH - _RIGHT, t=_TOP, b=base, below=_HEIGHT - 6, beside=_LEFT - 5, high=_TOP + 8,
         x0=x[0], x1=x[1], y0=y[0], y1=y[1],
     )  # fmt: skip
+    drawing = Markup("".join(parts))  # noqa: S704 - the elements have escaped their text
     return Markup(
         '<figcaption id="{name}">{}<span>{}</span></figcaption>'
         '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{name}"><title>{}: {}</title>{}{}</svg>'
-    ).format(title, summary, _WIDTH, _HEIGHT, title, summary, frame, Markup("").join(map(escape, parts)), name=name)
+    ).format(title, summary, _WIDTH, _HEIGHT, title, summary, frame, drawing, name=name)
