@@ -38,11 +38,6 @@ class Notary:
 
     # Keys
 
-    @property
-    def has_leftover_draft(self) -> bool:
-        """Whether a change of the key was interrupted."""
-        return self._keys.has_leftover_draft()
-
     def require_signer(self) -> "VaultSigner":
         """Return the signer; raise if there is none."""
         signer = self._keys.find_signer(self.known_keys)
