@@ -1,4 +1,4 @@
-"""Aliases: e-mail addresses of people whose ids a vault knows, for systems that know people by nothing else.
+"""Aliases: e-mail addresses of people whose ids a vault knows, for systems that know people only by these.
 
 An address is stored as a keyed hash, the id is sealed. A vault deletes a person's aliases with every erasure
 (`forget_erased`). An erasure that a crash interrupted may be completed without that, so the service compares the table
@@ -83,7 +83,7 @@ class Aliases:
         return None if row is None else SealedId(row["hash"], row["sealed"])
 
     def resolve(self, ids: Sequence[str], emails: Sequence[str]) -> list[str] | None:
-        """Return the given ids and those of e-mail addresses, without addresses that are nobody's.
+        """Return the given ids and those of e-mail addresses, without addresses that have no alias.
 
         None if there is no id and no alias at all, so that the people cannot be identified.
         """

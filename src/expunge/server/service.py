@@ -51,7 +51,7 @@ class Options:
     """The options of a service."""
 
     window: timedelta = timedelta(0)  # in which a request can be cancelled before it is carried out
-    batch_every: timedelta | None = None  # carry out requests together: those of such an interval,
+    batch_every: timedelta | None = None  # carry out requests together: those of an interval,
     batch_size: int | None = None  # or once there are this many
     two_person_release: bool = False  # a second token must confirm the release of a matter
     regulation: Regulation = "gdpr"  # of requests that name none
