@@ -177,7 +177,7 @@ def test_an_erased_person_gets_no_alias(service, vault, tmp_path, capsys):
     path = tmp_path / "people.csv"
     path.write_text("id,email\np1,late@example.com\np2,also@example.com\n")
     add(vault, path)
-    assert "1 address left out: the person is erased" in capsys.readouterr().err
+    assert "1 address skipped: the person was erased" in capsys.readouterr().err
     assert service.aliases.find("late@example.com") is None
     assert service.aliases.find("also@example.com") is not None
 
