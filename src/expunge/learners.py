@@ -4,7 +4,7 @@ Estimators of other packages run only here: on one BLAS thread and with derived 
 the same model if the estimator is deterministic.
 
 A digest and a saved file describe an estimator by its parameters as text, the same in every process and different for
-different values. A value without such a text, for example a lambda, is refused: two models would share a digest and
+different values. A value without a description, such as a lambda, is refused: two models would share a digest and
 predict differently.
 """
 

@@ -1,4 +1,4 @@
-"""Rules: how a weak learner learns from its coded rows, and learns anew when some of them change.
+"""Rules: how a weak learner learns from its coded rows, and relearns when some of them change.
 
 The moments of disjoint stripes add up to those of all stripes, exactly and in any order: a range of stripes can be
 summed in a thread, in another process or on another machine.
@@ -44,7 +44,7 @@ class Rule(Protocol):
         """Return the model of a state, or None if no row is left."""
 
     def combine(self, models: list[Any], aggregate: Aggregate) -> list[Any]:
-        """Return the models that `predictor` takes: a single one, if the aggregate of the models is such a model."""
+        """Return the models that `predictor` takes: a single one, if their aggregate is a model itself."""
 
     def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
         """Return a function from features to aggregated predictions: (b, D) -> (b, t)."""
@@ -215,8 +215,8 @@ def sum_in_parallel(encoder: Encoder, store: Store, stripes: range, change: Chan
     blocks = list(cut_stripes(stripes, stripes_per_block(encoder, store)))
 
     def part(k: int, n: int) -> list[Moments]:
-        mine = blocks[len(blocks) * k // n : len(blocks) * (k + 1) // n]
-        return sum_moments(encoder, store, range(mine[0].start, mine[-1].stop), change)
+        share = blocks[len(blocks) * k // n : len(blocks) * (k + 1) // n]
+        return sum_moments(encoder, store, range(share[0].start, share[-1].stop), change)
 
     with one_blas_thread():
         return add_moments(spread(part, len(blocks)))
