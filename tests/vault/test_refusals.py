@@ -221,7 +221,7 @@ def test_a_path_that_is_no_vault_is_refused(vault, tmp_path):
             made(tmp_path / name)
     assert (tmp_path / "file.vault").read_text() == "something else"
     shutil.rmtree(tmp_path / "v.vault")
-    with pytest.raises(InvalidFile, match="restore a copy of the folder"):
+    with pytest.raises(InvalidFile, match="put a copy of the folder back"):
         made(tmp_path / "v.vault")
     put = tmp_path / "v.ledger"
     assert put.stat().st_size

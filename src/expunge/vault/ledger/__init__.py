@@ -1,4 +1,4 @@
-"""The ledger: which requests were accepted, in order, for ever.
+"""The ledger: which requests were accepted, in order, forever.
 
-Each record has a hash over the one before. The ledger's lock is the vault's.
+Each record has a hash that covers the previous record. The lock of the ledger is the lock of the vault.
 """
