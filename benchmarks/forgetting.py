@@ -8,7 +8,7 @@ import numpy as np
 
 from expunge.encoding.placement import draw_slots
 
-from .measure import Result, cholesky, compared, in_turns, moments_pass, products
+from .measure import Result, cholesky, compare, in_turns, moments_pass, products
 from .methods import (
     BareRefit,
     Boosting,
@@ -47,17 +47,17 @@ def one_row(*, quick: bool = False) -> Iterator[Result]:
             mine, *theirs = in_turns(forget, *slow, rounds=rounds, calls=(15, 3, 3, 3))
             what = f"forget 1 row, {task.name} D={task.D}, {name}"
             for method, times in zip(refitted, theirs, strict=True):
-                yield compared("forget", what, mine, times, against=method.name, goal=1.0, why=OVERHEAD)
+                yield compare("forget", what, mine, times, against=method.name, goal=1.0, why=OVERHEAD)
             mine, times = in_turns(forget, forgetting(boosted), rounds=3, calls=(15, 1))
-            yield compared("forget", what, mine, times, against=boosted.name, goal=1.0)
+            yield compare("forget", what, mine, times, against=boosted.name, goal=1.0)
             mine, bare, down, update, factor = in_turns(forget, *fast, cholesky(task.D + 1), rounds=rounds, calls=15)
             few = 0.7 if task.D <= 25 and shape.get("shards") == SHARDS else None
-            yield compared("forget", what, mine, bare, against=floats[0].name, kind="of", goal=few, why=OVERHEAD)
+            yield compare("forget", what, mine, bare, against=floats[0].name, kind="of", goal=few, why=OVERHEAD)
             near = 2.5 if task.D >= 300 else None
-            yield compared("forget", what, mine, down, against=floats[1].name, kind="of", goal=near, why=OVERHEAD)
-            yield compared("forget", what, mine, update, against=floats[2].name, kind="of")
+            yield compare("forget", what, mine, down, against=floats[1].name, kind="of", goal=near, why=OVERHEAD)
+            yield compare("forget", what, mine, update, against=floats[2].name, kind="of")
             limit = 1.4 if task.D == 300 else None
-            yield compared("forget", what, mine, factor, against="one Cholesky", kind="of", goal=limit, why=OVERHEAD)
+            yield compare("forget", what, mine, factor, against="one Cholesky", kind="of", goal=limit, why=OVERHEAD)
 
 
 def codes(*, quick: bool = False) -> Iterator[Result]:
@@ -70,8 +70,8 @@ def codes(*, quick: bool = False) -> Iterator[Result]:
             mine, theirs, refit = in_turns(*functions, rounds=3 if quick else 7, calls=5)
             dense = "" if density is None else f", density {density:g}"
             what = f"forget 1 row, {task.name} D={task.D}, s={shards}, rate {rate}{dense}"
-            yield compared("codes", what, mine, theirs, against=paper.name, goal=1.0, why=PER_LEARNER)
-            yield compared("codes", what, mine, refit, against=sisa.name, goal=1.0, why=PER_LEARNER)
+            yield compare("codes", what, mine, theirs, against=paper.name, goal=1.0, why=PER_LEARNER)
+            yield compare("codes", what, mine, refit, against=sisa.name, goal=1.0, why=PER_LEARNER)
 
 
 def batches(*, quick: bool = False) -> Iterator[Result]:
@@ -84,12 +84,12 @@ def batches(*, quick: bool = False) -> Iterator[Result]:
         own = products(_coded_rows(methods[0], size, n), width, 3)
         times = in_turns(*(forgetting(m, size, n) for m in methods), own, cholesky(width), rounds=rounds)
         what = f"forget {size:,} {'row' if size == 1 else 'rows'} at once, protein D=300, s=5, rate 5"
-        yield compared("batch", what, times[0], times[1], against=methods[1].name)
-        yield compared("batch", what, times[0], times[2], against=methods[2].name)
+        yield compare("batch", what, times[0], times[1], against=methods[1].name)
+        yield compare("batch", what, times[0], times[2], against=methods[2].name)
         if size < 10_000:  # of which there are so few that each batch has other products
             goal, limit = 1.55 if size == 1_000 else None, times[3] + times[4]
             against = "own products and Cholesky"
-            yield compared("batch", what, times[0], limit, against=against, kind="of", goal=goal, why=COSINES)
+            yield compare("batch", what, times[0], limit, against=against, kind="of", goal=goal, why=COSINES)
 
 
 def _coded_rows(ours: Ours, size: int, n: int) -> int:
@@ -114,13 +114,13 @@ def features(*, quick: bool = False) -> Iterator[Result]:
             calls=15 if D <= 300 else 3 if D <= 1_000 else 1,
         )
         what = f"forget 1 row, {task.name}, D={D:,}, s=5, rate 5"
-        yield compared(
+        yield compare(
             "features", what, mine, factor, against="one Cholesky", kind="of", goal=goals.get(D), why=OVERHEAD
         )
         near, why = (2.5 if D >= 300 else None), COPY if D == 4_000 else OVERHEAD
-        yield compared("features", what, mine, down, against="float downdate", kind="of", goal=near, why=why)
-        yield compared("features", what, mine, update, against="Sherman-Morrison", kind="of")
-        yield compared("features", what, mine, pass_, against="one pass over the moments", kind="of")
+        yield compare("features", what, mine, down, against="float downdate", kind="of", goal=near, why=why)
+        yield compare("features", what, mine, update, against="Sherman-Morrison", kind="of")
+        yield compare("features", what, mine, pass_, against="one pass over the moments", kind="of")
 
 
 def rows(*, quick: bool = False) -> Iterator[Result]:
@@ -132,7 +132,7 @@ def rows(*, quick: bool = False) -> Iterator[Result]:
         goal = 1.2 if n == 10_000_000 else None
         what = f"forget 1 row of {n:,}, D=100, s=20, rate 5"
         why = "the rows of a large table are not in the processor's cache"
-        yield compared("rows", what, mine, times[0], against="1 row of 10,000", kind="of", goal=goal, why=why)
+        yield compare("rows", what, mine, times[0], against="1 row of 10,000", kind="of", goal=goal, why=why)
 
 
 def streams(*, quick: bool = False) -> Iterator[Result]:
@@ -152,7 +152,7 @@ def streams(*, quick: bool = False) -> Iterator[Result]:
     )
     for order, mine in zip(orders, times, strict=True):
         what = f"forget 1 row {order}, a third of {n:,} gone, D=25, s=20"
-        yield compared("streams", what, mine, fresh, against="1 row, none gone", kind="of", goal=1.2)
+        yield compare("streams", what, mine, fresh, against="1 row, none gone", kind="of", goal=1.2)
 
 
 def shapes(*, quick: bool = False) -> Iterator[Result]:
@@ -163,7 +163,7 @@ def shapes(*, quick: bool = False) -> Iterator[Result]:
     times = in_turns(*map(forgetting, models), rounds=5, calls=10)
     for r, mine in list(zip(counts, times, strict=True))[1:]:
         what = f"forget 1 row, protein D=300, {r} learners"
-        yield compared("learners", what, mine, times[0], against="1 learner", kind="of")
+        yield compare("learners", what, mine, times[0], against="1 learner", kind="of")
     coded = task.model(shards=5, rate=5).set_params(keep="coded").fit(task.X, task.y)
     brought = count()
 
@@ -172,13 +172,13 @@ def shapes(*, quick: bool = False) -> Iterator[Result]:
         coded.unlearn([k], task.X[k : k + 1], task.y[k : k + 1])
 
     mine, theirs = in_turns(bring, forgetting(Ours(task, shards=5, rate=5)), rounds=5, calls=10)
-    yield compared("keep", 'forget 1 row, keep="coded", s=5', mine, theirs, against='keep="rows"', kind="of")
+    yield compare("keep", 'forget 1 row, keep="coded", s=5', mine, theirs, against='keep="rows"', kind="of")
     observed = task.model(shards=5, rate=5).set_params(bounds=None).fit(task.X, task.y)
     extremes = iter(np.argsort(-task.X[:, 0]).tolist())
     functions = (lambda: observed.unlearn(next(extremes))), forgetting(Sharded(task, 1))
     mine, theirs = in_turns(*functions, rounds=3 if quick else 5)
     what = "forget the row with the largest value, bounds observed, protein D=300, s=5"
-    yield compared("keep", what, mine, theirs, against="full retrain")
+    yield compare("keep", what, mine, theirs, against="full retrain")
 
 
 def inserting(*, quick: bool = False) -> Iterator[Result]:
@@ -196,7 +196,7 @@ def inserting(*, quick: bool = False) -> Iterator[Result]:
             learn(1), learn(1_000), lambda: model.rectify(ids[:1], X[:1], y[:1]), lambda: floats.learn(7), calls=5
         )
         for what, mine in (("learn 1 more row", one), ("learn 1,000 more rows", many), ("correct 1 row", right)):
-            yield compared(
+            yield compare(
                 "insert", f"{what}, {n:,} rows, D=100", mine, theirs, against="float update, 1 row", kind="of"
             )
 

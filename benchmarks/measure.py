@@ -78,7 +78,7 @@ def in_turns(*functions: Callable[[], Any], rounds: int = 7, calls: int | Sequen
     return [Times(tuple(taken)) for taken in seconds]
 
 
-def compared(
+def compare(
     section: str,
     what: str,
     ours: Times,
@@ -104,7 +104,7 @@ def peak_memory() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-def forget_peak() -> int:
+def reset_peak() -> int:
     """Begin to look for a new peak, where the system can do that; the memory that is held now, in bytes."""
     try:
         Path("/proc/self/clear_refs").write_text("5")

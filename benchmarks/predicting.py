@@ -17,7 +17,7 @@ from sklearn.preprocessing import MinMaxScaler
 from expunge.learning.settings import Settings
 from expunge.vault import Vault
 
-from .measure import Result, compared, in_turns
+from .measure import Result, compare, in_turns
 from .methods import Boosting, Downdate, Ours
 from .tasks import Floats, Task, protein
 
@@ -39,9 +39,9 @@ def measure_predictions(*, quick: bool = False) -> Iterator[Result]:
         mine, *theirs = in_turns(*functions, rounds=3 if quick else 7, calls=calls)
         what = f"predict {rows}, protein D=300"
         bare, *rest = others
-        yield compared("predict", what, mine, theirs[0], against=bare, kind="of", goal=1.4)
+        yield compare("predict", what, mine, theirs[0], against=bare, kind="of", goal=1.4)
         for name, times in zip(rest, theirs[1:], strict=True):
-            yield compared("predict", what, mine, times, against=name)
+            yield compare("predict", what, mine, times, against=name)
 
 
 def _product(task: Task, weights: Floats, X: Floats) -> Floats:
@@ -70,7 +70,7 @@ def measure_commands(*, quick: bool = False) -> Iterator[Result]:
         for words, goal in _GOALS.items():
             ours, theirs = in_turns(_command(words, path, people), smallest, rounds=5 if quick else 15)
             what, against = f"expunge {words}", 'python -c "import json"'
-            yield compared("start", what, ours, theirs, against=against, kind="of", goal=goal, why=IMPORTS)
+            yield compare("start", what, ours, theirs, against=against, kind="of", goal=goal, why=IMPORTS)
 
 
 def _command(words: str, path: Path, people: Iterator[int]) -> Callable[[], None]:

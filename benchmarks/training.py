@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from expunge import Code
 from expunge.encoding.placement import draw_slots
 
-from .measure import Result, compared, forget_peak, in_turns, peak_memory, products
+from .measure import Result, compare, in_turns, peak_memory, products, reset_peak
 from .methods import encoded
 from .tasks import Task, computer_activity, power_plant, protein, synthetic
 
@@ -48,9 +48,9 @@ def against_shards(*, quick: bool = False) -> Iterator[Result]:
             mine, *theirs = in_turns(*functions, rounds=3 if quick else 7)
             what = f"train, {task.name} D={task.D}, {name}"
             goal, other = (1.0, "SISA, 20 shards") if shards > 1 else (1.0, "one Ridge")
-            yield compared("train", what, mine, theirs[0], against=other, goal=goal, why=COSINES)
+            yield compare("train", what, mine, theirs[0], against=other, goal=goal, why=COSINES)
             if shards > 1:
-                yield compared("train", what, mine, theirs[1], against="paper's training")
+                yield compare("train", what, mine, theirs[1], against="paper's training")
 
 
 def against_dsyrk(*, quick: bool = False) -> Iterator[Result]:
@@ -67,8 +67,8 @@ def against_dsyrk(*, quick: bool = False) -> Iterator[Result]:
         ]
         mine, three, single = in_turns(*functions, rounds=3 if quick else 5)
         what = f"train, {task.name}, D={D:,}, s=20, rate 5"
-        yield compared("train", what, mine, three, against="own products", kind="of", goal=goals[D], why=COSINES)
-        yield compared("train", what, mine, single, against="one dsyrk of the coded rows", kind="of")
+        yield compare("train", what, mine, three, against="own products", kind="of", goal=goals[D], why=COSINES)
+        yield compare("train", what, mine, single, against="one dsyrk of the coded rows", kind="of")
 
 
 def growth(*, quick: bool = False) -> Iterator[Result]:
@@ -82,7 +82,7 @@ def growth(*, quick: bool = False) -> Iterator[Result]:
         )
         times = n / base_n * (D / base_D) ** 2
         what = f"train {n:,} rows, D={D}: {times:.0f}x n D^2"
-        yield compared("growth", what, mine, theirs, against=f"{base_n:,} rows, D={base_D}", kind="of")
+        yield compare("growth", what, mine, theirs, against=f"{base_n:,} rows, D={base_D}", kind="of")
 
 
 def threads(*, quick: bool = False) -> Iterator[Result]:
@@ -95,7 +95,7 @@ def threads(*, quick: bool = False) -> Iterator[Result]:
 
     two, one = in_turns(lambda: fit(2), lambda: fit(1), rounds=3 if quick else 7)
     what = "train, protein D=300, s=20, rate 5, 2 threads"
-    yield compared("threads", what, two, one, against="1 thread", goal=1.6, why=SHARED)
+    yield compare("threads", what, two, one, against="1 thread", goal=1.6, why=SHARED)
 
 
 def memory(*, quick: bool = False) -> Iterator[Result]:
@@ -141,7 +141,7 @@ def _measure(n: int, D: int, method: str) -> None:
         np.mean(X[some], axis=1, out=y[some])
     task = Task("memory", X, y, X[:1], y[:1], D, 1e-3)
     model = task.model(shards=20, rate=5)
-    before = forget_peak()
+    before = reset_peak()
     if method == "ridge":
         Ridge(1e-3).fit(task.features(X), y)
     else:

@@ -18,7 +18,7 @@ from expunge.saving import files
 from expunge.vault import Receipt, Vault
 
 from .forgetting import mixed
-from .measure import Result, Times, compared, in_turns, peak_memory, syncs
+from .measure import Result, Times, compare, in_turns, peak_memory, syncs
 from .tasks import Floats, Rows, Task, protein, synthetic
 
 BIG_ROWS = 5_000_000
@@ -57,7 +57,7 @@ def durable(*, quick: bool = False) -> Iterator[Result]:
         model = task.model(shards=5, rate=5)
         mine, theirs = in_turns(train, lambda: model.fit(task.X, task.y), rounds=3 if quick else 7)
         what = "train a vault from Parquet, protein D=300, s=5, rate 5"
-        yield compared("vault", what, mine, theirs, against="fit in memory", kind="of", goal=1.3, why=HASHES)
+        yield compare("vault", what, mine, theirs, against="fit in memory", kind="of", goal=1.3, why=HASHES)
         vault = train()
         for size in (1, 10, 100, 1_000, 10_000):
             yield from _forgetting(vault, task, size, {1: 4.0, 1_000: 3.0}.get(size), quick)
@@ -117,9 +117,9 @@ def _forgetting(
     bare = Times(tuple(np.median(np.reshape(without[1:], (rounds, calls)), axis=1).tolist()))
     what = f"forget {size:,} {'id' if size == 1 else 'ids'} in a vault, {task.name} D={task.D:,}"
     both = f"in memory and {made} syncs"
-    yield compared("vault", what, mine, theirs + synced, against=both, kind="of")
+    yield compare("vault", what, mine, theirs + synced, against=both, kind="of")
     less = f"{what}, less its syncs"
-    yield compared("vault", less, bare, theirs, against="in memory", kind="of", goal=goal, why=FILES)
+    yield compare("vault", less, bare, theirs, against="in memory", kind="of", goal=goal, why=FILES)
 
 
 def _batches(rows: int, size: int) -> Iterator[Rows]:
@@ -146,7 +146,7 @@ def large(*, quick: bool = False) -> Iterator[Result]:
         yield Result("vault", what, "2 GB", peak, 2e9, "of", peak / 2e9, goal=1.0, why=why, unit="B")
         mine, theirs = in_turns(*(_unlearning(vault) for vault, _ in vaults), rounds=5, calls=20)
         what = f"forget 1 id in a vault of {n:,} rows"
-        yield compared("vault", what, mine, theirs, against="a vault of 10,000 rows", kind="of")
+        yield compare("vault", what, mine, theirs, against="a vault of 10,000 rows", kind="of")
 
 
 def _unlearning(vault: Vault) -> Callable[[], Receipt]:

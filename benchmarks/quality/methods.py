@@ -87,10 +87,10 @@ def _outcome(model: CodedRegressor, split: Split, started: float) -> Outcome:
     mse, seconds = split.mse(model.predict(split.X_test)), time.perf_counter() - started
     leaving = np.random.default_rng(0).choice(len(split.y), DELETIONS, replace=False)
     forget = [1e3 * model.unlearn([row]).seconds for row in leaving.tolist()]
-    return Outcome(mse, seconds, float(np.median(forget)), described(model))
+    return Outcome(mse, seconds, float(np.median(forget)), describe_model(model))
 
 
-def described(model: CodedRegressor) -> str:
+def describe_model(model: CodedRegressor) -> str:
     """Say in short what a fitted model is; knots and relevances are too long for a table."""
     code, features = model.code_, model.features
     shape = "one learner" if code.shards == 1 else f"{code.shards} shards, rate {code.rate:g}"

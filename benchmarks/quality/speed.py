@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from ..measure import forget_peak, peak_memory
+from ..measure import peak_memory, reset_peak
 from ..tasks import synthetic
 from .scores import Goal
 
@@ -23,7 +23,7 @@ def _measure() -> None:
     from expunge import plan
 
     task = synthetic(ROWS, 1, d=INPUTS)
-    before, started = forget_peak(), time.perf_counter()
+    before, started = reset_peak(), time.perf_counter()
     plan(task.X, task.y)
     print(time.perf_counter() - started, peak_memory() - before)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from expunge import CodedRegressor, RandomFourier
 from expunge.vault import Vault
 
-from .jobs import Made
+from .jobs import SyntheticTable
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cost:
     told: dict[str, Any]  # what it printed, as JSON
 
 
-def watched(arguments: list[str], *, threads: int | None = None) -> Cost:
+def run_watched(arguments: list[str], *, threads: int | None = None) -> Cost:
     """Run a program with this Python, and watch it."""
     environment = dict(os.environ)
     if threads is not None:
@@ -158,7 +158,7 @@ class Scale:
 
     def __init__(self, size: Size, folder: Path, *, alone: Sequence[int]) -> None:
         self.size, self._folder, self._alone = size, folder, alone
-        self._data = Made(size.rows, size.inputs, folder).written()
+        self._data = SyntheticTable(size.rows, size.inputs, folder).write()
         self._vault, self._digests = folder / "scale.vault", set[str]()
 
     def lines(self) -> Iterator[str]:
@@ -201,7 +201,7 @@ class Scale:
         yield "two workers", 2, None
 
     def _job(self, *arguments: str, threads: int | None = None) -> Cost:
-        cost = watched(["-m", "benchmarks.scale.jobs", *arguments], threads=threads)
+        cost = run_watched(["-m", "benchmarks.scale.jobs", *arguments], threads=threads)
         if not cost.told.get("ok", True):
             raise RuntimeError("the vault does not fit")
         return cost
@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.large:
         for text in Scale(Size(10**8, 20, 300), given.folder, alone=(2,)).lines():
             say(text)
-    _written(given.docs / "scale.md", lines)
+    _write_page(given.docs / "scale.md", lines)
 
 
 def _ordered() -> Iterator[str]:
@@ -250,8 +250,8 @@ def _ordered() -> Iterator[str]:
         yield f"| {name} | {error:.4f} |"
 
 
-def _written(page: Path, lines: Sequence[str]) -> None:
-    """Put the lines between the marks of a page."""
+def _write_page(page: Path, lines: Sequence[str]) -> None:
+    """Write the lines between the marks of a page."""
     before, _, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     text = "\n".join(lines)

@@ -22,15 +22,15 @@ _GROUP = 2**18  # rows of a row group
 
 
 @dataclass(frozen=True)
-class Made:
+class SyntheticTable:
     """A table of so many rows, each of somebody else, and of so many inputs in [0, 1]."""
 
     rows: int
     inputs: int
     folder: Path
 
-    def written(self) -> Path:
-        """Write the files, unless they are there; where they are."""
+    def write(self) -> Path:
+        """Write the files, unless they exist, and return their folder."""
         path = self.folder / f"{self.rows}x{self.inputs}"
         for k, first in enumerate(range(0, self.rows, _AT_ONCE)):
             file = path / f"part-{k:05}.parquet"
@@ -59,7 +59,7 @@ SHARDS, RATE = 20, 5
 
 
 @contextmanager
-def helped(workers: int) -> Iterator[Any]:
+def start_workers(workers: int) -> Iterator[Any]:
     """So many workers; none at all is this process alone."""
     if not workers:
         yield None
@@ -69,7 +69,7 @@ def helped(workers: int) -> Iterator[Any]:
 
 
 @contextmanager
-def timed(cluster: Any) -> Iterator[dict[str, float]]:
+def measure_time(cluster: Any) -> Iterator[dict[str, float]]:
     """What is done within takes in seconds, and of processors, workers' among them; not what it took to start."""
     took: dict[str, float] = {}
     before, started = _processor(cluster), time.perf_counter()
@@ -93,14 +93,14 @@ def train(vault: Path, data: Path, features: int, workers: int) -> dict[str, Any
         target_bounds=(-1, 1),
         random_state=0,
     )
-    with helped(workers) as client, timed(client) as took:
+    with start_workers(workers) as client, measure_time(client) as took:
         made = Vault.create(vault, data, target="y", id="who", model=model, client=client)
     return {"digest": made.digest(), **took}
 
 
 def verify(vault: Path, workers: int) -> dict[str, Any]:
     """Verify a vault."""
-    with helped(workers) as client, timed(client) as took:
+    with start_workers(workers) as client, measure_time(client) as took:
         verdict = Vault.open(vault).verify(client=client)
     return {"ok": verdict.ok, **took}
 
@@ -108,7 +108,7 @@ def verify(vault: Path, workers: int) -> dict[str, Any]:
 def erase(vault: Path, people: int, of: int, workers: int) -> dict[str, Any]:
     """Erase so many people of as many as there are, in one request."""
     ids = np.random.default_rng(0).choice(of, people, replace=False)
-    with helped(workers) as client, timed(client) as took:
+    with start_workers(workers) as client, measure_time(client) as took:
         opened = Vault.open(vault)
         receipt = opened.unlearn(ids, client=client)
     return {"rows": receipt.rows, "digest": opened.digest(), **took}

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 from benchmarks import figures, measure, report
 from benchmarks.accuracy import measure_drifts, measure_tradeoff
 from benchmarks.forgetting import _rate
-from benchmarks.measure import Result, Times, compared, forget_peak, in_turns, peak_memory
+from benchmarks.measure import Result, Times, compare, in_turns, peak_memory, reset_peak
 from benchmarks.methods import (
     BareRefit,
     Boosting,
@@ -164,7 +164,7 @@ def test_rows_a_second_are_those_of_the_requests_alone():
 def test_the_peak_of_memory_is_that_since_it_was_forgotten():
     block = np.ones(10_000_000)
     del block
-    before = forget_peak()
+    before = reset_peak()
     block = np.ones(5_000_000)
     assert 30e6 < peak_memory() - before < 70e6
     del block
@@ -172,13 +172,13 @@ def test_the_peak_of_memory_is_that_since_it_was_forgotten():
 
 def test_ratios_are_taken_round_by_round():
     ours, theirs = Times((1.0, 2.0, 4.0)), Times((2.0, 6.0, 8.0))
-    faster = compared("a", "b", ours, theirs, against="c", goal=2.6)
+    faster = compare("a", "b", ours, theirs, against="c", goal=2.6)
     assert (faster.ratio, faster.met, faster.close) == (2.0, False, False)
     assert "MISSED" in report.line(faster)
-    of = compared("a", "b", theirs, ours, against="c", kind="of", goal=2.1)
+    of = compare("a", "b", theirs, ours, against="c", kind="of", goal=2.1)
     assert (of.ratio, of.met, of.close) == (2.0, True, True)
     assert "met, within noise" in report.line(of)
-    slower = compared("a", "b", theirs, ours, against="c")
+    slower = compare("a", "b", theirs, ours, against="c")
     assert "2.00x slower" in report.line(slower)
 
 
