@@ -23,7 +23,7 @@ def run(capsys, *words):
 def test_a_token_is_made_listed_and_revoked(vault, capsys):
     place = ["--vault", str(vault.places.vault)]
     code, text, told = run(capsys, "token", "new", "--scope", "erase", "--scope", "read", "--name", "ops", *place)
-    assert (code, "shown once" in told) == (0, True)
+    assert (code, "only once" in told) == (0, True)
     tokens = Tokens(Database(queue_path(vault.places.vault)))
     found = tokens.authenticate(text.strip())
     assert (found.name, found.scopes) == ("ops", {"erase", "read"})
