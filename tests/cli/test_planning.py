@@ -210,7 +210,7 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_planned(shop, run, 
     assert err == "error: spend.vault exists already; add rows, or train it again with --replace\n"
     code, out, err = run("train", "sales.parquet", "--vault", "nowhere/a.vault", *NAMES)
     assert (code, out) == (2, "")
-    assert "nowhere is no folder that can be written" in err
+    assert "nowhere is not a writable folder" in err
 
 
 def test_without_settings_train_makes_a_small_plan_and_says_so(shop, run, ok):
