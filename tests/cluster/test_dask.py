@@ -233,7 +233,7 @@ def test_a_cluster_that_was_closed_is_refused(tmp_path, data):
     with own_cluster(1) as cluster:
         pass
     for client in (cluster, cluster._client):
-        with pytest.raises(ClusterFailed, match="no connection to the Dask scheduler any more"):
+        with pytest.raises(ClusterFailed, match="connection to the Dask scheduler is lost"):
             vault.verify(client=client)
 
 
