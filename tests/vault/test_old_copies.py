@@ -69,6 +69,20 @@ def test_an_object_that_is_open_notices_an_old_copy(vault, tmp_path):
     assert vault.verify().ok
 
 
+def test_a_person_whom_two_old_copies_erase_has_one_tombstone(vault, tmp_path):
+    path = vault.places.vault
+    shutil.copytree(path, tmp_path / "older")
+    vault.places.key.rename(tmp_path / "away")
+    vault.unlearn(["person-1"])  # not certified, so each restore below erases anew
+    shutil.copytree(path, tmp_path / "newer")
+    for copy in ("older", "newer"):
+        put_back(tmp_path / copy, path)
+        restored = Vault.open(path)
+    (tombstones,) = slots_of(restored, ["person-1"]).values()
+    assert set(tombstones) == {-4}
+    assert restored.verify().ok
+
+
 def test_somebody_whom_one_old_copy_lost_and_another_has_is_erased_there_too(vault, tmp_path):
     path = vault.places.vault
     shutil.copytree(path, tmp_path / "first")

@@ -142,6 +142,8 @@ class Restore(Request):
             snapshot.rows.erase(self.erase)
         if len(self.bury):
             snapshot.people.bury(self.bury, self.by, self.erase)
+            # The copy may have tombstones of an earlier request, which was never certified.
+            snapshot.people.drop_tombstones(self.bury, until=self.since, spared=self.by)
         if len(self.drop):
             snapshot.people.drop_entries(self.drop, self.erase)
         if len(self.free):
