@@ -34,7 +34,7 @@ def test_the_same_key_learns_rows_once_whatever_write_failed(client, service, va
         again = add_row(client, who)
         assert (again.status_code, again.json()["state"]) == (200, "done"), at
         assert vault.find([who])[0].rows == 1, at
-    assert statuses == {200, 503}
+    assert 503 in statuses <= {200, 503}
     assert not service.queue.running()
     assert vault.verify().ok
 

@@ -90,12 +90,12 @@ def test_json_in_the_place_of_plain_ids_is_an_error(client, service, vault, text
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        ({"ids": [4710, 4711.5]}, "ids.1: an id is text of 1 to 1,000 characters, or a whole number"),
-        ({"ids": [None]}, "ids.0: an id is text of 1 to 1,000 characters, or a whole number"),
+        ({"ids": [4710, 4711.5]}, "ids.1: an id must be a string of 1 to 1,000 characters, or an integer"),
+        ({"ids": [None]}, "ids.0: an id must be a string of 1 to 1,000 characters, or an integer"),
         ([4711], "the body must be a JSON object"),
         (
             {"ids": [4711], "secret": 1},
-            "there is a member that is not known here; those of this body are ids, regulation, reference",
+            "the body has an unknown member; it can have ids, regulation, reference",
         ),
     ],
 )
@@ -245,11 +245,11 @@ def test_pages_say_not_known_here(client, service):
     page = person.send(form, ids="4703.0\n9999\n4704")
     text = Page(page.text).text
     assert "2 people are not known here" in text
-    assert "For 1 of them a similar id is here" in text
+    assert "For 1 of them the vault has a similar id" in text
     assert "4703.0 not known here; the vault has a similar id" in text
     done = Page(person.send(Page(page.text).form("/erase/now")).text).text
     assert "2 people are not known here, so nothing was erased for them." in done
-    assert "For 1 of them a similar id is here" in done
+    assert "For 1 of them the vault has a similar id" in done
     service.erase(["9999"], NewJob("erasure", "api", "gdpr"))
     [unknown] = service.queue.page(JobFilter(["not_known"]))
     assert "similar id" not in person.get(f"/requests/{unknown.id}").text

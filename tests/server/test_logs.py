@@ -148,7 +148,7 @@ def test_a_request_that_fails_is_logged_with_its_frames_and_ids(service, client,
 def test_a_page_that_fails_is_logged_with_its_frames(service, client, lines, monkeypatch):
     monkeypatch.setattr(service.vault, "status", fail_with(ZeroDivisionError))
     assert client.get("/").status_code == 500
-    check(lines(), "page-failed", ZeroDivisionError, "handled")
+    check(lines(), "page-failed", ZeroDivisionError, "handle_errors")
 
 
 @pytest.mark.parametrize(
