@@ -269,7 +269,7 @@ def test_an_interrupted_command_leaves_what_is_finished_to_look_at(finished, inv
     monkeypatch.setattr(runs, "run_pending", interrupted)
     done = invoke("run", "warm-start", "--out", finished.out)
     assert (done.exit_code, done.error) == (130, "interrupted\n")
-    assert "goes on where this one stopped" in done.output
+    assert "run the same command again to continue" in done.output
     assert (finished.out / "warm-start.csv").exists()
 
 
@@ -523,7 +523,7 @@ def test_the_report_is_one_page_with_everything_on_it(finished):
     page = report.render_page(finished.tables, verdicts, finished.out)
     assert page.count("data:image/png;base64,") == 3
     assert f"1 of {len(verdicts)} claims hold." in page
-    shown = re.findall(r"<tr><td>(.*?)</td><td class=\w+>(.*?)</td><td>(.*?)</td></tr>", page)
+    shown = re.findall(r'<tr><td>(.*?)</td>\s*<td class="\w+">(.*?)</td>\s*<td>(.*?)</td></tr>', page)
     words = {True: "holds", False: "does not hold"}
     assert [tuple(map(html.unescape, row)) for row in shown] == [
         (claims.CLAIMS[name].sentence, words[verdict.holds], verdict.numbers) for name, verdict in verdicts.items()
@@ -571,7 +571,7 @@ def test_the_command_lists_runs_checks_and_reports(finished, invoke):
     ("words", "code", "message"),
     [
         (["run", "nonsense"], 2, "unknown experiments: nonsense"),
-        (["run", "--quick", "--full"], 2, "choose one of"),
+        (["run", "--quick", "--full"], 2, "only one of"),
         (["check", "nonsense"], 2, "unknown claims: nonsense"),
         (["check"], 8, "expunge paper run"),
         (["report"], 8, "no results in"),
