@@ -53,7 +53,7 @@ def test_the_example_in_the_readme_runs(tmp_path, monkeypatch):
     (example,) = blocks(README, "python")
     exec(example, names)  # noqa: S102 - our own text
     assert names["model"].n_rows_ == 100
-    assert "<h1>A plan</h1>" in Path("plan.html").read_text()
+    assert "<h1>Plan</h1>" in Path("plan.html").read_text()
 
 
 def quick(plan):
