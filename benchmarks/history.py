@@ -45,18 +45,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--folder", type=Path, help="where the vaults are made; a folder in memory hides the disk")
     parser.add_argument("--keep", action="store_true", help="do not remove the vaults afterwards")
+    parser.add_argument("--reuse", type=Path, metavar="FOLDER", help="measure the vaults that --keep left here")
     parser.add_argument("--verify", action="store_true", help="verify the longest history as well; takes minutes")
     args = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(dir=args.folder))
+    lengths = sorted({10, min(1_000, args.largest), args.largest})
+    folder = args.reuse or Path(tempfile.mkdtemp(dir=args.folder))
     try:
-        copies = _histories(folder, sorted({10, min(1_000, args.largest), args.largest}))
+        if args.reuse:
+            copies = {length: folder / str(length) / "spend.vault" for length in lengths}
+        else:
+            copies = _histories(folder, lengths)
         missed = _measure(copies, args.rounds)
         if args.verify:
             verdict = Vault.open(copies[args.largest]).verify()
             print(f"verify after {args.largest:,} requests: {'ok' if verdict.ok else 'FAILED'}")
             missed += not verdict.ok
     finally:
-        if args.keep:
+        if args.keep or args.reuse:
             print(f"kept in {folder}")
         else:
             shutil.rmtree(folder)
