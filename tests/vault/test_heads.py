@@ -24,7 +24,7 @@ def ledger(marks, vault=VAULT):
     """A ledger with one request and what is done about it for each mark."""
     records = [header_record(vault)]
     for k, mark in enumerate(marks, start=1):
-        body = {"request": k, "waiting": [], "time": NOW.isoformat(), "rows": mark, "people": 1} | CALLER
+        body = {"request": k, "waiting": 0, "time": NOW.isoformat(), "rows": mark, "people": 1} | CALLER
         records.append(compose_record(records[-1].end, {"kind": "unlearn", **body}))
         records.append(compose_record(records[-1].end, {"kind": "done", "request": k, **DONE}))
     return records

@@ -44,9 +44,9 @@ def test_a_ledger_of_another_vault_is_refused(other, copies, expected):
 def test_a_newer_version_is_refused_by_name(copies):
     path = copies()
     bodies = [dict(record.body) for record in records(path)]
-    bodies[0]["version"] = 6
+    bodies[0]["version"] = 7
     rewrite(path, bodies)
-    with pytest.raises(InvalidFile, match="v.ledger has version 6; this release reads version 5 only: use the release"):
+    with pytest.raises(InvalidFile, match="v.ledger has version 7; this release reads version 6 only: use the release"):
         Vault.open(path)
     path = copies()
     (manifest,) = of_kind(path, "manifest")
@@ -196,7 +196,7 @@ BODIES = {
 NO_NUMBER = (None, "1", 1.0, True, [1], {})
 NO_TEXT = (None, 1, True, ["1"], {})
 NO_LIST = (None, 1, "1", {}, [None], [True], [1.0], [[]])  # of numbers or texts
-ASKED = {"request": 7, "waiting": [], "time": "2026-01-01T00:00:00+00:00", "callers": []}
+ASKED = {"request": 7, "waiting": 0, "time": "2026-01-01T00:00:00+00:00", "callers": []}
 ASKED["in_certificate"] = False
 
 
@@ -240,7 +240,9 @@ def test_what_no_vault_writes_into_a_request_is_refused(kind, field, value):
         read_request(compose_record(START, body | {field: value}), None)
 
 
-@pytest.mark.parametrize("lie", [{"request": 9}, {"request": 2**63}, {"request": -1}, {"waiting": [{}]}])
+@pytest.mark.parametrize(
+    "lie", [{"request": 9}, {"request": 2**63}, {"request": -1}, {"waiting": [{}]}, {"waiting": 7}, {"waiting": -1}]
+)
 def test_a_request_that_does_not_follow_the_one_before_is_refused(copies, lie):
     path = copies()
     said = records(path)

@@ -30,7 +30,7 @@ from support.vaults import damaged, duplicate, everything, made, people, put_bac
 
 ERASED = ["person-3", "person-4", "person-5"]  # four rows
 DIGEST = "0123456789abcdef" * 4
-SAID = {"request": 7, "waiting": [], "time": "2026-01-01T00:00:00+00:00", "callers": []}
+SAID = {"request": 7, "waiting": 0, "time": "2026-01-01T00:00:00+00:00", "callers": []}
 SAID["in_certificate"] = False
 
 

@@ -46,6 +46,7 @@ LIES = [
     ("unlearn", "time", "2020-01-01T00:00:00+00:00"),
     ("unlearn", "callers", [{"job": "", "reference": "all backups were destroyed", "actor": "", "despite_hold": ""}]),
     ("unlearn", "in_certificate", True),
+    ("unlearn", "waiting", 1),
 ]
 
 
@@ -103,6 +104,37 @@ def test_a_request_that_waited_when_an_old_copy_came_back_is_certified_by_the_re
 def test_what_waited_is_signed_as_it_would_have_been_at_once(waiting, tmp_path):
     signed = [unverified_payload(r.certificate) for r in back(waiting).requests]
     assert [(one["kind"], one["rows"], one["people"]) for one in signed[1:]] == [("unlearn", 3, 2), ("unlearn", 1, 1)]
+    assert Vault.open(waiting).verify().ok
+
+
+def test_requests_that_wait_for_the_key_do_not_make_later_records_longer(vault, tmp_path):
+    vault.places.key.rename(tmp_path / "away")
+    for k in range(18):
+        vault.unlearn([f"person-{k}"])
+    erasures = [record for record in records(vault.places.vault) if record.kind == "unlearn"]
+    lengths = [len(record.line) - len(json.dumps(record.body["erase"], separators=(",", ":"))) for record in erasures]
+    assert max(lengths) - min(lengths) < 5  # numbers with more digits
+    vault = back(vault.places.vault)
+    assert [request.state for request in vault.requests] == ["certified"] * 19
+    assert vault.verify().ok
+
+
+def test_a_signer_that_fails_halfway_certifies_the_rest_later(waiting, monkeypatch):
+    sign, left = SigningKey.sign, [1]
+
+    def fail_soon(self, payload, *typ):
+        if not left:
+            raise SigningFailed("the signer is busy")
+        left.pop()
+        return sign(self, payload, *typ)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SigningKey, "sign", fail_soon)
+        vault = back(waiting)
+        assert [request.state for request in vault.requests] == ["certified", "certified", "done"]
+        vault.unlearn(["person-4"])
+        assert [request.state for request in vault.requests] == ["certified", "certified", "done", "done"]
+    assert Vault.open(waiting).status().uncertified == 0
     assert Vault.open(waiting).verify().ok
 
 

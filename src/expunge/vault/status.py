@@ -68,8 +68,8 @@ class VaultCondition:
         return has_leftovers(self.folder, self.manifest, self.keys)
 
     @property
-    def uncertified(self) -> list[int]:
-        """The requests that are done and wait for their certificate."""
+    def uncertified(self) -> int:
+        """The newest request that is done and waits for its certificate; 0 if there is none."""
         return find_uncertified(self.records)
 
 

@@ -351,8 +351,7 @@ def _catch_up(writer: Writer, manifest: Manifest | None, records: Sequence[Recor
     writer.tidy()
     # Only requests up to the copy's can be signed later: for newer ones there is only the ledger's word, and anyone who
     # can write to the ledger could have anything signed.
-    known = [record for record in records if not (record.is_request and record.request > manifest.request)]
-    writer.notary.uncertified = [number for number in find_uncertified(known) if number <= manifest.request]
+    writer.notary.uncertified = find_uncertified(records, until=manifest.request)
     done = records_of_kind(records, DONE)
     changes = MissedChanges(snapshot.rows.live)
     for number, request in missed:

@@ -33,7 +33,7 @@ class Notary:
         self._folder = VaultDir(folder)
         self.notes: list[str] = []
         self.known_keys: tuple[str, ...] = ()  # the newest first
-        self.uncertified: list[int] = []  # requests that are done and not certified
+        self.uncertified = 0  # the newest request that is done and not certified, 0 if all are certified
         self.last_certificate: tuple[str | None, Path | None] = (None, None)  # the last certificate, and its file
 
     # Keys
@@ -92,51 +92,39 @@ class Notary:
     def certify(self, record: Record, manifest: Manifest, digest: str) -> None:
         """Record in the ledger that a request is done, with its certificate."""
         done = compose_done_record(self._ledger.tip, record.request, manifest, digest)
-        self.uncertified = [*self.uncertified, record.request]
         self.last_certificate = None, None
         jws = self._try_sign(certificate_payload(self._vault, record, done))
         if jws is None:
             self._ledger.append(done)
+            self.uncertified = record.request
             problem = self._keys.problem
             self.notes.append(f"done, not certified: {problem}; it will be certified once the signing key is available")
             return
         # Exported before it is recorded: a request that the ledger says is certified is not exported again.
         self.last_certificate = jws, self._export(record.request, jws)
         self._ledger.append(done, _compose_signature(done.end, record.request, jws))
-        self.uncertified.remove(record.request)
         self.sign_uncertified(manifest, digest)
 
     def sign_uncertified(self, manifest: Manifest, digest: str) -> None:
-        """Certify the requests that were done while the key was missing."""
+        """Certify the requests that were done while the key was missing, the oldest first."""
         if not self.uncertified or self._keys.find_signer(self.known_keys) is None:
             return
-        for request, payload in self._uncertified_payloads(manifest, digest).items():
+        # The index has verified one chain of hashes from the first record to the end, and the manifest vouches for the
+        # end of it: so it vouches for every record before.
+        if self._index.head[0] != self._ledger.tip:
+            raise InvalidFile(f"{self._ledger.path} was changed before byte {manifest.before.offset:,}: restore it")
+        waiting, newest = self._index.read_uncertified(self.uncertified), self._index.read_done_record(manifest.request)
+        if newest is None:
+            raise InvalidFile(f"{self._ledger.path} was changed: requests that are not certified yet are missing")
+        check_state_commitment(manifest, [newest], digest)
+        payloads = [(record.request, certificate_payload(self._vault, record, done)) for record, done in waiting]
+        for request, payload in payloads:  # all of them are valid
             jws = self._try_sign(payload)
             if jws is None:
                 return
             self._export(request, jws)
             self._ledger.append(_compose_signature(self._ledger.tip, request, jws))
-            self.uncertified.remove(request)
-
-    def _uncertified_payloads(self, manifest: Manifest, digest: str) -> dict[int, str]:
-        """Return the payloads of the certificates that are missing, after checking all of them against the ledger."""
-        # The index has verified one chain of hashes from the first record to the end, and the manifest vouches for the
-        # end of it: so it vouches for every record before.
-        if self._index.head[0] != self._ledger.tip:
-            raise InvalidFile(f"{self._ledger.path} was changed before byte {manifest.before.offset:,}: restore it")
-        records = {
-            number: (self._index.read_request_record(number), self._index.read_done_record(number))
-            for number in self.uncertified
-        }
-        newest = self._index.read_done_record(manifest.request)
-        if newest is None or any(request is None or done is None for request, done in records.values()):
-            raise InvalidFile(f"{self._ledger.path} was changed: requests that are not certified yet are missing")
-        check_state_commitment(manifest, [newest], digest)
-        return {
-            number: certificate_payload(self._vault, request, done)
-            for number, (request, done) in records.items()
-            if request is not None and done is not None
-        }
+        self.uncertified = 0
 
     def _try_sign(self, payload: str) -> str | None:
         """Return the signed certificate, or None if it cannot be signed now."""

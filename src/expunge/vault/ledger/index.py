@@ -134,6 +134,26 @@ class LedgerIndex:
             places = self._find_places(fd, number)
             return None if places is None or not places[2] else self._read_record_at(fd, places[2], places[3])
 
+    def read_uncertified(self, newest: int) -> list[tuple[Record, Record]]:
+        """Return the requests that wait for their certificate, up to this one, the oldest first.
+
+        For each its record, and the record that it is done.
+        """
+        waiting = list[tuple[Record, Record]]()
+        with self._open_refreshed() as fd:
+            while newest:
+                places = self._find_places(fd, newest)
+                if places is None or not places[2]:
+                    raise InvalidFile(
+                        f"{self._ledger.path} was changed: requests that are not certified yet are missing"
+                    )
+                if places[4]:  # it is certified, and so are those before it
+                    break
+                request = self._read_record_at(fd, places[0], places[1])
+                waiting.append((request, self._read_record_at(fd, places[2], places[3])))
+                newest = int(request.body["waiting"])
+        return waiting[::-1]
+
     def read_request(self, number: int) -> LoggedRequest | None:
         """Return a request, as recorded in the ledger."""
         with self._open_refreshed() as fd:
@@ -302,7 +322,9 @@ class LedgerIndex:
             try:
                 if self._saved_offset < 0:
                     self._refresh()
-                if offset - self._saved_offset >= CHECKPOINT_STEP_BYTES:
+                # Requests that wait for their certificate make it longer; a longer one is written less often.
+                size = _WORD_BYTES * len(self._state.places)
+                if offset - self._saved_offset >= max(CHECKPOINT_STEP_BYTES, size):
                     self._save_checkpoint(self._refresh())
             except (OSError, InvalidFile):  # without this derived data the ledger is read
                 pass

@@ -14,12 +14,12 @@ from typing import Any
 
 from ...errors import InvalidFile
 
-VERSION = 5
+VERSION = 6
 LEDGER, KEY, DONE, SIGNATURE = "ledger", "key", "done", "signature"
 LIST = "list"  # in a request with long lists: the SHA-256 of their file beside the ledger
 
 _REQUEST_FIELDS: dict[str, type] = {
-    "request": int, "waiting": list, "time": str, "rows": int, "people": int,
+    "request": int, "waiting": int, "time": str, "rows": int, "people": int,
     "callers": list, "in_certificate": bool,
 }  # fmt: skip
 _CALLER_FIELDS: dict[str, type] = {"job": str, "reference": str, "actor": str, "despite_hold": str}
@@ -127,7 +127,7 @@ def parse_line(line: bytes, after: Position) -> Record | None:
         del body["hash"]
         if type(body["kind"]) is not str or not has_fields(body, _OWN_FIELDS.get(body["kind"], _REQUEST_FIELDS)):
             return None
-        if any(type(number) is not int for number in body.get("waiting", ())):
+        if not 0 <= body.get("waiting", 0) <= max(0, body.get("request", 0) - 1):
             return None
         if any(
             type(caller) is not dict or not has_fields(caller, _CALLER_FIELDS) for caller in body.get("callers", ())
@@ -148,17 +148,21 @@ def _canonical_line(body: Mapping[str, Any]) -> bytes:
     return _encoder.encode(body).encode()
 
 
-def find_uncertified(records: Sequence[Record]) -> list[int]:
-    """Return the requests that are done and not certified; the records must start with a request."""
+def find_uncertified(records: Sequence[Record], until: int | None = None) -> int:
+    """Return the newest request, up to ``until``, that is done and not certified; 0 if all are certified.
+
+    The records must start with a request. Each request names the newest one before it that waited for its certificate
+    then, so that following these numbers finds all (`LedgerIndex.read_uncertified`). The oldest is certified first.
+    """
     uncertified: list[int] = []
     for record in records:
-        if record.is_request:
-            uncertified = list(record.body["waiting"])
-        elif record.kind == DONE:
+        if record.is_request and (until is None or record.request <= until):
+            uncertified = [record.body["waiting"]]
+        elif record.kind == DONE and (until is None or record.request <= until):
             uncertified.append(record.request)
         elif record.kind == SIGNATURE and record.request in uncertified:
             uncertified.remove(record.request)
-    return uncertified
+    return max(uncertified, default=0)
 
 
 _FACTS = {"train": ("compared", "accepted"), "clone": ("clone",), "cloned": ("source", "source_request")}
