@@ -132,7 +132,7 @@ class FittedModel:
 
     @classmethod
     def load(cls, archive: Archive, blueprint: Blueprint) -> Self:
-        """Read what `parts` wrote."""
+        """Read a model from the header and arrays that `parts` returned."""
         state = load_state(archive, blueprint)
         index = load_index(archive, state.ensemble.store.live)
         return cls(state, index, archive.get("default_ids", bool), archive.get("flat", bool))
@@ -182,7 +182,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             X, y, flat = self._validate_rows(X, y, reset=True)
             row_ids = None if ids is None else as_ids(ids, rows=len(X))
             _warn_if_standardised(X)
-            settings = self._settings()
+            settings = Settings.from_model(self)
             if settings.features is None:
                 settings = replace(settings, features=Identity())
             blueprint = draw_blueprint(settings, X.shape[1], y.shape[1], rule=_rule_factory(self.learner))
@@ -201,11 +201,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         Parameters
         ----------
-        X : array or frame, shape (n, d)
-            The inputs.
-        y : array, shape (n,) or (n, t)
-            The target or targets.
-        ids : array of int or str, shape (n,), optional
+        X, y, ids
             As in `fit`. Default ids continue counting; a model that was fitted with ids needs ids here as well.
         """
         if "_fitted_model" not in self.__dict__:
@@ -311,7 +307,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         header, arrays = self._check_fitted().parts()
         names = getattr(self, "feature_names_in_", None)
         header["feature_names"] = None if names is None else names.tolist()
-        write_archive(path, header | settings_parts(self._settings()), arrays)
+        write_archive(path, header | settings_parts(Settings.from_model(self)), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, learner: Any = None, features: FeatureMap | None = None) -> Self:
@@ -399,9 +395,6 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self._fitted_model = fitted
         return self
 
-    def _settings(self) -> Settings:
-        return Settings.from_model(self)
-
     def _predict_outputs(self, X: TableLike) -> Floats:
         """Predict the columns that `_read_targets` returned, in their own units: (n, d) -> (n, t)."""
         ensemble = self._check_fitted().state.ensemble
@@ -413,7 +406,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _commit(
         self, fitted: FittedModel, outcome: Outcome, *, forget: FoundRows | None = None, started: float = 0.0
     ) -> Report:
-        """Carry out a change that was computed, and erase ids from the index."""
+        """Replace the model by the outcome of a change, overwrite the old rows, and erase the ids to forget."""
 
         def overwrite() -> None:
             after = FittedModel(outcome.commit(), fitted.index, fitted.default_ids, fitted.flat)
@@ -532,5 +525,5 @@ def _warn_if_standardised(X: Floats) -> None:
 
 
 def _rule_factory(learner: Any) -> RuleFactory | None:
-    """Return what makes the rule of an estimator; None for "ridge"."""
+    """Return a function that creates the rule of a scikit-learn estimator; None for "ridge"."""
     return None if learner is None or isinstance(learner, str) else partial(EstimatorRule.from_estimator, learner)
