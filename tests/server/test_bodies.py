@@ -12,7 +12,10 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from expunge.server.bodies import format_numbers
 from expunge.server.queue import JobFilter
 from expunge.tables.sources import upload as limits
 
@@ -267,6 +270,14 @@ def test_a_cell_that_is_no_cell_is_not_repeated(client, cell):
     for path, body in (("/api/v1/rows", {"rows": [row]}), ("/invocations", {"dataframe_records": [row]})):
         answer = client.post(path, json=body)
         assert (answer.status_code, CANARY in answer.text) == (422, False)
+
+
+@given(st.lists(st.floats(), max_size=20), st.sampled_from([1, 3000]))
+def test_numbers_are_written_as_they_are_and_others_as_null(given_, times):
+    array = np.tile(np.array(given_, dtype=np.float64), times)
+    expected = [value if np.isfinite(value) else None for value in given_] * times
+    assert json.loads(format_numbers(array)) == expected
+    assert json.loads(format_numbers(array.reshape(-1, 1))) == [[value] for value in expected]
 
 
 # Nothing lies anywhere

@@ -93,13 +93,13 @@ class Served:
             self.kill()
         self.process.stderr.close()
 
-    def children(self):
-        """The processes that it started."""
+    def children(self, pid=None):
+        """The processes that it started, or that one of them started."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
                 fields = path.read_text().rpartition(")")[2].split()
-                if int(fields[1]) == self.process.pid and fields[0] != "Z":
+                if int(fields[1]) == (pid or self.process.pid) and fields[0] != "Z":
                     found.append(int(path.parent.name))
         return found
 

@@ -102,8 +102,10 @@ class Aliases:
 
     def forget(self, people: Iterable[SealedId], request: int | None = None) -> int:
         """Remove all aliases of people and return how many; ``request`` is the vault's request that erased them."""
+        removed = 0
         with self._database.transaction() as database:
-            removed = sum(database.execute("DELETE FROM aliases WHERE hash = ?", person.hash) for person in people)
+            if self.has_any():
+                removed = sum(database.execute("DELETE FROM aliases WHERE hash = ?", person.hash) for person in people)
         if request is not None and self._swept_request == request - 1:
             self._swept_request = request  # no other erasure since the table was last compared
         return removed

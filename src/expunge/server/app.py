@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from .. import __version__
 from .auth import authorize, bearer, get_service
+from .bulk import BulkProcess
 from .middleware import BodyLimit, PathPrefix, RateLimiter, RequestMonitor, check_prefix
 from .pages import Sessions, answer_browser
 from .pages import router as pages
@@ -64,6 +65,7 @@ def create_app(service: Service, limits: Limits | None = None) -> FastAPI:
 def configure_app(app: FastAPI, service: Service, metrics: "HttpMetrics", limits: Limits) -> None:
     """Set up rate limit, error handlers, metrics and middleware."""
     app.state.service, app.state.metrics = service, metrics
+    app.state.bulk = BulkProcess(service)
     app.state.limit = RateLimiter(limits.per_second, limits.burst)
     for error in (Problem, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(error, answer_error)

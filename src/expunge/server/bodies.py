@@ -1,23 +1,16 @@
 """Request bodies: tables as JSON, CSV, Parquet or Arrow.
 
 A file is streamed to a file without a name, in the folder of the queue: nothing of it stays, however the process ends.
-
-Large JSON is read and written in steps: `json` would block all other threads from its first byte to its last. Long
-containers are walked in Python, which lets other threads run between the steps, and their members are read by the
-scanner of `json` itself, so the values are those of `json.loads` and `json.dumps`.
 """
 
-import gc
 import hashlib
 import json
 import math
 import mmap
 import re
 import tempfile
-import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -31,150 +24,7 @@ from ..tables import Upload
 from .problems import Problem
 from .service import Service
 
-_BLANKS = re.compile(r"[ \t\n\r]*")
-_MAX_STEP_CHARS = 1 << 16  # of a container, read in one step
-_SINGLE_MEMBERS = 1000  # of a list, read one by one after several could not be read at once
-_MAX_WALKED_DEPTH = 8  # deeper containers are read in one step
-_NUMBERS_PER_STEP = 4096
-
-PairsHook = Callable[[list[tuple[str, Any]]], Any]
-
-_collector_lock = threading.Lock()
-_large_bodies, _off_since = 0, 0.0  # bodies in work, and since when there was always one
-_MAX_COLLECTOR_PAUSE = 10.0  # seconds after which garbage is collected once in between
-
-
-@contextmanager
-def without_collector(size: int) -> Iterator[None]:
-    """Switch the garbage collector off while a large body is processed.
-
-    While a body becomes millions of lists, the collector would visit all of them again and again, and block all threads
-    for a tenth of a second each time.
-    """
-    global _large_bodies, _off_since
-    if size <= _MAX_STEP_CHARS or not (_large_bodies or gc.isenabled()):  # or it was switched off elsewhere
-        yield
-        return
-    with _collector_lock:
-        if not _large_bodies:
-            gc.disable()
-            _off_since = time.monotonic()
-        _large_bodies += 1
-    try:
-        yield
-    finally:
-        with _collector_lock:
-            _large_bodies -= 1
-            if not _large_bodies:
-                gc.enable()
-            elif time.monotonic() - _off_since > _MAX_COLLECTOR_PAUSE:
-                gc.collect(1)
-                _off_since = time.monotonic()
-
-
-def load_json(text: str, *, parse_constant: Callable[[str], Any], object_pairs_hook: PairsHook) -> Any:
-    """Return what `json.loads` returns, in steps; raise ValueError if the text is not JSON."""
-    decoder = json.JSONDecoder(parse_constant=parse_constant, object_pairs_hook=object_pairs_hook)
-    if len(text) <= _MAX_STEP_CHARS:
-        return decoder.decode(text)
-    value, end = _JsonReader(text, decoder, object_pairs_hook).read(_skip_blanks(text, 0), 0)
-    if _skip_blanks(text, end) != len(text):
-        raise ValueError("more than one value")
-    return value
-
-
-def _skip_blanks(text: str, at: int) -> int:
-    """Return the position after the blanks that start here."""
-    match = _BLANKS.match(text, at)
-    return at if match is None else match.end()
-
-
-class _JsonReader:
-    """A reader of long JSON text."""
-
-    def __init__(self, text: str, decoder: json.JSONDecoder, hook: PairsHook) -> None:
-        self._text, self._hook = text, hook
-        self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]
-
-    def read(self, at: int, depth: int) -> tuple[Any, int]:
-        """Return the value that starts here, and its end."""
-        start = self._text[at : at + 1]
-        if depth < _MAX_WALKED_DEPTH and start == "[" and not self._is_small(at, "[", "]"):
-            return self._read_list(at, depth)
-        if depth < _MAX_WALKED_DEPTH and start == "{" and not self._is_small(at, "{", "}"):
-            return self._read_object(at, depth)
-        try:
-            return self._scan(self._text, at)
-        except StopIteration:
-            raise ValueError("a value is missing") from None
-
-    def _is_small(self, at: int, opening: str, closing: str) -> bool:
-        """Return whether a container ends within one step, and contains no other of its kind."""
-        end = self._text.find(closing, at + 1, at + _MAX_STEP_CHARS)
-        return end >= 0 and self._text.find(opening, at + 1, end) < 0
-
-    def _read_list(self, at: int, depth: int) -> tuple[list[Any], int]:
-        members, alone = list[Any](), 0
-        for start in self._members(at, "]"):
-            if not alone and (several := self._read_several(start)) is not None:
-                values, self._end = several
-                members += values
-            else:
-                alone = (alone or _SINGLE_MEMBERS) - 1
-                value, self._end = self.read(start, depth + 1)
-                members.append(value)
-        return members, self._end
-
-    def _read_several(self, at: int) -> tuple[list[Any], int] | None:
-        """Return the next members of a list, read in one step, and their end; None if that is not possible.
-
-        The text is cut where a member may end. If the part before the cut, put in brackets, is a list, it consists of
-        whole members; otherwise the cut was within one.
-        """
-        closing = {"[": "]", "{": "}"}.get(self._text[at : at + 1])
-        if closing is None:
-            end = self._text.rfind(",", at, at + _MAX_STEP_CHARS)
-        else:
-            end = self._text.rfind(closing, at, at + _MAX_STEP_CHARS) + 1
-        if end <= at:
-            return None
-        members = f"[{self._text[at:end]}]"
-        try:
-            values, stop = self._scan(members, 0)
-        except (ValueError, StopIteration):
-            return None
-        return (values, end) if stop == len(members) else None
-
-    def _read_object(self, at: int, depth: int) -> tuple[Any, int]:
-        pairs = list[tuple[str, Any]]()
-        for start in self._members(at, "}"):
-            if self._text[start : start + 1] != '"':
-                raise ValueError("a name is missing")
-            name, end = self._scan(self._text, start)
-            end = _skip_blanks(self._text, end)
-            if self._text[end : end + 1] != ":":
-                raise ValueError("a colon is missing")
-            value, self._end = self.read(_skip_blanks(self._text, end + 1), depth + 1)
-            pairs.append((name, value))
-        return self._hook(pairs), self._end
-
-    def _members(self, at: int, closing: str) -> Iterator[int]:
-        """Yield the start of each member of a container; the caller reads it, and stores its end in ``_end``."""
-        text = self._text
-        at = _skip_blanks(text, at + 1)
-        if text[at : at + 1] == closing:
-            self._end = at + 1
-            return
-        while True:
-            yield at
-            at = _skip_blanks(text, self._end)
-            mark = text[at : at + 1]
-            if mark == closing:
-                self._end = at + 1
-                return
-            if mark != ",":
-                raise ValueError("a comma is missing")
-            at = _skip_blanks(text, at + 1)
+_NUMBERS_PER_STEP = 4096  # formatted at once; other threads run in between
 
 
 def format_numbers(values: Floats) -> bytes:
@@ -190,15 +40,6 @@ def _format_part(values: Floats) -> bytes:
     if not np.isfinite(values).all():
         numbers = [value if math.isfinite(value) else None for value in numbers]
     return json.dumps(numbers, separators=(",", ":"))[1:-1].encode()
-
-
-def read_array(rows: list[Any]) -> Floats:
-    """Return rows of numbers as floats; raise TypeError, ValueError or OverflowError if they are not numbers."""
-    if len(rows) <= _NUMBERS_PER_STEP:
-        return np.array(rows, dtype=np.float64)
-    return np.concatenate(
-        [np.array(rows[k : k + _NUMBERS_PER_STEP], dtype=np.float64) for k in range(0, len(rows), _NUMBERS_PER_STEP)]
-    )
 
 
 SUFFIXES = {
@@ -255,7 +96,7 @@ def parse_json(body: bytes, *, max_rows: int = 0) -> Any:
         allowed = f"{max_rows:,} rows" if max_rows else f"{limit:,} lists and objects"
         raise InvalidInput(f"a body has at most {allowed}")
     try:
-        return load_json(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
+        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError):
         raise Problem(400, "invalid-json", "the body is not JSON in UTF-8, or contains a name twice") from None
 

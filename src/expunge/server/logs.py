@@ -57,10 +57,15 @@ def set_level(level: Level) -> None:
     _threshold = LEVELS.index(level)
 
 
+def get_level() -> Level:
+    """Return the level below which lines are dropped."""
+    return LEVELS[_threshold]
+
+
 @contextmanager
 def minimum_level(level: Level) -> Iterator[None]:
     """Drop lines below this level within the block."""
-    before = LEVELS[_threshold]
+    before = get_level()
     set_level(level)
     try:
         yield
@@ -91,13 +96,17 @@ def tag_token(token: str) -> None:
         facts.token = token
 
 
+def request_facts() -> dict[str, str]:
+    """Return the facts in every line of the current request."""
+    scope = _request.get()
+    return {} if scope is None else {"request_id": scope.request_id} | ({"token": scope.token} if scope.token else {})
+
+
 def log(event: str, /, *, level: Level = "info", **facts: Any) -> None:
     """Write a line, unless its level is below the threshold."""
     if LEVELS.index(level) < _threshold:
         return
-    scope = _request.get()
-    about = {} if scope is None else {"request_id": scope.request_id} | ({"token": scope.token} if scope.token else {})
-    head = {"time": format_time(utc_now()), "level": level, "event": event, **_process_facts, **about}
+    head = {"time": format_time(utc_now()), "level": level, "event": event, **_process_facts, **request_facts()}
     line = json.dumps(head | facts, default=str)
     with _lock:
         sys.stderr.write(line + "\n")

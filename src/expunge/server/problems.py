@@ -92,12 +92,17 @@ def to_problem(error: BaseException) -> Problem:
     return Problem(500, "unexpected", "unexpected error; see the service's log for the id in X-Request-Id")
 
 
-async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """Answer an error, and log it if an operator has to look at it."""
+def respond_to_error(error: Exception) -> JSONResponse:
+    """Return the response to an error, and log it if an operator has to look at it."""
     problem = to_problem(error)
     if problem.status == 500 or problem.kind in ("storage", "disk-full"):
         log_error("request-failed", error, problem=problem.kind)
     return problem.response()
+
+
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    """Answer an error: `respond_to_error` as a handler of the application."""
+    return respond_to_error(error)
 
 
 def _to_kebab_case(name: str) -> str:

@@ -138,6 +138,7 @@ def _run_server(
         asyncio.run(server.serve([sock]))
     finally:
         workers.stop()
+        app.state.bulk.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 

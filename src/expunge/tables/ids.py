@@ -21,7 +21,7 @@ from ..errors import InvalidInput, InvalidSetting, format_positions
 from .messages import ID_NOT_UTF_8
 
 _BLANKS = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # the ASCII characters that `str.strip` removes
-_LINE_END = re.compile(r"\r\n|\n|\r")
+_LINE = re.compile(r"[^\r\n]+")
 _JSON_START = re.compile(r'\s*(\{\s*"|\[)')
 
 _EMAIL_ATOM = rb'[^\x00-\x20\x7f@"(),:;<>\[\\\]]+'
@@ -127,7 +127,7 @@ def parse_id_list(text: str) -> list[str]:
     refuse_json(text)
     if "\0" in text:  # most likely UTF-16
         raise InvalidInput("the ids must be in UTF-8, without zero characters")
-    return [line for line in map(str.strip, _LINE_END.split(text)) if line]
+    return [line for match in _LINE.finditer(text) if (line := match.group().strip())]
 
 
 def refuse_json(text: str) -> None:

@@ -1,19 +1,26 @@
-"""Predictions: MLflow's scoring protocol, and the Open Inference Protocol V2."""
+"""Predictions: MLflow's scoring protocol, and the Open Inference Protocol V2.
+
+A route only receives the body and sends the answer. `answer_call` is all that is between the two: it runs in a thread
+for a small body, and in a process of its own (`server/bulk.py`) for a large one, with the same result.
+"""
 
 import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from ... import __version__
 from ...errors import ExpungeError, InvalidInput
 from ...exact.arrays import Floats
 from ...tables import Upload
+from ...vault import Vault
 from ..auth import Principal, get_service, require_scope
-from ..bodies import SUFFIXES, format_numbers, media_type, parse_json, read_array, without_collector
+from ..bodies import SUFFIXES, format_numbers, media_type, parse_json
 from ..problems import Problem, to_problem
 from ..service import Service
 
@@ -22,6 +29,8 @@ Predict = require_scope("predict")
 
 _JSON_FORMS = ("dataframe_split", "dataframe_records", "instances", "inputs")
 _FILE_SUFFIXES = {kind: form for kind, form in SUFFIXES.items() if form in (".csv", ".parquet")}
+_MAX_THREAD_BYTES = 2**18  # of a body that a thread answers: it holds the GIL for some milliseconds
+_PIECE_BYTES = 2**16  # of an answer, sent at once
 
 
 @router.get("/ping", response_class=PlainTextResponse)
@@ -47,46 +56,76 @@ async def invoke(request: Request, who: Annotated[Principal, Predict]) -> Respon
     kind, raw = media_type(request), await request.body()
     if kind != "application/json" and kind not in _FILE_SUFFIXES:
         raise Problem(415, "wrong-type", "send rows as application/json, text/csv or application/vnd.apache.parquet")
-    return await run_in_threadpool(_score_rows, request, kind, raw)
+    return await _answer(request, PredictionCall(kind), raw)
 
 
-def _score_rows(request: Request, kind: str, raw: bytes) -> Response:
-    """Parse, predict and format in this thread: work on the event loop would delay all other requests."""
+@dataclass(frozen=True)
+class PredictionCall:
+    """A request for predictions, without its body."""
+
+    kind: str  # the media type of the body
+    model: str | None = None  # the model's name in the Open Inference Protocol; None: MLflow's protocol
+
+
+async def _answer(request: Request, call: PredictionCall, raw: bytes) -> Response:
+    """Answer in a thread, or in the process for large bodies; never on the event loop, where all requests would wait.
+
+    The number of rows outside the bounds is stored in the request, for a header and a counter.
+    """
     service = get_service(request)
-    with without_collector(len(raw)):
-        if kind == "application/json":
-            rows = _read_rows(_parse_json(raw, service), service)
+    if len(raw) <= _MAX_THREAD_BYTES:
+        answer = await run_in_threadpool(answer_call, service.vault, service.options.max_rows, call, raw)
+    else:
+        answer = await request.app.state.bulk.answer(call, raw)
+    response, request.state.outside_rows = answer
+    if len(response.body) <= _PIECE_BYTES:
+        return response
+
+    async def cut() -> AsyncIterator[bytes]:  # a connection that gets everything at once copies it more than once
+        for start in range(0, len(response.body), _PIECE_BYTES):
+            yield bytes(response.body[start : start + _PIECE_BYTES])
+
+    return StreamingResponse(cut(), response.status_code, response.headers)
+
+
+def answer_call(vault: Vault, max_rows: int, call: PredictionCall, raw: bytes) -> tuple[Response, int]:
+    """Parse, predict and format; return the response and the number of rows outside the bounds."""
+    try:
+        body: Any = parse_json(raw, max_rows=max_rows) if call.kind == "application/json" else None
+        if call.model is not None:
+            rows = _read_tensors(body, vault, max_rows)
+        elif call.kind == "application/json":
+            rows = _read_rows(body, vault, max_rows)
         else:
-            rows = Upload(raw, service.options.max_rows, _FILE_SUFFIXES[kind])
-        return _json_response(b'{"predictions":', format_numbers(_predict_rows(request, rows)), b"}")
+            rows = Upload(raw, max_rows, _FILE_SUFFIXES[call.kind])
+        values, outside = _predict_rows(vault, max_rows, rows)
+        if call.model is None:
+            content = b'{"predictions":' + format_numbers(values) + b"}"
+        else:
+            content = _format_tensor(call.model, vault.newest, body.get("id"), values)
+        return Response(content, media_type="application/json"), outside
+    except (ExpungeError, Problem) as error:
+        if call.model is None:
+            raise
+        return refuse_inference(to_problem(error)), 0
 
 
-def _json_response(*parts: bytes) -> Response:
-    return Response(b"".join(parts), media_type="application/json")
-
-
-def _parse_json(raw: bytes, service: Service) -> Any:
-    return parse_json(raw, max_rows=service.options.max_rows)
-
-
-def _predict_rows(request: Request, data: Any) -> Floats:
-    """Predict rows; store the number of rows outside the bounds in the request, for a header and a counter."""
-    service = get_service(request)
-    if isinstance(data, np.ndarray) and len(data) > service.options.max_rows:
-        raise InvalidInput(f"a body has at most {service.options.max_rows:,} rows, got {len(data):,}")
+def _predict_rows(vault: Vault, max_rows: int, data: Any) -> tuple[Floats, int]:
+    """Predict rows; return the values and the number of rows outside the bounds."""
+    if isinstance(data, np.ndarray) and len(data) > max_rows:
+        raise InvalidInput(f"a body has at most {max_rows:,} rows, got {len(data):,}")
     if data.data in ([], {}) if isinstance(data, Upload) else not len(data):
-        return np.empty(0)
-    predictions = service.vault.predictions(data, ids=False)
-    request.state.outside_rows = int(predictions.outside.sum())
-    return predictions.values
+        return np.empty(0), 0
+    predictions = vault.predictions(data, ids=False)
+    return predictions.values, int(predictions.outside.sum())
 
 
-def _read_rows(body: Any, service: Service) -> Any:
+def _read_rows(body: Any, vault: Vault, max_rows: int) -> Any:
     """Return the rows of one of MLflow's four JSON forms: an upload if columns are named, else an array."""
     forms = [form for form in _JSON_FORMS if isinstance(body, dict) and form in body]
     if len(forms) != 1:
         raise InvalidInput(f"the body must be an object with exactly one of {', '.join(_JSON_FORMS)}")
-    (form,), value, max_rows = forms, body[forms[0]], service.options.max_rows
+    (form,), value = forms, body[forms[0]]
     if form == "dataframe_split":
         columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
         if not isinstance(columns, list) or not isinstance(data, list) or not _is_table(data, len(columns)):
@@ -101,7 +140,7 @@ def _read_rows(body: Any, service: Service) -> Any:
         raise InvalidInput(f"{form} must be a list of rows")
     if form == "dataframe_records" or (value and all(isinstance(row, dict) for row in value)):
         return Upload(value, max_rows)
-    return _build_array(value, len(service.vault.inputs))
+    return _build_array(value, len(vault.inputs))
 
 
 def _is_table(data: list[Any], width: int) -> bool:
@@ -110,7 +149,7 @@ def _is_table(data: list[Any], width: int) -> bool:
 
 def _build_array(rows: list[Any], width: int) -> Floats:
     try:
-        array = read_array(rows)
+        array = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("rows must be lists of numbers, all of one length") from None
     if array.ndim == 1 and array.size in (0, width):
@@ -195,29 +234,25 @@ async def infer(request: Request, name: str, who: Annotated[Principal, Predict],
         return refusal
     if "inference-header-content-length" in request.headers:
         return _error_response(400, "binary tensors are not supported: send JSON")
-    raw = await request.body()
-    try:
-        return await run_in_threadpool(_infer_rows, request, name, raw)
-    except (ExpungeError, Problem) as error:
-        problem = to_problem(error)
-        return _error_response(400 if problem.status == 422 else problem.status, problem.detail)
+    return await _answer(request, PredictionCall("application/json", name), await request.body())
 
 
-def _infer_rows(request: Request, name: str, raw: bytes) -> Response:
-    service = get_service(request)
-    with without_collector(len(raw)):
-        body = _parse_json(raw, service)
-        predicted = _predict_rows(request, _read_tensors(body, service))
-    answer = {"model_name": name, "model_version": str(service.vault.newest)}
-    if isinstance(body.get("id"), str):
-        answer["id"] = body["id"].encode(errors="replace").decode()  # half of a surrogate pair cannot be sent
-    output = {"name": "predict", "shape": list(predicted.shape), "datatype": "FP64"}
+def refuse_inference(problem: Problem) -> Response:
+    """Return a problem as the Open Inference Protocol has it."""
+    return _error_response(400 if problem.status == 422 else problem.status, problem.detail, problem.headers)
+
+
+def _format_tensor(model: str, version: int, id_: Any, values: Floats) -> bytes:
+    answer = {"model_name": model, "model_version": str(version)}
+    if isinstance(id_, str):
+        answer["id"] = id_.encode(errors="replace").decode()  # half of a surrogate pair cannot be sent
+    output = {"name": "predict", "shape": list(values.shape), "datatype": "FP64"}
     head, about = json.dumps(answer)[:-1], json.dumps(output)[:-1]
-    data = format_numbers(predicted.ravel())
-    return _json_response(head.encode(), b',"outputs":[', about.encode(), b',"data":', data, b"}]}")
+    data = format_numbers(values.ravel())
+    return b"".join((head.encode(), b',"outputs":[', about.encode(), b',"data":', data, b"}]}"))
 
 
-def _read_tensors(body: Any, service: Service) -> Any:
+def _read_tensors(body: Any, vault: Vault, max_rows: int) -> Any:
     inputs = body.get("inputs") if isinstance(body, dict) else None
     if not isinstance(inputs, list) or not inputs or not all(isinstance(tensor, dict) for tensor in inputs):
         raise InvalidInput("inputs must be a list of tensors")
@@ -229,10 +264,10 @@ def _read_tensors(body: Any, service: Service) -> Any:
         if name in columns:
             raise InvalidInput("two tensors have the same name")
         columns[name] = data
-    d = len(service.vault.inputs)
+    d = len(vault.inputs)
     if len(inputs) == 1 and len(inputs[0]["shape"]) == 2 and inputs[0]["shape"][1] == d:
         return _reshape_tensor(inputs[0]["data"], d)
-    return Upload({name: _flatten_column(data) for name, data in columns.items()}, service.options.max_rows)
+    return Upload({name: _flatten_column(data) for name, data in columns.items()}, max_rows)
 
 
 def _flatten_column(data: list[Any]) -> list[Any]:
@@ -262,8 +297,8 @@ def _refuse_other_model(service: Service, name: str, number: str | None) -> Resp
     return None
 
 
-def _error_response(status: int, detail: str) -> Response:
-    return JSONResponse({"error": detail}, status)
+def _error_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": detail}, status, headers)
 
 
 def _refuse_while_draining(service: Service) -> None:
