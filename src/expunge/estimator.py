@@ -132,7 +132,7 @@ class FittedModel:
 
     @classmethod
     def load(cls, archive: Archive, blueprint: Blueprint) -> Self:
-        """Read what `parts` wrote."""
+        """Read a model from the header and arrays that `parts` returned."""
         state = load_state(archive, blueprint)
         index = load_index(archive, state.ensemble.store.live)
         return cls(state, index, archive.get("default_ids", bool), archive.get("flat", bool))
@@ -198,11 +198,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         Parameters
         ----------
-        X : array or frame, shape (n, d)
-            The inputs.
-        y : array, shape (n,) or (n, t)
-            The target or targets.
-        ids : array of int or str, shape (n,), optional
+        X, y, ids
             As in `fit`. Default ids continue counting; a model that was fitted with ids needs ids here as well.
         """
         if "_fitted_model" not in self.__dict__:
@@ -397,6 +393,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self
 
     def _settings(self) -> Settings:
+        """Return the settings in use."""
         return Settings.from_model(self)
 
     def _choose_settings(self, X: Floats, y: Floats, ids: Ids | None) -> Settings:
@@ -428,7 +425,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _commit(
         self, fitted: FittedModel, outcome: Outcome, *, forget: FoundRows | None = None, started: float = 0.0
     ) -> Report:
-        """Carry out a change that was computed, and erase ids from the index."""
+        """Replace the model by the outcome of a change, overwrite the old rows, and erase the ids to forget."""
 
         def overwrite() -> None:
             after = FittedModel(outcome.commit(), fitted.index, fitted.default_ids, fitted.flat)
@@ -547,5 +544,5 @@ def _warn_if_standardised(X: Floats) -> None:
 
 
 def _rule_factory(learner: Any) -> RuleFactory | None:
-    """Return what makes the rule of an estimator; None for "ridge"."""
+    """Return a function that creates the rule of a scikit-learn estimator; None for "ridge"."""
     return None if learner is None or isinstance(learner, str) else partial(EstimatorRule.from_estimator, learner)

@@ -75,6 +75,18 @@ def test_train_says_that_it_plans_if_nothing_is_said(run):
     assert "Train a model on a table, in a new vault.\n" in run("--help")[1]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("unlern",), "there is no command 'unlern' (did you mean unlearn?); see expunge --help"),
+        (("token", "lst"), "there is no command 'lst' (did you mean list?); see expunge token --help"),
+        (("zzz",), "there is no command 'zzz'; see expunge --help"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_one_that_was_meant(run, words, message):
+    assert run(*words) == (2, "", f"error: {message}\n")
+
+
 @pytest.mark.parametrize("words", GROUPS, ids=" ".join)
 def test_no_command_is_a_usage_error_that_shows_the_commands(run, words):
     code, out, err = run(*words)

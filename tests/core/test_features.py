@@ -339,7 +339,7 @@ def test_a_restored_map_is_the_same_map(model):
 @pytest.mark.parametrize("model", [Identity(), Powers(2)], ids=repr)
 def test_a_map_that_draws_nothing_restores_nothing(model):
     assert model.fit([[0.0]]).arrays() == {}
-    with pytest.raises(InvalidSetting, match=r"draws nothing, got \['phases'\]"):
+    with pytest.raises(InvalidSetting, match=r"draws no arrays, got \['phases'\]"):
         model.restore(1, {"phases": np.zeros(1, dtype=np.int64)})
 
 

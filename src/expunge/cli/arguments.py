@@ -58,6 +58,16 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse an unknown command with the one that was probably meant; argparse would list them all."""
+        if not isinstance(action, argparse._SubParsersAction) or value in action.choices:
+            super()._check_value(action, value)
+            return
+        from difflib import get_close_matches
+
+        meant = "".join(f" (did you mean {name}?)" for name in get_close_matches(value, action.choices, n=1))
+        self.error(f"there is no command {value!r}{meant}")
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help or version; unlike argparse, raise if it cannot be written."""
         if file is not None and file is sys.stderr:
@@ -389,7 +399,11 @@ def add_cluster(parser: Parser) -> None:
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="Share the work with a Dask cluster, such as tls://host:8786."
     )
-    for name, what in (("ca", "certificate authority"), ("cert", "own certificate"), ("key", "key of --tls-cert")):
+    for name, what in (
+        ("ca", "certificate authority"),
+        ("cert", "certificate of this process"),
+        ("key", "key of --tls-cert"),
+    ):
         parser.add_argument(f"--tls-{name}", metavar="FILE", type=Path, help=f"The {what} (PEM), for --dask tls://.")
     text = "Allow --dask on another machine without TLS: anyone on the network can then run code there."
     parser.add_argument("--insecure", action="store_true", help=text)

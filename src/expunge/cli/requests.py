@@ -72,7 +72,7 @@ def _add_despite_hold(parser: Parser) -> None:
 
 
 def _add_skip_unknown(parser: Parser) -> None:
-    text = "Skip ids that are not in the vault (readmit: not erased) instead of failing."
+    text = "Skip ids that are not in the vault (with readmit: not erased) instead of failing."
     parser.add_argument("--skip-unknown", action="store_true", help=text)
 
 

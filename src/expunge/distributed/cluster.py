@@ -29,6 +29,7 @@ from distributed.security import Security
 
 from ..errors import ClusterFailed, InvalidSetting
 from ..versions import versions
+from .tasks import compare_versions
 from .workers import ClusterWorkers
 
 
@@ -119,6 +120,7 @@ _DASK_CONFIG = {
     "distributed.worker.http.routes": [],
     "distributed.admin.log-length": 0,
 }
+_CONNECTION_LOST = "the connection to the cluster was lost ({}); nothing was changed"
 _CONNECTION_ERRORS = (CommClosedError, distributed.CancelledError, TimeoutError, OSError)
 
 
@@ -261,14 +263,11 @@ class Cluster:
 
     def _check_versions(self) -> None:
         """Refuse workers with other versions than this process: they could compute other bits, or fail."""
-        expected = versions()
         by_worker = self.run_everywhere(versions)
         if not by_worker:
             raise ClusterFailed("the cluster has no workers")
         for actual in by_worker.values():
-            if different := [name for name in expected if actual.get(name) != expected[name]]:
-                details = ", ".join(f"{name} {actual.get(name)} instead of {expected[name]}" for name in different)
-                raise ClusterFailed(f"a worker has other versions than this process: {details}; install the same")
+            compare_versions(actual, versions())
 
 
 @contextmanager
@@ -277,7 +276,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except _CONNECTION_ERRORS as error:
-        raise ClusterFailed(f"the cluster is gone ({type(error).__name__}); nothing was changed") from None
+        raise ClusterFailed(_CONNECTION_LOST.format(type(error).__name__)) from None
 
 
 def _get_result(future: Any) -> Any:
@@ -289,7 +288,7 @@ def _get_result(future: Any) -> Any:
             "a task repeatedly lost its worker: workers may have too little memory; nothing was changed"
         ) from None
     except (CommClosedError, distributed.CancelledError) as error:
-        raise ClusterFailed(f"the cluster is gone ({type(error).__name__}); nothing was changed") from None
+        raise ClusterFailed(_CONNECTION_LOST.format(type(error).__name__)) from None
 
 
 def workers_of(client: Any) -> ClusterWorkers:

@@ -9,7 +9,7 @@ was cut off stops, and wipes what it wrote.
 import ctypes
 import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,7 +54,7 @@ class VaultFingerprint:
 
     @classmethod
     def from_folder(cls, folder: Folder) -> "VaultFingerprint":
-        """Return the fingerprint that this process sees."""
+        """Return the fingerprint of a vault as this process sees it."""
         return cls(str(folder.path), _digest_manifest(folder), tuple(versions().items()))
 
     @property
@@ -63,15 +63,8 @@ class VaultFingerprint:
         return VaultFolder(self.folder)
 
     def check(self) -> None:
-        """Refuse a worker with other versions, or that sees another vault, or a copy, in this folder."""
-        if different := [
-            f"{name} {WORKER_VERSIONS[name]} instead of {version}"
-            for name, version in self.versions
-            if WORKER_VERSIONS[name] != version
-        ]:
-            raise ClusterFailed(
-                f"a worker has other versions than the calling process: {', '.join(different)}; install the same"
-            )
+        """Refuse to work with other versions, or on another vault, or another state of it, in the same folder."""
+        compare_versions(WORKER_VERSIONS, dict(self.versions))
         if _digest_manifest(Folder(self.path)) != self.manifest_digest:
             raise ClusterFailed(
                 f"a worker sees another vault in {self.folder}, or another state of it: the folder must lie on a file "
@@ -80,6 +73,16 @@ class VaultFingerprint:
 
 
 WORKER_VERSIONS = versions()  # of this process
+
+
+def compare_versions(actual: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    """Refuse a worker that has other versions than the process that gives it tasks."""
+    different = [name for name in expected if actual.get(name) != expected[name]]
+    if different:
+        details = ", ".join(f"{name} {actual.get(name)} instead of {expected[name]}" for name in different)
+        raise ClusterFailed(
+            f"a worker has other versions than the calling process: {details}; install the same versions"
+        )
 
 
 def _digest_manifest(folder: Folder) -> str:
@@ -111,7 +114,9 @@ class TaskRequest:
         with suppress(FileNotFoundError):
             if files.read(self.token_file, max_bytes=100) == self.token.encode():
                 return
-        raise ClusterFailed(f"{self.folder} is not, or no longer, the folder of the vault of this request")
+        raise ClusterFailed(
+            f"a worker finds no sign of this request in {self.folder}: it has ended, or the folder is not the vault's"
+        )
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[str]:

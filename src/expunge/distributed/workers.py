@@ -152,7 +152,7 @@ class ClusterWorkers:
         ranges = list(cut_stripes(stripes, step * max(1, _task_rows(len(stripes) * s) // (step * s))))
         if len(ranges) < 2 or (change is not None and not change.erases):
             return None
-        fingerprint, layout = _fingerprint(rows.layout.folder), pack_layout(rows.layout)
+        fingerprint, layout = _take_fingerprint(rows.layout.folder), pack_layout(rows.layout)
         sent_encoder = replace(encoder)  # without cached values
         calls = []
         for part in ranges:
@@ -171,7 +171,7 @@ class ClusterWorkers:
         ranges = list(cut_stripes(numbers, _task_rows(len(numbers))))
         if len(ranges) < 2:
             return None
-        fingerprint, layout = _fingerprint(rows.layout.folder), pack_layout(rows.layout)
+        fingerprint, layout = _take_fingerprint(rows.layout.folder), pack_layout(rows.layout)
         calls = [(fingerprint, layout, (part.start, part.stop)) for part in ranges]
         return self._executor.run(find_damaged_rows, calls, lambda _: None)
 
@@ -179,7 +179,7 @@ class ClusterWorkers:
         """Count owned rows, one task per range of hashes; None if there is only one."""
         if parts < 2:
             return None
-        fingerprint, owners = _fingerprint(people.segments[0].file.parent), segment_owners(people)
+        fingerprint, owners = _take_fingerprint(people.segments[0].file.parent), segment_owners(people)
         calls = [(fingerprint, owners, part, parts, seal) for part in range(parts)]
         return self._executor.run(count_owned, calls, lambda _: None)
 
@@ -189,7 +189,7 @@ def segment_owners(people: People) -> tuple[PeopleSegment, ...]:
     return tuple(segment.manifest_entry for segment in people.segments)
 
 
-def _fingerprint(folder: VaultDir) -> VaultFingerprint:
+def _take_fingerprint(folder: VaultDir) -> VaultFingerprint:
     return VaultFingerprint.from_folder(Folder(folder.path))
 
 

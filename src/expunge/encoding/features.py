@@ -67,7 +67,7 @@ class FeatureMap(ABC):
     def restore(self, n_inputs: int, arrays: dict[str, NDArray[np.int64]]) -> Self:
         """Set the draws to ``arrays``; refuse arrays that this map cannot have drawn."""
         if arrays:
-            raise InvalidSetting(f"{self.map_name} draws nothing, got {sorted(arrays)}")
+            raise InvalidSetting(f"{self.map_name} draws no arrays, got {sorted(arrays)}")
         self.check()
         self.n_features_in_ = n_inputs
         return self

@@ -56,7 +56,7 @@ class Placement:
         return _apply_in_pieces(self._slots, rows)
 
     def rows(self, slots: Slots) -> RowNumbers:
-        """Return the numbers of the rows in slots that were given out: the inverse of `slots`."""
+        """Return the number of the row that each of these slots was given to: the inverse of `slots`."""
         return _apply_in_pieces(self._rows, slots)
 
     def _slots(self, rows: Words) -> Words:

@@ -25,7 +25,7 @@ _Numbers = TypeVar("_Numbers", bound=np.generic)
 
 
 def cut(rows: int, width: int, part: Part = WHOLE) -> Iterator[slice]:
-    """Cut rows of ``width`` numbers into pieces that stay in cache; ``part`` = (k, n): only the k-th of n shares."""
+    """Yield slices of rows of ``width`` numbers that fit the cache; ``part`` = (k, n) selects the k-th of n shares."""
     k, n = part
     first, last = rows * k // n, rows * (k + 1) // n
     step = max(1, NUMBERS_PER_BLOCK // max(1, width))

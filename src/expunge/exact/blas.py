@@ -44,12 +44,12 @@ def _load_routine(module: str, name: str, kinds: str) -> Any:
 
 @cache
 def _load_wrapper(module: str, name: str) -> Any:
-    """Load SciPy's own wrapper of a routine."""
+    """Load the Python function that SciPy has for a routine."""
     return getattr(getattr(scipy_linalg(), module), name)
 
 
 def add_gram(total: Floats, rows: Floats, sign: float) -> None:
-    """Add sign * rows' rows to the upper triangle of ``total``, (w, w): both in C order, (m, w) the rows."""
+    """Add sign * rows' rows to the upper triangle of ``total``: (m, w) and (w, w), both in C order."""
     _check(total, rows)
     m, w = rows.shape
     n, k = _int(w), _int(m)

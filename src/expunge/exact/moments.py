@@ -22,7 +22,7 @@ _STRIPES_PER_CALL = 48 * _BUFFER_ROWS  # stripes that are encoded and multiplied
 
 
 class TallyMemory:
-    """Memory for one tally after another, all of one width: touching fresh memory takes longer than many products."""
+    """Memory that tallies of one width use in turn: touching fresh memory takes longer than many products."""
 
     def __init__(self) -> None:
         self._sums: Floats | None = None
@@ -30,8 +30,10 @@ class TallyMemory:
         self._square: Floats | None = None
 
     def sums(self, width: int) -> Floats:
-        """Return three triangles of zeros: packed ones, (3, P), which become limbs; or, if BLAS multiplies, the upper
-        triangles of squares, (3, w, w), which overwrite those of the previous tally.
+        """Return zeros to sum products in, one triangle per limb.
+
+        The native product kernels sum into packed triangles, (3, P), in new memory, because they become the limbs. BLAS
+        sums into the upper triangles of squares, (3, w, w), which reuse the memory of the previous tally.
         """
         if product_kernels() is not None:
             return np.zeros((3, width * (width + 1) // 2))
@@ -49,7 +51,7 @@ class TallyMemory:
         return self._rows
 
     def square(self, width: int) -> Floats:
-        """Return a matrix for the ridge solve, (w, w); it overwrites sums that are kept as squares."""
+        """Return memory for the matrix of the ridge solve, (w, w); it may be that of the sums."""
         if self._square is None:
             self._square = np.empty((width, width)) if self._sums is None else self._sums[0]
         return self._square
@@ -64,7 +66,7 @@ class Tally:
     """The exact sum of q'q over coded rows q that are added and subtracted, in blocks."""
 
     def __init__(self, width: int, memory: TallyMemory | None = None) -> None:
-        self.rows = self.coded_rows = 0  # added less subtracted
+        self.rows = self.coded_rows = 0  # added minus subtracted
         self.seen = 0  # coded rows added or subtracted
         self._width = width
         self._waiting: dict[int, list[Floats]] = {1: [], -1: []}  # by sign; dsyrk is slow on small blocks
@@ -75,7 +77,7 @@ class Tally:
         self._slice_buffer: Floats | None = None  # fresh memory for each block would cost more than the slices
 
     def add(self, coded: Floats, rows: int, *, sign: int = 1) -> None:
-        """Add coded rows, (m, w) integers in floats of at most 2^36, that are sums of ``rows`` rows."""
+        """Add coded rows, which are sums of ``rows`` rows: (m, w), integers in floats, none above 2^36 in size."""
         stop_if_cancelled()
         self.rows += sign * rows
         self.coded_rows += sign * len(coded)
@@ -155,13 +157,13 @@ class Tally:
         return [piece[: len(q)] for piece in self._slice_buffer]
 
     def _fold(self) -> None:
-        """Add the float sums to the integers, before they could be rounded."""
+        """Move the float sums into integers, before they grow so large that float64 would round them."""
         limbs = self._pack_sums(last=True).astype(np.int64)
         self._folded_limbs = limbs if self._folded_limbs is None else self._folded_limbs + limbs
         self._sums, self._summed_rows = None, 0
 
     def _pack_sums(self, *, last: bool) -> Floats:
-        """Return the float sums as limbs H'H, H'L + L'H, L'L; the ``last`` time in place, if they are packed."""
+        """Return the float sums as limbs H'H, H'L + L'H, L'L; the ``last`` call may return the sums' own memory."""
         if self._sums is not None and (native := product_kernels()) is not None:
             limbs = self._sums if last else self._sums.copy()
             native.middle(limbs)
@@ -200,7 +202,7 @@ class Moments:
         limbs = first.limbs(limb_type(sum(tally.seen for tally in (first, *others))), last=last)
         for tally in others:
             tally.add_to(limbs)
-        rows, coded_rows = _counts(first, *others)
+        rows, coded_rows = _count_rows(first, *others)
         return cls(limbs, rows, check_capacity(coded_rows))
 
     @property
@@ -251,7 +253,7 @@ class Moments:
         limbs = self.limbs.astype(limb_type(self.coded_rows + sum(change.seen for change in changes)))  # a copy
         for change in changes:
             change.add_to(limbs)
-        rows, coded_rows = _counts(*changes)
+        rows, coded_rows = _count_rows(*changes)
         return Moments(limbs, self.rows + rows, check_capacity(self.coded_rows + coded_rows))
 
     def plus(self, other: "Moments") -> "Moments":
@@ -268,7 +270,10 @@ class Moments:
         return Moments(limbs, self.rows - other.rows, self.coded_rows - other.coded_rows)
 
     def exchange_row(self, before: Floats, after: Floats, rows: int) -> "Moments":
-        """Return the moments with one coded row in place of another, (1, w) or (0, w) each, and ``rows`` more rows."""
+        """Return the moments with one coded row replaced by another, either of which may be missing.
+
+        They are (1, w), or (0, w) if missing; the new one has ``rows`` more rows in it (fewer, if negative).
+        """
         native = kernels()
         if native is None:
             tally = Tally(self.width)
@@ -305,8 +310,8 @@ class FloatMoments:
         return (self.total * 2.0 ** (-2 * bits)).T
 
 
-def _counts(*tallies: Tally) -> tuple[int, int]:
-    """Return rows and coded rows, added less subtracted."""
+def _count_rows(*tallies: Tally) -> tuple[int, int]:
+    """Return the numbers of rows and of coded rows, those added minus those subtracted."""
     return sum(tally.rows for tally in tallies), sum(tally.coded_rows for tally in tallies)
 
 

@@ -23,7 +23,7 @@ def kernel_status() -> str:
 
 @cache
 def kernels() -> ModuleType | None:
-    """Return the extension, or None if it is not used."""
+    """Return the native extension, or None if it is switched off or cannot be loaded."""
     if kernel_status() != "used":
         return None
     try:

@@ -32,7 +32,7 @@ class Rule(Protocol):
         """Refuse a code whose coded rows it cannot learn from."""
 
     def wants_ones(self, code: Code) -> bool:
-        """Whether the model encodes a column of ones as intercept; if not, a learner has its own intercept."""
+        """Whether an intercept is the weight of an encoded column of ones; if not, the learner fits its own."""
 
     def learn_all(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
         """Train each learner on all its coded rows, before or after a change; return states and models."""

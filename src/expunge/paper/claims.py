@@ -108,7 +108,7 @@ def near_one_learner(name: str, rates: tuple[int, ...], features: int, within: f
 
 
 def gain_grows_with_variance(tables: Tables) -> Judgement:
-    """Check that uncoded over coded error, at the largest number of shards up to 40, grows with the variance."""
+    """Check that the ratio of uncoded to coded error, at the most shards up to 40, grows with the variance."""
     gains = {}
     for variance in ("0.1", "0.5", "0.7"):
         uncoded, coded = curve(tables[f"lognormal-{variance}"], 1), curve(tables[f"lognormal-{variance}"], 5)
@@ -315,7 +315,7 @@ CLAIMS: dict[str, Claim] = {
 
 
 def check_claim_names(names: list[str]) -> list[str]:
-    """Return names of claims; refuse unknown ones."""
+    """Return the names if all of them are claims; refuse unknown ones."""
     if unknown := sorted(set(names) - set(CLAIMS)):
         raise InvalidSetting(f"unknown claims: {', '.join(unknown)}; there are {', '.join(CLAIMS)}")
     return names

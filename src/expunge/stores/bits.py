@@ -45,12 +45,12 @@ class Bits:
             bits = np.unpackbits(self.packed[start // 8 : -(-stop // 8)], count=max(0, stop - start // 8 * 8))
             return bits[start % 8 :: step].view(np.bool_)
         at = np.asarray(at)
-        values: Bools = (self.packed[at >> 3] & _bit(at)) != 0
+        values: Bools = (self.packed[at >> 3] & _bit_mask(at)) != 0
         return values
 
     def __setitem__(self, at: NDArray[np.int64], value: bool) -> None:
         """Set or clear these bits."""
-        byte, bit = np.asarray(at) >> 3, _bit(np.asarray(at))
+        byte, bit = np.asarray(at) >> 3, _bit_mask(np.asarray(at))
         if value:
             np.bitwise_or.at(self.packed, byte, bit)
         else:
@@ -83,7 +83,7 @@ class Bits:
         return [self._hashes[k] for k in range(-(-self.size // _PIECE))]
 
 
-def _bit(at: NDArray[Any]) -> Bytes:
+def _bit_mask(at: NDArray[Any]) -> Bytes:
     """Return the mask of each bit within its byte."""
     bit: Bytes = np.uint8(128) >> (at & 7).astype(np.uint8)
     return bit

@@ -61,7 +61,7 @@ class TouchedRows:
         return cls(feeding, stripe[feeding], place[feeding])
 
     def group_by_stripe(self) -> tuple[NDArray[np.int64], Self]:
-        """Return the touched stripes, sorted, and the same rows with positions among these as stripes."""
+        """Return the distinct stripes, sorted, and the rows with each stripe replaced by its position among these."""
         if len(self.stripe) == 1:
             return self.stripe, type(self)(self.indices, np.zeros_like(self.indices), self.lane)
         order = np.argsort(self.stripe)  # np.unique hashes, which takes many times as long

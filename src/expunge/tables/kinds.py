@@ -71,6 +71,30 @@ class ScaleRules:
         return knots
 
 
+def _check_number(key: str, value: Any) -> float:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not -_MAX_FLOAT <= value <= _MAX_FLOAT:
+        raise InvalidSetting(f"{key} must be a finite number, got {value!r}")
+    return float(value) + 0.0  # -0.0 and 0.0 are one bound
+
+
+def _check_date(key: str, value: Any) -> datetime:
+    if not isinstance(value, date):
+        raise InvalidSetting(f"{key} must be a date without quotes, like 2024-12-31, got {value!r}")
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
+    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+
+
+def _days_since_1970(moment: datetime) -> float:
+    """Return days since 1970, bit for bit as `cells` reads them: a row on a bound must not be outside."""
+    return float((moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)) / MICROSECONDS_PER_DAY
+
+
+_NUMBER_SCALES = ScaleRules((LINEAR, LOG), _check_number, float)
+_DATE_SCALES = ScaleRules((LINEAR,), _check_date, _days_since_1970)
+
+
 class ColumnKind(ABC):
     """The kind of a column's cells. Its fields are the keys that the column may have in a schema."""
 
@@ -113,8 +137,58 @@ class ColumnKind(ABC):
         return values[:, None]
 
 
+class RangeKind(ColumnKind):
+    """A kind whose values are in order: it may have bounds, a fill between them, and a scale."""
+
+    rules: ClassVar[ScaleRules]
+
+    low: Any
+    high: Any
+    fill: Any
+    scale: Scale
+    clip: bool | None
+
+    def __post_init__(self) -> None:
+        """Check low, high, fill, scale and clip, and store each in one form of those that are equivalent."""
+        low, high, fill = (
+            None if (value := getattr(self, key)) is None else self.rules.check_value(key, value) for key in _RANGE_KEYS
+        )
+        if (low is None) != (high is None):
+            raise InvalidSetting("low and high belong together: give both, or neither to have them observed")
+        if low is not None and low > high:
+            raise InvalidSetting(f"low must not be above high, got low = {low}, high = {high}")
+        if low is not None and fill is not None and not low <= fill <= high:
+            raise InvalidSetting(f"fill must be between low and high, got fill = {fill}, low = {low}, high = {high}")
+        if self.clip is not None and not isinstance(self.clip, bool):
+            raise InvalidSetting(f"clip must be true or false, got {self.clip!r}")
+        if self.clip and low is None:
+            raise InvalidSetting("clip moves values to the bounds: declare low and high")
+        scale = None if self.scale is None else self.rules.normalise(self.scale)
+        values = (low, high, fill, scale, self.clip or None)
+        for key, value in zip((*_RANGE_KEYS, "scale", "clip"), values, strict=True):
+            object.__setattr__(self, key, value)
+
+    def bounds(self) -> tuple[float, float]:
+        low, high = (math.nan if end is None else self.rules.to_float(end) for end in (self.low, self.high))
+        return low, high
+
+    def fill_value(self) -> float | None:
+        return None if self.fill is None else self.rules.to_float(self.fill)
+
+    def scales(self) -> Any:
+        return self.rules.to_model(self.scale)
+
+    @property
+    def declares_scale(self) -> bool:
+        return self.scale is not None
+
+    @property
+    def clips(self) -> bool:
+        return bool(self.clip)
+
+
 @dataclass(frozen=True)
-class Number(ColumnKind):
+class Number(RangeKind):
     """Whole numbers, floats and decimals; with ``gaps`` also numbers written as text."""
 
     low: float | None = None
@@ -126,9 +200,10 @@ class Number(ColumnKind):
 
     kind = "number"
     cell_description = "numbers"
+    rules = _NUMBER_SCALES
 
     def __post_init__(self) -> None:
-        _normalise(self, _NUMBER_SCALES)
+        super().__post_init__()
         if not math.isfinite((self.high or 0.0) - (self.low or 0.0)):
             raise InvalidSetting("high - low must be finite; rescale the column")
         if self.gaps is not None and self.gaps != ANY_TEXT:
@@ -137,23 +212,6 @@ class Number(ColumnKind):
     @property
     def csv_type(self) -> str:
         return "float64" if self.gaps is None else "string"
-
-    def bounds(self) -> tuple[float, float]:
-        return math.nan if self.low is None else self.low, math.nan if self.high is None else self.high
-
-    def fill_value(self) -> float | None:
-        return self.fill
-
-    def scales(self) -> Any:
-        return _NUMBER_SCALES.to_model(self.scale)
-
-    @property
-    def declares_scale(self) -> bool:
-        return self.scale is not None
-
-    @property
-    def clips(self) -> bool:
-        return bool(self.clip)
 
 
 @dataclass(frozen=True)
@@ -175,7 +233,7 @@ class Boolean(ColumnKind):
 
 
 @dataclass(frozen=True)
-class Date(ColumnKind):
+class Date(RangeKind):
     """Dates and times, as days since 1970-01-01 in UTC, to the microsecond."""
 
     low: datetime | None = None
@@ -187,27 +245,7 @@ class Date(ColumnKind):
     kind = "date"
     cell_description = "dates or times like 2024-12-31 or 2024-12-31T23:59:59"
     csv_type = "string"
-
-    def __post_init__(self) -> None:
-        _normalise(self, _DATE_SCALES)
-
-    def bounds(self) -> tuple[float, float]:
-        low, high = (math.nan if end is None else _days_since_1970(end) for end in (self.low, self.high))
-        return low, high
-
-    def fill_value(self) -> float | None:
-        return None if self.fill is None else _days_since_1970(self.fill)
-
-    def scales(self) -> Any:
-        return _DATE_SCALES.to_model(self.scale)
-
-    @property
-    def declares_scale(self) -> bool:
-        return self.scale is not None
-
-    @property
-    def clips(self) -> bool:
-        return bool(self.clip)
+    rules = _DATE_SCALES
 
 
 @dataclass(frozen=True)
@@ -261,26 +299,6 @@ def is_text_list(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
 
 
-def _normalise(kind: Any, scaling: ScaleRules) -> None:
-    """Check and normalise low, high, fill, scale and clip in place."""
-    low, high, fill = (
-        None if (value := getattr(kind, key)) is None else scaling.check_value(key, value) for key in _RANGE_KEYS
-    )
-    if (low is None) != (high is None):
-        raise InvalidSetting("low and high belong together: give both, or neither to have them observed")
-    if low is not None and low > high:
-        raise InvalidSetting(f"low must not be above high, got low = {low}, high = {high}")
-    if low is not None and fill is not None and not low <= fill <= high:
-        raise InvalidSetting(f"fill must be between low and high, got fill = {fill}, low = {low}, high = {high}")
-    if kind.clip is not None and not isinstance(kind.clip, bool):
-        raise InvalidSetting(f"clip must be true or false, got {kind.clip!r}")
-    if kind.clip and low is None:
-        raise InvalidSetting("clip moves values to the bounds: declare low and high")
-    scale = None if kind.scale is None else scaling.normalise(kind.scale)
-    for key, value in zip((*_RANGE_KEYS, "scale", "clip"), (low, high, fill, scale, kind.clip or None), strict=True):
-        object.__setattr__(kind, key, value)
-
-
 def _normalise_gaps(gaps: Any) -> tuple[str, ...]:
     if not is_text_list(gaps) or any(not text or text != text.strip() for text in gaps):
         advice = f'without blanks around them, like ["?", "-"], or "{ANY_TEXT}" for any text that is not a number'
@@ -288,27 +306,3 @@ def _normalise_gaps(gaps: Any) -> tuple[str, ...]:
     if twice := find_duplicates(gaps):
         raise InvalidSetting(f"gaps must differ; duplicates: {quote_names(twice)}")
     return tuple(sorted(gaps))
-
-
-def _check_number(key: str, value: Any) -> float:
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not number or not -_MAX_FLOAT <= value <= _MAX_FLOAT:
-        raise InvalidSetting(f"{key} must be a finite number, got {value!r}")
-    return float(value) + 0.0  # -0.0 and 0.0 are one bound
-
-
-def _check_date(key: str, value: Any) -> datetime:
-    if not isinstance(value, date):
-        raise InvalidSetting(f"{key} must be a date without quotes, like 2024-12-31, got {value!r}")
-    if not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day)
-    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
-
-
-def _days_since_1970(moment: datetime) -> float:
-    """Return days since 1970, bit for bit as `cells` reads them: a row on a bound must not be outside."""
-    return float((moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)) / MICROSECONDS_PER_DAY
-
-
-_NUMBER_SCALES = ScaleRules((LINEAR, LOG), _check_number, float)
-_DATE_SCALES = ScaleRules((LINEAR,), _check_date, _days_since_1970)

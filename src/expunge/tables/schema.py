@@ -205,7 +205,7 @@ class Schema:
         return normal
 
     def read_id_column(self, column: Any) -> list[bytes]:
-        """Return the ids in (a part of) a table's id column in normal form; a refusal counts rows."""
+        """Return the ids of a part of the id column in normal form, or refuse it with the number of invalid rows."""
         name = f"column {self.id!r}"
         normal = id_bytes(column, name=name, fold_case=self.fold_case)
         if misfits := self._find_misfits(normal):

@@ -1,8 +1,8 @@
 """Sources: record batches from files of any size, from frames and from uploads.
 
 `locations` finds the files of a path, glob, folder, list or URI; `table` states what every source offers, and reads
-columns from the names of folders; `formats` reads CSV, Parquet and Arrow; `multi_file` reads several files as one
-table; `stream` reads frames; `upload` reads what a client sent, with limits. Files are streamed: memory does not grow
+columns from the names of folders; `formats` reads CSV, Parquet and Arrow, and frames; `multi_file` reads several
+files as one table; `upload` reads what a client sent, with limits. Files are streamed: memory does not grow
 with the number of rows.
 
 pyarrow's errors quote cells, so none of them is passed on: each is replaced by one that names the file, the column or
@@ -15,10 +15,18 @@ from typing import Any, TypeAlias
 
 from ...errors import InvalidInput
 from ..messages import hide_secrets, printable_text
-from .formats import ArrowTable, CsvTable, ParquetTable, RowGroups
+from .formats import (
+    ArrowTable,
+    CsvTable,
+    ParquetTable,
+    RowGroups,
+    StreamTable,
+    is_read_once,
+    load_stream,
+    open_stream,
+)
 from .locations import find_files, locate_file
 from .multi_file import MultiFileTable
-from .stream import StreamTable, is_read_once, load_stream, open_stream
 from .table import FileTable, Table
 from .upload import JsonTable, Upload, UploadTable
 

@@ -1,4 +1,4 @@
-"""File formats: CSV, Parquet and Arrow.
+"""Formats: files of CSV, Parquet and Arrow, and Arrow's streams, which frames in memory offer as well.
 
 CSV is separated by commas or tabs, plain or gzip, and its cells are read in the requested types, not in guessed ones.
 Parquet is read whole or by row groups; its footer describes the content.
@@ -6,7 +6,7 @@ Parquet is read whole or by row groups; its footer describes the content.
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,9 +20,9 @@ import pyarrow.parquet
 from ...errors import ExpungeError, InvalidFile, InvalidInput
 from ..cells import Arrow
 from ..kinds import Boolean, Number
-from ..messages import InvalidCell, separator_hint
+from ..messages import InvalidCell, check_unique_names, separator_hint
 from .locations import FileLocation
-from .table import BATCH_ROWS, BUFFER_BYTES, FileTable, Partition, replace_arrow_errors, validate_batch
+from .table import BATCH_ROWS, BUFFER_BYTES, FileTable, Partition, decode_names, replace_arrow_errors, validate_batch
 
 _CSV_TYPE_NAMES = {"double": Number.cell_description, "bool": Boolean.cell_description, "string": "text in UTF-8"}
 _HEADER_BYTES = 1 << 16  # searched for a header
@@ -201,3 +201,62 @@ def _read_footer(source: Any) -> bytes:
         source.seek(size - 8 - length)
         tail = source.read()
     return tail[-8 - length : -8]
+
+
+class StreamTable:
+    """A frame in memory or a stream, by the Arrow PyCapsule interface."""
+
+    name = "the table"
+    shows_names = True
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        with self._replace_errors():
+            self.reader = pa.RecordBatchReader.from_stream(source)
+
+    @property
+    def types(self) -> Arrow:
+        return self.reader.schema
+
+    @property
+    def names(self) -> list[str]:
+        return decode_names(self.types, self.name)
+
+    def batches(self, columns: Mapping[str, str]) -> Iterator[Arrow]:
+        with self._replace_errors():
+            for batch in self.reader:
+                yield validate_batch(batch, columns)
+
+    def read_all(self) -> Arrow:
+        """Read all rows, as a pyarrow table."""
+        with self._replace_errors():
+            return self.reader.read_all()
+
+    def describe_row(self, k: int) -> str:
+        return f"row {k} of the table"
+
+    def _translate_error(self, message: str) -> ExpungeError:
+        """Return an error with pyarrow's meaning, without the cells and names that it quotes."""
+        labels = list(map(str, self._source.keys())) if hasattr(self._source, "keys") else []  # pandas
+        check_unique_names(labels, self.name)
+        column = re.search(r"Conversion failed for column (.+) with type", message)
+        where = f"column {labels.index(column[1]) + 1}" if column and column[1] in labels else "a column"
+        return InvalidInput(f"the table cannot be read: {where} has cells of mixed types, or is damaged")
+
+    def _replace_errors(self) -> AbstractContextManager[None]:
+        return replace_arrow_errors(self._translate_error)
+
+
+def is_read_once(source: Any) -> bool:
+    """Return whether rows can be read only once: a frame knows its length, a stream does not."""
+    return hasattr(source, "__arrow_c_stream__") and not isinstance(source, Sized)
+
+
+def open_stream(source: Any) -> Any:
+    """Return a source whose columns can be inspected before its rows are read once."""
+    return StreamTable(source).reader if is_read_once(source) else source
+
+
+def load_stream(source: Any) -> Any:
+    """Return a source that can be read several times: a stream is read into memory."""
+    return StreamTable(source).read_all() if is_read_once(source) else source
