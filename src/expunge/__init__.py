@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .encoding.features import FeatureMap
     from .errors import ExpungeError
     from .estimator import Report
+    from .planned import PlannedRegressor
     from .planning.planner import plan
     from .regressor import CodedRegressor
     from .transformers import Powers, RandomFourier
@@ -26,6 +27,7 @@ __all__ = [
     "CodedRegressor",
     "ExpungeError",
     "FeatureMap",
+    "PlannedRegressor",
     "Powers",
     "RandomFourier",
     "Report",
@@ -40,6 +42,7 @@ _HOMES = {
     "CodedRegressor": "regressor",
     "ExpungeError": "errors",
     "FeatureMap": "encoding.features",
+    "PlannedRegressor": "planned",
     "Powers": "transformers",
     "RandomFourier": "transformers",
     "Report": "estimator",

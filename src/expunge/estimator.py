@@ -182,10 +182,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             X, y, flat = self._validate_rows(X, y, reset=True)
             row_ids = None if ids is None else as_ids(ids, rows=len(X))
             _warn_if_standardised(X)
-            settings = Settings.from_model(self)
-            if settings.features is None:
-                settings = replace(settings, features=Identity())
-            blueprint = draw_blueprint(settings, X.shape[1], y.shape[1], rule=_rule_factory(self.learner))
+            blueprint = self._draw_blueprint(self._choose_settings(X, y, row_ids), X.shape[1], y.shape[1])
             rows, slots = place_rows(blueprint, *blueprint.admit(X, y, self._column_names()))
             del X, y  # if they were converted, they are copies: free them
             state = ModelState.learn(blueprint, rows, len(slots))
@@ -307,7 +304,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         header, arrays = self._check_fitted().parts()
         names = getattr(self, "feature_names_in_", None)
         header["feature_names"] = None if names is None else names.tolist()
-        write_archive(path, header | settings_parts(Settings.from_model(self)), arrays)
+        write_archive(path, header | settings_parts(self._settings()) | self._own_header(), arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, learner: Any = None, features: FeatureMap | None = None) -> Self:
@@ -333,7 +330,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             names, inputs = archive.header.get("feature_names"), len(blueprint.inputs.low)
             if names is not None and not (isinstance(names, list) and len(names) == inputs):
                 raise archive.inconsistency("the number of column names is not that of the columns")
-        model = cls(**{name: getattr(settings, name) for name in cls._get_param_names()})
+            model = cls._from_archive(archive, settings)
         model.n_features_in_ = inputs
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
@@ -394,6 +391,28 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.code_, self.features_ = blueprint.code, blueprint.features
         self._fitted_model = fitted
         return self
+
+    def _settings(self) -> Settings:
+        """Return the settings in use."""
+        return Settings.from_model(self)
+
+    def _choose_settings(self, X: Floats, y: Floats, ids: Ids | None) -> Settings:
+        """Return the settings with which to learn these rows, in `fit`."""
+        return self._settings()
+
+    def _draw_blueprint(self, settings: Settings, inputs: int, targets: int) -> Blueprint:
+        if settings.features is None:
+            settings = replace(settings, features=Identity())
+        return draw_blueprint(settings, inputs, targets, rule=_rule_factory(settings.learner))
+
+    def _own_header(self) -> dict[str, Any]:
+        """Return what a saved model of this class has in its header besides rows and settings."""
+        return {}
+
+    @classmethod
+    def _from_archive(cls, archive: Archive, settings: Settings) -> Self:
+        """Return a model with the parameters that were saved; it is not fitted yet."""
+        return cls(**{name: getattr(settings, name) for name in cls._get_param_names()})
 
     def _predict_outputs(self, X: TableLike) -> Floats:
         """Predict the columns that `_read_targets` returned, in their own units: (n, d) -> (n, t)."""

@@ -12,7 +12,7 @@ from expunge.planning.candidates import CODINGS, Coding, TableSize, max_width, p
 from expunge.planning.column_scales import count_knot_bits
 from expunge.planning.finals import Finals
 from expunge.planning.planner import count_bits, count_line_bits
-from expunge.planning.sample import Validation, draw_sample
+from expunge.planning.sample import Validation, draw_sample, hash_people
 from expunge.planning.shapes import Shape
 
 
@@ -85,7 +85,7 @@ def test_a_table_that_is_too_wide_for_every_time_has_candidates(table, monkeypat
     X, y, _ = table
     monkeypatch.setattr(finals, "max_width", lambda time: int(time))
     ground = Validation.from_sample(
-        draw_sample(X, y[:, None], None, np.random.default_rng(0), max_rows=1000),
+        draw_sample(X, y[:, None], hash_people(None, len(X), 0), max_rows=1000),
         bounds=None,
         target_bounds=None,
         scales=None,

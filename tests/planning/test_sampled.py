@@ -9,6 +9,7 @@ import pytest
 
 from expunge.errors import InvalidInput
 from expunge.tables import reader
+from expunge.tables.ids import hash_ids, sample_positions
 from expunge.tables.reader import sample_rows
 from expunge.vault.creation import resolve_schema
 
@@ -29,22 +30,23 @@ def schema(made):
 
 
 def seen(made, most):
-    found = sample_rows(made, schema(made), most)
+    found = sample_rows(made, schema(made), most, b"key")
     order = np.argsort(found.X[:, 0])
     return found.X[order, 0].tolist(), found.y[order, 0], found.people[order], found.total
 
 
-def test_people_are_whole_and_not_too_many(owners):
+def test_the_sample_is_the_one_that_a_plan_draws_from_all_rows(owners):
     chosen, whose, people, total = seen(rows(owners), 300)
-    assert total == 900
-    assert 250 < len(chosen) <= 300
-    assert chosen == np.flatnonzero(np.isin(owners, whose)).tolist()
-    assert len(set(people)) == len(set(whose)) == len({*zip(people, whose, strict=True)})
+    hashes = hash_ids([f"p{k}".encode() for k in owners], b"key")
+    assert (len(chosen), total) == (300, 900)
+    assert chosen == sorted(sample_positions(hashes, 300).tolist())
+    assert (owners[np.array(chosen, dtype=int)] == whose).all()
+    assert (hashes[np.array(chosen, dtype=int)] == people).all()
 
 
 def test_block_sizes_order_and_the_kind_of_file_do_not_matter(owners, tmp_path, monkeypatch):
-    expected = seen(rows(owners), 100)
     shuffled = rows(owners, np.random.default_rng(1).permutation(900))
+    expected = seen(shuffled, 100)
     pyarrow.parquet.write_table(shuffled, tmp_path / "shuffled.parquet")
     for size in (1, 37, 1000):
         monkeypatch.setattr(reader, "BLOCK_ROWS", size)
@@ -73,9 +75,9 @@ def test_all_rows_of_a_small_table_are_kept(owners):
     assert (chosen, total) == (list(range(900)), 900)
 
 
-def test_one_person_with_too_many_rows_is_kept_alone():
-    chosen, *_ = seen(rows(np.zeros(60, dtype=int)), 20)
-    assert len(chosen) == 60
+def test_of_a_person_with_too_many_rows_the_first_are_kept():
+    chosen, *_ = seen(rows(np.zeros(60, dtype=int)), 24)
+    assert chosen == [0, 1, 2]
 
 
 def test_a_table_without_rows_is_refused(owners):
@@ -86,4 +88,4 @@ def test_a_table_without_rows_is_refused(owners):
 def test_without_ids_each_row_is_somebody_elses(owners):
     made = rows(owners)
     whose = replace(schema(made), id=None)
-    assert len(set(sample_rows(made.drop(["who"]), whose, 2000).people)) == 900
+    assert len(set(sample_rows(made.drop(["who"]), whose, 2000, b"key").people)) == 900

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from expunge.encoding.fourier import RandomFourierMap
 from expunge.encoding.frequencies import Frequencies
 from expunge.planning import search
-from expunge.planning.sample import Validation, draw_sample
+from expunge.planning.sample import Validation, draw_sample, hash_people
 from expunge.planning.search import SHAPE_KINDS
 from expunge.planning.shapes import RELEVANCE_LEVELS, Blend, Shape, blend_shapes
 from expunge.planning.trial import measure_relevance, single_learner, try_settings
@@ -30,7 +30,7 @@ def test_slopes_are_finite_differences(rng, linear, order):
 
 def test_an_input_that_does_not_matter_has_little_relevance(table):
     X, _, _ = table
-    sample = draw_sample(X, (np.sin(5 * X[:, :1]) + X[:, 1:2]), None, np.random.default_rng(0), max_rows=1000)
+    sample = draw_sample(X, (np.sin(5 * X[:, :1]) + X[:, 1:2]), hash_people(None, len(X), 0), max_rows=1000)
     ground = Validation.from_sample(sample, bounds=None, target_bounds=None, scales=None)
     features = Shape.initial("gaussian", None, 3).stretch(2.0).features(60, 0)
     found = measure_relevance(ground, try_settings(ground, single_learner(features, 0)))

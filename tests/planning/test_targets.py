@@ -7,7 +7,7 @@ import expunge
 from expunge import CodedRegressor, RandomFourier
 from expunge.errors import InvalidSetting
 from expunge.planning.plan_file import PlanFile
-from expunge.planning.sample import Validation, draw_sample
+from expunge.planning.sample import Validation, draw_sample, hash_people
 from expunge.planning.trial import single_learner, try_settings
 from expunge.testing import check_unlearning
 
@@ -55,7 +55,7 @@ def test_what_is_planned_is_what_is_trained_and_it_forgets_exactly(rows):
 def test_on_a_log_scale_trials_are_judged_by_logarithms(rows):
     X, moved = rows
     y = np.exp(moved)[:, None]
-    sample = draw_sample(X, y, None, np.random.default_rng(0), max_rows=1000)
+    sample = draw_sample(X, y, hash_people(None, len(X), 0), max_rows=1000)
     ground = Validation.from_sample(sample, bounds=(0, 1), target_bounds=(0.1, 100), scales=None, target_scales="log")
     trial = try_settings(ground, single_learner(RandomFourier(20, random_state=0), 0), (1.0,))
     errors, judged = [], []

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from expunge import CodedRegressor
-from expunge.encoding.randomness import as_generator
 from expunge.exact.moments import FloatMoments
 from expunge.exact.ridge import ridge_weights
 from expunge.planning import trial
 from expunge.planning.candidates import Coding
 from expunge.planning.column_scales import propose_scales
 from expunge.planning.planner import plan
-from expunge.planning.sample import Validation, draw_sample
+from expunge.planning.sample import Validation, draw_sample, hash_people
 from expunge.planning.shapes import Shape
 from expunge.planning.trial import single_learner, try_settings
 
@@ -47,7 +46,7 @@ def errors_of(model, sample):
 def test_a_trial_has_the_errors_of_the_model(table, coding, given, targets):
     X, y, ids = table
     y = np.column_stack([y, 10 * X[:, 2] ** 3])[:, :targets]
-    sample = draw_sample(X, y, ids, as_generator(0), max_rows=1000)
+    sample = draw_sample(X, y, hash_people(ids, len(X), 0), max_rows=1000)
     given = {"bounds": None, "target_bounds": None, "scales": None} | given
     ground = Validation.from_sample(sample, **given)
     features = Shape.initial("gaussian", None, ground.columns).stretch(8.0).features(20, 3)
@@ -63,7 +62,7 @@ def test_a_trial_has_the_errors_of_the_model(table, coding, given, targets):
 
 def test_the_table_tells_the_truth_about_the_best(table, planned):
     X, y, ids = table
-    sample = draw_sample(X, y[:, None], ids, as_generator(0), max_rows=1000)
+    sample = draw_sample(X, y[:, None], hash_people(ids, len(X), 0), max_rows=1000)
     assert planned.best.scales == propose_scales(sample.X)
     errors = errors_of(planned.best, sample)
     assert planned.choice.error == pytest.approx(errors.mean(), rel=1e-6)
@@ -97,7 +96,10 @@ def test_a_wide_table_of_which_few_inputs_matter_is_told_by_relevance(monkeypatc
 def test_of_penalties_that_are_as_good_the_largest_is_taken(table, monkeypatch):
     X, y, ids = table
     ground = Validation.from_sample(
-        draw_sample(X, y[:, None], ids, as_generator(0), max_rows=1000), bounds=None, target_bounds=None, scales=None
+        draw_sample(X, y[:, None], hash_people(ids, len(X), 0), max_rows=1000),
+        bounds=None,
+        target_bounds=None,
+        scales=None,
     )
     settings = single_learner(Shape.initial("gaussian", None, 3).stretch(4.0).features(20, 0), 0)
     alphas = (1e-3, 1e-2, 1e-1, 10.0)

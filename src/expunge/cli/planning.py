@@ -159,7 +159,7 @@ def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
 def _build_document(plan: "Plan", schema: "Schema") -> "PlanFile":
     from ..planning.plan_file import PlanFile
 
-    inputs = _declared_scales(schema)
+    inputs = schema.scales_to_plan()
     scales = inputs is None or None in inputs  # the plan chose some
     about: dict[str, Any] = {
         "targets": schema.targets,
@@ -175,20 +175,9 @@ def _declared_bounds(schema: "Schema") -> list[Any]:
     return [None if math.isnan(low) else (float(low), float(high)) for low, high in pairs]
 
 
-def _declared_scales(schema: "Schema") -> list[Any] | None:
-    """Return the declared scales, with None for inputs that are left to the plan; None if all are.
-
-    If a schema declares "log" or knots for any column, columns without a scale are linear.
-    """
-    declared = schema.declared_scales()
-    if any(scale not in (None, "linear") for scale in declared):
-        return schema.scales()
-    return declared if "linear" in declared else None
-
-
 def _all_declared_scales(schema: "Schema") -> list[Any] | None:
     """Return the declared scales of the inputs and then of the targets; None if there are none."""
-    declared = [*(_declared_scales(schema) or [None] * len(schema.inputs)), *schema.target_scales()]
+    declared = [*(schema.scales_to_plan() or [None] * len(schema.inputs)), *schema.target_scales()]
     return None if declared.count(None) == len(declared) else declared
 
 
@@ -199,19 +188,20 @@ def _read_schema(args: Namespace) -> "Schema":
 
 
 def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":
-    from ..planning.planner import plan as make
+    from ..planning.planner import plan_people
+    from ..planning.sample import planning_key
     from ..tables.reader import sample_rows
 
     line = terminal.ProgressLine(quiet=quiet)
     try:
-        sample = sample_rows(source, schema, rows)
-        return make(
+        sample = sample_rows(source, schema, rows, planning_key(options["random_state"]))
+        return plan_people(
             sample.X,
             sample.y,
-            sample.people.view("i8"),
+            sample.people,
             bounds=schema.bounds(),
             target_bounds=schema.target_bounds(),
-            scales=_declared_scales(schema),
+            scales=schema.scales_to_plan(),
             target_scales=schema.target_scales(),
             clip=True,  # training reports rows outside the bounds, and this may be another table
             rows=sample.total,

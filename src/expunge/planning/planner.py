@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_X_y
 
 from ..encoding.bounds import BoundsLike
-from ..encoding.randomness import as_generator
 from ..encoding.scales import ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidInput, InvalidSetting
@@ -36,7 +35,15 @@ from .finals import (
 )
 from .plan_file import SCORE_DIGITS
 from .report import render_text, write_advice, write_figure, write_report
-from .sample import MAX_QUICK_ROWS, MAX_SAMPLE_ROWS, Validation, draw_sample, refuse_out_of_bounds
+from .sample import (
+    MAX_QUICK_ROWS,
+    MAX_SAMPLE_ROWS,
+    Hashes,
+    Validation,
+    draw_sample,
+    hash_people,
+    refuse_out_of_bounds,
+)
 from .search import SHAPE_KINDS, search_shapes
 from .shapes import EIGHTHS, MAX_BLENDED_SHAPES, MAX_MIXED_INPUTS, MAX_MIXING, MAX_SCALE_POWER
 from .trial import ALPHAS
@@ -70,6 +77,10 @@ class Plan:
         Upper bound on the information, in bits, that the plan reveals about all sampled people together.
     rows, sampled : int
         Number of rows in the table and in the sample.
+    people : int
+        Number of people in the sample: those with the smallest keyed hashes.
+    largest_hash : int
+        The largest hash among them. A person whose hash is larger had no influence on the plan.
     """
 
     best: CodedRegressor
@@ -79,6 +90,8 @@ class Plan:
     bits: float
     rows: int
     sampled: int
+    people: int
+    largest_hash: int
     forget_ms: float | None
     _line_advantage: float | None
     _eligible: list[TriedCandidate]
@@ -130,8 +143,10 @@ def plan(
     """Choose a model for these rows: kernel, relevance of the inputs, number of features, penalty and code.
 
     It uses a sample of up to 20,000 rows, split by person. No decision depends on measured times: the same rows and
-    seed give the same plan on every machine. The plan is based on rows that may later be erased, and does not change
-    when they are: `Plan.bits` bounds what it can reveal about them. If possible, plan on rows that are not personal.
+    seed give the same plan on every machine. The sample holds the people with the smallest keyed hashes of their ids,
+    so planning without somebody outside the sample gives the same plan. A plan is based on rows that may later be
+    erased, and does not change when they are: `Plan.bits` bounds what it can reveal about them, and `PlannedRegressor`
+    plans again without them. If possible, plan on rows that are not personal.
 
     Parameters
     ----------
@@ -177,12 +192,49 @@ def plan(
     >>> model = result.best.fit(X, np.sin(9 * X[:, 0]))
     """
     X, y, owners = _check_rows(X, y, ids)
-    limit, report_progress = _check_limit(forget_ms), progress or (lambda share: None)
-    max_cosines, seed = whole_number("max_features", max_features), _check_seed(random_state)
-    refuse_out_of_bounds(X, y, bounds, target_bounds, clip=flag("clip", clip))
-    sample = draw_sample(
-        X, y, owners, as_generator(seed), max_rows=MAX_QUICK_ROWS if flag("quick", quick) else MAX_SAMPLE_ROWS
+    seed = check_seed(random_state)
+    return plan_people(
+        X,
+        y,
+        hash_people(owners, len(X), seed),
+        bounds=bounds,
+        target_bounds=target_bounds,
+        scales=scales,
+        target_scales=target_scales,
+        clip=clip,
+        random_state=seed,
+        forget_ms=forget_ms,
+        max_features=max_features,
+        references=references,
+        quick=quick,
+        rows=rows,
+        progress=progress,
     )
+
+
+def plan_people(
+    X: Floats,
+    y: Floats,
+    people: Hashes,
+    *,
+    bounds: BoundsLike,
+    target_bounds: BoundsLike,
+    scales: ScalesLike,
+    target_scales: ScalesLike,
+    clip: bool,
+    random_state: int,
+    forget_ms: float | None,
+    max_features: int,
+    references: bool = True,
+    quick: bool = False,
+    rows: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Plan:
+    """Plan like `plan`, from rows, (n, d) and (n, t), and the keyed hashes of their people (`hash_people`)."""
+    limit, report_progress = _check_limit(forget_ms), progress or (lambda share: None)
+    max_cosines, seed = whole_number("max_features", max_features), random_state
+    refuse_out_of_bounds(X, y, bounds, target_bounds, clip=flag("clip", clip))
+    sample = draw_sample(X, y, people, max_rows=MAX_QUICK_ROWS if flag("quick", quick) else MAX_SAMPLE_ROWS)
     declared, undecided = split_scales(scales, X.shape[1], unit=isinstance(bounds, str))
     declared_targets, undecided_targets = split_target_scales(
         target_scales, y.shape[1], unit=isinstance(target_bounds, str)
@@ -194,7 +246,9 @@ def plan(
     row_count = len(X) if rows is None else whole_number("rows", rows)
     with one_blas_thread():  # our threads work on parts of the rows; BLAS threads would wait for each other
         validation = choose_target_scales(declared_targets, undecided_targets, sample.y, validation_for, seed)
-        size = TableSize(row_count, X.shape[1], validation.columns, validation.targets)
+        # A power of two: people outside the sample must not move a choice, as long as there are about as many.
+        counted = 1 << (row_count.bit_length() - 1)
+        size = TableSize(counted, X.shape[1], validation.columns, validation.targets)
         shapes = search_shapes(validation, seed, lambda share: report_progress(_SEARCH_SHARE * share), quick=quick)
         tried = Finals(validation, size, seed, max_cosines, with_codes=not quick).run(
             shapes, limit, lambda share: report_progress(_SEARCH_SHARE + _FINALS_SHARE * share)
@@ -218,8 +272,10 @@ def plan(
         references=others,
         choice=table[tried.index(choice)],
         bits=bits,
-        rows=size.rows,
+        rows=row_count,
         sampled=len(sample.X),
+        people=int(sample.people.max()) + 1,
+        largest_hash=int(sample.hashes[-1]),
         forget_ms=limit,
         _line_advantage=line_advantage,
         _eligible=eligible,
@@ -281,7 +337,8 @@ def _check_rows(X: Any, y: Any, ids: Any) -> tuple[Floats, Floats, NDArray[np.ge
     return X, y.reshape(len(y), -1), None if ids is None else as_ids(ids, rows=len(X))
 
 
-def _check_seed(random_state: object) -> int:
+def check_seed(random_state: object) -> int:
+    """Return a seed, or refuse one by which a plan could not be repeated."""
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
         raise InvalidSetting(f"random_state must be a whole number >= 0, so that plans repeat, got {random_state!r}")
     return int(random_state)

@@ -1,12 +1,18 @@
 """The rows that a plan looks at, split into training and validation rows, and scaled once per fold.
 
+A plan must be able to forget: planning again after people left has to give the plan that never saw them. So the
+sample is a function of the people who are there. It holds those with the smallest keyed hashes, and the same hash
+decides their fold and the order of their rows. Erasing a person outside the sample changes nothing; erasing one inside
+lets rows with the next hashes in.
+
 The split is by person: nobody's rows are both learned from and validated on. Trials then use the scaled columns
 unchanged (bounds "unit"): the integers, and so the weights, are those that a model with the real bounds would have.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +26,7 @@ from ..exact.arrays import Floats
 from ..learning.blueprint import Blueprint, draw_blueprint
 from ..learning.settings import Settings
 from ..stores.store import Rows
+from ..tables.ids import hash_ids, sample_positions
 
 MAX_SAMPLE_ROWS = 20_000
 MAX_QUICK_ROWS = 6_000  # of a quick plan
@@ -37,14 +44,36 @@ class TooFewRows(InvalidInput):
         return InvalidInput.__name__
 
 
+Hashes: TypeAlias = NDArray[np.uint64]  # (n,), each row's person
+
+
+def planning_key(seed: int) -> bytes:
+    """Return the key of the hashes by which a plan with this seed chooses people."""
+    return hashlib.blake2b(str(seed).encode(), person=b"expunge plan").digest()
+
+
+def hash_people(ids: NDArray[np.generic] | None, rows: int, seed: int) -> Hashes:
+    """Return the keyed hash of each row's person; ids 7 and "7" are the same, and the default ids are 0, 1, 2, ..."""
+    names, owners = np.unique(np.arange(rows) if ids is None else ids, return_inverse=True)
+    hashes = hash_ids((str(name).encode() for name in names.tolist()), planning_key(seed))
+    people: Hashes = hashes[owners.reshape(-1)]
+    return people
+
+
 @dataclass(frozen=True, eq=False)
 class PlanSample:
     """The rows of sampled people, and the folds: which rows validate in each."""
 
     X: Floats  # (n, d)
     y: Floats  # (n, t)
-    people: NDArray[np.intp]  # (n,), each row's person, numbered from 0
+    hashes: Hashes  # (n,)
     folds: tuple[NDArray[np.bool_], ...]  # (n,) each: whether a row validates; no row validates twice
+
+    @cached_property
+    def people(self) -> NDArray[np.intp]:
+        """Each row's person, (n,), numbered from 0."""
+        number: NDArray[np.intp] = np.unique(self.hashes, return_inverse=True)[1].reshape(-1)
+        return number
 
     @property
     def validation_rows(self) -> NDArray[np.intp]:
@@ -53,50 +82,43 @@ class PlanSample:
 
     def without(self, excluded: NDArray[np.bool_]) -> "PlanSample":
         """Return the sample without some people's rows; each quarter of the others validates in turn."""
-        kept = ~excluded
-        _, number = np.unique(self.people[kept], return_inverse=True)
-        folds = tuple(number.reshape(-1) % _FOLDS == fold for fold in range(_FOLDS))
-        return PlanSample(self.X[kept], self.y[kept], self.people[kept], tuple(fold for fold in folds if fold.any()))
+        hashes = self.hashes[~excluded]
+        quarters = split_people(hashes, 1)
+        folds = tuple(quarters == quarter for quarter in range(int(quarters.max()) + 1))
+        return PlanSample(self.X[~excluded], self.y[~excluded], hashes, folds)
 
 
-def draw_sample(
-    X: Floats, y: Floats, ids: NDArray[np.generic] | None, rng: np.random.Generator, *, max_rows: int
-) -> PlanSample:
-    """Draw people until they have ``max_rows`` rows, and the folds; without ids every row is another person.
+def split_people(hashes: Hashes, split: int) -> NDArray[np.intp]:
+    """Divide people into up to four parts, and return the part of each row, (n,), from 0; no part is empty.
 
-    At least as many people as folds are drawn, however many rows they have.
+    Two bits of the hash decide, others for each ``split``. If they put everyone into one part, as may happen with few
+    people, the order of the hashes decides.
     """
-    owners = np.arange(len(X)) if ids is None else _number_people(ids)
-    count = int(owners.max()) + 1 if len(owners) else 0
-    order = rng.permutation(count)
-    rank = np.empty(count, dtype=np.intp)
-    rank[order] = np.arange(count)  # people in the order in which they are drawn
-    rows = np.bincount(owners, minlength=count)[order]
-    drawn = max(_FOLDS, int(np.searchsorted(np.cumsum(rows), max_rows, side="right")))
-    chosen = rng.permutation(np.flatnonzero(rank[owners] < drawn))  # a table may be sorted, and trials take first rows
-    if len(chosen) < MIN_SAMPLE_ROWS or min(count, drawn) < _FOLDS:
+    bits = (hashes >> np.uint64(2 * split)) & np.uint64(_FOLDS - 1)
+    parts: NDArray[np.intp] = np.unique(bits, return_inverse=True)[1].reshape(-1)
+    if not parts.any():
+        parts = np.unique(hashes, return_inverse=True)[1].reshape(-1) % _FOLDS
+    return parts
+
+
+def draw_sample(X: Floats, y: Floats, people: Hashes, *, max_rows: int) -> PlanSample:
+    """Choose up to ``max_rows`` rows of the people with the smallest hashes (`sample_positions`), and the folds."""
+    chosen = sample_positions(people, max_rows)
+    count = len(np.unique(people[chosen]))
+    if len(chosen) < MIN_SAMPLE_ROWS or count < _FOLDS:
         raise TooFewRows(
             f"a plan needs at least {MIN_SAMPLE_ROWS} rows of {_FOLDS} people, got {len(chosen)} of {count}"
         )
-    people = rank[owners[chosen]]
     turns = _FOLDS if len(chosen) <= _FOUR_FOLD_ROWS else 2 if len(chosen) <= _TWO_FOLD_SHARE * max_rows else 1
-    folds = tuple(people % _FOLDS == fold for fold in range(turns))
-    return PlanSample(X[chosen], y[chosen], people, folds)
+    parts = split_people(people[chosen], 0)
+    folds = tuple(parts == part for part in range(min(turns, int(parts.max()) + 1)))
+    return PlanSample(X[chosen], y[chosen], people[chosen], folds)
 
 
 def standard_error(values: Floats, people: NDArray[np.intp]) -> float:
     """Return the standard error of a mean over rows, clustered by person."""
     residuals = np.bincount(people, weights=values - values.mean())  # rows of one person are not independent
     return float(np.sqrt((residuals**2).sum())) / len(values)
-
-
-def _number_people(ids: NDArray[np.generic]) -> NDArray[np.intp]:
-    """Number people from 0 in the order of their first rows, so that ids 7 and "7" are drawn alike."""
-    _, first, owners = np.unique(ids, return_index=True, return_inverse=True)
-    number = np.empty(len(first), dtype=np.intp)
-    number[np.argsort(first)] = np.arange(len(first))
-    numbers: NDArray[np.intp] = number[owners.reshape(-1)]
-    return numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +128,7 @@ class Fold:
     encoder: Encoder  # with the bounds of the training rows
     Z: Floats  # (n, d'), training rows
     targets: Floats  # (n, t), scaled
-    owners: NDArray[np.intp]  # (n,), each training row's person
+    owners: Hashes  # (n,), of the training rows
     Z_validation: Floats  # (m, d')
     y_validation: Floats  # (m, t), in the targets' own units
 
@@ -121,7 +143,7 @@ class Fold:
             encoder,
             scale(X),
             encoder.scale_targets(y),
-            sample.people[is_training],
+            sample.hashes[is_training],
             scale(encoder.nearest(sample.X[is_validation])),
             sample.y[is_validation],
         )
@@ -135,8 +157,7 @@ class Fold:
     @cached_property
     def quarters(self) -> NDArray[np.intp]:
         """Each training row's quarter, from 0, (n,): people in four parts, or fewer if there are fewer people."""
-        _, number = np.unique(self.owners, return_inverse=True)
-        return number.reshape(-1) % 4
+        return split_people(self.owners, 1)
 
 
 @dataclass(frozen=True, eq=False)

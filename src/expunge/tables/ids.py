@@ -153,6 +153,20 @@ def hash_ids(ids: Iterable[bytes], key: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
+def sample_positions(people: NDArray[np.uint64], max_rows: int) -> NDArray[np.intp]:
+    """Return the positions of the first ``max_rows`` rows in the order of their people's hashes, then of the table.
+
+    Of one person only the first eighth of so many rows counts, so that no sample is that of a few people alone. The
+    sample is a function of the people in it: it stays the same when somebody with a larger hash leaves or comes.
+    """
+    order = np.argsort(people, kind="stable")
+    ordered = people[order]
+    first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])  # of each person
+    rank = np.arange(len(order)) - np.repeat(first, np.diff(np.r_[first, len(order)]))
+    positions: NDArray[np.intp] = order[rank < max(1, max_rows // 8)][:max_rows]
+    return positions
+
+
 def id_texts(ids: Any) -> list[str]:
     """Return ids as text, as written."""
     try:

@@ -13,13 +13,11 @@ from ..errors import InvalidInput
 from ..exact.arrays import Floats
 from .blocks import BLOCK_ROWS, Block, Checked, check_parts
 from .cells import Arrow, column_to_floats, encode_batch, fill_gaps, read_numbers, stack_columns, unpack_array
-from .ids import encode_ids, hash_ids
+from .ids import encode_ids, hash_ids, sample_positions
 from .kinds import Boolean, Number
 from .messages import check_columns_exist, check_unique_names, quote_names
 from .schema import Schema
 from .sources import JsonTable, Source, Table, open_table
-
-_PERSON_HASH_KEY = b"expunge plan"
 
 
 def read_blocks(
@@ -175,25 +173,25 @@ def _join_batches(batches: list[Arrow]) -> Arrow:
 
 @dataclass(frozen=True, eq=False)
 class RowSample:
-    """All rows of some people of a table, for a plan; ``total`` is the number of rows in the table."""
+    """Rows of some people of a table, for a plan; ``total`` is the number of rows in the table."""
 
     X: Floats  # (n, d)
     y: Floats  # (n, t)
-    people: NDArray[np.uint64]  # (n,), a hash of the id
+    people: NDArray[np.uint64]  # (n,), the keyed hash of each row's id
     total: int
 
 
-def sample_rows(source: Source, schema: Schema, max_rows: int) -> RowSample:
-    """Read a table and keep all rows of the people with the least hashes, about ``max_rows`` rows.
+def sample_rows(source: Source, schema: Schema, max_rows: int, key: bytes) -> RowSample:
+    """Read a table and keep up to ``max_rows`` rows of the people with the smallest keyed hashes (`sample_positions`).
 
-    Which people these are depends on their ids alone.
+    Which people these are depends on the key and their ids alone.
     """
     kept, total, limit = _RowCollector(), 0, 2**64 - 1
     for block in read_blocks(source, schema, targets=True, ids=schema.id is not None):
         assert block.y is not None
         # Without ids each row counts as a person of its own.
         ids = [str(number).encode() for number in range(total, total + len(block))] if block.ids is None else block.ids
-        people = hash_ids(ids, _PERSON_HASH_KEY)
+        people = hash_ids(ids, key)
         total += len(block)
         kept.add(block.X, block.y, people, people <= limit)
         if kept.rows > 2 * max_rows:
@@ -220,15 +218,8 @@ class _RowCollector:
         return np.concatenate(X), np.concatenate(y), np.concatenate(people)
 
     def thin(self, max_rows: int) -> int:
-        """Keep the people with the least hashes that have at most ``max_rows`` rows together, but at least one person.
-
-        Return the largest hash that is kept.
-        """
+        """Keep the rows of a sample of this size, in the order of the table; return the largest hash that counts."""
         X, y, people = self.arrays()
-        if self.rows <= max_rows:
-            return 2**64 - 1
-        hashes, counts = np.unique(people, return_counts=True)
-        last = hashes[max(0, int(np.searchsorted(np.cumsum(counts), max_rows, side="right")) - 1)]
-        chosen = people <= last
-        self._parts, self.rows = [(X[chosen], y[chosen], people[chosen])], int(chosen.sum())
-        return int(last)
+        chosen = np.sort(sample_positions(people, max_rows))
+        self._parts, self.rows = [(X[chosen], y[chosen], people[chosen])], len(chosen)
+        return int(self._parts[0][2].max()) if len(chosen) == max_rows else 2**64 - 1

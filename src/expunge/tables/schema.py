@@ -159,6 +159,16 @@ class Schema:
         """Return the scales of the inputs, None for an input whose column declares none."""
         return [kind.scales() if kind.declares_scale else None for kind in self._kind_by_input]
 
+    def scales_to_plan(self) -> list[Any] | None:
+        """Return the scales of the inputs, with None for inputs that are left to a plan; None if all are.
+
+        If any column declares "log" or knots, columns without a scale are linear.
+        """
+        declared = self.declared_scales()
+        if any(scale not in (None, LINEAR) for scale in declared):
+            return self.scales()
+        return declared if LINEAR in declared else None
+
     def target_scales(self) -> list[str | None]:
         """Return the scales on which the targets are learned, None for a target that declares none."""
         return [kind.scales() if kind.declares_scale else None for kind in self.target_kinds.values()]
