@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import report
+from .ablation import ablate, tabulate
 from .datasets import DEVELOPMENT, HELD_OUT
 from .methods import NAMES, ours, references
 from .scores import Cache, goals, run
@@ -22,6 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if held := set(given.tables) - {table.name for table in known}:
         parser.error(f"held out, nothing may be tuned on them: {', '.join(sorted(held))}; give --held-out at the end")
     tables = [table for table in known if not given.tables or table.name in given.tables]
+    if given.ablation:
+        if given.held_out:
+            parser.error("--ablation is for development, and never looks at held-out tables")
+        errors = {}
+        for table in tables:
+            errors[table.name] = ablate(table)
+            print(table.name, errors[table.name], flush=True)
+        print("\n".join(tabulate(errors)))
+        return
     wanted = [
         method for method in [*references(), *ours()] if not given.methods or set(given.methods) & set(method.names)
     ]
@@ -51,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--held-out", action="store_true", help="also the tables that nothing was tuned on")
     parser.add_argument("--methods", nargs="+", choices=NAMES, help="only these; no goals are judged")
     parser.add_argument("--splits", type=int, default=SPLITS, help=f"only the first so many; default: {SPLITS}")
+    parser.add_argument("--ablation", action="store_true", help="only plans without one part each, as ratios")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tables at a time; default: all cores")
     parser.add_argument("--cache", type=Path, default=Path("build/quality"), help="where results are kept")
     parser.add_argument("--docs", type=Path, default=Path("docs"), help="where quality.md and its figure go")
