@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from .errors import ExpungeError
     from .estimator import Report
     from .planning.planner import plan
+    from .preprocessing import SchemaTransformer
     from .regressor import CodedRegressor
+    from .tables.schema import Schema
     from .transformers import Powers, RandomFourier
     from .versions import show_versions
 
@@ -29,6 +31,8 @@ __all__ = [
     "Powers",
     "RandomFourier",
     "Report",
+    "Schema",
+    "SchemaTransformer",
     "plan",
     "random_code",
     "show_versions",
@@ -43,6 +47,8 @@ _HOMES = {
     "Powers": "transformers",
     "RandomFourier": "transformers",
     "Report": "estimator",
+    "Schema": "tables.schema",
+    "SchemaTransformer": "preprocessing",
     "plan": "planning.planner",
     "random_code": "encoding.codes",
     "show_versions": "versions",
