@@ -281,32 +281,38 @@ def shared_tables(draw):
     words = np.array(["a", "b", "c"])[np.arange(len(cells) + gaps) % 3]
     people = [f"p{k}" for k in range(len(cells) + gaps)]
     table = pa.table(
-        {"who": people, "y": np.append(cells, np.zeros(gaps)), "x": pa.array([*cells, *[None] * gaps]), "w": words}
+        {
+            "who": people,
+            "y": np.append(cells, np.full(gaps, cells[0])),
+            "x": pa.array([*cells, *[None] * gaps]),
+            "w": words,
+        }
     )
     return pa.concat_tables([table, table.slice(0, draw(st.integers(0, 20)))])
 
 
-unequal = {"texts": 0, "draws": 0}
-
-
 @settings(max_examples=100, deadline=None)
 @given(shared_tables(), st.data())
-def test_a_person_more_or_less_changes_no_letter(table, data):
+def test_a_person_more_or_less_changes_no_letter_but_of_a_median(table, data):
     who = table["who"].to_pylist()
     gone = data.draw(st.sampled_from(sorted(set(who))))
     without = table.filter(pa.array([person != gone for person in who]))
-    before, after = (propose_schema(rows, target="y", id="who") for rows in (table, without))
-    fill = [line for line in before.splitlines() if line.startswith("fill")]
-    # Only a median may move to the next value that many share, and only in few draws.
-    kept = [line for line in after.splitlines() if not line.startswith("fill")]
-    if table["x"].null_count and without["x"].null_count:
-        assert [line for line in before.splitlines() if line not in fill] == kept
-    unequal["draws"] += 1
-    unequal["texts"] += before != after
+    assume(bool(table["x"].null_count) == bool(without["x"].null_count))
+    before, after = (
+        [line for line in propose_schema(rows, target="y", id="who").splitlines() if not line.startswith("fill")]
+        for rows in (table, without)
+    )
+    assert before == after
 
 
-def test_nearly_all_of_these_draws_had_equal_texts():
-    assert unequal["texts"] <= 0.15 * unequal["draws"]
+def test_a_median_moves_for_few_people_only(rng):
+    """It is rounded, so that it is nearly always the same without any one person."""
+    unequal = 0
+    for _ in range(100):
+        values = rng.permutation(np.repeat(rng.integers(-1000, 1000, 12), rng.integers(12, 30, 12)).astype(float))
+        cells = [*values, *[None] * 3]
+        unequal += proposed(pa.array(cells)) != proposed(pa.array(cells[1:]))
+    assert unequal <= 10
 
 
 @settings(max_examples=60, deadline=None)
