@@ -143,7 +143,7 @@ def _exactly(model: CodedRegressor) -> float:
     retrained = model.retrained()
     if model.digest() != retrained.digest():
         raise AssertionError("the digest is not that of a retrain: this must never happen")
-    return _apart(model.coef_, retrained.coef_)
+    return _apart(model.weights_, retrained.weights_)
 
 
 def _apart(weights: Floats, right: Floats) -> float:

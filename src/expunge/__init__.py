@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .estimator import Report
     from .planned import PlannedRegressor
     from .planning.planner import plan
+    from .preprocessing import SchemaTransformer
     from .regressor import CodedRegressor
+    from .tables.schema import Schema
     from .transformers import Powers, RandomFourier
     from .versions import show_versions
 
@@ -31,6 +33,8 @@ __all__ = [
     "Powers",
     "RandomFourier",
     "Report",
+    "Schema",
+    "SchemaTransformer",
     "plan",
     "random_code",
     "show_versions",
@@ -46,6 +50,8 @@ _HOMES = {
     "Powers": "transformers",
     "RandomFourier": "transformers",
     "Report": "estimator",
+    "Schema": "tables.schema",
+    "SchemaTransformer": "preprocessing",
     "plan": "planning.planner",
     "random_code": "encoding.codes",
     "show_versions": "versions",

@@ -13,8 +13,9 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial, wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -181,7 +182,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         try:
             X, y, flat = self._validate_rows(X, y, reset=True)
             row_ids = None if ids is None else as_ids(ids, rows=len(X))
-            _warn_if_standardised(X)
+            _warn_if_standardised(X, self._column_names())
             blueprint = self._draw_blueprint(self._choose_settings(X, y, row_ids), X.shape[1], y.shape[1])
             rows, slots = place_rows(blueprint, *blueprint.admit(X, y, self._column_names()))
             del X, y  # if they were converted, they are copies: free them
@@ -442,8 +443,17 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _validate_rows(self, X: TableLike, y: ColumnLike, *, reset: bool) -> tuple[Floats, Floats, bool]:
         """Check rows and targets and return them as float64 matrices, and whether y was one-dimensional."""
-        X, y = validate_data(self, X, y, reset=reset, dtype=np.float64, order="C", **self._target_checks)
+        X, y = self._validate(X, y, reset=reset, dtype=np.float64, order="C", **self._target_checks)
         return X, self._read_targets(y, reset=reset), y.ndim == 1
+
+    def _validate(self, X: TableLike, *others: Any, **checks: Any) -> Any:
+        """Check data as scikit-learn does, with our own error where its own would quote cells."""
+        try:
+            return validate_data(self, X, *others, **checks)
+        except (TypeError, ValueError):
+            if (error := _explain_refusal(X)) is not None:
+                raise error from None
+            raise
 
     def _validate_inputs(self, X: TableLike) -> Floats:
         """Check rows without targets. Rows that need no conversion skip scikit-learn's slower checks."""
@@ -459,7 +469,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         ):
             return X
         # In C order, because BLAS rounds differently in other orders.
-        checked: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        checked: Floats = self._validate(X, dtype=np.float64, order="C", reset=False)
         return checked
 
     def _admit_rows(self, X: TableLike, y: ColumnLike) -> tuple[Floats, Floats]:
@@ -527,20 +537,62 @@ def _is_finite(X: Floats) -> bool:
         return math.isfinite(X.sum())
 
 
-def _warn_if_standardised(X: Floats) -> None:
-    """Warn of rows that were standardised by their own mean: the last step of a Pipeline does not see the others."""
+def _warn_if_standardised(X: Floats, names: Sequence[str] | None) -> None:
+    """Warn of columns that were standardised by these rows: the last step of a Pipeline does not see the others."""
     close = 1e-6  # far closer than the mean of rows that were scaled by anything else
-    if abs(X[:, 0].mean()) > close:
-        return  # most tables: save a pass over all columns
-    if (np.abs(X.mean(axis=0)) > close).any() or X.max() <= 1 + close:  # balanced columns of -1 and 1 need no scaler
-        return
-    deviation = X.std(axis=0)
-    if (np.abs(deviation[deviation > 0] - 1) <= close).all():
+    centred: list[int] = np.flatnonzero(np.abs(X.mean(axis=0)) <= close).tolist()
+    # One column at a time, to hold no copy of X. Balanced columns of -1 and 1 need no scaler.
+    if scaled := [j for j in centred if abs(X[:, j].std() - 1) <= close and X[:, j].max() > 1 + close]:
+        which = _name_columns(names, scaled)
         warnings.warn(
-            "every column has mean 0 and standard deviation 1 over exactly these rows: the scaler that did this keeps "
-            "a trace of each row, even after it is unlearned; pass unscaled values, with declared bounds or scales",
+            f"mean 0 and standard deviation 1 over exactly these rows: {which}; the scaler that did this keeps a trace "
+            "of each row, even after it is unlearned. Pass unscaled values, with declared bounds or scales",
             stacklevel=4,  # the caller of fit
         )
+
+
+def _name_columns(names: Sequence[str] | None, chosen: Sequence[int]) -> str:
+    """Return columns as a message names them: by name or, without names, by position from 0; at most ten."""
+    shown = [str(j) if names is None else repr(names[j]) for j in chosen[:10]]
+    more = f" and {len(chosen) - 10:,} more" if len(chosen) > 10 else ""
+    return f"column{'s'[: len(chosen) > 1]} {', '.join(shown)}{more}"
+
+
+def _explain_refusal(X: TableLike) -> InvalidInput | None:
+    """Return our own error for inputs with text, dates or empty cells; None if they have none of these.
+
+    scikit-learn's error quotes the cell, and advises an imputer, which keeps people's values.
+    """
+    try:
+        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        columns = list(np.asarray(X).T) if names is None else [np.asarray(X[name]) for name in X.columns]
+    except (TypeError, ValueError):
+        return None  # neither a frame nor an array
+    found: dict[str, list[int]] = {"text": [], "dates": [], "empty cells (NaN)": []}
+    for j, column in enumerate(columns):
+        if column.ndim != 1:
+            return None
+        kinds = {type(cell) for cell in column} if column.dtype.kind == "O" else set()
+        if column.dtype.kind in "mM" or any(issubclass(kind, date) for kind in kinds):
+            found["dates"].append(j)
+        elif column.dtype.kind in "UST" or str in kinds:
+            found["text"].append(j)
+        elif bool(np.not_equal(column, column).any()) if column.dtype.kind == "f" else _has_gaps(column, kinds):
+            found["empty cells (NaN)"].append(j)
+    if not any(found.values()):
+        return None
+    what = ", ".join(f"{problem} in {_name_columns(names, chosen)}" for problem, chosen in found.items() if chosen)
+    return InvalidInput(
+        f"X has {what}; declare the columns in a schema (expunge.Schema, in a pipeline SchemaTransformer, or a vault). "
+        "An imputer or encoder that learns from these rows would keep people's values after they are unlearned"
+    )
+
+
+def _has_gaps(column: NDArray[Any], kinds: set[type]) -> bool:
+    """Return whether a column of objects has empty cells: None, NaN or the NA of pandas."""
+    return any(kind.__name__ in ("NoneType", "NAType", "NaTType") for kind in kinds) or any(
+        cell != cell for cell in column if isinstance(cell, float)
+    )
 
 
 def _rule_factory(learner: Any) -> RuleFactory | None:

@@ -10,7 +10,7 @@ from sklearn.utils import Tags
 from .encoding.bounds import Bounds, BoundsLike
 from .encoding.codes import Code
 from .encoding.encoder import Outside
-from .encoding.features import FeatureMap
+from .encoding.features import FeatureMap, IdentityMap
 from .encoding.randomness import Seed
 from .encoding.scales import ScalesLike
 from .errors import InvalidInput
@@ -81,9 +81,14 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
     code_ : Code
     features_ : FeatureMap
     bounds_, target_bounds_ : Bounds
-    coef_ : array, shape (D,) or (t, D)
-        Mean weights of the ridge learners on the features of the scaled row, for the scaled target.
+    coef_ : array, shape (d,) or (t, d)
+        What one unit more of an input adds to the prediction, in the units of the inputs and of the target. Only a
+        linear model has it: ridge learners, their mean, no ``features``, linear ``scales`` and ``target_scales``.
     intercept_ : float or array of shape (t,)
+        The prediction where all inputs are zero; only a linear model has it. With ``outside="clamp"`` predictions
+        are ``X @ coef_ + intercept_`` for rows inside the bounds, as far as that is inside the target's.
+    weights_ : array, shape (D,) or (t, D)
+        Mean weights of the ridge learners on the features of the scaled row, for the scaled target.
     n_rows_ : int
         The number of rows learned and not unlearned.
     n_features_in_ : int
@@ -158,21 +163,46 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
 
     @property
     def coef_(self) -> Floats:
-        """Mean weights of the ridge learners, for the features of a scaled row and the scaled target."""
-        W = self._mean_weights()
-        W = W[: self._state.ensemble.encoder.features.n_out].T
-        return W[0] if self._fitted_model.flat else W
+        """What one unit more of an input adds to the prediction of a linear model, (d,) or (t, d)."""
+        slopes, _ = self._line()
+        return slopes[0] if self._fitted_model.flat else slopes
 
     @property
     def intercept_(self) -> Any:
-        """Mean intercept of the ridge learners, for the scaled target."""
-        W = self._mean_weights()
-        constant = W[-1] if self._state.ensemble.encoder.intercept else np.zeros(W.shape[1])
-        return float(constant[0]) if self._fitted_model.flat else constant
+        """The prediction of a linear model where all inputs are zero."""
+        _, constants = self._line()
+        return float(constants[0]) if self._fitted_model.flat else constants
+
+    @property
+    def weights_(self) -> Floats:
+        """Mean weights of the ridge learners, for the features of a scaled row and the scaled target."""
+        W = self._mean_weights()[: self._state.ensemble.encoder.features.n_out].T
+        return W[0] if self._fitted_model.flat else W
+
+    def _line(self) -> tuple[Floats, Floats]:
+        """Return slopes (t, d) and constants (t,) of a linear model, in the units of inputs and targets."""
+        W, blueprint, encoder = self._mean_weights(), self._state.blueprint, self._state.ensemble.encoder
+        reasons = {
+            f"its features are those of {encoder.features.map_name}": encoder.features.is_custom
+            or not isinstance(encoder.features, IdentityMap),
+            "its scales are not all linear": not encoder.plain,
+            "it predicts the median of its learners": blueprint.aggregate != "mean",
+        }
+        if why := [reason for reason, holds in reasons.items() if holds]:
+            raise AttributeError(
+                f"coef_ and intercept_ are those of a linear model; this one is none: {', '.join(why)}. Explain its "
+                "predictions by predict (a permutation or kernel explainer); weights_ are those of the features"
+            )
+        X, y, d = encoder.inputs, encoder.targets, len(encoder.inputs.low)
+        zeros, ones = np.zeros((1, d)), np.ones((1, encoder.n_targets))
+        slopes = W[:d] if X.unit else np.where(X.high > X.low, 1 / X.width, 0.0)[:, None] * W[:d]  # (d, t)
+        constants = W[-1] if encoder.intercept else np.zeros(W.shape[1])
+        constants = constants + X.scale(zeros)[0] @ W[:d]
+        return (slopes * (y.unscale(ones) - y.unscale(0 * ones))).T, y.unscale(constants[None])[0]
 
     def _mean_weights(self) -> Floats:
         if not isinstance(self._check_fitted().state.blueprint.rule, RidgeRule):
-            raise AttributeError("only a model with learner='ridge' has coef_ and intercept_")
+            raise AttributeError("only a model with learner='ridge' has coef_, intercept_ and weights_")
         models = [W for W in self._state.ensemble.models if W is not None]
         if not models:
             raise AttributeError("every row was unlearned: there are no weights")

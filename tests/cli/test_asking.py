@@ -151,7 +151,7 @@ def test_a_file_of_ids_that_is_json_is_refused(spend, run, text):
 
 def test_ids_of_another_form_than_the_schema_declares_are_refused(here, run, ok):
     pyarrow.csv.write_csv(customers(range(20)), "numbered.csv")
-    text = ok("schema", "numbered.csv", "--target", "spend", "--id-column", "customer_id")
+    text = ok("schema", "numbered.csv", "--target", "spend", "--id-column", "customer_id", "--people", "5")
     assert 'id_format = "integer"' in text
     Path("schema.toml").write_text(text)
     ok("train", "numbered.csv", "--schema", "schema.toml", "--vault", "spend.vault", *SHAPE)

@@ -41,7 +41,7 @@ def test_a_vault_of_many_files_is_the_vault_of_one(here, ok, parts):
 
 
 def test_other_commands_take_many_files_too(here, ok, spend, parts):
-    names = ("--target", "spend", "--id-column", "customer_id")
+    names = ("--target", "spend", "--id-column", "customer_id", "--people", "5")
     one, many = ok("schema", "customers.parquet", *names), ok("schema", *parts, *names)
     assert one.replace('"customers.parquet"', '"3 files"') == many
     assert ok("predict", "parts/*", *V) == ok("predict", "customers.parquet", *V)

@@ -203,10 +203,10 @@ def test_a_file_with_erased_people_is_refused_or_skipped(spend, ok, run):
 
 
 def test_a_schema_is_proposed_edited_and_used(here, ok, run):
-    asked = ("schema", "customers.parquet", "--target", "spend", "--id-column", "customer_id")
+    asked = ("schema", "customers.parquet", "--target", "spend", "--id-column", "customer_id", "--people", "5")
     text = ok(*asked)
     assert json.loads(ok(*asked, "--json"))["schema"] == text
-    Path("schema.toml").write_text(text)
+    Path("schema.toml").write_text(text.replace("clip = true\n", ""))
     out = ok("train", "customers.parquet", *V, *TRAIN, "--schema", "schema.toml")
     assert out.startswith("learned 30 rows of 20 people")
     assert not json.loads(ok("status", *V, "--json"))["observed_bounds"]
@@ -227,7 +227,7 @@ def test_a_schema_is_proposed_edited_and_used(here, ok, run):
     assert ok("add", "far.csv", *V)
 
 
-def test_a_schema_is_used_as_it_is_proposed_whatever_the_table(here, ok, rng):
+def test_a_schema_is_used_as_it_is_proposed_whatever_the_table(here, ok, run, rng):
     n = 400
     ages = rng.normal(40, 10, n).round().astype(str)
     ages[:9] = ["?", "n/a", "-", "unknown", " ", "", "forty", "?", "NA"]
@@ -241,10 +241,18 @@ def test_a_schema_is_used_as_it_is_proposed_whatever_the_table(here, ok, rng):
         "remark": [f"called on day {k}" for k in range(n)],
         "spend": rng.normal(100, 10, n),
     }
+    columns["spend"][7] = -1e9
     pyarrow.csv.write_csv(pa.table(columns), "odd.csv")
-    Path("odd.toml").write_text(ok("schema", "odd.csv", "--target", "spend", "--id-column", "customer_id"))
+    code, text, err = run("schema", "odd.csv", "--target", "spend", "--id-column", "customer_id")
+    assert code == 0
+    for name in ("delay", "joined", "spend"):
+        assert f"note: column '{name}': 1 person has values outside the proposed bounds; training counts" in err
+    assert "note: column 'remark' is left out (kind = \"ignore\"): it has no value that 10 or more have\n" in err
+    assert "note: column 'age': 8 cells are no numbers: they count as empty\n" in err
+    assert "called on" not in text + err
+    Path("odd.toml").write_text(text)
     out = ok("train", "odd.csv", *V, "--schema", "odd.toml", *SHAPE)
-    assert "2 values were outside the bounds and clipped" in out
+    assert "values were outside the bounds and clipped" in out
     found = json.loads(ok("status", *V, "--json"))
     assert found["rows"] == n
     assert found["columns"] == ["age", "income", "delay", "joined", "city"]

@@ -50,8 +50,10 @@ def test_extrapolation_is_what_the_formula_gives(table, bounds, factor):
     X, y = table
     model = CodedRegressor(bounds=bounds, target_bounds=(-2, 2), outside="extrapolate", random_state=0).fit(X, y)
     low, high = (0.0, 1.0) if bounds == "unit" else (model.bounds_.low, model.bounds_.high)
-    t = (factor * X - low) / (high - low)
-    np.testing.assert_allclose(model.predict(factor * X), -2 + 4 * (t @ model.coef_ + model.intercept_), rtol=1e-9)
+    t, W = (factor * X - low) / (high - low), np.mean(state_of(model).ensemble.models, axis=0)[:, 0]
+    expected = -2 + 4 * (t @ W[:-1] + W[-1])
+    np.testing.assert_allclose(model.predict(factor * X), expected, rtol=1e-9)
+    np.testing.assert_allclose(factor * X @ model.coef_ + model.intercept_, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_one_far_input_does_not_spoil_a_prediction(rng):

@@ -264,7 +264,7 @@ def test_values_that_are_taken_as_they_are_have_no_other_scale(rng):
         with pytest.raises(InvalidSetting, match="bounds='unit' uses the inputs as they are"):
             CodedRegressor(bounds="unit", scales=spec).fit(X, y)
     model = CodedRegressor(code=Code.single(), bounds="unit", scales=["linear", ["linear", "linear"]]).fit(X, y)
-    np.testing.assert_allclose(model.coef_[1], model.coef_[2], rtol=1e-9)  # the penalty shares it out
+    np.testing.assert_allclose(model.weights_[1], model.weights_[2], rtol=1e-9)  # the penalty shares it out
     assert Scales.parse("linear", 2).scale(X, parse_bounds("unit", 2, name="b")) is X
 
 
@@ -286,7 +286,7 @@ def test_a_model_with_scales_is_the_model_of_scaled_columns(rng, features, bound
     theirs = CodedRegressor(bounds=(0, 1), **given).fit(np.column_stack(columns), y)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(np.column_stack(columns)), atol=1e-8)
     assert ours.n_features_in_ == 3
-    assert ours.coef_.shape == theirs.coef_.shape
+    assert ours.weights_.shape == theirs.weights_.shape
 
 
 def test_scales_are_parameters_as_scikit_learn_has_them(rng):

@@ -1,5 +1,7 @@
 """CodedRegressor passes scikit-learn's checks and works with its tools."""
 
+from datetime import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,9 +15,10 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from expunge import Code, CodedRegressor, Powers, RandomFourier
+from expunge.errors import InvalidInput
 
 
-@pytest.mark.filterwarnings("ignore:every column has mean 0")  # some of these checks standardise their rows
+@pytest.mark.filterwarnings("ignore:mean 0 and standard deviation 1")  # some of these checks standardise their rows
 @parametrize_with_checks(
     [
         CodedRegressor(),
@@ -97,7 +100,7 @@ def test_a_pipeline_passes_ids_and_unlearns_at_its_last_step(table):
     assert pipeline.predict(X).shape == (200,)
 
 
-WARNING = "every column has mean 0 and standard deviation 1 over exactly these rows"
+WARNING = "mean 0 and standard deviation 1 over exactly these rows"
 
 
 @pytest.mark.parametrize("parameters", [{}, {"bounds": (-9, 9), "scales": "log"}, {"features": RandomFourier(5)}])
@@ -110,6 +113,57 @@ def test_a_scaler_that_keeps_people_is_warned_of(table, parameters):
     with pytest.warns(UserWarning, match=WARNING) as caught:
         CodedRegressor(random_state=0, **parameters).fit(StandardScaler().fit_transform(X), y)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("names", [None, ["age", "flag", "income"]])
+def test_one_standardised_column_among_others_is_warned_of_by_its_name(table, names):
+    """One column of flags beside the scaled ones silenced the warning."""
+    X, y = table
+    flags = (np.arange(len(X)) % 3 == 0).astype(float)
+    rows = np.column_stack([5 + X[:, 0], flags, StandardScaler().fit_transform(X)[:, 1]])
+    with pytest.warns(UserWarning, match=f"{WARNING}: column {'2' if names is None else repr(names[2])}; the scaler"):
+        CodedRegressor(random_state=0).fit(rows if names is None else pd.DataFrame(rows, columns=names), y)
+
+
+NOW = datetime(2024, 1, 1)
+UNREADABLE = {
+    "text": ({"a": [1.0, 2.0], "city": ["Ulm", "Bonn"]}, "X has text in column 'city'; declare"),
+    "NaN": ({"a": [1.0, np.nan], "b": [1.0, 2.0]}, r"X has empty cells \(NaN\) in column 'a'; declare"),
+    "None": ({"a": [1, None], "b": [1.0, 2.0]}, r"X has empty cells \(NaN\) in column 'a'; declare"),
+    "dates": ({"a": [NOW, NOW], "b": [1.0, 2.0]}, "X has dates in column 'a'; declare"),
+    "days": ({"a": [NOW.date(), NOW.date()], "b": [1.0, 2.0]}, "X has dates in column 'a'; declare"),
+    "all": (
+        {"a": ["x", "y"], "b": [None, 2.0], "c": ["Ulm", None]},
+        r"X has text in columns 'a', 'c', empty cells \(NaN\) in column 'b'; declare",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("frame", "case"),
+    [
+        *((pd.DataFrame, case) for case in UNREADABLE),
+        *((pl.DataFrame, case) for case in UNREADABLE if case not in ("dates", "days")),  # polars makes numbers of them
+        *((np.column_stack, case) for case in UNREADABLE),
+    ],
+)
+def test_text_and_gaps_are_refused_with_the_column_and_the_way(frame, case):
+    columns, message = UNREADABLE[case]
+    if frame is np.column_stack:
+        X = np.array(list(zip(*columns.values(), strict=True)), dtype=object)
+        for place, name in enumerate(columns):
+            message = message.replace(repr(name), str(place))
+    else:
+        X = frame(columns)
+    model = CodedRegressor(random_state=0)
+    with pytest.raises(InvalidInput, match=message) as caught:
+        model.fit(X, [1.0, 2.0])
+    assert "SchemaTransformer" in str(caught.value)
+    assert "Ulm" not in str(caught.value)
+    assert caught.value.__suppress_context__
+    model.fit(np.eye(5, len(columns)), np.arange(5.0))
+    with pytest.raises(InvalidInput, match="empty cells" if case in ("NaN", "None") else "X has"):
+        model.predict(X if frame is np.column_stack else X.to_numpy())
 
 
 def test_other_rows_are_not_warned_of(rng, table):

@@ -53,7 +53,7 @@ def test_it_is_the_model_of_the_logarithms(rng):
     ours = CodedRegressor(**parameters, target_scales="log").fit(X, y)
     theirs = CodedRegressor(**parameters).fit(X, np.log(y))
     np.testing.assert_allclose(ours.predict(X), np.exp(theirs.predict(X)), rtol=1e-9)
-    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(ours.weights_, theirs.weights_, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("outside", ["clamp", "extrapolate"])

@@ -106,7 +106,7 @@ def test_a_scaler_gives_an_erased_row_back():
     X = rng.lognormal(0, 1, (60, 3))
     said = list(kept(X, X[:, 0], person=7, column=1))
     assert f"{X[7, 1]:.3f}" in said[2]
-    assert said[3].startswith("fit warned: every column has mean 0")
+    assert said[3].startswith("fit warned: mean 0 and standard deviation 1")
     assert "the same as never seen" in said[4]
 
 

@@ -136,7 +136,7 @@ def test_learning_for_the_sweep_is_fitting_and_keeps_the_moments_of_few_learners
     for model in (ours, theirs):
         for row in forgotten.tolist():
             model.unlearn(row)
-    np.testing.assert_array_equal(ours.coef_, theirs.coef_)
+    np.testing.assert_array_equal(ours.weights_, theirs.weights_)
 
 
 def test_a_refit_that_needs_too_much_memory_is_extrapolated_and_marked(monkeypatch, small_data):

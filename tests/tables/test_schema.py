@@ -100,10 +100,6 @@ def test_targets_come_in_the_order_of_the_schema_and_booleans_are_bounded():
             f'target = "y"\n{X}[columns.y]\nkind = "number"\nscale = [0, 1]',
             "the scale of target 'y' must be 'linear' or 'log'",
         ),
-        (
-            f'target = "y"\n{X}[columns.y]\nkind = "number"\nlow = 0\nhigh = 1\nclip = true',
-            "target 'y' must have no clip",
-        ),
         (f'target = "y"\n{Y}[columns]\nx = 5', "schema: Cannot declare|column 'x': kind must be one of"),
         (f'target = "y"\ncolumns.x = 5\n{Y}', "column 'x': kind must be one of 'number', 'boolean'|Invalid|Cannot"),
         (

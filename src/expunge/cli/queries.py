@@ -322,10 +322,12 @@ def schema(args: Namespace) -> None:
     if not args.target:
         raise UsageError("give the column to predict, with --target")
     column = read_id_column(args)
-    from ..tables.proposal import propose_schema
+    from ..tables.proposal import draft_schema
 
-    text = propose_schema(args.data, target=args.target, id=column, people=args.people)
+    draft = draft_schema(args.data, target=args.target, id=column, people=args.people)
     if args.json:
-        terminal.say_json({"schema": text})
-    else:
-        terminal.say(text, end="")
+        terminal.say_json({"schema": draft.text, "notes": draft.notes})
+        return
+    for note in draft.notes:
+        terminal.note(note)
+    terminal.say(draft.text, end="")

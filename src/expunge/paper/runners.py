@@ -252,9 +252,9 @@ def run_warm_start(experiment: WarmStart, seed: int, *, share: float = 1.0) -> l
         features=RandomFourier(experiment.features, random_state=int(rng.integers(2**31))), bounds="unit",
         target_bounds="unit", outside="extrapolate", random_state=int(rng.integers(2**31)),
     ).fit(sample.X[: sample.train], sample.y[: sample.train])  # fmt: skip
-    old = model.coef_
+    old = model.weights_
     model.unlearn(int(rng.integers(sample.train)))
-    new = model.coef_
+    new = model.weights_
     Q, q = model.coded_shard(0)
     A, b = Q.T @ Q + experiment.alpha * np.eye(Q.shape[1]), Q.T @ q
     rows = []

@@ -182,6 +182,15 @@ class Schema:
         low[unclipped], high[unclipped] = -np.inf, np.inf
         return np.clip(X, low, high)
 
+    def clip_targets(self, y: Floats) -> Floats:
+        """Move targets whose column declares ``clip`` to their bounds, to train on: (n, t) -> (n, t)."""
+        unclipped = [not kind.clips for kind in self.target_kinds.values()]
+        if all(unclipped):
+            return y
+        low, high = self.target_bounds()
+        low[unclipped], high[unclipped] = -np.inf, np.inf
+        return np.clip(y, low, high)
+
     @cached_property
     def input_kinds(self) -> dict[str, ColumnKind]:
         """The columns that become inputs, in their order."""
@@ -292,8 +301,6 @@ def _check_target(target: str, kind: Any) -> None:
         raise InvalidSetting(f"target {target!r} must be declared under [columns], as a number or a boolean")
     if kind.fill is not None:
         raise InvalidSetting(f"target {target!r} must have no fill; leave rows without a target out of the data")
-    if getattr(kind, "clip", None):
-        raise InvalidSetting(f"target {target!r} must have no clip: that is for inputs")
     if getattr(kind, "scale", None) not in (None, LINEAR, LOG):
         raise InvalidSetting(f"the scale of target {target!r} must be {LINEAR!r} or {LOG!r}: knots are for inputs")
 

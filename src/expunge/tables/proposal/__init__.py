@@ -1,5 +1,5 @@
 """Proposals: a schema for a table without one, to edit (`propose_schema`) or to use as it is (`plain_schema`)."""
 
-from .draft import plain_schema, propose_schema
+from .draft import draft_schema, plain_schema, propose_schema
 
-__all__ = ["plain_schema", "propose_schema"]
+__all__ = ["draft_schema", "plain_schema", "propose_schema"]

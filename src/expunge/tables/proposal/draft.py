@@ -6,6 +6,7 @@ What is read from the data reveals something about the people in it, so the text
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Any, TypeAlias
 
@@ -15,35 +16,36 @@ from ...encoding.values import whole_number
 from ...errors import InvalidInput
 from ..cells import Arrow, accepts_type, id_column_text, unpack_array, unpack_type
 from ..ids import ID_FORMAT_NAMES, find_fitting_formats, id_bytes
-from ..kinds import OTHER, Boolean, ColumnKind, Number
+from ..kinds import OTHER, Boolean, Category, ColumnKind, Date, Ignore, Number
 from ..messages import InvalidCell, check_columns_exist, quote_names, table_title
 from ..reader import read_batches, read_column_types
 from ..schema import Schema, column_keys, is_row_label
 from ..sources import Source, is_read_once, open_stream
 from ..toml import toml_literal
-from .ranges import DateSummary, NumberSummary
+from .ranges import DateSummary, NumberSummary, RangeSummary
 from .summaries import BooleanSummary, ColumnSummary, ProposedKind, SampleOwners
 from .texts import TextSummary
 
 _SCHEMA_HEADER = """\
 # A proposal for a schema, read from {name}. Check it line by line before you train.
 #
-# Bounds, fills, scales, gaps and categories were read from the data: they reveal something about the people in it, and
-# they stay in the model when these people leave. Replace them by public facts: what a form allows, what a device can
-# measure.
+# Bounds, fills, categories: supported by at least {people} {whose}, rounded; from now on your declaration. They stay
+# in the model when people leave: better are public facts, what a form allows, what a device can measure.
 #
-# low, high   training refuses rows outside; without them the bounds are observed, and change with the rows
-# clip        a value outside the bounds counts as the bound, instead of being refused
+# low, high   the range of the values; without them the bounds are observed, and change with the rows
+# clip        a value outside the bounds counts as the bound in training; without it its row is refused
 # fill        replaces an empty cell; without it empty cells are refused. The proposal is the rounded median of {whose}
 # gaps        texts that count as empty cells in a column of numbers; "text" stands for any text that is not a number
-# scale       "linear" (the default), "log", or knots; the proposed knots divide the {whose} into parts of similar size
+# scale       "linear", "log", or knots; without it the plan decides
 # values      those that at least {people} {whose} have; all others count as "{other}"
 # id_format   the form of every id: "integer", "uuid", "email" or "^a regular expression$"; others are refused
 # kind        number, boolean, date, category or ignore; codes made of digits, like post codes, are categories
 """
 _MISSING_ID_LINE = "# id = ...   the column with the ids of people; needed to find and erase a person"
 
-ColumnProposals: TypeAlias = tuple[dict[str, ProposedKind], str | None]  # by column; the format of the ids
+ColumnProposals: TypeAlias = tuple[dict[str, ProposedKind], str | None, list[str]]  # by column; ids' format; notes
+_MANY_CATEGORIES = 50
+_NEARLY_EQUAL = 0.999  # R squared of a line from the column to the target
 
 
 def propose_schema(
@@ -54,15 +56,35 @@ def propose_schema(
     people: int = 10,
 ) -> str:
     """Return a schema in TOML for this table. A value becomes a category if ``people`` ids (or rows) have it."""
+    return draft_schema(source, target=target, id=id, people=people).text
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A proposed schema, and what a person should know about it: notes name columns, never cells."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+def draft_schema(
+    source: Source,
+    *,
+    target: str | Sequence[str],
+    id: str | None = None,  # noqa: A002 (the key in a schema)
+    people: int = 10,
+) -> Draft:
+    """Return the same schema with notes on what was left out, could not be read, or looks odd."""
     whole_number("people", people)
     targets = (target,) if isinstance(target, str) else tuple(target)
     source = open_stream(source)
-    proposals, id_format = _inspect_patiently(source, targets, id, people)
+    proposals, id_format, notes = _inspect_patiently(source, targets, id, people)
     columns = tuple((column, kind) for column, (kind, _) in proposals.items())
     schema = Schema(id, targets, columns, id_format=id_format)
     name = "a table" if hasattr(source, "__arrow_c_stream__") else toml_literal(table_title(source))
     header = _SCHEMA_HEADER.format(name=name, people=people, whose="rows" if id is None else "people", other=OTHER)
-    return "\n".join([header, *schema_lines(schema, {column: note for column, (_, note) in proposals.items()}), ""])
+    lines = schema_lines(schema, {column: note for column, (_, note) in proposals.items()})
+    return Draft("\n".join([header, *lines, ""]), tuple(notes))
 
 
 def plain_schema(source: Source, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
@@ -144,14 +166,52 @@ def _inspect_columns(
         if proposal is None:
             raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false")
         proposals[name] = proposal
-    return proposals, id_format
+    return proposals, id_format, list(_find_notes(proposals, summaries, targets, "rows" if id_ is None else "people"))
+
+
+def _find_notes(
+    proposals: dict[str, ProposedKind], summaries: dict[str, ColumnSummary], targets: Sequence[str], whose: str
+) -> Iterator[str]:
+    """Yield what a person should know about the proposal."""
+    for name, (kind, note) in proposals.items():
+        summary, column = summaries[name], f"column {name!r}"
+        if isinstance(kind, Ignore):
+            yield f'{column} is left out (kind = "ignore"): it {note}'
+        elif isinstance(kind, Category) and len(kind.values) > _MANY_CATEGORIES:
+            yield f"{column} becomes {len(kind.values)} categories, an input each: is that meant?"
+        elif note:
+            yield f"{column}: {note}"
+        if isinstance(summary, TextSummary) and (hint := summary.find_unread()):
+            yield f"{column} {hint}"
+        ranged = summary if isinstance(summary, (RangeSummary, TextSummary)) else None
+        if ranged and isinstance(kind, (Number, Date)) and (outside := ranged.count_outside(kind)):
+            singular = "1 row has" if whose == "rows" else "1 person has"
+            who = singular if outside == 1 else f"{outside} {whose} have"
+            yield (
+                f"{column}: {who} values outside the proposed bounds; training counts them as the "
+                "bound (clip = true). Widen low and high to what is possible"
+            )
+        if name in targets or isinstance(kind, Ignore):
+            continue
+        for target in targets:
+            if summary.sample.correlation(summaries[target].sample) ** 2 > _NEARLY_EQUAL:
+                yield f"{column} nearly equals the target {target!r} after a line: is it known before the target is?"
+        if is_index_name(name):
+            yield f'{column} has no real name: if it numbers the rows, leave it out (kind = "ignore")'
+        elif isinstance(summary, NumberSummary) and summary.looks_like_an_id():
+            yield f"{column} looks like an id: nearly every value is another whole number; leave it out if it is one"
+
+
+def is_index_name(name: str) -> bool:
+    """Return whether a program gave this name to a column without one."""
+    return not name.strip() or re.fullmatch(r"Unnamed: \d+|index|level_\d+|\.\.\.1|rownames|X", name) is not None
 
 
 def _new_summary(name: str, cells: Arrow, people: int) -> ColumnSummary:
     """Return an empty summary for a column with cells of this type."""
     cells = unpack_type(cells)
     if pa.types.is_boolean(cells):
-        return BooleanSummary()
+        return BooleanSummary(people)
     if pa.types.is_date(cells) or pa.types.is_timestamp(cells):
         return DateSummary(name, people)
     return (

@@ -1,8 +1,7 @@
 """Summaries: what is kept of a column in one pass over a table of any length, to propose its kind.
 
-What is read from the data reveals something about the people in it. So bounds are rounded outward, fills and knots are
-rounded and come from many people, a category needs several people who have it, and values of a few people decide
-nothing.
+What is read from the data reveals something about the people in it. So bounds and fills are rounded and supported by
+several people, a category needs several people who have it, and values of a few people decide nothing.
 
 A sample has one value of each of at most `SAMPLE_SIZE` people. Hashes of the ids and of the row numbers decide who is
 in it, and with which row: the same table gives the same sample, and all people with a value have the same chance,
@@ -74,6 +73,17 @@ class ColumnSample:
         """Return the values, sorted."""
         return np.sort(self._values)
 
+    def correlation(self, other: "ColumnSample") -> float:
+        """Return the correlation with another column, over rows that are in both samples; 0 if there are few."""
+        key = np.dtype([("person", np.uint64), ("row", np.uint64)])
+        mine, others = np.empty(len(self._values), key), np.empty(len(other._values), key)
+        mine["person"], mine["row"] = self._person_hashes, self._row_hashes
+        others["person"], others["row"] = other._person_hashes, other._row_hashes
+        _, here, there = np.intersect1d(mine, others, assume_unique=True, return_indices=True)
+        x, y = self._values[here], other._values[there]
+        with np.errstate(all="ignore"):  # values may be too far apart: NaN
+            return float(np.corrcoef(x, y)[0, 1]) if len(x) >= 20 and np.ptp(x) and np.ptp(y) else 0.0
+
     def people(self) -> int:
         """Return the number of people with a value; an estimate if there are more than the sample holds."""
         if len(self._person_hashes) < SAMPLE_SIZE:
@@ -100,6 +110,11 @@ class Extremes:
         kept = order[first][: self._max_people]
         self._person_hashes, self._values = people[kept], values[kept]
 
+    def owners_beyond(self, bound: float) -> set[int]:
+        """Return hashes of the people with a value beyond this one, of those that are kept."""
+        hashes: list[int] = self._person_hashes[self._values > self._sign * bound].tolist()
+        return set(hashes)
+
     def value_beyond(self, people: int) -> float:
         """Return the most extreme value once this many people are left out."""
         return float(self._sign * self._values[min(people, len(self._values) - 1)]) + 0.0
@@ -124,6 +139,7 @@ class ColumnSummary(Protocol):
     """The summary of a column while its table is read."""
 
     csv_type: str
+    sample: ColumnSample  # of its values as numbers
 
     def add(self, array: Arrow, owners: SampleOwners) -> None:
         """Add cells with their owners."""
@@ -140,15 +156,17 @@ class BooleanSummary:
 
     csv_type = Boolean.csv_type
 
-    def __init__(self) -> None:
-        self._gaps, self._sample = False, ColumnSample()
+    def __init__(self, people: int) -> None:
+        self._gaps, self.sample, self.people = False, ColumnSample(), people
 
     def add(self, array: Arrow, owners: SampleOwners) -> None:
         self._gaps |= bool(array.null_count)
-        self._sample.add(read_cells(Boolean(), "", array), owners)
+        self.sample.add(read_cells(Boolean(), "", array), owners)
 
     def propose(self) -> ProposedKind:
-        values = self._sample.values()
+        values = self.sample.values()
+        if self._gaps and len(values) < 2 * self.people:
+            return Ignore(), f"has gaps, and fewer than {2 * self.people} have a value"
         return Boolean(fill=bool(2 * values.sum() > len(values)) if self._gaps else None), ""
 
     def propose_target(self) -> ProposedKind | None:

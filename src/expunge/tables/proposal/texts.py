@@ -52,6 +52,17 @@ class TextValues:
         return sorted(value for value, people in self.people_by_text.items() if len(people) >= self.min_people)
 
 
+# Cells of other customs, in columns of text of which nearly all cells are like that.
+_UNREAD = {
+    "dates like 31.12.2020": r"^\d{1,2}\.\d{1,2}\.\d{4}\b",
+    "dates like 12/31/2020": r"^\d{1,2}/\d{1,2}/\d{4}\b",
+    "numbers with a decimal comma": r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$",
+    "numbers with thousands separators": r"^[+-]?\d{1,3}([ ',]\d{3})+(\.\d+)?$",
+    "amounts with a currency sign": r"^([$€£¥] ?[+-]?[\d.,]+|[+-]?[\d.,]+ ?[$€£¥])$",
+}
+_UNREAD_SHARE = 0.9
+
+
 class TextSummary:
     """The summary of a column of text."""
 
@@ -62,8 +73,10 @@ class TextSummary:
         self._gaps, self._blank, self._long, self._obstacle = False, True, False, ""
         self._numerals, self._others = TextValues(people), TextValues(people)
         self._numbers = NumberSummary(name, people)
+        self.sample = self._numbers.sample
         self._numbers_seen, self._words_seen, self._marks_seen = 0, 0, 0  # cells
         self._marks: set[str] = set()
+        self._unread = dict.fromkeys(_UNREAD, 0)  # cells
 
     def add(self, array: Arrow, owners: SampleOwners) -> None:
         if not (is_text(array.type) or pa.types.is_null(array.type)):
@@ -79,6 +92,8 @@ class TextSummary:
         self._gaps |= not present.all()
         self._blank &= not present.any()
         self._long |= bool((word & ~short).any())
+        for what, pattern in _UNREAD.items() if word.any() else ():
+            self._unread[what] += int((to_mask(pc.match_substring_regex(plain, pattern)) & present).sum())
         self._numbers_seen += int(numeral.sum())
         self._words_seen += int(word.sum())
         self._marks_seen += int(mark.sum())
@@ -94,9 +109,23 @@ class TextSummary:
         kind, note = self._numbers.propose()
         return self._add_gaps(kind, note)
 
+    def count_outside(self, kind: Any) -> int:
+        """Return how many people have values outside the bounds that were proposed."""
+        return self._numbers.count_outside(kind)
+
     def propose_target(self) -> ProposedKind | None:
         proposal = self._numbers.propose_target() if self._is_numeric() else None
         return None if proposal is None else self._add_gaps(*proposal)
+
+    def find_unread(self) -> str | None:
+        """Return what the cells look like if they are numbers or dates that are not read as such."""
+        cells = self._numbers_seen + self._words_seen
+        for what, count in self._unread.items():
+            if count and count >= _UNREAD_SHARE * cells:
+                dates = what.startswith("dates")
+                way = "write them as 2020-12-31" if dates else "write them as 1234.56"
+                return f"has {what}, which are not read as {'dates' if dates else 'numbers'}: {way}"
+        return None
 
     def _is_numeric(self) -> bool:
         """Return whether all but a few cells are numbers."""

@@ -49,7 +49,8 @@ def admit_rows(
 
     Values are moved if the schema says so for their column, or, for all columns, if the training or the caller does.
     """
-    kept = blueprint.admit(schema.clip(X), y, schema.inputs, schema.targets, clip=clip or blueprint.clip)
+    inside = schema.clip(X), schema.clip_targets(y)
+    kept = blueprint.admit(*inside, schema.inputs, schema.targets, clip=clip or blueprint.clip)
     moved = sum(int(np.count_nonzero(a != b)) for a, b in zip(kept, (X, y), strict=True) if a is not b)
     return *kept, moved
 
