@@ -24,6 +24,7 @@ NOT_COVERED = {
         "copies of the data outside the vault: its source, exports, backups of the folder or of the ledger",
         "blocks that the file system or the disk keeps below the files",
         "predictions and reports that were made from the model before",
+        "settings that a plan chose by looking at rows: they stay until the vault is planned and trained again",
     )
 }
 _HASH = re.compile("[0-9a-f]{64}")
