@@ -23,6 +23,7 @@ from .learning.settings import Settings
 from .learning.state import ModelState
 from .planning.planner import check_seed, plan_people
 from .planning.sample import TooFewRows, hash_people
+from .preprocessing import SchemaTransformer
 from .regressor import CodedRegressor
 from .saving.archive import Archive
 from .stores.ids import IdIndex, Ids, as_ids
@@ -312,12 +313,7 @@ class PlannedRegressor(CodedRegressor):
 
     def _encode(self, X: TableLike) -> Any:
         """Turn the columns of a frame into numbers, as the schema says: (n, d)."""
-        if self.schema_ is None:
-            return X
-        from .tables import read_blocks
-
-        blocks = [block.X for block in read_blocks(X, self.schema_, targets=False, ids=False)]
-        return self.schema_.clip(np.concatenate(blocks)) if blocks else np.empty((0, len(self.schema_.inputs)))
+        return X if self.schema_ is None else SchemaTransformer(self.schema_).transform(X)
 
     def _validate_rows(self, X: TableLike, y: ColumnLike, *, reset: bool) -> tuple[Floats, Floats, bool]:
         return super()._validate_rows(self._encode(X), y, reset=reset)

@@ -39,7 +39,7 @@ def make_frame(seed, rows=120):
 
 
 def weights(model):
-    return model.coef_.tobytes(), np.asarray(model.intercept_).tobytes()
+    return model.weights_.tobytes()
 
 
 def assert_same_model(one, other):
