@@ -27,11 +27,11 @@ SHARDS = 20
 CODES = ((5, 1, None), (20, 2, None), (20, 20, None), (100, 5, None), (20, 5, 0.5))  # shards, rate, density
 
 OVERHEAD = (
-    "a deletion writes three exact limbs anew where floats have one matrix, and some twenty microseconds of it are "
-    "Python; the larger the factorisation, the less of it they are"
+    "a deletion rewrites three exact limbs where floats have one matrix, and spends about twenty microseconds in "
+    "Python; both matter less for larger factorisations"
 )
 PER_LEARNER = "with a dense code a row feeds many learners, and each costs its own calls and its own solution"
-COSINES = "beside its products a batch computes the cosines of all rows that share a coded row with one that leaves"
+COSINES = "a batch also computes the cosines of all rows that share a coded row with a deleted one"
 COPY = "the new moments are a copy: at D=4,000 that is 190 MB of memory touched for the first time"
 
 

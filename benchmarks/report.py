@@ -42,46 +42,48 @@ BEFORE = {
 HEAD = f"{'what':72} {'against':32} {'ours':>11} {'theirs':>11} {'ratio':>16} {'quartiles':>16} {'goal':>9}"
 
 _INTRODUCTION = (
-    "Written by `make bench` on {date} ({machine}; threads of BLAS and OpenMP: {threads}). Every ratio is to something "
-    "measured in turns with it in the same run, its quartiles are over rounds. *Faster* and *slower* compare methods; "
-    "*x the cost* compares with a limit of the machine or with floats that do not forget exactly. Milliseconds are "
-    "this machine's and noisy; ratios less so."
+    "Written by `make bench` on {date} ({machine}; threads of BLAS and OpenMP: {threads}). Both sides of a ratio "
+    "were measured alternately in the same run; quartiles are over rounds. *Faster* and *slower* compare methods; "
+    "*x the cost* compares with a limit of the machine or with floating-point methods that do not forget exactly. "
+    "Milliseconds depend on this machine and are noisy; ratios are less so."
 )
 
 _METHODS = """\
-All methods but ours keep the features of all rows in memory and compute none when they forget. *The paper's protocol*
-subtracts rows from their coded rows in floats and refits the learners that saw them with scikit-learn's Ridge, once a
-request; *the same, bare BLAS* does so without scikit-learn's overhead, which at D = 25 is most of the time. *SISA*
-refits uncoded shards, *full retrain* one Ridge on everything. The *float downdate* subtracts the row's products from
-float moments and solves by Cholesky, *Sherman-Morrison* updates the inverse: both drift. *Boosted trees*
-(HistGradientBoostingRegressor, as it comes) are retrained: they have the smallest error and forget the slowest."""
+All methods except expunge keep the features of all rows in memory and compute none when they forget. *The paper's
+protocol* subtracts rows from their coded rows in floats and refits the affected learners with scikit-learn's Ridge,
+once per request; *the same, bare BLAS* omits scikit-learn's overhead, which is most of the time at D = 25. *SISA*
+refits uncoded shards, *full retrain* refits one Ridge on all rows. The *float downdate* subtracts the row's
+products from float moments and solves by Cholesky, *Sherman-Morrison* updates the inverse: both drift. *Boosted
+trees* (HistGradientBoostingRegressor with its defaults) are retrained: they have the smallest error and take the
+longest."""
 
 _DRIFT = """\
-Relative error of the weights against a retrain of the same method on the rows that are left. The same rows leave in the
-same order everywhere, on one learner; ours are asked for in batches of up to 1,000, which by the invariant does not
-show. What Sherman-Morrison has at 0 is the rounding of its inverse. *Float retrain, reordered* is a retrain in floats
-that adds up the same rows in another order: how far apart floats are that never saw the rows that left."""
+Relative error of the weights, compared with retraining the same method on the remaining rows. All methods delete
+the same rows in the same order, with one learner; expunge deletes them in batches of up to 1,000, which does not
+change the result (the invariant). The error of Sherman-Morrison at 0 is the rounding of its inverse. *Float
+retrain, reordered* retrains in floats with the same rows in another order: it shows the rounding noise between two
+models that never saw the deleted rows."""
 
 _ERRORS = (
-    "Test error is the mean over {splits} splits, with its standard deviation; times are of the first, all methods in "
-    "turns."
+    "Test error is the mean over {splits} splits, with its standard deviation; times are from the first split, all "
+    "methods measured alternately."
 )
 
 
 def line(result: Result) -> str:
-    """A line of the table on the terminal."""
+    """Return a result's line for the terminal."""
     ours, theirs = cost(result.ours, result), cost(result.theirs, result)
     text = f"{result.what:72} {result.against:32} {ours:>11} {theirs:>11} {ratio(result):>16} {spread(result):>16}"
     return f"{text} {goal(result):>9}  {verdict(result)}".rstrip()
 
 
 def cost(value: float, result: Result) -> str:
-    """Seconds or bytes, for people."""
+    """Format seconds or bytes."""
     return f"{value / 1e6:,.0f} MB" if result.unit == "B" else f"{value * 1e3:,.2f} ms"
 
 
 def ratio(result: Result) -> str:
-    """The ratio in words."""
+    """Format the ratio."""
     if result.kind == "of":
         return f"{_number(result.ratio)}x the cost"
     return f"{_number(result.ratio)}x faster" if result.ratio >= 1 else f"{_number(1 / result.ratio)}x slower"
@@ -92,24 +94,24 @@ def _number(value: float) -> str:
 
 
 def spread(result: Result) -> str:
-    """The quartiles of the ratio over rounds."""
+    """Format the quartiles of the ratio over rounds."""
     if result.spread is None:
         return "once"
     low, high = result.spread
-    if result.kind == "faster" and result.ratio < 1:  # as the ratio is given: so many times slower
+    if result.kind == "faster" and result.ratio < 1:  # invert, as `ratio` does: "x slower"
         low, high = 1 / high, 1 / low
     return f"{_number(low)} to {_number(high)}"
 
 
 def goal(result: Result) -> str:
-    """What was hoped for."""
+    """Format the goal."""
     if result.goal is None:
         return ""
     return f"> {result.goal:g}x" if result.kind == "faster" else f"< {result.goal:.3g}x"
 
 
 def verdict(result: Result) -> str:
-    """Whether the goal was met, and whether the next run may say otherwise."""
+    """Say whether the goal was met, and whether that is within noise."""
     if result.met is None:
         return ""
     return ("met" if result.met else "MISSED") + (", within noise" if result.close else "")
@@ -118,7 +120,7 @@ def verdict(result: Result) -> str:
 def page(
     results: Sequence[Result], points: Sequence[Point], drifts: Sequence[Drift], threads: int, *, quick: bool = False
 ) -> str:
-    """The page for the docs."""
+    """Return the page for the docs."""
     introduction = _INTRODUCTION.format(date=datetime.now(UTC).date(), machine=machine(), threads=threads)
     return "\n".join(
         [
@@ -142,15 +144,15 @@ def page(
 
 
 def _score(results: Sequence[Result]) -> list[str]:
-    """Goals that only ask to be faster than a refit are one thing, goals against limits another."""
+    """Count met goals, separately for goals against refits and goals against limits."""
     texts = []
     for kind, name in (
-        ("faster", "faster than a method that refits"),
-        ("of", "within so many times a limit or floats"),
+        ("faster", "be faster than a method that refits"),
+        ("of", "stay within a multiple of a limit or of floats"),
     ):
         judged = [r for r in results if r.kind == kind and r.met is not None]
         close = sum(r.close for r in judged)
-        text = f"Goals to be {name}: {sum(r.met is True for r in judged)} of {len(judged)} are met"
+        text = f"Goals to {name}: {sum(r.met is True for r in judged)} of {len(judged)} are met"
         texts.append(text + (f"; {close} are within noise." if close else "."))
     return texts
 
@@ -166,14 +168,14 @@ def _missed(missed: Sequence[Result]) -> list[str]:
 
 
 def _before(results: Sequence[Result]) -> list[str]:
-    """What the native kernels changed."""
+    """Compare ratios before and with the native kernels."""
     known = [(r, BEFORE[r.what, r.against]) for r in results if (r.what, r.against) in BEFORE]
     if not known:
         return []
     lines = [
         "## Before and with native kernels",
         "",
-        "Our time over the other's. *Before* is of 2026-11-16, on this machine, when every pass was NumPy's.",
+        "Our time divided by the other time. *Before* was measured on 2026-11-16 on this machine, with NumPy only.",
         "",
         "| what | against | before | now |",
         "|---|---|---|---|",
@@ -223,7 +225,7 @@ def _drift(drifts: Sequence[Drift]) -> list[str]:
 
 def _points(points: Sequence[Point]) -> list[str]:
     lines = [
-        "## Error beside cost",
+        "## Error and cost",
         "",
         _ERRORS.format(splits=SPLITS),
         "",
@@ -238,7 +240,7 @@ def _points(points: Sequence[Point]) -> list[str]:
 
 
 def machine() -> str:
-    """Name the machine and the libraries that matter, for people."""
+    """Describe the machine and the libraries that affect speed."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
     libraries += f", native kernels {kernel_status()}"
     blas = {f"OpenBLAS {info['version']}" for info in threadpool_info() if info.get("internal_api") == "openblas"}

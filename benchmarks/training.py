@@ -23,13 +23,13 @@ SHAPES: tuple[tuple[str, int, dict[str, Any]], ...] = (
 )
 
 COSINES = (
-    "not all of training is products: at D=300 the cosines of the five rows of a coded row take a third of the time of "
-    "its three exact products; each learner then touches its moments for the first time and solves"
+    "training does more than multiply: at D=300 the cosines of a coded row's five rows take a third of the time of its "
+    "three exact products; each learner then accesses its moments for the first time and solves"
 )
 
 SHARED = (
-    "four learners of some 20 ms each are shared out to two threads, which share memory and caches; with faster "
-    "kernels one thread has less left to give away"
+    "two threads train four learners of about 20 ms each and compete for memory and caches; with faster kernels "
+    "there is less work to share"
 )
 
 

@@ -26,7 +26,7 @@ SYNCS = 12  # of a request that forgets one person, which is the goal
 LEAVES = 2  # more, of one that forgets several: what their receipts are made of
 LISTS = 8  # more, of one whose slots and people lie beside the ledger
 
-FILES = "a request writes, hashes and wipes a megabyte of moments (D=300), and opens some 15 files"
+FILES = "a request writes, hashes and wipes a megabyte of moments (D=300) and opens about 15 files"
 HASHES = "a vault also reads the table, hashes every id with a key, writes every row with a checksum, and syncs"
 
 
