@@ -66,6 +66,7 @@ def configure_app(app: FastAPI, service: Service, metrics: "HttpMetrics", limits
     """Set up rate limit, error handlers, metrics and middleware."""
     app.state.service, app.state.metrics = service, metrics
     app.state.bulk = BulkProcess(service)
+    service.on_stop.append(app.state.bulk.close)
     app.state.limit = RateLimiter(limits.per_second, limits.burst)
     for error in (Problem, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(error, answer_error)

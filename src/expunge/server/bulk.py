@@ -73,7 +73,7 @@ class BulkProcess:
         with self._lock:
             if self._closed:
                 raise EOFError
-            if self._process is not None and self._process.poll() is not None:  # it died while nobody called
+            if self._connection is not None and self._connection.poll():  # it died while nobody called
                 self._forget()
             if self._connection is None:
                 self._connection, theirs = Pipe()
@@ -101,7 +101,7 @@ class BulkProcess:
         with self._lock:
             self._closed = True
             if self._process is not None:
-                self._process.kill()  # whoever waits for an answer reads the end of the connection, and closes it
+                self._process.kill()  # a caller that waits for an answer reads the end of the connection, and closes it
                 self._process.wait()
 
 

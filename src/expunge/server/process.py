@@ -138,7 +138,6 @@ def _run_server(
         asyncio.run(server.serve([sock]))
     finally:
         workers.stop()
-        app.state.bulk.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 

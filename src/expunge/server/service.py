@@ -140,6 +140,7 @@ class Service:
         self.verifications, self.aliases = Verifications(self), Aliases(vault, database)
         self.deliveries = Deliveries(database, clock, allowed=self.options.allow_hosts)
         self.listeners = list[Callable[[Event], None]]()
+        self.on_stop = list[Callable[[], None]]()  # called when the service stops
         self.hooks = Hooks(self)
         self.draining = False  # not ready: load balancers send requests elsewhere
         self.closing = self._closed = False  # new requests are refused
@@ -539,6 +540,8 @@ class Service:
         self.draining = self.closing = True
         self._stop.set()
         self._wake.set()
+        for call in self.on_stop:
+            call()
         if self._thread is not None:
             self._thread.join(timeout)
         self.verifications.stop(timeout)
