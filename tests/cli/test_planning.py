@@ -283,7 +283,7 @@ def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_not
     assert err.startswith("note: the plan was made without the bounds of 'age', 'spend': its score does not apply\n")
     assert "validation rows" not in ok("status", *V)
     ok("plan", "sales.parquet", "--schema", "schema.toml", "--max-features", "16", "--out", "bounded.toml")
-    ok("train", "sales.parquet", *V, *by_schema, "bounded.toml", "--replace", "--accept-worse")
+    assert run("train", "sales.parquet", *V, *by_schema, "bounded.toml", "--replace", "--accept-worse")[0] == 0
     assert "validation rows" in ok("status", *V)
     for high, low in (("high = 3", "high = 4"), ("high = 3", "high = 3")):
         (plan_file.parent / "schema.toml").write_text(BOUNDED.replace(high, low).replace("high = 1", "high = 2"))

@@ -192,6 +192,7 @@ def test_when_everybody_left_there_is_nothing_to_predict_from():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:mean 0 and standard deviation 1")  # some of these checks standardise their rows
 @parametrize_with_checks([PlannedRegressor()])
 def test_it_is_a_scikit_learn_estimator(estimator, check):
     check(estimator)
