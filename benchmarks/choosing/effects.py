@@ -20,7 +20,7 @@ from expunge.planning.candidates import CODINGS, SINGLE, Coding, Costs, predict_
 from expunge.planning.column_scales import propose_scales
 from expunge.planning.finals import try_references
 from expunge.planning.planner import Plan, plan
-from expunge.planning.sample import Validation, draw_sample, hash_people
+from expunge.planning.sample import PlanSample, Validation
 from expunge.planning.trial import single_learner, try_settings
 
 TABLES = {"computer-activity": "Computer Activity", "protein": "Protein", "power-plant": "Power Plant"}
@@ -36,9 +36,17 @@ def table(name: str, rows: int = ROWS) -> tuple[Floats, Floats]:
     return X[some], y[some]
 
 
+def split_rows(X: Floats, y: Floats) -> PlanSample:
+    """Rows in random order, of which a random quarter judges."""
+    rng = np.random.default_rng(0)
+    rank = np.argsort(rng.permutation(len(X)))
+    order = rng.permutation(len(X))
+    return PlanSample(X[order], y[order, None], rank[order].astype(np.uint64), (rank[order] % 4 == 0,))
+
+
 def ground(X: Floats, y: Floats, scales: ScalesLike = None, outside: Outside = "clamp") -> Validation:
     """Rows to learn from and rows that judge, scaled."""
-    sample = draw_sample(X, y.reshape(len(y), 1), hash_people(None, len(X), 0), max_rows=len(X))
+    sample = split_rows(X, y)
     return Validation.from_sample(sample, bounds=None, target_bounds=None, scales=scales, outside=outside)
 
 
@@ -166,8 +174,7 @@ def useless() -> Lines:
         alike, relevant, trees = lines.values()
         alike[extra] = min(error(where, drawn(500, reach)) for reach in REACHES[:6:2])
         relevant[extra] = plan(wide, y, quick=True, scales="linear", max_features=500, references=False).choice.error
-        sample = draw_sample(wide, y.reshape(-1, 1), hash_people(None, len(wide), 0), max_rows=len(wide))
-        trees[extra] = try_references(sample, where.variance, 0)[-1].error
+        trees[extra] = try_references(split_rows(wide, y), where.variance, 0)[-1].error
     return lines
 
 
