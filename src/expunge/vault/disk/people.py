@@ -25,14 +25,12 @@ _NO_HASHES = np.empty((0, 2), dtype=np.uint64)
 
 def hash_ids(key: bytes, ids: Sequence[bytes]) -> Hashes:
     """Return the keyed 128-bit hash of each id: (n, 2)."""
-    copy_state = hashlib.blake2b(key=key, digest_size=16).copy  # cheaper than keying a new state for each id
-
-    def hash_id(text: bytes) -> bytes:
-        state = copy_state()
+    copy_state, digests = hashlib.blake2b(key=key, digest_size=16).copy, []
+    for text in ids:
+        state = copy_state()  # cheaper than keying a new state for each id
         state.update(text)
-        return state.digest()
-
-    return hashes_from_bytes(map(hash_id, ids))
+        digests.append(state.digest())
+    return hashes_from_bytes(digests)
 
 
 def hashes_to_bytes(hashes: Hashes) -> list[bytes]:
@@ -99,7 +97,7 @@ class People:
 
     def find(self, hashes: Hashes, *, torn: bool = False) -> PeopleEntries:
         """Return all entries of these hashes; with ``torn`` also half-overwritten ones, to overwrite them again."""
-        parts = [_look_up_in_segment(segment, hashes, torn) for segment in self.segments]
+        parts = [segment.look_up(hashes, torn=torn) for segment in self.segments]
         owner, place, slot = (np.concatenate([_NO_SLOTS, *(part[k] for part in parts)]) for k in range(3))
         segment = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
         order = np.argsort(owner, kind="stable")
@@ -155,14 +153,3 @@ class People:
         """Return the hashes and slots of all entries."""
         hashes = np.concatenate([_NO_HASHES, *(segment.read_hashes() for segment in self.segments)])
         return hashes, np.concatenate([_NO_SLOTS, *(segment.read_slots() for segment in self.segments)])
-
-
-def _look_up_in_segment(
-    segment: SegmentFile, hashes: Hashes, torn: bool
-) -> tuple[NDArray[np.intp], NDArray[np.intp], Slots]:
-    """Return owner, place and slot of the entries of these hashes in a segment; skip hashes outside its range."""
-    covered = segment.find_covered(hashes)
-    if covered is None:
-        return segment.look_up(hashes, torn=torn)
-    owner, place, slot = segment.look_up(hashes[covered], torn=torn)
-    return covered[owner], place, slot

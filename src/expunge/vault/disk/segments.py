@@ -5,7 +5,6 @@ a checksum that includes the vault's seal: a flipped bit, or a file of another v
 another person's row nor hide a row.
 """
 
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,19 +52,15 @@ class SegmentFile:
         start = 8 * self.count + place * _ENTRY_TYPE.itemsize
         return start, start + _ENTRY_TYPE.itemsize
 
-    def check_size(self) -> None:
-        """Refuse a file that was cut after it was mapped."""
-        files.check_size(self.file, self.size)
-
     def look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
         """Return owner, place and slot of every entry of these hashes; with ``torn`` a bad checksum is not an error."""
-        if len(hashes) == 1:
-            return self._look_up(hashes, torn=torn)
-        order = np.argsort(hashes[:, 0])  # many are looked up in the order of the file, page by page
-        owner, place, slots = self._look_up(hashes[order], torn=torn)
-        return order[owner], place, slots
-
-    def _look_up(self, hashes: Hashes, *, torn: bool) -> tuple[Indices, Indices, Slots]:
+        chosen = np.arange(len(hashes))
+        if self._parts > 1:
+            first, last = _part_bounds(self._part, self._parts)
+            chosen = np.flatnonzero((hashes[:, 0] >= first) & (hashes[:, 0] <= last))
+        if len(chosen) > 1:  # many are looked up in the order of the file, page by page
+            chosen = chosen[np.argsort(hashes[chosen, 0])]
+        hashes = hashes[chosen]
         low, high = self.high.searchsorted(hashes[:, 0], "left"), self.high.searchsorted(hashes[:, 0], "right")
         if not torn:
             # A corrupt word that misled the search is next to its result: a search ends where the last smaller and the
@@ -80,14 +75,7 @@ class SegmentFile:
         if torn:
             slots = np.where(self._are_intact(place), slots, TORN)
         same = entries["low"] == hashes[owner, 1]
-        return owner[same], place[same], slots[same]
-
-    def find_covered(self, hashes: Hashes) -> Indices | None:
-        """Return the indices of the hashes in this segment's range; None means all."""
-        if self._parts == 1:
-            return None
-        low, high = _part_bounds(self._part, self._parts)
-        return np.flatnonzero((hashes[:, 0] >= low) & (hashes[:, 0] <= high))
+        return chosen[owner[same]], place[same], slots[same]
 
     def read_part(self, part: int, parts: int) -> tuple[Hashes, Slots]:
         """Return the entries in one of ``parts`` equal ranges of hashes, checked."""
@@ -106,13 +94,10 @@ class SegmentFile:
 
     def overwrite(self, place: Indices, slots: Slots) -> None:
         """Write these slots into these entries, and sync."""
-        files.overwrite(self.file, self._plan_overwrite(place, slots))
-
-    def _plan_overwrite(self, place: Indices, slots: Slots) -> Iterator[tuple[int, files.Data]]:
         entries = self._entries[place]
         entries["slot"] = slots
         entries["check"] = _compute_checks(self.high[place], entries["low"], entries["slot"], self._seal)
-        return plan_spans(place, entries, self._entries, 8 * self.count)
+        files.overwrite(self.file, plan_spans(place, entries, self._entries, 8 * self.count))
 
     def _read_checked(self, place: Any = slice(None)) -> NDArray[Any]:
         if not self._are_intact(place).all():

@@ -37,7 +37,7 @@ class Ledger:
     def read(self, after: Position = START) -> tuple[list[Record], bool]:
         """Return all records after a position, and whether a torn one follows."""
         with self._open() as fd:
-            if files.file_size(fd) < after.offset:
+            if os.fstat(fd).st_size < after.offset:
                 raise InvalidFile(f"{self.path} is older than the vault beside it, or cut short: restore the newest")
             return parse_records(files.read_open_file(fd, self.path, offset=after.offset), after, self.path)
 

@@ -60,8 +60,8 @@ class CloneOrigin(Request):
     @classmethod
     def plan(cls, context: RequestContext, source: Snapshot, planned: str) -> RequestPlan:
         """Plan a clone: write the rows and owners of another vault under this one's name; learners stay the same."""
-        manifest, r = source.manifest, source.blueprint.code.learners
-        definition = ModelDefinition.write(context, source.schema, source.blueprint)
+        manifest, r = source.manifest, source.state.blueprint.code.learners
+        definition = ModelDefinition.write(context, source.schema, source.state.blueprint)
         state = source.with_moments(source.state, range(r))
         state = replace(state, ensemble=replace(state.ensemble, store=_copy_rows(context, source)))
         request = cls(manifest.rows, manifest.owners, manifest.drawn, planned, manifest.vault, manifest.request)

@@ -94,7 +94,7 @@ class Restore(Request):
         """Plan to catch up with the missed changes."""
         snapshot = context.snapshot
         missed.erase[snapshot.people.find(hashes_from_bytes(missed.people)).live.slot] = True
-        schema, blueprint = change_bounds(snapshot.schema, snapshot.blueprint, missed.bounds)
+        schema, blueprint = change_bounds(snapshot.schema, snapshot.state.blueprint, missed.bounds)
         outside = _drop_outside(snapshot, blueprint, missed) if missed.bounds else 0
         state = _reserve_row_numbers(snapshot, max(missed.drawn, snapshot.state.drawn))
         change = Change(np.flatnonzero(missed.erase))

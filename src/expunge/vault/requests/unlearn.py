@@ -34,7 +34,7 @@ class Unlearn(Request):
         snapshot, live = context.snapshot, lookup.entries.live
         owners = unique(live.owner)
         snapshot.rows.check_live(live.slot)
-        state = snapshot.with_moments(snapshot.state, snapshot.blueprint.code.learners_of(live.slot))
+        state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(live.slot))
         outcome = state.prepare(Change(live.slot))
         hashes = lookup.hashes[owners]
         leaves, root = context.receipt_tree([lookup.ids[k] for k in owners.tolist()])
