@@ -23,9 +23,8 @@ from ...stores.store import Rows
 from ...tables.schema import Schema
 from .folder import Folder
 from .manifest import ImmutableFile, LearnerFile, Manifest, PeopleSegment, StoredExtent
-from .people import NOBODY, People
+from .people import NOBODY, People, SegmentFile, count_distinct_ids
 from .rowfile import RowFile, RowLayout, read_bits, row_checksums, sum_slots
-from .segments import SegmentFile, count_distinct_ids
 
 
 def find_row_damage(rows: RowFile, numbers: range) -> str | None:

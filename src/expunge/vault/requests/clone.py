@@ -16,9 +16,8 @@ from ...errors import InvalidFile
 from ...exact.arrays import cut
 from ...saving import files
 from ..disk.manifest import PeopleSegment, RowSegment
-from ..disk.people import NOBODY, encode_tombstone
+from ..disk.people import NOBODY, encode_tombstone, segment_bytes
 from ..disk.rowfile import RowFile, RowLayout, read_bits, row_checksums
-from ..disk.segments import segment_bytes
 from ..disk.snapshot import Snapshot
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .request import Request

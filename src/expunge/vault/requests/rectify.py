@@ -11,8 +11,7 @@ from ...exact.arrays import Slots, unique
 from ...stores.change import Change
 from ...stores.ids import slots_of_mentions
 from ...tables import Block
-from ..disk.people import hashes_to_bytes
-from ..disk.segments import Hashes
+from ..disk.people import Hashes, hashes_to_bytes
 from ..disk.snapshot import Snapshot, load_array
 from .intake import admit_rows
 from .lookup import look_up

@@ -15,8 +15,16 @@ from ...saving import files
 from ...stores.bits import Bits
 from ...stores.change import Change
 from ..disk.manifest import PeopleSegment, RowSegment
-from ..disk.people import NOBODY, encode_tombstone, hashes_from_bytes, hashes_to_bytes
-from ..disk.segments import Hashes, count_distinct_ids, ids_among, segment_bytes
+from ..disk.people import (
+    NOBODY,
+    Hashes,
+    count_distinct_ids,
+    encode_tombstone,
+    hashes_from_bytes,
+    hashes_to_bytes,
+    ids_among,
+    segment_bytes,
+)
 from ..disk.snapshot import Snapshot, get_row_file
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .rebound import change_bounds

@@ -7,8 +7,7 @@ import numpy as np
 
 from ...exact.arrays import Slots, isin, unique
 from ...stores.change import Change
-from ..disk.people import hashes_to_bytes
-from ..disk.segments import Hashes
+from ..disk.people import Hashes, hashes_to_bytes
 from ..disk.snapshot import Snapshot
 from .lookup import IdLookup
 from .plan import RequestContext, RequestPlan
