@@ -333,7 +333,16 @@ class Database:
         try:
             if self._depth == 0:
                 self.check_identity()
-                self._begin(wait)
+                if wait:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                else:
+                    (timeout,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
+                    self._connection.execute("PRAGMA busy_timeout=0")
+                    try:
+                        self._connection.execute("BEGIN IMMEDIATE")
+                    finally:
+                        self._connection.execute(f"PRAGMA busy_timeout={timeout}")
+                self._writer_thread = threading.get_ident()
             self._depth += 1
             try:
                 yield self
@@ -354,19 +363,6 @@ class Database:
                     raise
         finally:
             self._lock.release()
-
-    def _begin(self, wait: bool) -> None:
-        """Begin a transaction, waiting for a process that writes, or not."""
-        if wait:
-            self._connection.execute("BEGIN IMMEDIATE")
-        else:
-            (timeout,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
-            self._connection.execute("PRAGMA busy_timeout=0")
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-            finally:
-                self._connection.execute(f"PRAGMA busy_timeout={timeout}")
-        self._writer_thread = threading.get_ident()
 
     def execute(self, statement: str, *values: Any) -> int:
         """Run a statement; return how many rows it changed."""
@@ -543,7 +539,12 @@ class GroupCommit(Generic[T, R]):
         started = time.monotonic()
         try:
             with self._within():
-                group = self._gather()
+                with self._condition:  # take all items that wait, after lingering for callers of the last group
+                    while len(self._waiting) < self._expected_callers or self._coming:
+                        if (left := self._linger_until - time.monotonic()) <= 0:
+                            break
+                        self._condition.wait(left)
+                    group, self._waiting = self._waiting, []
                 started = time.monotonic()
                 results = list(self._carry_out([ticket.item for ticket in group]))
         except BaseException as error:  # the leader's thread raises it as well
@@ -559,13 +560,3 @@ class GroupCommit(Generic[T, R]):
             self._expected_callers = len(group) + len(self._waiting)
             self._linger_until = now + self._linger * (now - started)
             self._condition.notify_all()
-
-    def _gather(self) -> list[_Ticket[T, R]]:
-        """Take all items that wait, after lingering for callers of the last group."""
-        with self._condition:
-            while len(self._waiting) < self._expected_callers or self._coming:
-                if (left := self._linger_until - time.monotonic()) <= 0:
-                    break
-                self._condition.wait(left)
-            group, self._waiting = self._waiting, []
-        return group

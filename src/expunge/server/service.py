@@ -39,7 +39,7 @@ from .clocks import Clock, ClockCheck, Regulation, format_time, utc_now
 from .database import Database, GroupCommit
 from .deliveries import Deliveries
 from .logs import log, log_error
-from .matters import Author, Matters, ReleasePolicy, begin_hold, describe_hold, end_hold
+from .matters import Author, Matters, ReleasePolicy, begin_hold, describe_hold, end_hold, refuse_held
 from .queue import ERASURE, Job, NewJob, Queue, describe_error, erasure_outcome, erasure_state, receipt_outcome
 from .tokens import Tokens
 from .verifications import Verifications
@@ -274,7 +274,10 @@ class Service:
         erasures = [Erasure(ids[job.id], job.reference[:_MAX_REFERENCE_CHARS], job.actor, job.id) for job in jobs]
         try:
             receipt, outcomes = self.vault.unlearn_group(
-                erasures, receipts=with_receipts, attest_unknown=with_receipts, wipe=False
+                erasures,
+                receipts=with_receipts,
+                attest_unknown=with_receipts,
+                check_holds=partial(refuse_held, self.database),
             )
         except (ExpungeError, OSError) as error:
             if len(jobs) > 1 and isinstance(error, _PERMANENT_ERRORS):  # one job is wrong, and must not fail the others
@@ -362,8 +365,10 @@ class Service:
 
     def _apply_hold(self, job: Job) -> Job:
         matters, now = self.matters.find_for_job(job.id), self.clock()
+        if job.state == "waiting" and not matters:
+            return job
         history, reason = job.outcome.get("held", ()), describe_hold(matters)
-        if job.state == "waiting" and matters:
+        if job.state == "waiting":
             with self.database.transaction():
                 job = self.queue.move(job.id, "held", reason, held=begin_hold(history, matters, now))
                 self.emit("refused", job)
