@@ -110,8 +110,9 @@ class _Submission:
 
 @dataclass(frozen=True)
 class JobProofs:
-    """Certificate and receipts of a job, which the queue does not keep."""
+    """A job that was carried out, with its certificate and receipts, which the queue does not keep."""
 
+    job: Job
     certificate: str | None
     receipts: dict[bytes, PersonalReceipt | None] | None  # by the person's hash, if requested
 
@@ -183,7 +184,7 @@ class Service:
                 job = self._intake_group.submit(submission)
             if submission.at_once and job.state == "waiting":
                 proofs = self._erasure_group.submit((job, receipts and len(people) <= MAX_RECEIPTS))
-                job = self.queue.get(job.id)
+                job = self.queue.get(job.id) if proofs is None else proofs.job
                 if job.state == "waiting":
                     self.check_writable()
         finally:
@@ -239,7 +240,7 @@ class Service:
         """
         proofs = dict[str, JobProofs]()
         with self._work_lock:
-            fresh = [self._refresh_hold(self.queue.get(id_)) for id_ in dict.fromkeys(job.id for job in jobs)]
+            fresh = [self._apply_hold(self.queue.get(id_)) for id_ in dict.fromkeys(job.id for job in jobs)]
             ready = [job for job in fresh if job.state == "waiting"]
             for group in self._split_groups(ready):
                 proofs |= self._run_group(group, receipts=receipts)
@@ -302,7 +303,7 @@ class Service:
                 if certificate is not None:
                     self.emit("certified", done)
                 by_hash = {sealed.hash: person.receipt for sealed, person in zip(people[job.id], persons, strict=True)}
-                proofs[job.id] = JobProofs(certificate, by_hash if with_receipts else None)
+                proofs[job.id] = JobProofs(done, certificate, by_hash if with_receipts else None)
         return proofs
 
     def cancel(self, id_: str, reason: str, author: Author) -> Job | None:

@@ -966,8 +966,10 @@ class Vault:
 
     # Copies
 
-    def backup(self, path: str | Path, *, with_key: bool = False) -> "Backup":
+    def backup(self, path: str | Path, *, with_key: bool = False, actor: str = "") -> "Backup":
         """Copy the vault and the files beside it into a new folder, and check the copy, while requests are answered.
+
+        If a service has served the vault, its audit trail records the backup.
 
         Parameters
         ----------
@@ -975,10 +977,16 @@ class Vault:
             The folder of the backup, which must not exist. It appears whole or not at all.
         with_key : bool
             Whether to include the private key. Anyone who has it can sign in the vault's name: keep it elsewhere.
+        actor : str
+            Who makes the backup, for the audit trail.
         """
         from .backup import back_up
 
-        return back_up(self.places, self._lock_for_writing, path, with_key=with_key)
+        copy = back_up(self.places, self._lock_for_writing, path, with_key=with_key)
+        if not os.path.lexists(queue_folder(self.places.vault)):
+            return copy
+        record = import_module("expunge.server.audit").record_backup  # that package is above this one
+        return replace(copy, note=record(self.places.vault, copy.request, actor=actor, with_key=with_key))
 
     def clone(self, path: str | Path, **caller_args: Unpack[CallerArgs]) -> "Vault":
         """Make another vault with the same rows and the same erased ids, with a name and a signing key of its own.
