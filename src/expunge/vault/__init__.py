@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .backup import Backup
     from .certificates.personal_receipts import PersonalReceipt, check_receipt
     from .certificates.statements import Anchor
+    from .disk.manifest import Planning
     from .evaluation.evaluation import Evaluation, TargetScores
     from .evaluation.scores import Score, Scores
     from .ledger.records import LoggedCaller, LoggedRequest
@@ -34,6 +35,7 @@ __all__ = [
     "LoggedRequest",
     "PersonOutcome",
     "PersonalReceipt",
+    "Planning",
     "Predictions",
     "Receipt",
     "RestoreResult",
@@ -61,6 +63,7 @@ _HOMES = {
     "check_receipt": "certificates.personal_receipts",
     "Check": "results",
     "PersonOutcome": "results",
+    "Planning": "disk.manifest",
     "Predictions": "results",
     "Receipt": "results",
     "Status": "results",

@@ -22,12 +22,16 @@ from .certificates.jws import PublicKey
 from .certificates.keys import KEY_TYPE, key_payload
 from .certificates.payload import canonical_json, certificate_payload, issuer, state_commitment
 from .certificates.statements import Anchor
+from .disk.folder import sha256_hex
 from .disk.rowfile import RowFile, read_bits
 from .disk.runs import count_parts
 from .disk.snapshot import OwnershipCount, count_owned_rows, find_row_damage, load_moments
 from .ledger.records import DONE, KEY, LIST, SIGNATURE, START, Position, Record
 from .requests import read_request
+from .requests.choice import choose_settings
 from .requests.intake import ProgressCallback
+from .requests.plan import blueprint_bytes
+from .requests.train import draw_vault_blueprint
 from .results import Check, Verdict
 from .writer import Writer
 
@@ -40,8 +44,10 @@ def verify(
     progress: ProgressCallback,
     head: Anchor | None = None,
     check_unchanged: Callable[[], None] = lambda: None,
+    *,
+    plan: bool = False,
 ) -> Verdict:
-    """Run the five checks, and a sixth if there is a head.
+    """Run the five checks, one more if there is a head, and one that plans again if ``plan`` asks for it.
 
     ``check_unchanged`` raises `VaultBusy` if the vault changed since: it is called regularly, so that an audit without
     the lock does not continue for long with an outdated state.
@@ -64,6 +70,8 @@ def verify(
         "people": lambda: _check_people(writer),
         "model": lambda: _check_model(writer, advance),
     }
+    if plan:
+        checks["plan"] = lambda: _check_plan(writer, advance)
     if head is not None:
         checks["head"] = lambda: head.check(read(), [PublicKey.from_x(x) for x in writer.notary.known_keys])
     return Verdict(tuple(_run_check(name, check, check_unchanged) for name, check in checks.items()))
@@ -169,6 +177,29 @@ def _check_model(writer: Writer, progress: ProgressCallback) -> str:
     return "retrained from the surviving rows: the same integers, " + _compare_weights(
         ensemble.models, retrained.models
     )
+
+
+def _check_plan(writer: Writer, progress: ProgressCallback) -> str:
+    """Check that planning on the surviving rows, of those that there were when the vault was planned, gives its model.
+
+    If people whose rows the plan looked at have left since, it may give other settings: these wait for a replan.
+    """
+    snapshot, planning = writer.snapshot, writer.snapshot.manifest.planning
+    if planning is None:
+        return "no row in the vault chose the settings: they were declared, or planned on rows of nobody here"
+    if planning.open:
+        count = f"{planning.open:,} erasure{'s'[: planning.open != 1]} or corrections"
+        return f"not planned again: {count} of people whose rows the plan looked at wait for a replan"
+    if planning.schema != snapshot.manifest.schema.sum:
+        return "not planned again: bounds were declared since the plan, which scaled the rows by others"
+    choice = choose_settings(
+        snapshot.rows, snapshot.schema, planning, progress, drawn=planning.drawn, row_count=planning.rows
+    )
+    if sha256_hex(blueprint_bytes(draw_vault_blueprint(choice.settings, snapshot.schema))) != (
+        snapshot.manifest.blueprint.sum
+    ):
+        raise _AuditFailure("the settings are not those that planning on the surviving rows gives")
+    return f"planned again on the rows of {choice.planning.people:,} people: the same settings"
 
 
 def _compare_weights(stored: Sequence[Floats | None], retrained: Sequence[Floats | None]) -> str:
