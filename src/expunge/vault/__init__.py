@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .evaluation.scores import Score, Scores
     from .ledger.records import LoggedCaller, LoggedRequest
     from .requests.lookup import Holding
+    from .requests.replan import PreparedPlan
     from .requests.request import Caller, Erasure
     from .restoration import RestoreResult
     from .results import Check, PersonOutcome, Predictions, Receipt, Status, Verdict, WrittenPredictions
@@ -37,6 +38,7 @@ __all__ = [
     "PersonalReceipt",
     "Planning",
     "Predictions",
+    "PreparedPlan",
     "Receipt",
     "RestoreResult",
     "Schema",
@@ -72,6 +74,7 @@ _HOMES = {
     "Caller": "requests.request",
     "Erasure": "requests.request",
     "Holding": "requests.lookup",
+    "PreparedPlan": "requests.replan",
     "RestoreResult": "restoration",
     "Schema": ".tables.schema",
     "Vault": "vault",

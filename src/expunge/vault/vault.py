@@ -38,6 +38,7 @@ from .requests.comparison import TOLERANCE, ReplacementRules
 from .requests.intake import ProgressCallback, Workers, ignore_progress
 from .requests.lookup import SKIP_OR_ATTEST_HINT, Holding, IdLookup, find_holdings, find_ids, look_up
 from .requests.plan import RequestPlan
+from .requests.replan import PreparedPlan, read_planning_rows
 from .requests.request import Caller, CallerArgs, Erasure, check_one_line
 from .requests.train import draw_vault_blueprint
 from .results import PersonOutcome, Predictions, Receipt, Status, Verdict, WrittenPredictions
@@ -539,8 +540,28 @@ class Vault:
                 plan = Rebound.plan(writer.context, bounds, progress)
             return self._carry_out(plan, [caller], started)
 
+    def prepare_replan(self, *, progress: ProgressCallback = ignore_progress) -> PreparedPlan:
+        """Choose settings for `replan` without the lock: requests go on meanwhile, except while rows are read.
+
+        In a vault that was opened ``read_only`` there is no lock at all; `VaultBusy` is raised if a request is accepted
+        while rows are read.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            As in `create`.
+        """
+        with self._lock_for_reading() as writer:
+            rows = read_planning_rows(writer.snapshot)
+        return PreparedPlan.choose(rows, progress)
+
     def replan(
-        self, *, progress: ProgressCallback = ignore_progress, client: Any = None, **caller_args: Unpack[CallerArgs]
+        self,
+        prepared: PreparedPlan | None = None,
+        *,
+        progress: ProgressCallback = ignore_progress,
+        client: Any = None,
+        **caller_args: Unpack[CallerArgs],
     ) -> Receipt:
         """Choose the settings anew from the rows that are there, learn these, and so complete all erasures so far.
 
@@ -551,6 +572,9 @@ class Vault:
 
         Parameters
         ----------
+        prepared : PreparedPlan, optional
+            Settings that `prepare_replan` chose, so that only the learning has to wait for the lock. The result is the
+            same as without it: if rows that the plan looked at were changed since, it is refused (`VaultBusy`).
         progress, client : optional
             As in `create`.
         **caller_args
@@ -559,7 +583,7 @@ class Vault:
         caller, started = Caller(**caller_args), _start_clock()
         with self._lock_for_writing(client=client) as writer:
             with writer.abandon_on_failure():
-                plan = Replan.plan(writer.context, progress)
+                plan = Replan.plan(writer.context, progress, prepared)
                 writer.check_process()  # the progress callback may have forked
             return self._carry_out(plan, [caller], started)
 

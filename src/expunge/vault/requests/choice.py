@@ -8,6 +8,7 @@ An erasure is *complete* when no setting in use was chosen with the person's hel
 plan did not look at, for the others with the next plan.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,6 +82,87 @@ class Choice:
     note: str
 
 
+@dataclass(frozen=True, eq=False)
+class PlanningRows:
+    """The rows that a plan looks at, and whatever else decides its choice."""
+
+    X: Floats  # (n, d)
+    y: Floats  # (n, t)
+    ranks: Words  # (n,)
+    schema: Schema
+    planning: Planning  # how to search
+    drawn: int  # row numbers given out
+    total: int  # rows to train on
+
+    @classmethod
+    def read(
+        cls,
+        rows: RowFile,
+        schema: Schema,
+        planning: Planning,
+        *,
+        erased: RowNumbers | None = None,
+        drawn: int | None = None,
+    ) -> "PlanningRows":
+        """Read them from the disk.
+
+        ``erased`` are the numbers of rows that are about to be erased. With ``drawn`` only rows with smaller numbers
+        count.
+        """
+        drawn = rows.layout.dealt.drawn if drawn is None else drawn
+        numbers, total = sample_rows(rows, drawn, load_planner().sample_size(quick=planning.quick), erased)
+        return cls(*rows.read_values(numbers), rows.read_ranks(numbers), schema, planning, drawn, total)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides the choice: of the other rows only the power of two of their number.
+
+        It is as secret as the rows.
+        """
+        planning = self.planning
+        search = planning.seed, planning.quick, planning.forget_ms, planning.max_features, planning.declared
+        about = self.schema.to_json(), search, self.total.bit_length(), self.X.shape, self.y.shape
+        digest = hashlib.sha256(json.dumps(about).encode())
+        for part in (self.X, self.y, self.ranks):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    def choose(self, progress: Callable[[str, int, int | None], None], row_count: int | None = None) -> Choice:
+        """Choose settings, with costs predicted for ``row_count`` rows if given, to repeat an earlier choice."""
+        done = 0
+
+        def report(share: float) -> None:
+            nonlocal done
+            if (percent := int(100 * share)) > done:
+                progress("planning", percent - done, 100)
+                done = percent
+
+        planning = self.planning
+        chosen = load_planner().choose(
+            self.X,
+            self.y,
+            self.ranks,
+            self.schema,
+            rows=self.total if row_count is None else row_count,
+            seed=planning.seed,
+            quick=planning.quick,
+            forget_ms=planning.forget_ms,
+            max_features=planning.max_features,
+            progress=report,
+        )
+        looked_at = replace(
+            planning,
+            largest_hash=UInt64(chosen.largest_hash),
+            people=chosen.people,
+            drawn=self.drawn,
+            rows=self.total,
+            error=chosen.error,
+            open=0,
+        )
+        settings = replace(chosen.settings, **parse_declared(planning.declared))
+        return Choice(settings, looked_at, chosen.score, chosen.note)
+
+
 def choose_settings(
     rows: RowFile,
     schema: Schema,
@@ -91,44 +173,8 @@ def choose_settings(
     drawn: int | None = None,
     row_count: int | None = None,
 ) -> Choice:
-    """Choose settings for the rows on the disk.
-
-    ``erased`` are the numbers of rows that are about to be erased. With ``drawn`` only rows with smaller numbers count,
-    and with ``row_count`` costs are predicted for so many rows: both repeat an earlier choice.
-    """
-    drawn = rows.layout.dealt.drawn if drawn is None else drawn
-    planner, done = load_planner(), 0
-
-    def report(share: float) -> None:
-        nonlocal done
-        if (percent := int(100 * share)) > done:
-            progress("planning", percent - done, 100)
-            done = percent
-
-    numbers, total = sample_rows(rows, drawn, planner.sample_size(quick=planning.quick), erased)
-    X, y = rows.read_values(numbers)
-    chosen = planner.choose(
-        X,
-        y,
-        rows.read_ranks(numbers),
-        schema,
-        rows=total if row_count is None else row_count,
-        seed=planning.seed,
-        quick=planning.quick,
-        forget_ms=planning.forget_ms,
-        max_features=planning.max_features,
-        progress=report,
-    )
-    looked_at = replace(
-        planning,
-        largest_hash=UInt64(chosen.largest_hash),
-        people=chosen.people,
-        drawn=drawn,
-        rows=total,
-        error=chosen.error,
-        open=0,
-    )
-    return Choice(replace(chosen.settings, **parse_declared(planning.declared)), looked_at, chosen.score, chosen.note)
+    """Choose settings for the rows on the disk; the parameters are those of `PlanningRows`."""
+    return PlanningRows.read(rows, schema, planning, erased=erased, drawn=drawn).choose(progress, row_count)
 
 
 def sample_rows(rows: RowFile, drawn: int, max_rows: int, erased: RowNumbers | None = None) -> tuple[RowNumbers, int]:
