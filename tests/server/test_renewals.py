@@ -174,6 +174,206 @@ def test_deadlines_run_until_it_is_complete(client, service, clock):
     left = (datetime.fromisoformat(erased["due"]) - clock()).total_seconds()
     metrics = client.get("/metrics").text
     assert "expunge_open_completions 1.0" in metrics
+    (line,) = [line for line in metrics.splitlines() if line.startswith("expunge_nearest_deadline_seconds ")]
+    assert abs(float(line.split()[1]) - left) < 2
+    clock.pass_(days=40)
+    service.run_due()
+    service.renewals.join()
+    assert heard == ["overdue"]
+    assert look(client, erased)["overdue"] is True
+    assert client.get(REQUESTS, params={"overdue": True}).json()["requests"][0]["id"] == erased["id"]
+    service.renewals.prepare = prepare_unlocked
+    renew(client, service)
+    assert heard == ["overdue", "done"]
+    assert "expunge_requests_overdue 0.0" in client.get("/metrics").text
+
+
+def test_every_protocol_reports_completion_when_it_is_complete(client, service):
+    body = {
+        "regulation": "gdpr", "subject_request_id": "a7551968-d5d6-44b2-9831-815ac9017798",
+        "subject_request_type": "erasure", "submitted_time": datetime.now(UTC).isoformat(),
+        "subject_identities": [
+            {"identity_type": "controller_customer_id", "identity_value": "p1", "identity_format": "raw"}
+        ],
+        "status_callback_urls": [HOOK],
+    }  # fmt: skip
+    assert client.post("/opendsr/v2/requests", json=body).status_code == 201
+    url = f"/opendsr/v2/requests/{body['subject_request_id']}"
+    fides = client.post("/fides/erasures", content="p2", headers={"Content-Type": "text/plain"})
+    assert (fides.status_code, fides.json()["state"]) == (202, "erased")
+    job = service.queue.get(erase(client, "p3")["id"])
+    assert client.get(url).json()["request_status"] == "in_progress"
+    assert drp.status_view(job)["status"] == "in_progress"
+    assert service.database.fetch_all("SELECT * FROM deliveries") == []
+
+    renew(client, service)
+    assert client.get(url).json()["request_status"] == "completed"
+    assert drp.status_view(service.queue.get(job.id))["status"] == "fulfilled"
+    (callback,) = service.database.fetch_all("SELECT body FROM deliveries")
+    assert json.loads(callback["body"])["request_status"] == "completed"
+
+
+def test_webhooks_hear_of_both(client, service):
+    client.post("/api/v1/webhooks", json={"url": HOOK, "events": ["erased", "done"]})
+    erase(client, "p1")
+    renew(client, service)
+    first, second = (json.loads(row["body"]) for row in service.database.fetch_all("SELECT body FROM deliveries"))
+    assert (first["type"], first["data"]["complete"]) == ("request.erased", False)
+    assert first["data"]["complete_by"]
+    assert (second["type"], second["data"]["complete"]) == ("request.done", True)
+
+
+def test_pages_say_which_and_by_when(client, service):
+    browser, erased = {"Accept": "text/html"}, erase(client, "p1")
+    receipt, day = json.dumps(erased["receipts"][0]), service.renewals.next_time().strftime("%b %Y")
+
+    def pages():
+        """Return the request, its certificate, the list, the overview and the check of the receipt."""
+        paths = (f"/requests/{erased['id']}", f"/requests/{erased['id']}/certificate.html", "/requests", "/")
+        texts = [client.get(path, headers=browser).text for path in paths]
+        form = client.get("/receipt", headers=browser)
+        proof = form.text.split('name="proof" value="')[1].split('"')[0]
+        data = {"proof": proof, "receipt": receipt, "id": "p1"}
+        return [*texts, client.post("/receipt", data=data, headers={"Origin": "http://localhost"}).text]
+
+    request, certificate, requests, overview, check = pages()
+    for text in (request, certificate, requests):
+        assert "with the next renewal, by" in text or "Complete with the next renewal" in text
+        assert day in text
+    assert "Cancel the request" not in request
+    assert "Extend the deadline" in request
+    assert "next renewal" in overview
+    assert "It is complete with the next renewal, by 20" in check
+    renew(client, service)
+    request, certificate, requests, overview, check = pages()
+    assert not any("with the next renewal" in text for text in (request, certificate, requests))
+    assert "without these people" in certificate
+    assert "every erasure is complete" in overview
+    assert "It is complete: request 4" in check
+
+
+# When it renews
+
+
+def test_a_renewal_is_due_a_while_after_the_first_erasure_that_needs_it(make, clock):
+    service = in_a_thread(make(replan_every=timedelta(days=7)))
+    with LocalClient(create_app(service)) as client:
+        assert service.renewals.next_time() is None
+        erased = erase(client, "p1")
+        due = service.renewals.next_time()
+        assert abs(due - clock() - timedelta(days=7)) < timedelta(minutes=5)
+        assert erased["complete_by"] == look(client, erased)["complete_by"]
+        clock.pass_(days=5)
+        erase(client, "p2")
+        assert service.renewals.next_time() == due
+        service.run_due()
+        assert client.get(REPLAN).json() == []
+        clock.pass_(days=2, minutes=5)
+        service.run_due()
+        service.renewals.join()
+        assert look(client, erased)["state"] == "done"
+        assert service.vault.requests[-1].actor == ACTOR
+        assert service.renewals.next_time() is None
+
+
+def test_a_renewal_is_due_at_half_of_the_earliest_deadline_at_the_latest(make, clock):
+    service = make(replan_every=timedelta(days=300))
+    with LocalClient(create_app(service)) as client:
+        erased = erase(client, "p1", regulation="ccpa")
+        assert service.renewals.next_time() < clock() + timedelta(days=16)  # of the default, which the ledger has
+        due, since = (datetime.fromisoformat(erased[name]) for name in ("due", "since"))
+        assert service.queue.get(erased["id"]).half_time == since + (due - since) / 2
+        asked = (clock() - timedelta(days=20)).isoformat()
+        body = {
+            "regulation": "gdpr", "subject_request_id": "a7551968-d5d6-44b2-9831-815ac9017798",
+            "subject_request_type": "erasure", "submitted_time": asked,
+            "subject_identities": [
+                {"identity_type": "controller_customer_id", "identity_value": "p2", "identity_format": "raw"}
+            ],
+        }  # fmt: skip
+        assert client.post("/opendsr/v2/requests", json=body).status_code == 201
+        assert service.renewals.next_time() < clock()  # this person asked long ago
+
+
+def test_a_renewal_is_due_once_many_people_need_it(make):
+    service = in_a_thread(make(replan_after=3))
+    with LocalClient(create_app(service)) as client:
+        erase(client, "p1", "p2", "p100")
+        service.run_due()
+        assert client.get(REPLAN).json() == []
+        erased = erase(client, "p3")
+        service.run_due()
+        service.renewals.join()
+        assert look(client, erased)["state"] == "done"
+
+
+def test_what_others_do_to_the_vault_is_seen(client, service, vault):
+    erased, path = erase(client, "p1"), vault.places.vault
+    Vault.open(path).replan()
+    service.run_due()
+    assert look(client, erased)["state"] == "done"
+    Vault.open(path).unlearn("p2")
+    assert service.renewals.next_time() is not None
+    assert renew(client, service)["state"] == "done"
+    assert service.vault.status().open == 0
+
+
+# Renewals beside requests
+
+
+def test_an_erasure_while_a_renewal_plans_is_carried_out_and_the_renewal_starts_again(client, service, vault):
+    erase(client, "p1")
+    later = []
+
+    def prepare(path, report):
+        found = prepare_unlocked(path, report)
+        if not later:
+            later.append(erase(client, "p2"))
+        return found
+
+    service.renewals.prepare = prepare
+    assert renew(client, service)["restarts"] == 1
+    assert look(client, later[0])["state"] == "done"
+    assert vault.verify(plan=True).ok
+
+
+def test_a_request_that_changes_nothing_that_the_plan_looked_at_does_not_start_it_again(client, service, vault):
+    def prepare(path, report):
+        found = prepare_unlocked(path, report)
+        assert erase(client, "nobody", "p5")["outcome"]["erased_earlier"] == 1
+        vault.readmit("p5")
+        return found
+
+    erase(client, "p5")
+    service.renewals.prepare = prepare
+    assert renew(client, service)["restarts"] == 0
+
+
+def test_a_renewal_that_is_overtaken_again_and_again_holds_back_requests_in_the_end(client, service, vault):
+    erase(client, "p1")
+    threads = []
+
+    def prepare(path, report):
+        found = prepare_unlocked(path, report)
+        threads.append(threading.Thread(target=erase, args=(client, f"p{len(threads) + 2}")))
+        threads[-1].start()
+        if len(threads) < 4:
+            threads[-1].join()
+        return found
+
+    service.renewals.prepare = prepare
+    renewed = renew(client, service)
+    assert (renewed["state"], renewed["restarts"]) == ("done", 3)
+    threads[-1].join()
+    assert vault.find(["p5"])[0].state == "erased"  # it waited, and was carried out
+
+
+def test_a_renewal_that_fails_is_announced_and_retried_and_blocks_nothing(client, service, clock, capsys):
+    client.post("/api/v1/webhooks", json={"url": HOOK, "events": ["renewal.failed"]})
+    erase(client, "p1")
+    service.renewals.prepare = fail
+    capsys.readouterr()
+    assert renew(client, service)["state"] == "failed"
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     (line,) = [line for line in lines if line["event"] == "renewal-failed"]
     assert line["level"] == "error"
