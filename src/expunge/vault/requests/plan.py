@@ -84,15 +84,15 @@ class ModelDefinition:
         """Write the two files; a provisional blueprint is followed by another one (`finish`)."""
         file = context.folder.write(f"schema.{context.number}", schema.to_json().encode())
         name = f"blueprint.{context.number}{'.0' if provisional else ''}"
-        return cls(schema, (file, context.folder.write(name, blueprint_bytes(blueprint))))
+        return cls(schema, (file, context.folder.write(name, _blueprint_bytes(blueprint))))
 
     def finish(self, context: RequestContext, blueprint: Blueprint) -> "ModelDefinition":
         """Write the blueprint that follows a provisional one."""
-        file = context.folder.write(f"blueprint.{context.number}", blueprint_bytes(blueprint))
+        file = context.folder.write(f"blueprint.{context.number}", _blueprint_bytes(blueprint))
         return replace(self, files=(self.files[0], file))
 
 
-def blueprint_bytes(blueprint: Blueprint) -> bytes:
+def _blueprint_bytes(blueprint: Blueprint) -> bytes:
     """Return the content of a blueprint's file."""
     described = io.BytesIO()
     dump_archive(described, *blueprint_parts(blueprint))
