@@ -30,7 +30,7 @@ from .ledger.records import DONE, KEY, LIST, SIGNATURE, START, Position, Record
 from .requests import read_request
 from .requests.choice import choose_settings
 from .requests.intake import ProgressCallback
-from .requests.train import draw_vault_blueprint
+from .requests.train import draw_next_blueprint
 from .results import Check, Verdict
 from .writer import Writer
 
@@ -194,7 +194,8 @@ def _check_plan(writer: Writer, progress: ProgressCallback) -> str:
     choice = choose_settings(
         snapshot.rows, snapshot.schema, planning, progress, drawn=planning.drawn, row_count=planning.rows
     )
-    header, arrays = blueprint_parts(draw_vault_blueprint(choice.settings, snapshot.schema))
+    again = draw_next_blueprint(choice.settings, snapshot.schema, snapshot.blueprint)
+    header, arrays = blueprint_parts(again)
     used_header, used_arrays = blueprint_parts(snapshot.blueprint)
     same = all(arrays[name].tobytes() == used_arrays[name].tobytes() for name in arrays)
     if not same or header != used_header:

@@ -21,7 +21,7 @@ from .choice import choose_settings
 from .intake import ProgressCallback
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .request import Request
-from .train import draw_vault_blueprint, learn_rows
+from .train import draw_next_blueprint, learn_rows
 
 if TYPE_CHECKING:
     from .restore import MissedChanges
@@ -50,7 +50,7 @@ class Replan(Request):
                 "at once, and there is nothing to plan again"
             )
         choice = choose_settings(snapshot.rows, snapshot.schema, planning, progress)
-        blueprint = draw_vault_blueprint(choice.settings, snapshot.schema)
+        blueprint = draw_next_blueprint(choice.settings, snapshot.schema, snapshot.blueprint)
         definition = ModelDefinition.write(context, snapshot.schema, blueprint)
         rows = deal_again(context, snapshot.rows, blueprint)
         state = learn_rows(context, blueprint, rows, progress)
