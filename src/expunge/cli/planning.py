@@ -276,7 +276,7 @@ def choose_model(args: Namespace) -> "dict[str, Any]":
         return {"planning": Planning(seed=args.seed or 0, declared=format_declared(**others))}
     if args.plan is None:
         missing = [f"--{name}" for name in _MODEL_OPTIONS if name not in given]
-        if missing:
+        if len(given) == 1:
             terminal.note(
                 f"nothing is planned, because --{next(iter(given))} was given; by default: {', '.join(missing)}"
             )

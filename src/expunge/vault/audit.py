@@ -16,13 +16,13 @@ from ..errors import ExpungeError, InvalidCertificate, VaultBusy
 from ..exact.arrays import Floats
 from ..learning.state import ModelState
 from ..saving import files
+from ..saving.format import blueprint_parts
 from .certificates import jws
 from .certificates.commitments import RequestLeaves, merkle_root
 from .certificates.jws import PublicKey
 from .certificates.keys import KEY_TYPE, key_payload
 from .certificates.payload import canonical_json, certificate_payload, issuer, state_commitment
 from .certificates.statements import Anchor
-from .disk.folder import sha256_hex
 from .disk.rowfile import RowFile, read_bits
 from .disk.runs import count_parts
 from .disk.snapshot import OwnershipCount, count_owned_rows, find_row_damage, load_moments
@@ -30,8 +30,7 @@ from .ledger.records import DONE, KEY, LIST, SIGNATURE, START, Position, Record
 from .requests import read_request
 from .requests.choice import choose_settings
 from .requests.intake import ProgressCallback
-from .requests.plan import blueprint_bytes
-from .requests.train import draw_vault_blueprint
+from .requests.train import draw_next_blueprint
 from .results import Check, Verdict
 from .writer import Writer
 
@@ -195,9 +194,11 @@ def _check_plan(writer: Writer, progress: ProgressCallback) -> str:
     choice = choose_settings(
         snapshot.rows, snapshot.schema, planning, progress, drawn=planning.drawn, row_count=planning.rows
     )
-    if sha256_hex(blueprint_bytes(draw_vault_blueprint(choice.settings, snapshot.schema))) != (
-        snapshot.manifest.blueprint.sum
-    ):
+    again = draw_next_blueprint(choice.settings, snapshot.schema, snapshot.blueprint)
+    header, arrays = blueprint_parts(again)
+    used_header, used_arrays = blueprint_parts(snapshot.blueprint)
+    same = all(arrays[name].tobytes() == used_arrays[name].tobytes() for name in arrays)
+    if not same or header != used_header:
         raise _AuditFailure("the settings are not those that planning on the surviving rows gives")
     return f"planned again on the rows of {choice.planning.people:,} people: the same settings"
 

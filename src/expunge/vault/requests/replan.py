@@ -56,10 +56,10 @@ class PreparedPlan:
         blueprint = blueprint_bytes(draw_vault_blueprint(choice.settings, rows.schema))
         return cls(blueprint, choice.planning, choice.score, choice.note, rows.fingerprint)
 
-    def load_blueprint(self) -> Blueprint:
-        """Return the blueprint of the chosen settings."""
+    def load_blueprint(self, before: Blueprint) -> Blueprint:
+        """Return the blueprint of the chosen settings; as in `draw_next_blueprint`, the declared bounds stay."""
         with Archive(io.BytesIO(self.blueprint), name="the prepared plan") as archive:
-            return load_blueprint(archive)
+            return replace(load_blueprint(archive), inputs=before.inputs, targets=before.targets)
 
     def to_json(self) -> str:
         """Return the plan as text, to be passed to another process of this machine."""
@@ -114,7 +114,7 @@ class Replan(Request):
             prepared = PreparedPlan.choose(planning_rows, progress)
         elif prepared.fingerprint != planning_rows.fingerprint:
             raise PlanOutdated("rows that the plan looked at were changed since it was made: plan again")
-        blueprint = prepared.load_blueprint()
+        blueprint = prepared.load_blueprint(snapshot.blueprint)
         definition = ModelDefinition.write(context, snapshot.schema, blueprint)
         rows = deal_again(context, snapshot.rows, blueprint)
         state = learn_rows(context, blueprint, rows, progress)

@@ -28,7 +28,7 @@ from .plan import ModelDefinition, RequestContext, RequestPlan
 from .rebound import change_bounds
 from .replan import deal_again, write_people_again
 from .request import HashList, NumberList, Request
-from .train import draw_vault_blueprint, learn_rows
+from .train import draw_next_blueprint, learn_rows
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Restore(Request):
         owners, erased = request._count_people(snapshot, slots, tombstones)
         people = None if tombstones is None else _write_tombstones(context, tombstones)
         if missed.replanned:
-            return request._plan_again(context, snapshot, state, schema, owners, erased, people)
+            return request._plan_again(context, state, (schema, blueprint), owners, erased, people)
         definition = None
         change = Change(slots)
         if missed.bounds:
@@ -149,19 +149,19 @@ class Restore(Request):
     def _plan_again(
         self,
         context: RequestContext,
-        snapshot: Snapshot,
         state: ModelState,
-        schema: Schema,
+        declared: tuple[Schema, Blueprint],
         owners: int,
         erased: int,
         people: tuple[PeopleSegment, ...] | None,
     ) -> RequestPlan:
         """Plan the restore of a copy that has missed a replan: choose the settings anew from the rows that remain."""
+        snapshot, (schema, bounded) = context.snapshot, declared
         planning, before = snapshot.manifest.planning, get_row_file(state)
         if planning is None:
             raise InvalidFile("the ledger was changed: it has a replan of a vault whose settings no plan chose")
         choice = choose_settings(before, schema, planning, ignore_progress, erased=self.erase)
-        blueprint = draw_vault_blueprint(choice.settings, schema)
+        blueprint = draw_next_blueprint(choice.settings, schema, bounded)
         definition = ModelDefinition.write(context, schema, blueprint)
         rows = deal_again(context, before, blueprint)
         slots = rows.layout.dealt.slots(self.erase)

@@ -45,6 +45,11 @@ def draw_vault_blueprint(settings: Settings, schema: Schema) -> Blueprint:
     return draw_blueprint(replace(settings, **scales, **bounds), len(schema.inputs), len(schema.targets))
 
 
+def draw_next_blueprint(settings: Settings, schema: Schema, before: Blueprint) -> Blueprint:
+    """Return the blueprint of settings that were chosen anew; the declared bounds are those that there were."""
+    return replace(draw_vault_blueprint(settings, schema), inputs=before.inputs, targets=before.targets)
+
+
 def _resolve_target_scales(settings: Settings, schema: Schema) -> list[str]:
     """Return the scales of the targets, from a schema or from settings; if both declare one, they must agree."""
     given = Scales.parse_targets(settings.target_scales, len(schema.targets)).by_input
