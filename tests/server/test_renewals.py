@@ -16,7 +16,7 @@ from expunge.vault import Planning, Vault
 from expunge.vault.certificates.jws import unverified_payload
 
 from support.client import LocalClient
-from support.planning import short_search
+from support.planning import quick_plans, short_search
 from support.processes import Served, alive, until
 from support.vaults import duplicate
 
@@ -37,8 +37,8 @@ def table(first, count):
 def planned(tmp_path_factory):
     """A vault whose settings were chosen by looking at p0 to p99; p100 to p119 came later."""
     path = tmp_path_factory.mktemp("planned") / "spend.vault"
-    with short_search():
-        vault = Vault.create(path, table(0, 100), target="spend", id="who", planning=Planning(max_features=24))
+    with quick_plans():
+        vault = Vault.create(path, table(0, 100), target="spend", id="who", planning=Planning(quick=False))
     vault.add(table(100, 20))
     return path
 
@@ -56,7 +56,7 @@ def clock(clock):
 
 @pytest.fixture(autouse=True)
 def quick():
-    with short_search():
+    with quick_plans():
         yield
 
 
@@ -295,10 +295,11 @@ def test_a_renewal_is_due_at_half_of_the_earliest_deadline_at_the_latest(make, c
         assert service.renewals.next_time() < clock()  # this person asked long ago
 
 
-def test_a_renewal_is_due_once_many_people_need_it(make):
+def test_a_renewal_is_due_once_many_people_need_it(make, clock):
     service = in_a_thread(make(replan_after=3))
     with LocalClient(create_app(service)) as client:
         erase(client, "p1", "p2", "p100")
+        clock.pass_(hours=1)  # the ledger has a clock of its own
         service.run_due()
         assert client.get(REPLAN).json() == []
         erased = erase(client, "p3")
@@ -420,8 +421,10 @@ def test_a_renewal_that_the_end_of_the_service_interrupted_is_due_again(make, cl
 # A real process
 
 
-def test_a_renewal_survives_a_kill_and_nothing_is_lost(vault):
-    path = vault.places.vault
+def test_a_renewal_survives_a_kill_and_nothing_is_lost(tmp_path):
+    path = tmp_path / "spend.vault"
+    with short_search():
+        Vault.create(path, table(0, 100), target="spend", id="who", planning=Planning(max_features=24))
 
     def state(served, request):
         return served.ask("GET", f"{REQUESTS}/{request['id']}")[1]["state"]
@@ -438,8 +441,7 @@ def test_a_renewal_survives_a_kill_and_nothing_is_lost(vault):
         assert state(served, erased) in ("erased", "done")
         assert served.ask("POST", "/invocations", ROW)[0] == 200
         until(lambda: state(served, erased) == "done")
-        states = [renewal["state"] for renewal in served.ask("GET", REPLAN)[1]]
-        assert states[0] == "done"
-        assert set(states[1:]) <= {"interrupted", "done"}
+        until(lambda: served.ask("GET", REPLAN)[1][0]["state"] == "done")
+        assert {renewal["state"] for renewal in served.ask("GET", REPLAN)[1]} <= {"interrupted", "done"}
         assert served.stop() == 0
     assert Vault.open(path).verify().ok
