@@ -16,7 +16,7 @@ from expunge.vault import Planning, Vault
 from expunge.vault.certificates.jws import unverified_payload
 
 from support.client import LocalClient
-from support.planning import quick_plans, short_search
+from support.planning import quick_plans
 from support.processes import Served, alive, until
 from support.vaults import duplicate
 
@@ -416,6 +416,7 @@ def test_a_renewal_that_the_end_of_the_service_interrupted_is_due_again(make, cl
     (found,) = fresh.renewals.page(9)
     assert (found.state, fresh.renewals.next_time()) == ("interrupted", due)
     waits.set()
+    service.renewals.join()
 
 
 # A real process
@@ -423,14 +424,14 @@ def test_a_renewal_that_the_end_of_the_service_interrupted_is_due_again(make, cl
 
 def test_a_renewal_survives_a_kill_and_nothing_is_lost(tmp_path):
     path = tmp_path / "spend.vault"
-    with short_search():
-        Vault.create(path, table(0, 100), target="spend", id="who", planning=Planning(max_features=24))
+    Vault.create(path, table(0, 100), target="spend", id="who", planning=Planning(max_features=24))
+    people = [f"p{k}" for k in range(50)]  # the plan looked at some of them
 
     def state(served, request):
         return served.ask("GET", f"{REQUESTS}/{request['id']}")[1]["state"]
 
     with Served(path, "--replan-after", "1") as served:
-        status, erased = served.ask("POST", ERASE, {"ids": ["p1"]})
+        status, erased = served.ask("POST", ERASE, {"ids": people})
         assert (status, erased["state"]) == (200, "erased")
         until(lambda: served.children())
         (child,) = served.children()
