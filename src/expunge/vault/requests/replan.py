@@ -14,8 +14,8 @@ from ...learning.blueprint import Blueprint
 from ...saving import files
 from ...stores.bits import Bits
 from ..disk.manifest import PeopleSegment
+from ..disk.people import segment_bytes
 from ..disk.rowfile import RowFile
-from ..disk.segments import segment_bytes
 from ..disk.snapshot import Snapshot
 from .choice import choose_settings
 from .intake import ProgressCallback
@@ -50,7 +50,7 @@ class Replan(Request):
                 "at once, and there is nothing to plan again"
             )
         choice = choose_settings(snapshot.rows, snapshot.schema, planning, progress)
-        blueprint = draw_next_blueprint(choice.settings, snapshot.schema, snapshot.blueprint)
+        blueprint = draw_next_blueprint(choice.settings, snapshot.schema, snapshot.state.blueprint)
         definition = ModelDefinition.write(context, snapshot.schema, blueprint)
         rows = deal_again(context, snapshot.rows, blueprint)
         state = learn_rows(context, blueprint, rows, progress)
