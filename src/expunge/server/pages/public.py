@@ -13,7 +13,7 @@ from ...errors import ExpungeError
 from ...vault import check_receipt
 from ...vault.certificates.keys import public_pem
 from ...vault.certificates.personal_receipts import offline_checker_page
-from ..auth import get_service
+from ..auth import check_rate, get_service
 from ..clocks import format_time
 from ..logs import log, tag_token
 from ..service import Service
@@ -21,7 +21,6 @@ from .templating import PageRoute, redirect_to, render_page
 from .visitors import (
     SubmittedForm,
     Visitor,
-    check_rate,
     delete_session_cookie,
     get_sessions,
     identify_visitor,

@@ -21,8 +21,8 @@ from ...saving.archive import Archive
 from ...saving.format import load_blueprint
 from ...stores.bits import Bits
 from ..disk.manifest import PeopleSegment, Planning, matches_type
+from ..disk.people import segment_bytes
 from ..disk.rowfile import RowFile
-from ..disk.segments import segment_bytes
 from ..disk.snapshot import Snapshot
 from .choice import PlanningRows
 from .intake import ProgressCallback
@@ -114,7 +114,7 @@ class Replan(Request):
             prepared = PreparedPlan.choose(planning_rows, progress)
         elif prepared.fingerprint != planning_rows.fingerprint:
             raise PlanOutdated("rows that the plan looked at were changed since it was made: plan again")
-        blueprint = prepared.load_blueprint(snapshot.blueprint)
+        blueprint = prepared.load_blueprint(snapshot.state.blueprint)
         definition = ModelDefinition.write(context, snapshot.schema, blueprint)
         rows = deal_again(context, snapshot.rows, blueprint)
         state = learn_rows(context, blueprint, rows, progress)

@@ -18,9 +18,17 @@ from ...stores.bits import Bits
 from ...stores.change import Change
 from ...tables import Schema
 from ..disk.manifest import PeopleSegment, RowSegment
-from ..disk.people import NOBODY, encode_tombstone, hashes_from_bytes, hashes_to_bytes
+from ..disk.people import (
+    NOBODY,
+    Hashes,
+    count_distinct_ids,
+    encode_tombstone,
+    hashes_from_bytes,
+    hashes_to_bytes,
+    ids_among,
+    segment_bytes,
+)
 from ..disk.rowfile import RowFile
-from ..disk.segments import Hashes, count_distinct_ids, ids_among, segment_bytes
 from ..disk.snapshot import Snapshot, get_row_file
 from .choice import choose_settings, find_looked_at
 from .intake import ignore_progress
@@ -106,7 +114,7 @@ class Restore(Request):
         """Plan to catch up with the missed changes."""
         snapshot = context.snapshot
         missed.erase[snapshot.people.find(hashes_from_bytes(missed.people)).live.slot] = True
-        schema, blueprint = change_bounds(snapshot.schema, snapshot.blueprint, missed.bounds)
+        schema, blueprint = change_bounds(snapshot.schema, snapshot.state.blueprint, missed.bounds)
         outside = _drop_outside(snapshot, blueprint, missed) if missed.bounds else 0
         state = _reserve_row_numbers(snapshot, max(missed.drawn, snapshot.state.drawn))
         slots = np.flatnonzero(missed.erase)

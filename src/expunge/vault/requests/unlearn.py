@@ -8,8 +8,7 @@ import numpy as np
 from ...encoding.placement import RowNumbers
 from ...exact.arrays import isin, unique
 from ...stores.change import Change
-from ..disk.people import hashes_to_bytes
-from ..disk.segments import Hashes
+from ..disk.people import Hashes, hashes_to_bytes
 from ..disk.snapshot import Snapshot
 from .choice import put_open_first
 from .lookup import IdLookup
@@ -37,7 +36,7 @@ class Unlearn(Request):
         snapshot, live = context.snapshot, lookup.entries.live
         owners = unique(live.owner)
         snapshot.rows.check_live(live.slot)
-        state = snapshot.with_moments(snapshot.state, snapshot.blueprint.code.learners_of(live.slot))
+        state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(live.slot))
         outcome = state.prepare(Change(live.slot))
         people, still_open = put_open_first(snapshot, lookup, owners)
         hashes = lookup.hashes[people]
