@@ -141,6 +141,14 @@ class VaultBusy(ExpungeError):
     exit_code = 9
 
 
+class PlanOutdated(VaultBusy):
+    """A plan that was prepared for a replan, from rows that were changed since."""
+
+    @classmethod
+    def public_name(cls) -> str:
+        return VaultBusy.__name__
+
+
 class ErasedId(ExpungeError, ValueError):
     """Data with ids that were erased: they come back only if they are readmitted explicitly."""
 

@@ -21,8 +21,9 @@ from .estimator import ColumnLike, Report, TableLike, exclusive
 from .exact.arrays import Floats
 from .learning.settings import Settings
 from .learning.state import ModelState
-from .planning.planner import check_seed, plan_people
-from .planning.sample import TooFewRows, hash_people
+from .planning.choice import choose_settings
+from .planning.planner import check_seed
+from .planning.sample import hash_people
 from .preprocessing import SchemaTransformer
 from .regressor import CodedRegressor
 from .saving.archive import Archive
@@ -259,35 +260,20 @@ class PlannedRegressor(CodedRegressor):
 
     def _choose_settings(self, X: Floats, y: Floats, ids: Ids | None) -> Settings:
         """Plan on these rows; a table that is too small for a plan gets one linear learner."""
-        seed, schema = check_seed(self.random_state), self.schema_
-        declared: dict[str, Any] = {"bounds": None, "target_bounds": None, "scales": None, "target_scales": None}
-        if schema is not None:
-            declared |= {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
-            declared |= {"scales": schema.scales_to_plan(), "target_scales": schema.target_scales()}
-        clip = self.schema is None and schema is not None  # proposed bounds leave out what few people have
-        try:
-            chosen = plan_people(
-                X,
-                y,
-                hash_people(ids, len(X), seed),
-                **declared,
-                clip=clip,
-                random_state=seed,
-                forget_ms=self.forget_ms,
-                max_features=self.max_features,
-                references=False,
-                quick=self.quick,
-            )
-        except TooFewRows:
-            self._looked_at = None
-            scales = {} if schema is None else {"scales": schema.scales()}
-            line = Settings(shards=1, rate=1, clip=clip, random_state=seed, **(declared | scales))
-            self.settings_ = replace(
-                line, target_scales=[scale or "linear" for scale in line.target_scales or []] or None
-            )
-        else:
-            self._looked_at = PlanningPeople(len(X), chosen.people, chosen.largest_hash)
-            self.settings_ = Settings.from_model(chosen.best)
+        seed = check_seed(self.random_state)
+        chosen = choose_settings(
+            X,
+            y,
+            hash_people(ids, len(X), seed),
+            self.schema_,
+            clip=self.schema is None and self.schema_ is not None,  # proposed bounds leave out what few people have
+            seed=seed,
+            quick=self.quick,
+            forget_ms=self.forget_ms,
+            max_features=self.max_features,
+        )
+        self._looked_at = PlanningPeople(len(X), chosen.people, chosen.largest_hash) if chosen.people else None
+        self.settings_ = chosen.settings
         return self.settings_
 
     # Frames

@@ -56,7 +56,8 @@ def test_a_row_that_was_exchanged_with_its_checksum(vault):
     rows = vault._writer.snapshot.rows
     slots = np.flatnonzero(rows.live)[:1]
     X, y = rows.take(slots)
-    rows.write_rows(slots, X * 0.5, y)
+    numbers = rows.layout.dealt.rows(slots)
+    rows.write_rows(numbers, X * 0.5, y, rows.read_ranks(numbers))
     assert found(vault) == {"model": "the model is not the one that training on the surviving rows gives"}
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..errors import InvalidFile
-    from ..vault import Anchor, Evaluation, Holding, Verdict
+    from ..vault import Anchor, Evaluation, Holding, LoggedRequest, Verdict
     from .arguments import Commands
 
 _STATE_LABELS = {"present": "present", "erased": "erased", "unknown": "not known here"}
@@ -50,7 +50,7 @@ def register(commands: "Commands") -> None:
     add_command(commands, status, add_read_only, add_vault)
     add_command(commands, log, add_read_only, add_vault)
     add_command(commands, audit, add_read_only, add_vault)
-    add_command(commands, verify, _add_head, _add_report, add_key, add_read_only, add_cluster, add_vault)
+    add_command(commands, verify, _add_head, _add_plan, _add_report, add_key, add_read_only, add_cluster, add_vault)
     add_command(commands, schema, add_data, add_targets, add_id_column, _add_people, add_json)
 
 
@@ -83,6 +83,11 @@ def _add_head(parser: Parser) -> None:
     parser.add_argument("--head-timestamp", metavar="FILE", type=Path, help="The timestamp of the head.")
     text = "The root certificates (PEM) of the timestamp authority."
     parser.add_argument("--tsa-roots", metavar="FILE", type=Path, help=text)
+
+
+def _add_plan(parser: Parser) -> None:
+    text = "Plan again on the surviving rows as well, and compare the settings; it takes as long as a plan."
+    parser.add_argument("--plan", action="store_true", help=text)
 
 
 def _add_report(parser: Parser) -> None:
@@ -228,22 +233,34 @@ def _format_value(value: object) -> str:
 
 
 def log(args: Namespace) -> None:
-    """List the requests with their state and certificate."""
+    """List the requests with their state and certificate, and which request completed an erasure or correction."""
     from dataclasses import asdict
 
     vault = open_vault(args)
+    completions = _find_completions(vault.requests)
     if args.json:
-        return terminal.say_json(
-            [{**asdict(request), "reference": request.reference, "actor": request.actor} for request in vault.requests]
-        )
-    lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "certificate", "reference")]
-    for request in vault.requests:
+        named = [(each, {"reference": each.reference, "actor": each.actor}, by) for each, by in completions]
+        return terminal.say_json([{**asdict(each), **callers, "completed_by": by} for each, callers, by in named])
+    lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "complete", "certificate", "reference")]
+    for request, completed_by in completions:
         path, time = vault.certificate_path(request.number), request.time[:19].replace("T", " ")
         counts = (f"{request.rows:,}", f"{request.people:,}")
+        complete = "" if completed_by == request.number else f"by {completed_by}" if completed_by else "not yet"
         file = path.name if vault.certificate_file(request) else "CHANGED" if path.exists() else ""
-        lines.append((str(request.number), time, request.kind, *counts, request.state, file, request.reference))
+        states = (request.state, complete, file, request.reference)
+        lines.append((str(request.number), time, request.kind, *counts, *states))
     terminal.say(terminal.format_table(lines))
     return terminal.say(f"certificates: {terminal.escape(str(vault.places.certificates))}")
+
+
+def _find_completions(requests: "Sequence[LoggedRequest]") -> "list[tuple[LoggedRequest, int | None]]":
+    """Return each request with the number of the request that completed it: its own, a later plan, or None."""
+    found, settled = [], None
+    for request in reversed(requests):
+        found.append((request, settled if request.open else request.number))
+        if request.settles:
+            settled = request.number
+    return found[::-1]
 
 
 def audit(args: Namespace) -> None:
@@ -274,9 +291,8 @@ def verify(args: Namespace) -> None:
     name, started = actor(args), datetime.now(UTC)
     try:
         with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
-            verdict = open_vault(args).verify(
-                progress=progress, head=anchor, client=client, report=args.report is not None, actor=name
-            )
+            options = {"head": anchor, "plan": args.plan, "report": args.report is not None, "actor": name}
+            verdict = open_vault(args).verify(progress=progress, client=client, **options)
     except InvalidFile as error:  # a vault that cannot be read has failed as well
         _record_verification(args, name, started, error)
         raise

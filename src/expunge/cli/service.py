@@ -94,6 +94,20 @@ def _add_serve_options(parser: Parser) -> None:
         help="Verify the vault this often, such as 24h (default: never).",
     )
     parser.add_argument(
+        "--replan-every",
+        metavar="TIME",
+        type=_parse_interval,
+        default=timedelta(days=7),
+        help="Choose the settings anew this long after an erasure that needs it, at the latest (default: 7d).",
+    )
+    parser.add_argument(
+        "--replan-after",
+        metavar="N",
+        type=whole_number(1),
+        default=50,
+        help="Choose the settings anew once this many people need it (default: 50).",
+    )
+    parser.add_argument(
         "--predict-workers",
         metavar="N",
         type=whole_number(0),
@@ -146,6 +160,8 @@ def serve(args: Namespace) -> None:
         drp_directory=args.drp_directory,
         business_id=args.business_id,
         verify_every=args.verify_every,
+        replan_every=args.replan_every,
+        replan_after=args.replan_after,
         open_metrics=args.open_metrics,
         **args.batch,
     )

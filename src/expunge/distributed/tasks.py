@@ -35,7 +35,7 @@ from ..stores.change import Change
 from ..tables import Piece, Schema
 from ..vault.certificates.commitments import Commitments
 from ..vault.disk.folder import Folder
-from ..vault.disk.manifest import ImmutableFile, PeopleSegment, RowSegment
+from ..vault.disk.manifest import ImmutableFile, PeopleSegment, Planning, RowSegment
 from ..vault.disk.people import segment_bytes
 from ..vault.disk.rowfile import RowFile, RowLayout
 from ..vault.disk.runs import RunCollector, RunFile, merge_range
@@ -143,6 +143,7 @@ class IntakeOrder:
     blueprint: ImmutableFile
     people: tuple[PeopleSegment, ...]  # before these rows
     first_row: int  # the number of the first row
+    planning: Planning | None  # how a plan ranks people
     with_commitments: bool  # whether receipts will be issued
     clip: bool
 
@@ -180,6 +181,7 @@ def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piec
             people,
             order.first_row + pieces[0].before,
             collector,
+            order.planning,
             commitments,
             order.clip,
             check_process=request.check_token,

@@ -81,6 +81,8 @@ class Plan:
         Number of people in the sample: those with the smallest keyed hashes.
     largest_hash : int
         The largest hash among them. A person whose hash is larger had no influence on the plan.
+    quick, max_features, forget_ms
+        As they were given.
     """
 
     best: CodedRegressor
@@ -93,6 +95,8 @@ class Plan:
     people: int
     largest_hash: int
     forget_ms: float | None
+    quick: bool
+    max_features: int
     _line_advantage: float | None
     _eligible: list[TriedCandidate]
     _people: NDArray[np.intp]
@@ -277,6 +281,8 @@ def plan_people(
         people=int(sample.people.max()) + 1,
         largest_hash=int(sample.hashes[-1]),
         forget_ms=limit,
+        quick=quick,
+        max_features=max_cosines,
         _line_advantage=line_advantage,
         _eligible=eligible,
         _people=validation.people,

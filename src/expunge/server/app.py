@@ -99,7 +99,7 @@ class HttpMetrics:
 
 
 class Metrics(HttpMetrics):
-    """The metrics of a service: HTTP, requests, deliveries, verifications and the vault."""
+    """The metrics of a service: HTTP, requests, deliveries, verifications, renewals and the vault."""
 
     def __init__(self, service: Service) -> None:
         super().__init__()
@@ -136,13 +136,29 @@ class Metrics(HttpMetrics):
         )
         self.verified_at = Gauge("expunge_verification_timestamp_seconds", "When that verification ended.", **shared)
         self.verified_in = Gauge("expunge_verification_seconds", "How long that verification took.", **shared)
+        self.incomplete = Gauge(
+            "expunge_open_completions",
+            "Erasures and corrections of people that are complete with the next renewal.",
+            **shared,
+        )
+        self.next_renewal = Gauge(
+            "expunge_next_renewal_seconds",
+            "Time until the next renewal is due; +Inf if everything is complete.",
+            **shared,
+        )
+        self.renewals = Counter("expunge_renewals", "Renewals that ended.", ["outcome"], **shared)
+        for outcome in ("done", "failed", "interrupted"):
+            self.renewals.labels(outcome)
+        self.renewed_at = Gauge("expunge_renewal_timestamp_seconds", "When the last renewal was done.", **shared)
         service.listeners.append(self.on_event)
+        service.renewals.listeners.append(lambda ended: self.renewals.labels(ended.state).inc())
         service.verifications.listeners.append(lambda ended: self.verifications.labels(ended.state).inc())
 
     def on_event(self, event: Event) -> None:
         """Count an event."""
         self.events.labels(event.name, event.job.protocol).inc()
-        if event.name == "done" and event.job.kind == "erasure":
+        was_measured = "renewal" in event.job.outcome  # when it was erased
+        if event.name in ("erased", "done") and event.job.kind == "erasure" and not was_measured:
             self.forget.observe(event.job.outcome.get("seconds", 0.0))
 
     def render(self) -> bytes:
@@ -167,6 +183,11 @@ class Metrics(HttpMetrics):
         self.uncertified.set(status.uncertified)
         self.rows.set(status.rows)
         self.people.set(status.people)
+        self.incomplete.set(status.open)
+        renewal, renewed = service.renewals.next_time(), service.renewals.newest_done()
+        self.next_renewal.set(math.inf if renewal is None else (renewal - service.clock()).total_seconds())
+        if renewed is not None and renewed.ended is not None:
+            self.renewed_at.set(renewed.ended.timestamp())
         outcome = service.verifications.newest_outcome()
         self.verified.set(-1 if outcome is None else int(outcome.ok is True))
         if outcome is not None and outcome.ended is not None:

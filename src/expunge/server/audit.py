@@ -132,7 +132,7 @@ _MATTER_LOG = (
     "SELECT log.*, matters.name FROM matter_log AS log JOIN matters ON matters.id = log.matter"
     " WHERE log.number > ? ORDER BY log.number LIMIT 1000"
 )
-_OUTCOME_NAMES = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request", "held")
+_OUTCOME_NAMES = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request", "held", "open", "renewal")
 
 
 def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:

@@ -26,7 +26,7 @@ from ..saving import files
 from ..saving.ownership import ContainedPath, PrivateSiblingPath
 from ..vault.disk.folder import queue_folder
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _SCHEMA = """
 CREATE TABLE requests (
@@ -50,8 +50,10 @@ CREATE TABLE requests (
     actor TEXT NOT NULL,
     caller TEXT NOT NULL,
     callbacks TEXT NOT NULL DEFAULT '[]',
-    outcome TEXT NOT NULL DEFAULT '{}'
+    outcome TEXT NOT NULL DEFAULT '{}',
+    awaits INTEGER
 );
+CREATE INDEX requests_awaits ON requests (awaits) WHERE awaits IS NOT NULL;
 CREATE INDEX requests_state ON requests (state);
 CREATE INDEX requests_received ON requests (received);
 CREATE INDEX requests_ended ON requests (ended) WHERE ended IS NOT NULL;
@@ -228,6 +230,21 @@ CREATE TABLE verifications (
     announced INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX verifications_announced ON verifications (announced) WHERE announced = 0;
+CREATE TABLE renewals (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    source TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    caller TEXT NOT NULL,
+    state TEXT NOT NULL,
+    started TEXT NOT NULL,
+    ended TEXT,
+    seconds REAL,
+    restarts INTEGER NOT NULL,
+    request INTEGER,
+    notes TEXT NOT NULL,
+    reason TEXT NOT NULL
+);
 """
 
 

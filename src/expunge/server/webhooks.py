@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from .service import Event, Service
 
 WebhookEvent: TypeAlias = Literal[
-    "accepted", "done", "not_known", "certified", "cancelled", "refused", "overdue",
+    "accepted", "erased", "corrected", "done", "not_known", "certified", "cancelled", "refused", "overdue",
     "matter.opened", "matter.people_added", "matter.review_changed", "matter.review_due", "matter.release_requested",
     "matter.release_withdrawn", "matter.people_released", "matter.released", "verification.failed",
+    "renewal.failed",
 ]  # fmt: skip
 WEBHOOK_EVENTS: tuple[WebhookEvent, ...] = get_args(WebhookEvent)
 
@@ -116,7 +117,7 @@ class Hooks:
 
     def on_event(self, event: "Event") -> None:
         """Queue messages about an event of a request."""
-        self._send(event.name, f"request.{event.name}", event.job.view)
+        self._send(event.name, f"request.{event.name}", lambda: self._service.view(event.job))
 
     def announce_matter(self, entry: MatterLogEntry, matter: Matter) -> None:
         """Queue messages about a change of a matter."""
@@ -127,6 +128,10 @@ class Hooks:
     def announce_failed_verification(self, data: dict[str, Any]) -> None:
         """Queue messages about a verification that failed."""
         self._send("verification.failed", "verification.failed", lambda: data)
+
+    def announce_failed_renewal(self, data: dict[str, Any]) -> None:
+        """Queue messages about a renewal that failed."""
+        self._send("renewal.failed", "renewal.failed", lambda: data)
 
     def _send(self, event: str, type_: str, describe: Callable[[], dict[str, Any]]) -> None:
         """Queue a message to every webhook with this event; ``describe`` is called only if there is one."""

@@ -313,7 +313,7 @@ class _VaultCopy:
 def _find_changed_rows(snapshot: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
     """Yield the entries of rows that requests overwrote."""
     layout, none = snapshot.rows.layout, np.empty(0, dtype=np.int64)
-    rows = np.unique(layout.dealt.rows(np.concatenate([none, *(request.touched_entries[0] for request in requests)])))
+    rows = np.unique(np.concatenate([none, *(request.touched_entries[0] for request in requests)]))
     first, width = 0, layout.entry_bytes
     for k, segment in enumerate(layout.segments):
         entries = rows[(rows >= first) & (rows < first + segment.count)] - first

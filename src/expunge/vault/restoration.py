@@ -270,7 +270,7 @@ def _erase_since_backup(vault: "Vault", ids: Sequence[Any], caller: Caller, note
 
 def _set_tombstones(writer: Writer, ids: Sequence[bytes], caller: Caller) -> None:
     """Set tombstones for ids without rows, so that rows which are added again cannot bring them back."""
-    changes = MissedChanges(writer.snapshot.rows.live)
+    changes = MissedChanges(writer.snapshot.rows)
     changes.add_buried(hash_ids(writer.identity.key, ids), [writer.newest + 1] * len(ids))
     with writer.abandon_on_failure():
         plan = Restore.plan(writer.context, changes)

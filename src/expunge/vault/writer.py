@@ -351,7 +351,7 @@ def _catch_up(writer: Writer, manifest: Manifest | None, records: Sequence[Recor
     # can write to the ledger could have anything signed.
     writer.notary.uncertified = find_uncertified(records, until=manifest.request)
     done = records_of_kind(records, DONE)
-    changes = MissedChanges(snapshot.rows.live)
+    changes = MissedChanges(snapshot.rows)
     for number, request in missed:
         request.replay(changes, number, done=number in done)
     # People whose erasure was never certified are erased by this request.

@@ -101,9 +101,7 @@ class Snapshot(VaultModel):
     @property
     def rows(self) -> RowFile:
         """The rows."""
-        rows = self.state.ensemble.store
-        assert isinstance(rows, RowFile)
-        return rows
+        return get_row_file(self.state)
 
     def check_sizes(self) -> None:
         """Refuse files that were cut after they were mapped."""
@@ -118,6 +116,13 @@ class Snapshot(VaultModel):
             if states[j] is None:
                 states[j] = load_moments(self.folder, self.manifest.learners[j], ensemble.encoder)
         return replace(state, ensemble=replace(ensemble, states=states))
+
+
+def get_row_file(state: ModelState) -> RowFile:
+    """Return the row file of a vault's state."""
+    rows = state.ensemble.store
+    assert isinstance(rows, RowFile)
+    return rows
 
 
 def load_snapshot(folder: Folder, manifest: Manifest, cached: VaultModel | None) -> Snapshot:
