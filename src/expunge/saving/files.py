@@ -445,6 +445,13 @@ def create(path: Location, *parts: Data) -> None:
             sync(fd)
 
 
+def create_named(path: VaultFile, *parts: Data) -> None:
+    """Write a new file, and sync it and its name at the same time: a power cut may leave the name and half a file."""
+    with path.parent.open() as folder, open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        write_parts(fd, parts)
+        sync_several([fd, folder])
+
+
 def create_if(check: Callable[[], None], path: Location, *parts: Data) -> None:
     """Write a new file, and sync it. If ``check`` then raises, zero it, even if its name was removed meanwhile."""
     with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd, zero_on_error(fd):

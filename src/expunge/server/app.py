@@ -224,6 +224,7 @@ def readyz(request: Request) -> dict[str, Any]:
     service.check_writable()
     service.vault.status()
     service.database.check_identity()
+    service.database.check_committed()
     if _free_bytes(service) < _MIN_FREE_BYTES:
         raise Problem(503, "disk-full", "the disk is nearly full")
     outcome = service.verifications.newest_outcome()

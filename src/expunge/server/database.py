@@ -288,6 +288,7 @@ class Database:
         self._identity = self._find_identity()
         self._lock, self._reader_lock = threading.RLock(), threading.Lock()
         self._depth, self._writer_thread = 0, 0  # nested transactions, and the thread that runs them
+        self._commit_failed = False
         self._stale = {*_PEOPLE_TABLES}  # may hold copies of deleted rows, also from an earlier process
         try:
             self._connection = self._connect()
@@ -323,6 +324,18 @@ class Database:
         """Raise OperationalError if the file was removed or replaced: what is written to it would be lost."""
         if self._identity != self._find_identity():
             raise sqlite3.OperationalError("the queue's file was removed or replaced")
+
+    def check_committed(self) -> None:
+        """Raise OperationalError if a commit failed and nothing was written since; `try_write` ends that."""
+        if self._commit_failed:
+            raise sqlite3.OperationalError("the disk failed to store the last change of the queue")
+
+    def try_write(self) -> None:
+        """After a failed commit, write the first page again, to find out whether the disk works now."""
+        if self._commit_failed:
+            with self.transaction():
+                self._connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            self._commit_failed = False
 
     def _prepare_schema(self, fresh: bool) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -374,7 +387,8 @@ class Database:
                 self._writer_thread = 0
                 try:
                     self._connection.execute("COMMIT")
-                except sqlite3.Error:  # a full disk leaves the transaction open
+                except sqlite3.Error as error:  # a full disk leaves the transaction open
+                    self._commit_failed = isinstance(error, sqlite3.OperationalError)
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise

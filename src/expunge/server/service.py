@@ -549,6 +549,7 @@ class Service:
         """Carry out due jobs, announce overdue ones, and wipe finished people."""
         if (back := self._clock_check.step_back(self.clock())) is not None:
             log("clock-went-back", level="warning", seconds=round(back.total_seconds()))
+        self.database.try_write()
         with self.database.transaction():
             for job in self.queue.mark_overdue():
                 self.emit("overdue", job)
