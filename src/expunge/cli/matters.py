@@ -61,7 +61,7 @@ def _add_review(parser: Parser) -> None:
 
 
 def _add_actor(parser: Parser) -> None:
-    add_actor(parser, "Who makes the change; stored in the matter's log")
+    add_actor(parser, "The person who makes the change; stored in the matter's log")
 
 
 def _add_released(parser: Parser) -> None:
