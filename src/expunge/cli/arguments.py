@@ -253,7 +253,7 @@ def signing_options(args: Namespace) -> dict[str, Any]:
 
 
 def caller_options(args: Namespace) -> "CallerArgs":
-    """Return the requester and the reason. A certificate is for others, so it names the current user only on request."""
+    """Return the requester and the reason. A certificate is public, so it names the current user only on request."""
     if args.in_certificate and not (args.reference or args.actor):
         raise UsageError("--in-certificate needs --reference or --actor")
     name = args.actor if args.in_certificate else actor(args)

@@ -262,7 +262,7 @@ class Cluster:
             return set(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _check_versions(self) -> None:
-        """Refuse workers with other versions than this process: they could compute other bits, or fail."""
+        """Refuse workers whose versions differ from this process: they could compute different bits, or fail."""
         by_worker = self.run_everywhere(versions)
         if not by_worker:
             raise ClusterFailed("the cluster has no workers")
