@@ -135,7 +135,7 @@ def sweep_points(experiment: TradeOff, sample: ExperimentTable, rng: np.random.G
 
 
 def sweep_sizes(experiment: TradeOff, sample: ExperimentTable) -> Iterator[tuple[int, int]]:
-    """Yield pairs (rate, shards): log-spaced multiples of the rate, as long as a shard keeps more rows than features."""
+    """Yield pairs (rate, shards): log-spaced multiples of the rate, while a shard keeps more rows than features."""
     D = experiment.features or sample.X.shape[1]
     for rate in (1, *experiment.rates):
         most = sample.train // (D + 1) // rate

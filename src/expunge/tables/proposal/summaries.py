@@ -189,7 +189,7 @@ class BooleanSummary:
     def propose(self) -> ProposedKind:
         values = self.sample.values()
         if self._gaps and len(values) < 2 * self.people:
-            return Ignore(), f"has gaps, and fewer than {2 * self.people} have a value"
+            return Ignore(), f"has gaps, and fewer than {2 * self.people} people (or rows) have a value"
         return Boolean(fill=bool(2 * values.sum() > len(values)) if self._gaps else None), ""
 
     def propose_target(self) -> ProposedKind | None:
