@@ -211,11 +211,11 @@ def read_shard_part(ensemble: Ensemble, learner: int) -> tuple[Floats, Floats, i
     live = ensemble.store.live.reshape(-1, code.shards)[:, code.lanes_of(learner)]
     total = int(np.count_nonzero(live.any(axis=1)))
     most = min(total, int(MAX_REFIT_BYTES / (3 * 8 * encoder.n_weights)))  # scikit-learn holds about three copies
-    blocks, taken = [], 0
+    blocks, row_count = [], 0
     for block in ensemble.store.shard(encoder, learner):
         blocks.append(block)
-        taken += len(block.rows)
-        if taken >= most:
+        row_count += len(block.rows)
+        if row_count >= most:
             break
     X, y = coded_floats(encoder, iter(blocks))
     return X[:most], y[:most, 0], total

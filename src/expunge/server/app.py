@@ -225,8 +225,8 @@ def metrics(request: Request, credentials: Annotated[HTTPAuthorizationCredential
     service = get_service(request)
     if service.tokens.has_any() and not service.options.open_metrics:
         authorize(request, credentials, "read")
-    found: HttpMetrics = request.app.state.metrics
-    return Response(found.render(), media_type=CONTENT_TYPE_LATEST)
+    http_metrics: HttpMetrics = request.app.state.metrics
+    return Response(http_metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 @monitoring_router.get("/.well-known/jwks.json")

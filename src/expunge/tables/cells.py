@@ -143,8 +143,8 @@ def to_days(array: Arrow, example: str | None = None) -> Floats:
 
 def to_iso_dates(text: Arrow, example: str) -> Arrow:
     """Rewrite texts that hold a date like this example in ISO form; leave all others unchanged."""
-    found = pc.extract_regex(trim_text(text), date_pattern(example))
-    day, month, year, time = (pc.struct_field(found, name) for name in ("day", "month", "year", "time"))
+    parts = pc.extract_regex(trim_text(text), date_pattern(example))
+    day, month, year, time = (pc.struct_field(parts, name) for name in ("day", "month", "year", "time"))
     pad = partial(pc.utf8_lpad, width=2, padding="0")
     date = pc.binary_join_element_wise(year, pad(month), pad(day), pa.scalar("-", text.type))
     return pc.coalesce(pc.binary_join_element_wise(date, time, pa.scalar("", text.type)), text)

@@ -69,8 +69,8 @@ class RangeSummary(ABC):
         self._infinite |= bool(np.isinf(values).any())
         if not finite.all():
             values, owners = values[finite], owners.select(finite)
-        for kept in (self.sample, self._low, self._high):
-            kept.add(values, owners)
+        for collector in (self.sample, self._low, self._high):
+            collector.add(values, owners)
         self.distinct.add(values)
 
     def propose(self) -> ProposedKind:

@@ -254,13 +254,13 @@ class Folder:
 
     def find_leftovers(self, manifest: Manifest | None) -> list[str]:
         """Return the vault's own files that a manifest does not name, except for empty spares."""
-        own = [name for name in self.dir.names() if _OWN_NAME.fullmatch(name)]
+        own_names = [name for name in self.dir.names() if _OWN_NAME.fullmatch(name)]
         if manifest is None:
-            return own
+            return own_names
         named, spares = manifest.file_names, manifest.spares
-        others = [name for name in own if name not in named]
-        sizes = self.dir.sizes(name for name in others if name in spares)
-        return [name for name in others if sizes.get(name) != 0]
+        leftovers = [name for name in own_names if name not in named]
+        sizes = self.dir.sizes(name for name in leftovers if name in spares)
+        return [name for name in leftovers if sizes.get(name) != 0]
 
 
 def sha256_hex(*parts: Data) -> str:
