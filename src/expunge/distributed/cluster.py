@@ -139,7 +139,7 @@ class Cluster:
 
     def __init__(self, client: distributed.Client, *, insecure: bool = False) -> None:
         if not isinstance(client, distributed.Client) or client.asynchronous:
-            raise InvalidSetting("client must be a distributed.Client that is not asynchronous, or a Cluster")
+            raise InvalidSetting("client must be a synchronous distributed.Client, or a Cluster")
         self._client = client
         self.check_open()
         address = str(client.scheduler.address) if client.scheduler is not None else ""

@@ -67,8 +67,8 @@ class VaultFingerprint:
         compare_versions(WORKER_VERSIONS, dict(self.versions))
         if _digest_manifest(Folder(self.path)) != self.manifest_digest:
             raise ClusterFailed(
-                f"a worker sees another vault in {self.folder}, or another state of it: the folder must lie on a file "
-                "system that all workers share"
+                f"a worker sees a different vault in {self.folder}, or another state of it: the folder must lie on a "
+                "file system that all workers share"
             )
 
 
@@ -81,7 +81,7 @@ def compare_versions(actual: Mapping[str, str], expected: Mapping[str, str]) -> 
     if different:
         details = ", ".join(f"{name} {actual.get(name)} instead of {expected[name]}" for name in different)
         raise ClusterFailed(
-            f"a worker has other versions than the calling process: {details}; install the same versions"
+            f"the versions of a worker and the calling process differ: {details}; install the same versions"
         )
 
 
