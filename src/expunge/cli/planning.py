@@ -136,7 +136,7 @@ def make_small_plan(args: Namespace) -> "PlanFile | None":
 
 
 def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
-    """Read a plan file for the table to train on; return it, and whether its score applies."""
+    """Read a plan file for the table to train on, and return it with whether its score applies."""
     from ..errors import InvalidSetting
     from ..planning.plan_file import PlanFile
     from ..tables import quote_names
@@ -275,7 +275,7 @@ def add_model(parser: Parser) -> None:
 
 
 def choose_settings(args: Namespace) -> "tuple[Settings, str]":
-    """Return the settings of the model, and the score in its plan.
+    """Return the settings of the model, and the score that its plan promised.
 
     Options override the plan (``--plan``) or, without one, the defaults of `CodedRegressor`. Without any of these
     options a small plan is made.

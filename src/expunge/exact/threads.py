@@ -71,7 +71,7 @@ def _thread_counts(libraries: list[Any]) -> list[int]:
 
 
 def _is_single_threaded() -> bool:
-    """Return whether all of BLAS has one thread."""
+    """Whether all of BLAS has one thread."""
     for group in _libraries():  # plain loops: every deletion calls this twice
         for library in group:
             if _count_reader(library)() > 1:

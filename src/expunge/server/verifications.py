@@ -113,7 +113,7 @@ class VaultChanged(Exception):
 
 
 class ServiceStopping(Exception):
-    """The service is shutting down."""
+    """The service is being stopped."""
 
 
 ReportProgress: TypeAlias = Callable[[str, int, int], None]  # gets a step, how much of it is done, and its total
