@@ -152,7 +152,7 @@ def test_a_parquet_file_that_is_cut_anywhere_is_refused(tmp_path):
     content = b.read_bytes()
     for length in [*range(1, len(content), 7), *range(len(content) - 12, len(content))]:
         written(b, content[:length])
-        refused(tmp_path, OWNED, error=InvalidFile, match=f"{b.name} is damaged, or not of the format")
+        refused(tmp_path, OWNED, error=InvalidFile, match=f"{b.name} is damaged, or not in the format")
     written(b, content[:-8] + (2**31).to_bytes(4, "little") + b"PAR1")
     refused(tmp_path, OWNED, error=InvalidFile, match=f"{b.name} is damaged")
 

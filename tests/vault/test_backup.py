@@ -372,7 +372,7 @@ def test_two_stories_of_one_vault_are_not_mixed(vault, tmp_path):
     with pytest.raises(InvalidFile, match="contradict each other"):
         Vault.restore(tmp_path / "twin", vault.places.vault, erased=["person-3"])
     made(tmp_path / "other.vault").backup(tmp_path / "other")
-    with pytest.raises(InvalidFile, match="another vault"):
+    with pytest.raises(InvalidFile, match="belong to different vaults"):
         Vault.restore(tmp_path / "other", vault.places.vault, nothing_erased_since=True)
     assert vault.places.ledger.read_bytes() == ledger
     assert not vault.places.vault.exists()

@@ -109,7 +109,7 @@ def test_sorting_leaves_everything_else_alone(data):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda stamp, tsa, query: stamp, "of something else, or with an old one"),
+        (lambda stamp, tsa, query: stamp, "of other data, or with an old one"),
         (lambda stamp, tsa, query: b"", "0 bytes that are not an RFC 3161 timestamp"),
         (lambda stamp, tsa, query: b"<html>", "6 bytes that are not an RFC 3161"),
         (lambda stamp, tsa, query: tsa.answer(b"no query"), "refused: status 2"),
