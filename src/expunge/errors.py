@@ -168,7 +168,7 @@ class Unfinished(ExpungeError):
 
 
 class InvalidCertificate(ExpungeError, ValueError):
-    """A certificate that was changed or signed by another key, or a file that is no certificate."""
+    """A certificate that was changed or signed by another key, or a file that is not a certificate."""
 
     exit_code = 13
 

@@ -330,7 +330,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             settings = load_settings(archive, blueprint, "ridge" if learner is None else learner)
             names, inputs = archive.header.get("feature_names"), len(blueprint.inputs.low)
             if names is not None and not (isinstance(names, list) and len(names) == inputs):
-                raise archive.inconsistency("the number of column names is not that of the columns")
+                raise archive.inconsistency("the number of column names differs from that of the columns")
             model = cls._from_archive(archive, settings)
         model.n_features_in_ = inputs
         if names is not None:
@@ -479,7 +479,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return unsigned_zeros(X), unsigned_zeros(y)
 
     def _needs_rows(self, X: TableLike, y: ColumnLike, method: str) -> bool:
-        """Whether the caller has to pass the rows. Refuse missing rows, and rows that are not needed."""
+        """Return whether the caller has to pass the rows. Refuse missing rows, and rows that are not needed."""
         coded = self._state.blueprint.keep == "coded"
         if coded and (X is None or y is None):
             raise InvalidInput(f"keep='coded' keeps no rows: {method} needs the ids and the rows as they were learned")
@@ -511,7 +511,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
 
 def _ids_per_row(ids: Any, X: Any) -> Ids:
-    """Return one id per row; a single id is that of all rows."""
+    """Return one id per row; a single id applies to all rows."""
     array = as_ids(ids)
     return np.repeat(array, len(X)) if len(array) == 1 and hasattr(X, "__len__") else array
 
@@ -530,7 +530,7 @@ def _check_distinct(ids: Ids) -> Ids:
 
 
 def _is_finite(X: Floats) -> bool:
-    """Whether all values are finite. Without native kernels, False is also possible if their sum overflows."""
+    """Return whether all values are finite. Without native kernels, False is also possible if their sum overflows."""
     if (native := kernels()) is not None:
         return bool(native.finite(X))
     with np.errstate(all="ignore"):
@@ -538,7 +538,7 @@ def _is_finite(X: Floats) -> bool:
 
 
 def _warn_if_standardised(X: Floats, names: Sequence[str] | None) -> None:
-    """Warn of columns that were standardised by these rows: the last step of a Pipeline does not see the others."""
+    """Warn about columns that were standardised by these rows: the last step of a Pipeline does not see the others."""
     close = 1e-6  # far closer than the mean of rows that were scaled by anything else
     centred: list[int] = np.flatnonzero(np.abs(X.mean(axis=0)) <= close).tolist()
     # One column at a time, to hold no copy of X. Balanced columns of -1 and 1 need no scaler.

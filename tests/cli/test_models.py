@@ -194,7 +194,7 @@ def test_people_whom_the_vault_knows_are_told(spend, run):
     code, out, err = run("evaluate", "customers.parquet", *V)
     assert code == 0
     assert out.startswith("30 rows of 20 people\n")
-    assert err == "note: the vault has rows of 20 of the 20 people: it predicts rows that it has learned too well\n"
+    assert err == "note: the vault has learned rows of 20 of the 20 people: for these people its errors are too small\n"
 
 
 def test_a_page_does_not_overwrite_the_table(spend, run):

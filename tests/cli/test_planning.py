@@ -207,7 +207,7 @@ def test_a_place_that_is_taken_is_refused_before_anything_is_planned(shop, run, 
     monkeypatch.setattr("expunge.vault.requests.choice.load_planner", None)
     code, out, err = run("train", "sales.parquet", *V, *NAMES)
     assert (code, out) == (2, "")
-    assert err == "error: spend.vault exists already; add rows, or train it again with --replace\n"
+    assert err == "error: spend.vault already exists; add rows, or train it again with --replace\n"
     code, out, err = run("train", "sales.parquet", "--vault", "nowhere/a.vault", *NAMES)
     assert (code, out) == (2, "")
     assert "nowhere is not a writable folder" in err

@@ -247,8 +247,8 @@ def test_a_schema_is_used_as_it_is_proposed_whatever_the_table(here, ok, run, rn
     assert code == 0
     for name in ("delay", "joined", "spend"):
         assert f"note: column '{name}': 1 person has values outside the proposed bounds; training counts" in err
-    assert "note: column 'remark' is left out (kind = \"ignore\"): it has no value that 10 or more have\n" in err
-    assert "note: column 'age': 8 cells are no numbers: they count as empty\n" in err
+    assert "'remark' is left out (kind = \"ignore\"): it has no value shared by at least 10 people (or rows)\n" in err
+    assert "note: column 'age': 8 cells are not numbers: they count as empty\n" in err
     assert "called on" not in text + err
     Path("odd.toml").write_text(text)
     out = ok("train", "odd.csv", *V, "--schema", "odd.toml", *SHAPE)

@@ -249,7 +249,7 @@ def test_a_worker_that_sees_another_state_of_the_vault_is_refused(tmp_path, data
 
 def test_a_worker_with_other_versions_refuses_its_tasks(tmp_path, data, small_tasks, monkeypatch):
     monkeypatch.setitem(tasks.WORKER_VERSIONS, "numpy", "1.0")
-    with pytest.raises(ClusterFailed, match="other versions than the calling process: numpy 1.0 instead of"):
+    with pytest.raises(ClusterFailed, match="calling process differ: numpy 1.0 instead of"):
         create(tmp_path / "v.vault", data / "first").unlearn([f"person-{k}" for k in range(15_000)], client=Here())
 
 

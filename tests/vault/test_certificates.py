@@ -155,7 +155,7 @@ def test_what_was_changed_is_refused_by_us_and_by_another_library(vault):
         f"{header}.{payload}.{'A' if signature[0] != 'A' else 'B'}{signature[1:]}",
         f"{header}.{payload}.",
     ):
-        with pytest.raises(InvalidCertificate, match="the signature is not of this key"):
+        with pytest.raises(InvalidCertificate, match="the signature was not made with this key"):
             verify_statement(forged, keys)
         with pytest.raises((BadSignatureError, ValueError)):
             read_by_another(forged, pem)

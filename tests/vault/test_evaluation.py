@@ -156,7 +156,7 @@ def test_rows_that_the_vault_knows_are_told(tmp_path):
     vault.unlearn("person-1")
     found = vault.evaluate(random_table(["person-1", "person-2", "person-2", "person-3", "new-1"]))
     assert (found.people, found.known) == (4, 2)
-    assert "the vault has rows of 2 of the 4 people: it predicts rows that it has learned too well" in found.notes
+    assert "the vault has learned rows of 2 of the 4 people: for these people its errors are too small" in found.notes
     nobody = vault.evaluate(random_table(["person-2"] * 5).drop(["who"]))
     assert (nobody.people, nobody.known) == (None, None)
 

@@ -93,7 +93,7 @@ def _add_plan(parser: Parser) -> None:
 def _add_report(parser: Parser) -> None:
     text = "Sign the result, even if a check fails, and write it to a new file."
     parser.add_argument("--report", metavar="FILE", type=Path, help=text)
-    add_actor(parser, "Who verifies; stored in the report and the service's history")
+    add_actor(parser, "The person who verifies; stored in the report and the service's history")
 
 
 def _read_anchor(args: Namespace) -> "Anchor | None":

@@ -110,7 +110,7 @@ def _add_training(parser: Parser) -> None:
 
 
 def _add_replace_options(parser: Parser) -> None:
-    text = "With --replace: accept other columns, kinds, targets or another id column than before."
+    text = "With --replace: accept columns, kinds, targets or an id column that differ from the vault's."
     parser.add_argument("--new-schema", action="store_true", help=text)
     text = "With --replace: accept a table with less than half of the vault's rows."
     parser.add_argument("--fewer-rows", action="store_true", help=text)

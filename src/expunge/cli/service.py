@@ -66,7 +66,10 @@ def _add_serve_options(parser: Parser) -> None:
         help="The regulation of requests without one (default: gdpr).",
     )
     parser.add_argument(
-        "--organisation", metavar="NAME", default="", help="Who runs the service; shown in certificates for people."
+        "--organisation",
+        metavar="NAME",
+        default="",
+        help="The operator of the service; shown in certificates for people.",
     )
     parser.add_argument(
         "--public-url",
@@ -179,11 +182,16 @@ def serve(args: Namespace) -> None:
 
 def _add_token_options(parser: Parser) -> None:
     parser.add_argument(
-        "--scope", choices=_SCOPES, action="append", required=True, help="What it allows; may be repeated."
+        "--scope", choices=_SCOPES, action="append", required=True, help="What the token allows; may be repeated."
     )
-    parser.add_argument("--name", default="token", help="Its owner; stored in the ledger with each request.")
     parser.add_argument(
-        "--days", type=whole_number(1, 36_500), default=365, help="How long it is valid (default: 365)."
+        "--name", default="token", help="The owner of the token; stored in the ledger with each request."
+    )
+    parser.add_argument(
+        "--days",
+        type=whole_number(1, 36_500),
+        default=365,
+        help="The number of days for which it is valid (default: 365).",
     )
 
 

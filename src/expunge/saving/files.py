@@ -539,7 +539,7 @@ def draft_path(path: LocationT) -> LocationT:
 
 
 def is_draft(path: Location) -> bool:
-    """Return whether a draft is there. A link, or a second name of a file, is none: wiping it would wipe that file."""
+    """Return whether a draft exists. Links and second names of a file do not count: wiping one would wipe that file."""
     folder = path.parent.descriptors.get(get_ident()) if isinstance(path, VaultFile) else None
     try:
         status = os.stat(path if folder is None else path.name, dir_fd=folder, follow_symlinks=False)

@@ -77,15 +77,15 @@ def configure_app(app: FastAPI, service: Service, metrics: "HttpMetrics", limits
 
 
 class HttpMetrics:
-    """Counts of HTTP answers and of predicted rows. No label says who asked, or about whom."""
+    """Counts of HTTP responses and of predicted rows. No label identifies a caller or a person."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.http = Counter(
-            "expunge_http_requests", "Answers, by route and status.", ["route", "status"], registry=self.registry
+            "expunge_http_requests", "Responses, by route and status.", ["route", "status"], registry=self.registry
         )
         self.seconds = Histogram(
-            "expunge_http_seconds", "How long answers took, by route.", ["route"], registry=self.registry
+            "expunge_http_seconds", "Time to respond, by route.", ["route"], registry=self.registry
         )
         self.outside = Counter(
             "expunge_outside_rows",
@@ -108,15 +108,20 @@ class Metrics(HttpMetrics):
         self.events = Counter("expunge_request_events", "Events of requests.", ["event", "protocol"], **shared)
         self.forget = Histogram(
             "expunge_forget_seconds",
-            "How long erasures took in the vault, durable and certified.",
+            "Time that erasures took in the vault, until they were durable and certified.",
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             **shared,
         )
         self.requests = Gauge("expunge_requests", "Requests, by kind and state.", ["kind", "state"], **shared)
         self.overdue = Gauge("expunge_requests_overdue", "Open requests past their deadline.", **shared)
-        self.matters = Gauge("expunge_matters", "Matters in force, by what they wait for.", ["state"], **shared)
+        self.matters = Gauge(
+            "expunge_matters",
+            "Active matters: in all, with a review due, and with a release to confirm.",
+            ["state"],
+            **shared,
+        )
         self.on_hold = Gauge("expunge_people_on_hold", "People on legal hold.", **shared)
-        self.deliveries = Gauge("expunge_deliveries", "Posts to other systems, by state.", ["state"], **shared)
+        self.deliveries = Gauge("expunge_deliveries", "Deliveries to other systems, by state.", ["state"], **shared)
         self.deadline = Gauge(
             "expunge_nearest_deadline_seconds",
             "Time until the first open request is due; negative if it is overdue, +Inf if none is open.",
@@ -207,20 +212,20 @@ monitoring_router = APIRouter(tags=["operations"])
 @monitoring_router.head("/healthz", include_in_schema=False)
 @monitoring_router.get("/healthz")
 async def healthz() -> dict[str, str]:
-    """Say that the process answers."""
+    """Report that the process responds."""
     return {"status": "ok"}
 
 
 @monitoring_router.head("/readyz", include_in_schema=False)
 @monitoring_router.get("/readyz")
 def readyz(request: Request) -> dict[str, Any]:
-    """Say whether requests are accepted: the vault can be read and written, and the service is not being stopped.
+    """Report whether requests are accepted: the vault can be read and written, and the service is not shutting down.
 
     The status "degraded" also means ready, so that predictions go on; an operator has to look at the reasons.
     """
     service = get_service(request)
     if service.draining:
-        raise Problem(503, "draining", "the service is being stopped")
+        raise Problem(503, "draining", "the service is shutting down")
     service.check_writable()
     service.vault.status()
     service.database.check_identity()
@@ -242,8 +247,8 @@ def metrics(request: Request, credentials: Annotated[HTTPAuthorizationCredential
     service = get_service(request)
     if service.tokens.has_any() and not service.options.open_metrics:
         authorize(request, credentials, "read")
-    found: HttpMetrics = request.app.state.metrics
-    return Response(found.render(), media_type=CONTENT_TYPE_LATEST)
+    http_metrics: HttpMetrics = request.app.state.metrics
+    return Response(http_metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 @monitoring_router.get("/.well-known/jwks.json")

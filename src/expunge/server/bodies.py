@@ -94,7 +94,7 @@ def parse_json(body: bytes, *, max_rows: int = 0) -> Any:
     try:
         return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError):
-        raise Problem(400, "invalid-json", "the body is not JSON in UTF-8, or contains a name twice") from None
+        raise Problem(400, "invalid-json", "the body is not JSON in UTF-8, or contains duplicate names") from None
 
 
 def _count_containers(body: bytes) -> int:

@@ -499,7 +499,7 @@ class _Ticket(Generic[T, R]):
 
 
 class GroupCommit(Generic[T, R]):
-    """Group commit: carries out the items of several threads together, for the price of one.
+    """Group commit: carries out the items of several threads together, at the cost of one.
 
     The first thread becomes the leader: it carries out its own item together with all items that wait, and hands out
     the results. A leader lingers only if more callers were around when the last group ended, and only for a fraction of

@@ -80,7 +80,7 @@ class Hooks:
         hook, salt = Hook(str(uuid.uuid4()), url, subscribed, self._service.clock(), None), secrets.token_hex(16)
         with self._database.transaction() as database:
             if len(self.list_all()) >= _MAX_HOOKS:
-                raise InvalidInput(f"there are {_MAX_HOOKS} webhooks already, the most that are possible: delete one")
+                raise InvalidInput(f"there are {_MAX_HOOKS} webhooks already, which is the maximum: delete one first")
             database.execute(
                 "INSERT INTO hooks (id, url, events, secret, made) VALUES (?, ?, ?, ?, ?)",
                 hook.id, url, " ".join(subscribed), salt, format_time(hook.made),
@@ -161,7 +161,7 @@ class Hooks:
     def _get_enabled(self, id_: str) -> Hook:
         hook = self.get(id_)
         if hook.off is not None:
-            raise InvalidInput("this webhook is disabled because its receiver answered 410: create it anew")
+            raise InvalidInput("this webhook is disabled because its receiver answered 410: create a new one")
         return hook
 
     def sign(self, hook: str, message: str, body: bytes) -> dict[str, str] | None:

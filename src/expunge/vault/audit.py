@@ -35,7 +35,7 @@ from .results import Check, Verdict
 from .writer import Writer
 
 _CHECK_INTERVAL = 256  # records between two checks whether the vault changed
-_OUT_OF_ORDER = "requests are missing, doubled or out of order"
+_OUT_OF_ORDER = "requests are missing, duplicated or out of order"
 
 
 def verify(
@@ -241,7 +241,7 @@ def check_signatures(writer: Writer, read: Callable[[], Iterable[Record]]) -> st
             request, done = uncertified.pop(record.request)
             text = str(record.body["certificate"])
             if done is None:
-                raise LookupError(f"request {record.request} is certified and was never done")
+                raise LookupError(f"request {record.request} is certified but was never done")
             if canonical_json(jws.verify_statement(text, keys[:1])) != certificate_payload(vault, request, done):
                 raise InvalidCertificate(f"the certificate of request {record.request} does not match the ledger")
             signed += 1
@@ -336,7 +336,7 @@ def _check_unmatched_files(
 
 def _foreign_file_error(path: Path) -> InvalidCertificate:
     return InvalidCertificate(
-        f"{path} was changed, or is no certificate of this vault: remove it; the ledger has the certificates"
+        f"{path} was changed, or is not a certificate of this vault: remove it; the ledger has the certificates"
     )
 
 

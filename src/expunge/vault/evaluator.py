@@ -113,7 +113,7 @@ class EvaluatedTable:
         notes = describe_outside_rows(len(y), self.outside, model.state.blueprint.outside == "extrapolate")
         if known:
             counts = f"{known:,} of the {people:,} people"
-            notes += (f"the vault has rows of {counts}: it predicts rows that it has learned too well",)
+            notes += (f"the vault has learned rows of {counts}: for these people its errors are too small",)
         return evaluate_predictions(
             model.schema.targets,
             y,

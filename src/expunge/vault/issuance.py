@@ -72,7 +72,7 @@ def issue_receipts(
 
 
 def _issue_for_request(writer: "Writer", number: int, ids: Sequence[bytes]) -> dict[bytes, PersonalReceipt]:
-    """Return the receipts of one request, for those of these ids that it was about."""
+    """Return the receipts of one request, for the ids among these that it included."""
     record, logged = writer.index.read_request_record(number), writer.index.read_request(number)
     if logged is not None and (logged.kind == "restore" or logged.state == "restored"):
         raise InvalidSetting(f"request {number} {_NO_RECEIPTS_RESTORED}")

@@ -141,7 +141,7 @@ def _report_not_restored(places: VaultPaths, *errors: type[Exception]) -> Iterat
 def _check_restore_path(places: VaultPaths) -> None:
     if os.path.lexists(places.vault):
         raise InvalidSetting(
-            f"{places.vault} exists already, and a restore replaces nothing: move it away (or remove it) and leave "
+            f"{places.vault} already exists, and a restore replaces nothing: move it away (or remove it) and leave "
             f"{places.ledger.name} where it is, because it records the erasures since the backup"
         )
     if not places.vault.parent.is_dir():
@@ -176,7 +176,7 @@ def _choose_ledger(backup: Backup, ledger_in_place: list[Record], since: SinceBa
     if torn or not backed_up or backed_up[0].body.get("vault") != backup.vault:
         raise InvalidFile(f"{path} is damaged: it is not the ledger that was backed up")
     if ledger_in_place and ledger_in_place[0].body.get("vault") != backup.vault:
-        raise InvalidFile(f"the ledger in place is of another vault than {backup.path}: restore to another path")
+        raise InvalidFile(f"the ledger in place and {backup.path} belong to different vaults: restore to another path")
     kept = len(ledger_in_place) >= len(backed_up)
     shorter = min(len(ledger_in_place), len(backed_up))
     if shorter and ledger_in_place[shorter - 1].end != backed_up[shorter - 1].end:

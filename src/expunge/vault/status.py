@@ -119,7 +119,7 @@ def check_manifest_vault(folder: Folder, manifest: Manifest | None, vault: str) 
 def different_vault_error(folder: Folder) -> InvalidFile:
     """Return the error that this path now holds a different vault."""
     return InvalidFile(
-        f"{folder.path} now holds another vault than the one that was opened, or files of two vaults: open it again"
+        f"{folder.path} now holds a different vault than the one that was opened, or files of two vaults: open it again"
     )
 
 

@@ -37,7 +37,7 @@ _POLICY_TAG = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)
 
 @router.get("/login")
 def show_login(request: Request, next: Annotated[str, Query(max_length=200)] = "/") -> Response:  # noqa: A002
-    """Show the login form, or go on to the next page if the visitor needs none."""
+    """Show the login form, or redirect to the next page if the visitor needs none."""
     visitor = identify_visitor(request)
     if visitor.principal is not None:
         return redirect_to(_safe_path(next))

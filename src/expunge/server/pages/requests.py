@@ -89,7 +89,7 @@ def _parse_date(text: str) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        raise Problem(422, "invalid-input", "Write the date like 2026-01-31.") from None
+        raise Problem(422, "invalid-input", "Enter the date as 2026-01-31.") from None
 
 
 @router.get("/audit.csv")

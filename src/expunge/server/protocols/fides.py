@@ -101,7 +101,7 @@ async def receive_webhook(request: Request, principal: Annotated[Principal, Secr
 
 
 def _erase_for_webhook(service: Service, message: FidesWebhook, principal: Principal) -> Job | None:
-    """Erase the person; return None if their e-mail address is nobody's."""
+    """Erase the person; return None if their e-mail address belongs to nobody."""
     ids = service.aliases.resolve(message.identity.ids, [message.identity.email] if message.identity.email else [])
     if ids is None:
         raise Problem(422, "no-identity", "identity has no external_id, which is the id in the vault")

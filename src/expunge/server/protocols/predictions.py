@@ -303,4 +303,4 @@ def _error_response(status: int, detail: str, headers: Mapping[str, str] | None 
 
 def _refuse_while_draining(service: Service) -> None:
     if service.draining:
-        raise Problem(503, "draining", "the service is being stopped")
+        raise Problem(503, "draining", "the service is shutting down")

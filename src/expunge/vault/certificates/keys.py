@@ -170,7 +170,7 @@ class KeyStore:
             if key.public.x not in known:  # it may be another vault's, so it is used and never overwritten
                 return key
             if self._elsewhere:
-                raise InvalidSetting(f"{self._private} signs for this vault already; name another key")
+                raise InvalidSetting(f"{self._private} already signs for this vault; name another key")
         key = SigningKey.generate()
         files.wipe_draft(self._draft)
         files.create(self._draft, key.pem())
@@ -215,7 +215,7 @@ class KeyStore:
     def check_public_file(self, x: str) -> None:
         """Refuse to create a vault beside a file with other public keys."""
         if self._public.exists() and files.read(self._public, max_bytes=_MAX_PUBLIC_FILE_BYTES) != public_pem(x):
-            raise InvalidFile(f"{self._public} exists, and holds something else than this vault's key: remove it")
+            raise InvalidFile(f"{self._public} exists, but does not hold this vault's key: remove it")
 
     def export_public_keys(self, known: Sequence[str]) -> None:
         """Update the file with the public keys, unless it holds something else, which the audit reports."""

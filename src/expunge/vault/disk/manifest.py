@@ -244,7 +244,7 @@ class Manifest:
 
     @property
     def spares(self) -> set[str]:
-        """The names of the pages that do not count; these files are empty or missing."""
+        """The names of the pages that are not live; these files are empty or missing."""
         return {self.spare, *(learner.spare for learner in self.learners)}
 
     def to_bytes(self) -> bytes:

@@ -112,10 +112,10 @@ def scan_records(chunks: Iterable[bytes], after: Position, path: Path) -> Genera
 
 def parse_records(data: bytes, after: Position, path: Path) -> tuple[list[Record], bool]:
     """Return the records in these bytes, and whether a torn one follows."""
-    records, found = list[Record](), scan_records([data], after, path)
+    records, scan = list[Record](), scan_records([data], after, path)
     while True:
         try:
-            records.append(next(found))
+            records.append(next(scan))
         except StopIteration as ended:
             return records, bool(ended.value)
 
