@@ -132,6 +132,7 @@ def make_small_plan(args: Namespace) -> "PlanFile | None":
     document = _build_document(chosen, schema)
     choice, log = chosen.choice, ", target on a log scale" if "log" in chosen.choice.target_scales else ""
     terminal.note(f"planned: {choice.code}, {choice.in_words}, alpha={choice.alpha:g}{log}: {document.score}")
+    terminal.note("this was a small plan: expunge plan searches longer for a better one")
     return document
 
 

@@ -51,7 +51,8 @@ class PlanScore:
     bits: float
 
     def __str__(self) -> str:
-        return f"R2 {self.r2:.4f} on validation rows, of {self.sampled:,} sampled rows"
+        mean = ", no better than the mean" if self.r2 <= self.spread else ""
+        return f"R2 {self.r2:.4f} on validation rows{mean}, of {self.sampled:,} sampled rows"
 
 
 @dataclass(frozen=True, eq=False)
