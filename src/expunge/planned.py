@@ -325,14 +325,17 @@ class PlannedRegressor(CodedRegressor):
         from .tables.proposal import draft_schema
         from .tables.sources.formats import StreamTable
 
-        table = StreamTable(X).read_all()
+        # An index of pandas is no input, although Arrow's stream of a frame has a column for it.
+        table = StreamTable(X.reset_index(drop=True) if hasattr(X, "reset_index") else X).read_all()
         check_consistent_length(table, y)
         check_unique_names(table.column_names, "X")
         targets = np.asarray(y, dtype=np.float64).reshape(len(table), -1)
-        table = table.append_column(_TARGET, pa.array(targets[:, 0]))
+        names = [_TARGET] if targets.shape[1] == 1 else [f"{_TARGET} {j}" for j in range(targets.shape[1])]
+        for name, column in zip(names, targets.T, strict=True):
+            table = table.append_column(name, pa.array(column))
         if ids is not None:
             table = table.append_column(_PERSON, pa.array(as_ids(ids, rows=len(table)).tolist()))
-        draft = draft_schema(table, target=_TARGET, id=None if ids is None else _PERSON)
+        draft = draft_schema(table, target=names, id=None if ids is None else _PERSON)
         if draft.notes:
             notes = "\n".join(f"- {note}" for note in draft.notes)
             warnings.warn(

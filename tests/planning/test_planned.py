@@ -261,6 +261,16 @@ def test_frames_that_cannot_be_read_are_refused_without_a_cell():
         PlannedRegressor().fit(frame.set_axis(["a", "a", "b", "c"], axis=1), y, ids)
 
 
+def test_a_frame_may_have_several_targets_and_its_index_is_no_input():
+    frame, (_, y, ids) = make_frame(0), draw_rows(0)
+    targets = np.column_stack([y, frame["member"] + 0.1 * y])
+    model = PlannedRegressor().fit(frame.set_index(pd.Index(ids, name="customer")), targets, ids)
+    assert model.schema_.input_kinds.keys() == set(frame)
+    assert model.predict(frame).shape == (120, 2)
+    assert model.unlearn(ids[0]).rows
+    assert_same_model(model.replan(), model.retrained())
+
+
 def test_columns_may_come_in_another_order_and_with_new_values_and_more_columns():
     frame, (_, y, ids) = make_frame(0), draw_rows(0)
     model = PlannedRegressor().fit(frame, y, ids)
