@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -192,12 +192,13 @@ class VaultDir:
                 stack.callback(self.descriptors.pop, thread)
             yield thread in self.descriptors
 
+    def open(self) -> AbstractContextManager[int]:
+        """Return a context with the folder's descriptor: the one that this thread holds, or a new one."""
+        held = self.descriptors.get(get_ident())
+        return self._open_checked() if held is None else nullcontext(held)
+
     @contextmanager
-    def open(self) -> Iterator[int]:
-        """Yield the folder's descriptor: the one that this thread holds, or a new one that is checked."""
-        if (held := self.descriptors.get(get_ident())) is not None:
-            yield held
-            return
+    def _open_checked(self) -> Iterator[int]:
         try:
             fd = system.open_folder(self.path)
         except PermissionError:
@@ -324,16 +325,6 @@ def _close(fd: int) -> None:
         os.close(fd)
     except OSError:
         pass
-
-
-def make_folder(path: GuardedPath, *, for_group: bool, synced: bool = True) -> None:
-    """Make a folder of a vault unless it exists, as `VaultDir.make` does."""
-    VaultDir(path).make(for_group=for_group, synced=synced)
-
-
-def list_names(path: GuardedPath) -> list[str]:
-    """Return the names in a folder of a vault, sorted."""
-    return VaultDir(path).names()
 
 
 def rename(old: Location, new: Location) -> None:

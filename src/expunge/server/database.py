@@ -252,7 +252,7 @@ def queue_path(vault: Path) -> PrivateSiblingPath:
 def make_queue_folder(path: Path) -> PrivateSiblingPath:
     """Create the folder of a service if it is missing; refuse one that other users own or can enter."""
     folder = PrivateSiblingPath(path)
-    files.make_folder(folder, for_group=False)
+    files.VaultDir(folder).make(for_group=False)
     return folder
 
 

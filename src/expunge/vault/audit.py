@@ -189,7 +189,7 @@ def check_signatures(writer: Writer, read: Callable[[], Iterable[Record]]) -> st
     because people may have taken it away.
     """
     vault, folder = writer.identity.vault, writer.places.certificates
-    names = {name for name in files.list_names(folder) if name.endswith(".jws")} if folder.is_dir() else set()
+    names = {name for name in files.VaultDir(folder).names() if name.endswith(".jws")} if folder.is_dir() else set()
     uncertified = dict[int, tuple[Record, Record | None]]()  # records of requests, and of their completion
     keys, restores, after = list[PublicKey](), list[Record](), START
     signed = unendorsed = missing = lost_leaves = 0

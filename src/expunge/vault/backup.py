@@ -269,7 +269,7 @@ class _VaultCopy:
 
     def _list_names(self, folder: str) -> list[str]:
         beside: SiblingPath = getattr(self._places, folder)
-        names = files.list_names(beside) if beside.is_dir() else []
+        names = files.VaultDir(beside).names() if beside.is_dir() else []
         return [name for name in names if FOLDER_PATTERNS[folder].fullmatch(name)]
 
     def _copy(self, pieces: Iterable[_MissingRanges]) -> None:

@@ -77,7 +77,7 @@ class Vault:
         self, places: VaultPaths, identity: VaultIdentity, keys: KeyStore, *, wait: float, read_only: bool = False
     ) -> None:
         """Use `create` or `open`."""
-        self.places, self.read_only = places, read_only
+        self.places, self.read_only, self._queue = places, read_only, queue_folder(places.vault)
         self._wait, self._keys = wait, keys
         self._writer = Writer(places, identity, keys)
         self.receipt: Receipt | None = None  # of the training, in a vault that was just created
@@ -377,7 +377,7 @@ class Vault:
                 writer.context, people, skip_unknown=skip_unknown, advice=SKIP_OR_ATTEST_HINT, similar=True
             )
             erasure, leaves = self._erase_people(lookup, [caller], started)
-            note = _forget_aliases(writer, people)
+            note = self._forget_aliases(people)
             receipt = self._repeat_receipt(lookup, caller) if erasure is None else erasure
             outcomes = build_outcomes(
                 writer, erasure, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
@@ -417,7 +417,7 @@ class Vault:
             callers = [erasure.caller for erasure in erasures]
             receipt, leaves = self._erase_people(lookup, callers, started, check_holds)
             if check_holds is None:
-                _forget_aliases(writer, lookup.ids)
+                self._forget_aliases(lookup.ids)
             outcomes = iter(
                 build_outcomes(
                     writer, receipt, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
@@ -436,7 +436,7 @@ class Vault:
         live = lookup.entries.live
         if not len(live.slot):
             return None, ()
-        if check_holds is None and os.path.lexists(queue_folder(self.places.vault)):
+        if check_holds is None and os.path.lexists(self._queue):
             # Matters belong to the service, whose package is above this one.
             check_holds = partial(import_module("expunge.server.matters").refuse_held_beside, self.places.vault)
         if check_holds is not None and not any(caller.despite_hold for caller in callers):
@@ -446,6 +446,14 @@ class Vault:
             plan, callers, started, earlier=lookup.earlier, erased_earlier=lookup.count_erased_earlier()
         )
         return receipt, plan.leaves
+
+    def _forget_aliases(self, ids: Sequence[bytes]) -> str:
+        """Remove erased people's e-mail addresses from the queue of a service; return a note if that failed."""
+        if not os.path.lexists(self._queue):
+            return ""
+        hashes = hashes_to_bytes(hash_ids(self._writer.identity.key, list(dict.fromkeys(ids))))
+        note: str = import_module("expunge.server.aliases").forget_erased(self.places.vault, hashes)
+        return note
 
     def rectify(self, data: Any, **caller_args: Unpack[CallerArgs]) -> Receipt:
         """Replace all rows of the ids in a table by corrected ones, in their slots.
@@ -1046,16 +1054,6 @@ def _find_workers(client: Any) -> Workers:
     """Return the workers of a cluster; imported by name, because that package is above this one."""
     workers: Workers = import_module("expunge.distributed").workers_of(client)
     return workers
-
-
-def _forget_aliases(writer: Writer, ids: Sequence[bytes]) -> str:
-    """Remove erased people's e-mail addresses from the queue of a service; return a note if that failed."""
-    vault = writer.places.vault
-    if not os.path.lexists(queue_folder(vault)):
-        return ""
-    hashes = hashes_to_bytes(hash_ids(writer.identity.key, list(dict.fromkeys(ids))))
-    note: str = import_module("expunge.server.aliases").forget_erased(vault, hashes)
-    return note
 
 
 def _start_clock(*, reads_tables: bool = False) -> float:

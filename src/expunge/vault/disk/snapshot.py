@@ -101,7 +101,9 @@ class Snapshot(VaultModel):
     @property
     def rows(self) -> RowFile:
         """The rows."""
-        return get_row_file(self.state)
+        rows = self.state.ensemble.store
+        assert isinstance(rows, RowFile)
+        return rows
 
     def check_sizes(self) -> None:
         """Refuse files that were cut after they were mapped."""
@@ -116,13 +118,6 @@ class Snapshot(VaultModel):
             if states[j] is None:
                 states[j] = load_moments(self.folder, self.manifest.learners[j], ensemble.encoder)
         return replace(state, ensemble=replace(ensemble, states=states))
-
-
-def get_row_file(state: ModelState) -> RowFile:
-    """Return the row file of a vault's state."""
-    rows = state.ensemble.store
-    assert isinstance(rows, RowFile)
-    return rows
 
 
 def load_snapshot(folder: Folder, manifest: Manifest, cached: VaultModel | None) -> Snapshot:

@@ -23,8 +23,8 @@ from ...tables.schema import Schema
 from ..certificates.commitments import Commitments, RequestLeaves, merkle_root
 from ..disk.folder import Folder, VaultIdentity, sha256_hex
 from ..disk.manifest import ImmutableFile, LearnerFile, Manifest, ModelSummary, PeopleSegment, UInt64
-from ..disk.rowfile import sum_slots
-from ..disk.snapshot import Snapshot, get_row_file, store_extent
+from ..disk.rowfile import RowFile, sum_slots
+from ..disk.snapshot import Snapshot, store_extent
 from ..ledger.records import Position, Record
 from .request import Request
 
@@ -114,7 +114,8 @@ class RequestPlan:
     def prepare(self, context: RequestContext, after: Position, record: Record) -> Manifest:
         """Write the request's new files and the manifest that names them, and sync all (step 1)."""
         before = None if self.fresh else context.snapshot
-        rows = get_row_file(self.state)
+        rows = self.state.ensemble.store
+        assert isinstance(rows, RowFile)
         if self.definition is None:
             about = context.snapshot.manifest.about
         else:  # a clone stays a clone, whatever it is trained on later

@@ -25,7 +25,7 @@ from ..disk.people import (
     ids_among,
     segment_bytes,
 )
-from ..disk.snapshot import Snapshot, get_row_file
+from ..disk.snapshot import Snapshot
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .rebound import change_bounds
 from .request import HashList, NumberList, Request
@@ -110,7 +110,7 @@ class Restore(Request):
         definition = None
         if missed.bounds:
             definition = ModelDefinition.write(context, schema, blueprint)
-            after = ModelState.learn(blueprint, get_row_file(state), state.drawn, change)
+            after = ModelState.learn(blueprint, state.ensemble.store.as_rows(), state.drawn, change)
             learners = blueprint.code.learners
         else:
             outcome = snapshot.with_moments(state, blueprint.code.learners_of(change.slots)).prepare(change)
