@@ -451,7 +451,10 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         try:
             return validate_data(self, X, *others, **checks)
         except (TypeError, ValueError):
-            if (error := _explain_refusal(X)) is not None:
+            error = explain_inputs(X)
+            if error is None and others and checks.get("y_numeric"):
+                error = explain_targets(others[0])
+            if error is not None:
                 raise error from None
             raise
 
@@ -558,7 +561,7 @@ def _name_columns(names: Sequence[str] | None, chosen: Sequence[int]) -> str:
     return f"column{'s'[: len(chosen) > 1]} {', '.join(shown)}{more}"
 
 
-def _explain_refusal(X: TableLike) -> InvalidInput | None:
+def explain_inputs(X: TableLike) -> InvalidInput | None:
     """Return our own error for inputs with text, dates or empty cells; None if they have none of these.
 
     scikit-learn's error quotes the cell, and advises an imputer, which keeps people's values.
@@ -586,6 +589,24 @@ def _explain_refusal(X: TableLike) -> InvalidInput | None:
         f"X has {what}; declare the columns in a schema (expunge.Schema, in a pipeline SchemaTransformer, or a vault). "
         "An imputer or encoder that learns from these rows would keep people's values after they are unlearned"
     )
+
+
+def explain_targets(y: ColumnLike) -> InvalidInput | None:
+    """Return our own error for targets that are not finite numbers, by position; None if all are."""
+    cells = np.asarray(y, dtype=object)
+    if cells.ndim not in (1, 2) or any(isinstance(cell, (complex, np.complexfloating)) for cell in cells.flat):
+        return None  # scikit-learn's error says so
+    if odd := [k for k, row in enumerate(cells.reshape(len(cells), -1)) if not all(map(_is_finite_number, row))]:
+        rows = f"{len(odd):,} of {len(cells):,} rows, {format_positions(odd)}"
+        return InvalidInput(f"y has cells that are not finite numbers (text, NaN or infinite): {rows}; leave them out")
+    return None
+
+
+def _is_finite_number(cell: object) -> bool:
+    try:
+        return math.isfinite(float(cell))  # type: ignore[arg-type]  # that is the question
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _has_gaps(column: NDArray[Any], kinds: set[type]) -> bool:

@@ -218,6 +218,7 @@ def test_without_settings_train_makes_a_small_plan_and_says_so(shop, run, ok):
     assert (code, out.startswith("learned 240 rows of 60 people")) == (0, True)
     assert re.match(r"note: planned: one learner, \d+ cosines \(.*kernels?.*\), alpha=", err)
     assert " on validation rows, of 240 sampled rows" in err
+    assert "expunge plan searches longer for a better one" in err
     assert " on validation rows, of 240 sampled rows" in ok("status", *V)
 
 

@@ -255,5 +255,7 @@ def test_a_promise_is_kept_only_for_the_settings_that_were_planned(document):
     settings = document.settings
     assert document.describe_score(replace(settings, clip=True)) == str(document.score)
     assert str(document.score).startswith(f"R2 {document.score.r2:.4f} on validation rows, of 300 ")
+    poor = replace(document.score, r2=0.01, error=0.99, spread=0.02)
+    assert str(poor) == "R2 0.0100 on validation rows, no better than the mean, of 300 sampled rows"
     for change in ({"alpha": 7.0}, {"shards": 3, "rate": 3}, {"features": None}, {"random_state": 9}):
         assert document.describe_score(replace(settings, **change)) == ""

@@ -179,10 +179,7 @@ def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: b
             sample.X,
             sample.y,
             sample.people,
-            bounds=schema.bounds(),
-            target_bounds=schema.target_bounds(),
-            scales=schema.scales_to_plan(),
-            target_scales=schema.target_scales(),
+            **schema.plan_options(),
             clip=True,  # training reports rows outside the bounds, and this may be another table
             rows=sample.total,
             progress=lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}"),

@@ -131,7 +131,7 @@ def predict(args: Namespace) -> None:
 
 
 def evaluate(args: Namespace) -> None:
-    """Compare predictions with the targets in a table, and with a linear model and the mean."""
+    """Compare predictions with the targets in a table, and with a linear model, boosted trees and the mean."""
     from .. import tables
 
     if args.html is not None and tables.overwrites(args.html, args.data):
@@ -157,8 +157,10 @@ def _format_scores(evaluation: "Evaluation") -> Iterator[str]:
     yield f"{pluralize(evaluation.rows, 'row', 'rows')}{people}"
     for target in evaluation.targets:
         lines = [(target.target, "R2", "RMSE", "MAE")]
-        models = {"this vault": target.vault, "a linear model": target.linear, "the mean": target.mean}
-        for label, scores in models.items():
+        models = {"this vault": target.vault, "a linear model": target.linear, "boosted trees": target.trees}
+        for label, scores in (models | {"the mean": target.mean}).items():
+            if scores is None:
+                continue
             errors = format_score(scores.rmse), format_score(scores.mae)
             lines.append((label, format_score(scores.r2, decimals=3), *errors))
         yield from ("", terminal.format_table(lines), target.advice)

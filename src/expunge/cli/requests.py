@@ -168,6 +168,8 @@ def train(args: Namespace) -> None:
         )
     assert vault.receipt is not None
     print_receipt(vault.receipt, "learned {rows} of {people}; {learners}", args, skipped=_SKIPPED_ERASED)
+    if "model" not in model and vault.status().planning_people:
+        terminal.note("this was a small plan: expunge plan searches longer for a better one")
 
 
 def unlearn(args: Namespace) -> None:

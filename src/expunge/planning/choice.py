@@ -16,6 +16,8 @@ from .plan_file import PlanScore
 from .planner import Plan, plan_people
 from .sample import MAX_QUICK_ROWS, MAX_SAMPLE_ROWS, Hashes, TooFewRows
 
+_DECLARED = ("bounds", "target_bounds", "scales", "target_scales")  # what a schema declares
+
 
 @dataclass(frozen=True, eq=False)
 class SettingsChoice:
@@ -78,10 +80,7 @@ def choose_settings(
     seed, quick, forget_ms, max_features, clip, rows, progress
         As in `plan`.
     """
-    declared: dict[str, Any] = {"bounds": None, "target_bounds": None, "scales": None, "target_scales": None}
-    if schema is not None:
-        declared |= {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
-        declared |= {"scales": schema.scales_to_plan(), "target_scales": schema.target_scales()}
+    declared = dict.fromkeys(_DECLARED) if schema is None else schema.plan_options()
     search: dict[str, Any] = {"forget_ms": forget_ms, "max_features": max_features, "quick": quick}
     try:
         return SettingsChoice.from_plan(

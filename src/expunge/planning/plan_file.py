@@ -60,7 +60,8 @@ class PlanScore:
         return cls(round(1 - error, SCORE_DIGITS), error, spread, choice.forget_ms, plan.sampled, plan.bits)
 
     def __str__(self) -> str:
-        return f"R2 {self.r2:.4f} on validation rows, of {self.sampled:,} sampled rows"
+        mean = ", no better than the mean" if self.r2 <= self.spread else ""
+        return f"R2 {self.r2:.4f} on validation rows{mean}, of {self.sampled:,} sampled rows"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ _TRIMMED_SHARE = 0.005  # of the rows, at either end of an axis
 _ROW_LABELS = {
     "vault": "this vault",
     "linear": "a linear model of the vault's rows",
+    "trees": "boosted trees of the vault's rows",
     "mean": "the mean of the vault's rows",
 }
 
@@ -37,7 +38,8 @@ def render_page(evaluation: "Evaluation", title: str) -> str:
     for target in evaluation.targets:
         rows = []
         for name, label in _ROW_LABELS.items():
-            scores = getattr(target, name)
+            if (scores := getattr(target, name)) is None:
+                continue
             rows.append((label, format_score(scores.r2, decimals=3), *map(format_score, (scores.rmse, scores.mae))))
         targets.append(
             {
