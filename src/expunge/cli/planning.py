@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..tables import Schema
     from .arguments import Commands
 
-_SMALL_PLAN_OPTIONS = {"max_features": 600, "forget_ms": 5.0, "references": False, "quick": True}  # of expunge train
+SMALL_PLAN_OPTIONS = {"max_features": 600, "forget_ms": 5.0, "references": False, "quick": True}  # of expunge train
 
 _MODEL_OPTIONS = ("shards", "rate", "features", "alpha")  # without any of these, the model is planned
 _FOURIER_SYNTAX = "kernel=NAME, scale=NUMBER, linear and order=NUMBER"
@@ -124,7 +124,7 @@ def make_small_plan(args: Namespace) -> "PlanFile | None":
     schema = _read_schema(args)
     try:
         chosen = _make_plan(
-            args.data, schema, rows=MAX_QUICK_ROWS, quiet=args.json, random_state=args.seed or 0, **_SMALL_PLAN_OPTIONS
+            args.data, schema, rows=MAX_QUICK_ROWS, quiet=args.json, random_state=args.seed or 0, **SMALL_PLAN_OPTIONS
         )
     except TooFewRows as error:
         terminal.note(f"{error}; training one linear learner")
@@ -193,7 +193,12 @@ def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: b
     from ..tables.reader import sample_rows
 
     line = terminal.ProgressLine(quiet=quiet)
+
+    def show_progress(share: float) -> None:
+        line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}")
+
     try:
+        show_progress(0.0)  # reading a large table takes a while
         sample = sample_rows(source, schema, rows, planning_key(options["random_state"]))
         return plan_people(
             sample.X,
@@ -205,7 +210,7 @@ def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: b
             target_scales=schema.target_scales(),
             clip=True,  # training reports rows outside the bounds, and this may be another table
             rows=sample.total,
-            progress=lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}"),
+            progress=show_progress,
             **options,
         )
     finally:

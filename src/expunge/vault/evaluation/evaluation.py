@@ -47,7 +47,8 @@ class TargetScores:
         ratio = self.ratio
         if ratio.value is None:
             return "a linear model on the vault's rows makes no error here"
-        if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
+        same = abs(ratio.value - 1) < 0.005  # as of a vault whose model is a linear one
+        if same or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
             verdict = "about as good as"
         else:
             verdict = "better than" if ratio.high < 1 else "worse than"
