@@ -165,10 +165,7 @@ def kernels(name: str) -> Lines:
 
 
 def useless() -> Lines:
-    """The error with inputs that say nothing: all inputs alike, with the relevance of a quick plan, and of trees.
-
-    The plan sees the rows to learn from only, so all three are judged on the same rows, which nothing was chosen by.
-    """
+    """The error with inputs that say nothing: all inputs alike, with the relevance of a quick plan, and of trees."""
     X, y = table("power-plant")
     lines: Lines = {"all inputs alike": {}, "relevance, by a quick plan": {}, "boosted trees, 400": {}}
     for extra in USELESS:
@@ -176,19 +173,9 @@ def useless() -> Lines:
         where = ground(wide, y)
         alike, relevant, trees = lines.values()
         alike[extra] = min(error(where, drawn(500, reach)) for reach in REACHES[:6:2])
-        sample = split_rows(wide, y)
-        relevant[extra] = _plan_error(sample, where)
-        trees[extra] = try_references(sample, where.variance, 0)[-1].error
+        relevant[extra] = plan(wide, y, quick=True, scales="linear", max_features=500, references=False).choice.error
+        trees[extra] = try_references(split_rows(wide, y), where.variance, 0)[-1].error
     return lines
-
-
-def _plan_error(sample: PlanSample, where: Validation) -> float:
-    """Return the error of the model that a quick plan chooses from the rows to learn from, on those that judge."""
-    (judging,) = sample.folds
-    X, y = sample.X[~judging], sample.y[~judging, 0]
-    best = plan(X, y, quick=True, scales="linear", max_features=500, references=False).best
-    residuals = best.fit(X, y).predict(sample.X[judging]) - sample.y[judging, 0]
-    return float((residuals**2).mean() / where.variance[0])
 
 
 def codes() -> Codes:
