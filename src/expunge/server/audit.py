@@ -11,14 +11,15 @@ import io
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
+from ..errors import ExpungeError
 from ..vault import Vault
 from .clocks import Clock, due_date, format_time, parse_time, utc_now
-from .database import Database
-
-COMMAND_LINE = "command line"  # the actor of changes made with direct access to the files
+from .database import Database, queue_path
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,13 @@ class AuditTrail:
     def verifications(self) -> list[AuditEntry]:
         """Return an entry for the end of each verification, the oldest first."""
         rows = self._database.fetch_all("SELECT * FROM verifications WHERE ended IS NOT NULL")
-        return sorted(map(_verification_entry, rows), key=_sort_key)
+        entries = []
+        for row in rows:
+            wrong = [check["name"] for check in json.loads(row["checks"]) if not check["ok"]]
+            details = {"source": row["source"], "token": row["caller"], "seconds": row["seconds"], "wrong": wrong}
+            action = f"verification.{row['state']}"
+            entries.append(AuditEntry(row["ended"], action, row["actor"], row["id"], details=details))
+        return sorted(entries, key=_sort_key)
 
     def _iterate_rows(self, query: str) -> Iterator[sqlite3.Row]:
         """Yield the rows of a query, a thousand per read, so that other threads do not wait for all of them."""
@@ -101,6 +108,19 @@ class AuditTrail:
         while rows := self._database.fetch_all(query, number):
             yield from rows
             number = rows[-1]["number"]
+
+
+def record_backup(vault: Path, request: int, *, actor: str, with_key: bool) -> str:
+    """Record a backup in the audit trail of a vault's service; return a note if that failed, else "".
+
+    The backup is there at this point: a database that cannot be written must not make that look like a failure.
+    """
+    try:
+        with closing(Database(queue_path(vault))) as database:
+            AuditTrail(database).record("backup.made", actor=actor, subject=str(request), with_key=with_key)
+    except (sqlite3.Error, OSError, ExpungeError):
+        return "the backup could not be recorded in the audit trail of the service"
+    return ""
 
 
 _RECEIVED_JOBS = "SELECT * FROM requests WHERE number > ? ORDER BY number LIMIT 1000"
@@ -126,15 +146,13 @@ def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:
     return AuditEntry(row[when], action, row["actor"], row["id"], row["reference"], details)
 
 
-def _verification_entry(row: sqlite3.Row) -> AuditEntry:
-    wrong = [check["name"] for check in json.loads(row["checks"]) if not check["ok"]]
-    details = {"source": row["source"], "token": row["caller"], "seconds": row["seconds"], "wrong": wrong}
-    return AuditEntry(row["ended"], f"verification.{row['state']}", row["actor"], row["id"], details=details)
-
-
 def read_trail(vault: Vault, database: Database | None) -> Iterator[AuditEntry]:
     """Yield the whole trail, the oldest first; without a database only what is in the ledger."""
-    sources: list[Iterable[AuditEntry]] = [_key_entries(vault), _ledger_entries(vault)]
+    keys = [
+        AuditEntry(change.time, "key.introduced", change.actor, change.key, details={"endorsed": change.endorsed})
+        for change in vault.key_log()
+    ]
+    sources: list[Iterable[AuditEntry]] = [keys, _ledger_entries(vault)]
     if database is not None:  # within a second, a job arrives before its request in the vault, and ends after it
         trail = AuditTrail(database)
         sources.insert(0, trail.received_jobs())
@@ -154,11 +172,6 @@ def _ledger_entries(vault: Vault) -> Iterator[AuditEntry]:
         yield AuditEntry(
             request.time, f"vault.{request.kind}", request.actor, str(request.number), request.reference, details
         )
-
-
-def _key_entries(vault: Vault) -> Iterator[AuditEntry]:
-    for change in vault.key_log():
-        yield AuditEntry(change.time, "key.introduced", change.actor, change.key, details={"endorsed": change.endorsed})
 
 
 def _sort_key(entry: AuditEntry) -> str:

@@ -71,6 +71,8 @@ class Backup:
         Whether the private key is in it.
     files : mapping of str to (int, str)
         The length and the SHA-256 of each file.
+    note : str
+        What the caller should know, such as that the service could not record the backup.
     """
 
     path: Path
@@ -79,6 +81,7 @@ class Backup:
     time: str
     with_key: bool
     files: Mapping[str, tuple[int, str]] = field(repr=False)
+    note: str = ""
 
     @property
     def size(self) -> int:
@@ -266,7 +269,7 @@ class _VaultCopy:
 
     def _list_names(self, folder: str) -> list[str]:
         beside: SiblingPath = getattr(self._places, folder)
-        names = files.list_names(beside) if beside.is_dir() else []
+        names = files.VaultDir(beside).names() if beside.is_dir() else []
         return [name for name in names if FOLDER_PATTERNS[folder].fullmatch(name)]
 
     def _copy(self, pieces: Iterable[_MissingRanges]) -> None:

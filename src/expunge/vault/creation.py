@@ -128,7 +128,7 @@ class VaultCreation:
                     "back, or move the ledger away to start over (erased ids are then forgotten)"
                 )
             self.track_new(places.vault)
-            files.make_folder(places.vault, for_group=group)
+            files.VaultDir(places.vault).make(for_group=group)
             with files.open_file(places.ledger, os.O_WRONLY | os.O_CREAT):  # with the access rights of the folder
                 files.sync_folder(places.vault.parent)
             if vault_name is None:  # no owner yet: an identity in the folder may never have been synced
@@ -217,7 +217,7 @@ def _build_clone(
     source: Writer, staged: VaultPaths, identity: VaultIdentity, callers: Sequence[Caller], wait: float
 ) -> None:
     """Write the clone: its identity, its ledger with a new key, and its first request, which is certified."""
-    files.make_folder(staged.vault, for_group=False)
+    files.VaultDir(staged.vault).make(for_group=False)
     Folder(staged.vault).write_identity(identity)
     files.create(staged.ledger, header_record(identity.vault).line)
     files.sync_folder(staged.vault.parent)

@@ -17,13 +17,14 @@ from ...learning.blueprint import Blueprint
 from ...learning.rules import RidgeRule
 from ...learning.state import ModelState
 from ...saving.archive import array_parts, dump_archive
+from ...saving.files import SyncBatch
 from ...saving.format import blueprint_parts
 from ...tables.schema import Schema
 from ..certificates.commitments import Commitments, RequestLeaves, merkle_root
 from ..disk.folder import Folder, VaultIdentity, sha256_hex
 from ..disk.manifest import ImmutableFile, LearnerFile, Manifest, ModelSummary, PeopleSegment, UInt64
-from ..disk.rowfile import sum_slots
-from ..disk.snapshot import Snapshot, get_row_file, store_extent
+from ..disk.rowfile import RowFile, sum_slots
+from ..disk.snapshot import Snapshot, store_extent
 from ..ledger.records import Position, Record
 from .request import Request
 
@@ -113,7 +114,8 @@ class RequestPlan:
     def prepare(self, context: RequestContext, after: Position, record: Record) -> Manifest:
         """Write the request's new files and the manifest that names them, and sync all (step 1)."""
         before = None if self.fresh else context.snapshot
-        rows = get_row_file(self.state)
+        rows = self.state.ensemble.store
+        assert isinstance(rows, RowFile)
         if self.definition is None:
             about = context.snapshot.manifest.about
         else:  # a clone stays a clone, whatever it is trained on later
@@ -155,8 +157,8 @@ class RequestPlan:
         if context.loaded_snapshot is None:
             context.folder.create_pages(manifest.name, manifest.spare, manifest.to_bytes())
         else:
-            with context.folder.fill_spares() as fill:
-                fill(manifest.name, manifest.to_bytes())
+            with SyncBatch() as batch:
+                batch.fill(context.folder.dir / manifest.name, manifest.to_bytes())
         if self.fresh or self.definition is not None or self.people is not None or self.corrected_rows is not None:
             context.folder.dir.sync()  # otherwise there is no new file name
         return manifest
@@ -165,7 +167,7 @@ class RequestPlan:
 def _write_learners(context: RequestContext, state: ModelState, before: Snapshot | None) -> tuple[LearnerFile, ...]:
     """Write the weights and moments of the learners that learned; the others keep their pages."""
     ensemble, learners = state.ensemble, []
-    with context.folder.fill_spares() as fill:
+    with SyncBatch() as batch:
         for j, moments in enumerate(ensemble.states):
             known = None if before is None else before.manifest.learners[j]
             if before is not None and known is not None and moments is before.state.ensemble.states[j]:
@@ -185,7 +187,7 @@ def _write_learners(context: RequestContext, state: ModelState, before: Snapshot
             if known is None:
                 context.folder.create_pages(name, learner.spare, *weights, *limbs)
             else:
-                fill(name, *weights, *limbs)
+                batch.fill(context.folder.dir / name, *weights, *limbs)
             learners.append(learner)
     return tuple(learners)
 
