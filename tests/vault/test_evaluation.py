@@ -220,6 +220,7 @@ def test_a_table_without_targets_or_rows_cannot_be_evaluated(tmp_path):
         ((0.5, 0.4, 0.6), "the vault is better than a linear model on its rows: 0.500 (0.400 to 0.600) times its RMSE"),
         ((1.5, 1.4, 1.6), "the vault is worse than"),
         ((0.9, 0.8, 1.1), "the vault is about as good as"),
+        ((0.999, 0.998, 0.9995), "the vault is about as good as"),
         ((0.9, None, None), "the vault is about as good as a linear model on its rows: 0.900 times its RMSE"),
         ((None, None, None), "a linear model on the vault's rows makes no error here"),
     ],

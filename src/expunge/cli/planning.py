@@ -173,7 +173,12 @@ def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: b
     from ..tables.reader import sample_rows
 
     line = terminal.ProgressLine(quiet=quiet)
+
+    def show_progress(share: float) -> None:
+        line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}")
+
     try:
+        show_progress(0.0)  # reading a large table takes a while
         sample = sample_rows(source, schema, rows, planning_key(options["random_state"]))
         return plan_people(
             sample.X,
@@ -182,7 +187,7 @@ def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: b
             **schema.plan_options(),
             clip=True,  # training reports rows outside the bounds, and this may be another table
             rows=sample.total,
-            progress=lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}"),
+            progress=show_progress,
             **options,
         )
     finally:

@@ -37,7 +37,7 @@ from .finals import (
     try_references,
 )
 from .plan_file import SCORE_DIGITS
-from .report import render_text, write_advice, write_figure, write_report
+from .report import render_notebook, render_table, render_text, write_advice, write_figure, write_report
 from .sample import (
     MAX_QUICK_ROWS,
     MAX_SAMPLE_ROWS,
@@ -112,11 +112,17 @@ class Plan:
 
     @property
     def advice(self) -> str:
-        """The choice, its reasons and its trade-offs, in words."""
+        """The choice, its reasons and its trade-offs, in words: one sentence per line."""
         return write_advice(self.choice, self.table, self.references, self.forget_ms, self._line_advantage)
 
     def __str__(self) -> str:
         return render_text(self)
+
+    def __repr__(self) -> str:
+        return render_table(self)
+
+    def _repr_html_(self) -> str:
+        return render_notebook(self)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write an HTML page: the advice, the figure, every candidate, and what the plan may reveal."""
