@@ -295,7 +295,7 @@ def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_not
     assert (code, "other bounds of 'age', 'spend'" in err) == (2, True)
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 3", None])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 4", None])
 def test_a_file_that_is_no_plan_is_refused(shop, run, data):
     if data is not None:
         (shop / "bad.toml").write_bytes(data)
