@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -295,7 +296,7 @@ def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_not
     assert (code, "other bounds of 'age', 'spend'" in err) == (2, True)
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 3", None])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 4", None])
 def test_a_file_that_is_no_plan_is_refused(shop, run, data):
     if data is not None:
         (shop / "bad.toml").write_bytes(data)
@@ -313,3 +314,47 @@ def test_only_the_page_needs_matplotlib_and_misses_it_at_once(shop, run, ok, mon
     assert err == "error: this command needs matplotlib: pip install 'expunge[plan]'\n"
     assert not (shop / "plan.toml").exists()
     ok(*PLAN, "--out", "plan.toml")
+
+
+def test_after_a_replan_the_settings_are_those_of_a_vault_that_never_saw_who_left(shop, ok, run):
+    table = sales(4)
+    pyarrow.csv.write_csv(table, "base.csv")
+    pyarrow.csv.write_csv(table.filter(pyarrow.compute.not_equal(table["who"], "p7")), "without.csv")
+    run("train", "base.csv", *V, *NAMES, "--seed", "0")
+    assert "not complete for 1 person" in ok("unlearn", *V, "--id", "p7")
+    assert re.search(r"^2 .* unlearn .* not yet ", ok("log", *V), re.MULTILINE)
+    assert "1 erasure" in ok("verify", *V, "--plan")
+    code, out, err = run("replan", *V)
+    assert (code, err.startswith("note: planned: ")) == (0, True)
+    assert re.match(r"planned again; 1 learner trained; all earlier erasures are complete, in ", out)
+    assert re.search(r"^2 .* unlearn .* by 3 ", ok("log", *V), re.MULTILINE)
+    assert [request["completed_by"] for request in json.loads(ok("log", *V, "--json"))] == [1, 3, 3]
+    verified = ok("verify", *V, "--plan")
+    assert re.search(r"^ok +plan +planned again on the rows of 59 people: the same settings", verified, re.MULTILINE)
+    assert "complete: no setting" in ok("unlearn", *V, "--id", "p7")
+    mine = status(ok)
+    run("train", "without.csv", "--vault", "other.vault", *NAMES, "--seed", "0")
+    other = json.loads(ok("status", "--vault", "other.vault", "--json"))
+    names = ("features", "alpha", "shards", "learners", "scales", "target_scales", "outside", "rows", "people")
+    assert [mine[name] for name in names] == [other[name] for name in names]
+    predicted = [Vault.open(path).predict("base.csv") for path in ("spend.vault", "other.vault")]
+    np.testing.assert_array_equal(*predicted)
+
+
+def test_a_plan_file_says_how_to_plan_again_and_one_on_other_rows_needs_no_replan(plan_file, ok, run):
+    ok("train", "sales.parquet", *V, *NAMES, "--plan", "plan.toml")
+    assert "not complete for 1 person" in ok("unlearn", *V, "--id", "p1")
+    assert run("replan", *V)[0] == 0
+    assert (status(ok)["open"], status(ok)["renewable"]) == (0, True)
+    pyarrow.csv.write_csv(sales(9), "public.csv")
+    ok(*PLAN, "--on", "public.csv", "--out", "other.toml")
+    ok("train", "sales.parquet", "--vault", "b.vault", *NAMES, "--plan", "other.toml")
+    assert "complete: no setting" in ok("unlearn", "--vault", "b.vault", "--id", "p1")
+    code, out, err = run("replan", "--vault", "b.vault")
+    assert (code, out, "nothing to plan again" in err) == (2, "", True)
+
+
+def test_one_setting_alone_is_said_to_leave_the_others_unplanned(shop, run):
+    code, _, err = run("train", "sales.parquet", *V, *NAMES, "--alpha", "1")
+    assert code == 0
+    assert err.startswith("note: nothing is planned, because --alpha was given")

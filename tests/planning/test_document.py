@@ -103,7 +103,7 @@ def test_numbers_of_numpy_are_numbers(document):
 
 def test_another_version_is_refused(document):
     text = document.to_toml().replace(f"version = {PLAN_VERSION}", "version = 99")
-    with pytest.raises(InvalidSetting, match=r"^my.toml: the plan has version 99, expected version 3: plan again$"):
+    with pytest.raises(InvalidSetting, match=r"^my.toml: the plan has version 99, expected version 4: plan again$"):
         PlanFile.parse(text, name="my.toml")
 
 
@@ -111,7 +111,7 @@ NO_PLAN = r"^plan is not a plan: make one with expunge plan --out FILE$"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "version = 3", "version = 3\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
+    "text", ["", "{", "version = 4", "version = 4\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidSetting, match=NO_PLAN):

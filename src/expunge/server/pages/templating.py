@@ -85,6 +85,7 @@ _ACTION_LABELS = {
     "add": "added rows of",
     "readmit": "allowed the return, after an erasure, of",
     "train": "trained a model on the rows of",
+    "replan": "chose the settings anew from the rows of",
     "rebound": "set new bounds for the rows of",
     "replan": "chose the settings anew from the rows of",
     "restore": "repeated the erasures of",
