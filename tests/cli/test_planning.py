@@ -204,7 +204,7 @@ def test_explicit_options_win_over_a_plan_which_promises_nothing_then(plan_file,
 
 
 def test_a_place_that_is_taken_is_refused_before_anything_is_planned(shop, run, ok, monkeypatch):
-    ok("train", "sales.parquet", *V, *NAMES, "--alpha", "1")
+    ok("train", "sales.parquet", *V, *NAMES, "--alpha", "1", "--shards", "5")
     monkeypatch.setattr("expunge.vault.requests.choice.load_planner", None)
     code, out, err = run("train", "sales.parquet", *V, *NAMES)
     assert (code, out) == (2, "")
