@@ -380,7 +380,8 @@ def test_a_renewal_that_fails_is_announced_and_retried_and_blocks_nothing(client
     assert line["level"] == "error"
     assert 'expunge_renewals_total{outcome="failed"} 1.0' in client.get("/metrics").text
     (delivery,) = service.database.fetch_all("SELECT body FROM deliveries")
-    assert json.loads(delivery["body"])["type"] == "renewal.failed"
+    event = json.loads(delivery["body"])
+    assert (event["type"], event["data"]["state"], "reason" in event["data"]) == ("renewal.failed", "failed", False)
     assert "The last renewal failed" in client.get("/", headers={"Accept": "text/html"}).text
     erase(client, "p2")
     clock.pass_(days=8)

@@ -231,7 +231,9 @@ class Renewals:
         with self._database.transaction():
             self._store(renewal)
             if renewal.state == "failed":
-                self._service.hooks.announce_failed_renewal(renewal.view())
+                data = renewal.view()
+                del data["reason"]  # it may contain file names of this machine
+                self._service.hooks.announce_failed_renewal(data)
         log(
             f"renewal-{renewal.state}",
             level="error" if renewal.state == "failed" else "warning" if len(renewal.notes) > 1 else "info",
