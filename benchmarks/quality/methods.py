@@ -170,7 +170,9 @@ def early_stopped(split: Split, package: str, iterations: int) -> Floats:
             n_estimators=iterations, learning_rate=0.05, random_state=split.number, n_jobs=1, verbose=-1
         )
         stop = lightgbm.early_stopping(50, verbose=False)
-        return _predicted(model.fit(*given, eval_set=[judges], categorical_feature=columns, callbacks=[stop]), test)
+        return _predicted(
+            model.fit(*given, eval_X=judges[0], eval_y=judges[1], categorical_feature=columns, callbacks=[stop]), test
+        )
     model = import_module("catboost").CatBoostRegressor(
         iterations=iterations, random_seed=split.number, thread_count=1, verbose=False, allow_writing_files=False
     )
