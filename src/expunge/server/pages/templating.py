@@ -87,7 +87,6 @@ _ACTION_LABELS = {
     "train": "trained a model on the rows of",
     "replan": "chose the settings anew from the rows of",
     "rebound": "set new bounds for the rows of",
-    "replan": "chose the settings anew from the rows of",
     "restore": "repeated the erasures of",
     "clone": "recorded that a clone of the vault was made with the rows of",
     "cloned": "took over, as a clone of another vault, the rows of",
