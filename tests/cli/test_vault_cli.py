@@ -30,7 +30,7 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     assert out.endswith("certificate: spend.certificates/000001.jws\n")
     assert ok("predict", "new.csv", *V, "--out", "predictions.csv") == "2 predictions in predictions.csv\n"
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-3")
-    complete = "complete: no setting in use was chosen by looking at rows of these people\n"
+    complete = "complete: no setting in use was chosen with the help of rows of these people\n"
     first, second, third = out.splitlines(keepends=True)
     assert re.match(r"erased 3 rows of 2 people; 2 learners retrained, in [\d.,]+ ms\n", first)
     assert (second, third[:24]) == (complete, "request 2, certificate: ")

@@ -105,11 +105,11 @@ def _format_lines(receipt: "Receipt", done: str, skipped: tuple[str, str], simil
 
 
 def _describe_completion(receipt: "Receipt") -> str:
-    """Return whether settings are in use that were chosen by looking at rows of these people."""
+    """Return whether settings are in use that were chosen with the help of rows of these people."""
     if receipt.complete:
-        return "complete: no setting in use was chosen by looking at rows of these people"
+        return "complete: no setting in use was chosen with the help of rows of these people"
     people = pluralize(receipt.open, "person", "people")
-    return f"not complete for {people}, at whose rows a plan looked to choose settings: complete with expunge replan"
+    return f"not complete for {people}, whose rows a plan used to choose settings: complete with expunge replan"
 
 
 def register(commands: "Commands") -> None:

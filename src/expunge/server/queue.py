@@ -1,7 +1,7 @@
 """The queue: requests with states and deadlines, the sealed people of waiting ones, and the outcome of the others.
 
 An erasure is *erased* as soon as rows, moments and weights are gone, and *done*, which is complete, when no setting in
-use was chosen by looking at rows of its people: at once, or with the vault's next renewal (`renewals`). Likewise a
+use was chosen with the help of rows of its people: at once, or with the vault's next renewal (`renewals`). Likewise a
 correction is *corrected*, then done. Deadlines run until then.
 """
 
@@ -104,7 +104,7 @@ class Job:
 
     @property
     def complete(self) -> bool:
-        """Whether people were erased or are not known, and no setting in use was chosen by looking at their rows."""
+        """Whether people were erased or are not known, and no setting in use was chosen with the help of their rows."""
         return self.state in COMPLETE_STATES
 
     @property

@@ -181,14 +181,14 @@ def _check_model(writer: Writer, progress: ProgressCallback) -> str:
 def _check_plan(writer: Writer, progress: ProgressCallback) -> str:
     """Check that planning on the surviving rows, of those that there were when the vault was planned, gives its model.
 
-    If people whose rows the plan looked at have left since, it may give other settings: these wait for a replan.
+    If people who had a part in the plan have left since, it may give other settings: these wait for a replan.
     """
     snapshot, planning = writer.snapshot, writer.snapshot.manifest.planning
     if planning is None:
         return "no row in the vault chose the settings: they were declared, or planned on rows of nobody here"
     if planning.open:
         count = f"{planning.open:,} erasure{'s'[: planning.open != 1]} or corrections"
-        return f"not planned again: {count} of people whose rows the plan looked at wait for a replan"
+        return f"not planned again: {count} of people whose rows the plan looked at or counted wait for a replan"
     if planning.schema != snapshot.manifest.schema.sum:
         return "not planned again: bounds were declared since the plan, which scaled the rows by others"
     choice = choose_settings(

@@ -159,7 +159,7 @@ class _OpenPeople:
         self._found = dict[int, frozenset[bytes] | None]()  # None: which ones is not known
 
     def contains(self, request: int, hash_: bytes) -> bool:
-        """Return whether the plan in use had looked at rows of a person whom this request erased."""
+        """Return whether a person whom this request erased had a part in choosing the settings in use."""
         if request not in self._found:
             self._found[request] = self._find(request)
         found = self._found[request]

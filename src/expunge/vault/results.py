@@ -33,8 +33,8 @@ class PersonOutcome:
     similar : bool
         For an unknown id: whether a similar one has rows, as in `Holding`.
     complete : bool
-        Whether no setting in use was chosen by looking at the person's rows. If False, the erasure is complete with the
-        next `Vault.replan` or training.
+        Whether no setting in use was chosen with the help of the person's rows. If False, the erasure is complete with
+        the next `Vault.replan` or training.
     """
 
     state: str
@@ -80,8 +80,9 @@ class Receipt:
     outcomes : tuple of PersonOutcome
         For an erasure: the outcome for each id, in the order given.
     open : int
-        For an erasure or correction: of how many of these people the plan that chose the settings in use had looked at
-        rows. They are complete with the next `Vault.replan` or training, the others at once.
+        For an erasure or correction: how many of these people had a part in choosing the settings in use: the plan had
+        looked at their rows, or counted them. They are complete with the next `Vault.replan` or training, the others
+        at once.
     """
 
     request: int
@@ -103,7 +104,7 @@ class Receipt:
 
     @property
     def complete(self) -> bool:
-        """Whether no setting in use was chosen by looking at rows of these people."""
+        """Whether no setting in use was chosen with the help of rows of these people."""
         return not self.open
 
 
@@ -185,7 +186,8 @@ class Status:
     settled : int
         The request that chose the settings in use, a training or a replan: every earlier request is complete.
     open : int
-        How many erasures and corrections since then are not complete: the plan had looked at rows of these people.
+        How many erasures and corrections since then are not complete: the plan had looked at these people's rows, or
+        counted them.
     planning_people : int
         At the rows of how many people the plan looked.
     renewable : bool

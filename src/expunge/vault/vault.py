@@ -604,7 +604,7 @@ class Vault:
             return self._carry_out(plan, [caller], started)
 
     def is_complete(self, request: LoggedRequest) -> bool:
-        """Return whether no setting in use was chosen by looking at rows of the people in an erasure or correction."""
+        """Return whether no setting in use was chosen with the help of the people of an erasure or correction."""
         return not request.open or request.number < self.settled
 
     @property

@@ -77,7 +77,7 @@ def certificate_payload(vault: str, request_record: Record, done_record: Record)
 
 
 def completion_fields(still_open: int) -> dict[str, Any]:
-    """Return the fields that say whether no setting in use was chosen by looking at these people's rows."""
+    """Return the fields that say whether no setting in use was chosen with the help of these people's rows."""
     if not still_open:
         return {"complete": True}
     people = "1 of these people" if still_open == 1 else f"{still_open:,} of these people"
@@ -87,7 +87,7 @@ def completion_fields(still_open: int) -> dict[str, Any]:
         "open": still_open,
         "not_covered": [
             *NOT_COVERED[VERSION],
-            f"settings in use, which a plan chose by looking at rows, also at those of {people}: {until}",
+            f"settings in use, which a plan chose with the help of rows, also those of {people}: {until}",
         ],
     }
 

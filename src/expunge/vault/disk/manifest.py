@@ -54,7 +54,7 @@ def _field_types(type_: Any) -> dict[str, Any]:
     return get_type_hints(type_) if is_dataclass(type_) else {}
 
 
-VERSION = 10
+VERSION = 11
 MAX_MANIFEST_BYTES = 2**26  # larger than any manifest
 _NO_SUM = b'"sum":""'
 _LEARNER_NAME = re.compile(r"learner\.\d+\.\d+\.[01]")
@@ -137,13 +137,16 @@ class Planning:
     drawn : int
         The row numbers given out then: rows with larger numbers came later.
     rows : int
-        The number of rows then, by which it predicted costs.
+        The number of rows then; it predicted costs by the power of two in it.
+    gone : int
+        How many of these rows were erased since.
     schema : str
         The checksum of the schema with which it scaled them.
     error : float or None
         The mean squared error on its validation rows, over the target's variance.
     open : int
-        How many erasures and corrections of people whose rows it looked at were carried out since.
+        How many erasures and corrections since were of people who had a part in the choice: it looked at their rows,
+        or too few of the rows are left for the same power of two.
     """
 
     seed: int = 0
@@ -155,6 +158,7 @@ class Planning:
     people: int = 0
     drawn: int = 0
     rows: int = 0
+    gone: int = 0
     schema: str = ""
     error: float | None = None
     open: int = 0

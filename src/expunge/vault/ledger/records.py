@@ -219,7 +219,7 @@ class LoggedRequest:
     callers : tuple of LoggedCaller
         The callers; several if a service carried out their requests together.
     open : int
-        For an erasure or correction: of how many of its people the plan in use had looked at rows. These are complete
+        For an erasure or correction: how many of its people had a part in choosing the settings. These are complete
         with the next training or replan; the others at once.
     facts : dict
         Further facts about a training, replan or clone: ``planned`` (what the plan promised), ``compared``

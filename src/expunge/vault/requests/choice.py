@@ -5,7 +5,8 @@ so a training and every later replan choose people by the same function of those
 what planning and training without the people who left would have given.
 
 An erasure is *complete* when no setting in use was chosen with the person's help: at once for people whose rows the
-plan did not look at, for the others with the next plan.
+plan did not look at, for the others with the next plan. A plan predicts costs by the power of two in the number of rows
+that it counted: when an erasure leaves fewer of these rows, its people who had some of them wait for the next plan too.
 """
 
 import hashlib
@@ -157,6 +158,7 @@ class PlanningRows:
             drawn=self.drawn,
             rows=self.total,
             error=chosen.error,
+            gone=0,
             open=0,
         )
         settings = replace(chosen.settings, **parse_declared(planning.declared))
@@ -203,22 +205,31 @@ def rank_people(planning: Planning | None, ids: Sequence[bytes]) -> Words:
     return np.zeros(len(ids), dtype=np.uint64) if planning is None else rank_ids(ids, planning.seed)
 
 
-def find_looked_at(snapshot: Snapshot, slots: Slots) -> NDArray[np.bool_]:
-    """Return which of the rows in these slots belong to the rows of people whom the plan looked at: (n,)."""
-    planning, looked_at = snapshot.manifest.planning, np.zeros(len(slots), dtype=np.bool_)
-    if planning is None or not planning.people or not len(slots):
-        return looked_at
+def find_open(snapshot: Snapshot, slots: Slots, *, erased: bool) -> NDArray[np.bool_]:
+    """Return which of the rows in these slots, erased or corrected now, had a part in choosing the settings: (n,).
+
+    These are the rows of people whom the plan looked at, and all rows that it counted if so many of them are erased by
+    now that their number has a smaller power of two, by which costs are predicted.
+    """
+    planning = snapshot.manifest.planning
+    if planning is None or not planning.people:
+        return np.zeros(len(slots), dtype=np.bool_)
     numbers = snapshot.rows.layout.dealt.rows(slots)
-    early = np.flatnonzero(numbers < planning.drawn)
-    looked_at[early] = snapshot.rows.read_ranks(numbers[early]) <= np.uint64(planning.largest_hash)
-    return looked_at
+    counted = numbers < planning.drawn
+    left = planning.rows - planning.gone - int(np.count_nonzero(counted)) * erased
+    if erased and left.bit_length() < planning.rows.bit_length():
+        return counted
+    counted[counted] = snapshot.rows.read_ranks(numbers[counted]) <= np.uint64(planning.largest_hash)
+    return counted
 
 
-def put_open_first(snapshot: Snapshot, lookup: IdLookup, owners: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
-    """Put the people whose rows the plan looked at before the others; return all, and how many these are."""
+def put_open_first(
+    snapshot: Snapshot, lookup: IdLookup, owners: NDArray[np.intp], *, erased: bool
+) -> tuple[NDArray[np.intp], int]:
+    """Put the people who had a part in choosing the settings before the others; return all, and how many these are."""
     live = lookup.entries.live
-    seen = isin(owners, unique(live.owner[find_looked_at(snapshot, live.slot)]))
-    return np.concatenate([owners[seen], owners[~seen]]), int(np.count_nonzero(seen))
+    waits = isin(owners, unique(live.owner[find_open(snapshot, live.slot, erased=erased)]))
+    return np.concatenate([owners[waits], owners[~waits]]), int(np.count_nonzero(waits))
 
 
 def check_planning(planning: Planning) -> Planning:

@@ -175,12 +175,16 @@ class RequestPlan:
         return manifest
 
     def _next_planning(self, context: RequestContext) -> Planning | None:
-        """Return how the settings are chosen from now on, with the count of erasures and corrections still open."""
+        """Return how the settings are chosen from now on, with what was erased and corrected since."""
         if self.fresh:
             return self.planning
         planning = context.snapshot.manifest.planning
-        added = self.request.open_count
-        return planning if planning is None or not added else replace(planning, open=planning.open + added)
+        if planning is None:
+            return None
+        gone = 0
+        if self.erased_slots is not None:
+            gone = int(np.count_nonzero(context.snapshot.rows.layout.dealt.rows(self.erased_slots) < planning.drawn))
+        return replace(planning, open=planning.open + self.request.open_count, gone=planning.gone + gone)
 
 
 def _write_learners(context: RequestContext, state: ModelState, before: Snapshot | None) -> tuple[LearnerFile, ...]:

@@ -30,7 +30,7 @@ class Rectify(Request):
 
     receipts: str  # the root of the tree of receipts
     replace: NumberList  # row numbers
-    replaced: HashList  # keyed hashes of the ids; first those of people whose rows the plan looked at
+    replaced: HashList  # keyed hashes of the ids; first those of people who had a part in choosing the settings
     open: int  # how many these are
 
     kind: ClassVar[str] = "rectify"
@@ -60,7 +60,7 @@ class Rectify(Request):
         state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(slots))
         outcome = state.prepare(Change(slots, X, y))
         leaves, root = context.receipt_tree(lookup.ids)
-        people, still_open = put_open_first(snapshot, lookup, np.arange(len(position)))
+        people, still_open = put_open_first(snapshot, lookup, np.arange(len(position)), erased=False)
         numbers = snapshot.rows.layout.dealt.rows(slots)
         ranks = snapshot.rows.read_ranks(numbers)
         return RequestPlan(

@@ -243,7 +243,7 @@ class Request:
 
     @property
     def open_count(self) -> int:
-        """How many of its people's rows the plan in use had looked at: what it chose stays until the next plan."""
+        """How many of its people had a part in choosing the settings, which stay until the next plan."""
         return 0
 
     @property

@@ -30,7 +30,7 @@ from ..disk.people import (
 )
 from ..disk.rowfile import RowFile
 from ..disk.snapshot import Snapshot, get_row_file
-from .choice import choose_settings, find_looked_at
+from .choice import choose_settings, find_open
 from .intake import ignore_progress
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .rebound import change_bounds
@@ -102,7 +102,7 @@ class Restore(Request):
     drawn: int  # row numbers used so far
     missing: int  # rows that were added since and are lost
     outside: int  # rows that are erased because they are outside bounds that were declared since
-    open: int  # people among the erased and corrected ones whose rows the plan in use had looked at
+    open: int  # people among the erased and corrected ones who had a part in choosing the settings
     replanned: int  # 1 if the settings were chosen anew, because the copy had missed a replan
     planned: str  # what that plan promised, as text
 
@@ -132,7 +132,7 @@ class Restore(Request):
             drawn=state.drawn,
             missing=missed.missing,
             outside=outside,
-            open=0 if missed.replanned else _count_looked_at(snapshot, slots),
+            open=0 if missed.replanned else _count_open(snapshot, slots),
             replanned=int(missed.replanned),
             planned="",
         )
@@ -256,10 +256,10 @@ def _reserve_row_numbers(snapshot: Snapshot, drawn: int) -> ModelState:
     return replace(snapshot.state, ensemble=replace(snapshot.state.ensemble, store=rows), drawn=drawn)
 
 
-def _count_looked_at(snapshot: Snapshot, slots: Slots) -> int:
-    """Return how many people with rows in these slots the plan in use had looked at."""
-    seen = slots[find_looked_at(snapshot, slots)]
-    return count_distinct_ids(snapshot.people.find_owners(seen)) if len(seen) else 0
+def _count_open(snapshot: Snapshot, slots: Slots) -> int:
+    """Return how many people with rows in these slots had a part in choosing the settings."""
+    waiting = slots[find_open(snapshot, slots, erased=True)]
+    return count_distinct_ids(snapshot.people.find_owners(waiting)) if len(waiting) else 0
 
 
 def _write_tombstones(context: RequestContext, tombstones: tuple[Hashes, Slots]) -> tuple[PeopleSegment, ...]:

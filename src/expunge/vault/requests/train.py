@@ -118,7 +118,7 @@ class Train(Request):
             raise InvalidInput("there are no rows left to learn from: everybody in this table was erased")
         notes = tuple[str, ...]()
         if planning is not None:
-            planning = replace(planning, drawn=summary.rows, rows=summary.kept_rows, open=0)
+            planning = replace(planning, drawn=summary.rows, rows=summary.kept_rows, gone=0, open=0)
             if blueprint is None:
                 choice = choose_settings(_open_stored_rows(context, schema, stored), schema, planning, progress)
                 blueprint, planning = draw_vault_blueprint(choice.settings, schema), choice.planning

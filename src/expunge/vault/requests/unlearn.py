@@ -25,7 +25,7 @@ class Unlearn(Request):
 
     receipts: str  # the root of the tree of receipts
     erase: NumberList  # row numbers
-    bury: HashList  # keyed hashes of the ids; first those of people whose rows the plan looked at
+    bury: HashList  # keyed hashes of the ids; first those of people who had a part in choosing the settings
     open: int  # how many these are
 
     kind: ClassVar[str] = "unlearn"
@@ -38,7 +38,7 @@ class Unlearn(Request):
         snapshot.rows.check_live(live.slot)
         state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(live.slot))
         outcome = state.prepare(Change(live.slot))
-        people, still_open = put_open_first(snapshot, lookup, owners)
+        people, still_open = put_open_first(snapshot, lookup, owners, erased=True)
         hashes = lookup.hashes[people]
         leaves, root = context.receipt_tree([lookup.ids[k] for k in owners.tolist()])
         newly_erased = int(np.count_nonzero(~isin(owners, lookup.entries.tombstones.owner)))
