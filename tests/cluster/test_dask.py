@@ -20,10 +20,11 @@ from distributed.security import Security
 from expunge.distributed import Cluster, joined_cluster, own_cluster
 from expunge.distributed.cluster import check_address
 from expunge.errors import ClusterFailed, ErasedId, InvalidInput, InvalidSetting
-from expunge.vault import Vault
+from expunge.vault import Planning, Vault
 
 from support.executors import Killing, always_dies, fails, no_room
-from support.vaults import small, weights
+from support.planning import quick_plans
+from support.vaults import bits, small, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -64,6 +65,26 @@ def test_two_workers_give_the_bytes_of_one_process(tmp_path, data, small_tasks, 
     vault = Vault.open(tmp_path / "v.vault")
     assert vault.verify(client=two).ok
     assert vault.verify().ok
+
+
+def test_a_replan_with_workers_gives_the_bytes_of_one_process_even_if_one_is_killed(tmp_path, data, small_tasks, two):
+    models = []
+    with quick_plans():
+        for name, client in (("one", None), ("two", two)):
+            (tmp_path / name).mkdir()
+            planning = Planning(quick=False)
+            vault = Vault.create(
+                tmp_path / name / "v.vault", data / "first", target="y", id="who", planning=planning, client=client
+            )
+            vault.unlearn([f"person-{k}" for k in range(0, 20_000, 2)], client=client)
+            assert vault.status().open
+            before = bits(vault)
+            vault.replan(client=client and Killing(client._client, "sum_stripes", tmp_path))
+            models.append((before, bits(vault), vault.status().alpha, vault.status().features))
+            assert (vault.status().open, vault.verify(plan=True, client=client).ok) == (0, True)
+    assert models[0] == models[1]
+    assert models[0][0] != models[0][1]
+    assert (tmp_path / "died-sum_stripes").exists()
 
 
 @pytest.mark.parametrize("rows", sampled(20_000, of=[1_500, 20_000]))

@@ -96,6 +96,7 @@ class Oracle:
     slots_drawn: int = 0
     batches: tuple[int, ...] = ()  # the number of the first row of each
     chosen: Settings | None = None  # by the last replan
+    planned: bool = False  # whether a training chooses settings, too
 
     @classmethod
     def of(cls, model: CodedRegressor, inputs: int = 2, targets: int = 1) -> "Oracle":
@@ -166,6 +167,25 @@ class Oracle:
         left = {one: [row for row in mine if row[0] not in slots] for one, mine in self.rows.items()}
         return replace(self, rows={one: mine for one, mine in left.items() if mine and one not in people})
 
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the rows there are; a replan gives rows other slots, not other numbers."""
+        return set(self._dealt(self.blueprint).rows(np.array(sorted(self.slots), dtype=np.int64)).tolist())
+
+    def slots_of(self, numbers: Iterable[int]) -> set[int]:
+        """The slots of rows with these numbers, as far as they were given out."""
+        given = np.array([number for number in numbers if number < self.slots_drawn], dtype=np.int64)
+        return set(self._dealt(self.blueprint).slots(given).tolist())
+
+    def caught_up(self, now: "Oracle", rows: dict[int, list[tuple[int, Values]]], *, replanned: bool) -> "Oracle":
+        """What these rows of an old copy lead to once it has caught up; if it has missed a replan, it plans anew."""
+        missing = (self.slots_drawn,) if now.slots_drawn > self.slots_drawn else ()
+        new = replace(now, rows=rows, batches=self.batches + missing)
+        if not replanned:
+            return new
+        inputs, targets = now.blueprint.inputs, now.blueprint.targets
+        return replace(new, blueprint=replace(self.blueprint, inputs=inputs, targets=targets))._replan((), ())
+
     def trained_with(self, model: CodedRegressor) -> "Oracle":
         """The same, but for what the next training is done with."""
         return replace(self, model=model)
@@ -173,7 +193,8 @@ class Oracle:
     def _train(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
         """Nothing goes on: bounds are those of the parameters again."""
         drawn = Oracle.of(self.model, *(len(side.low) for side in (self.blueprint.inputs, self.blueprint.targets)))
-        return replace(self, blueprint=drawn.blueprint, rows={}, slots_drawn=0, batches=(), chosen=None)._add(ids, rows)
+        new = replace(self, blueprint=drawn.blueprint, rows={}, slots_drawn=0, batches=(), chosen=None)._add(ids, rows)
+        return new._replan((), ()) if self.planned else new
 
     def _rebound(self, bounds: dict[str, Ends]) -> "Oracle":
         """A model of the same seed that was given these bounds from the beginning."""

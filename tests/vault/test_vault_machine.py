@@ -17,7 +17,7 @@ from expunge import CodedRegressor, RandomFourier
 from expunge.distributed import tasks, workers
 from expunge.encoding import placement
 from expunge.errors import ErasedId, InvalidFile, InvalidInput, InvalidSetting, NothingLearned, UnknownId
-from expunge.vault import Vault
+from expunge.vault import Planning, Vault
 from expunge.vault.certificates.jws import load_public_keys, verify_statement
 from expunge.vault.disk import runs
 from expunge.vault.disk.folder import Folder
@@ -53,8 +53,9 @@ class Past:
 
     kind: str
     people: set  # whom it erased or corrected
-    slots: set  # what a restore erased
+    numbers: set  # of rows that a restore erased
     done: bool = True
+    replanned: bool = False
 
 
 def _request(kind, ids, values=()):
@@ -96,20 +97,26 @@ class VaultMachine(RuleBasedStateMachine):
     # Requests
 
     @initialize(
-        rows=batches(), observed=st.booleans(), seed=st.integers(0, 3), aggregate=st.sampled_from(["mean", "median"])
+        rows=batches(),
+        observed=st.booleans(),
+        planned=st.booleans(),
+        seed=st.integers(0, 3),
+        aggregate=st.sampled_from(["mean", "median"]),
     )
-    def create(self, rows, observed, seed, aggregate):
-        bounds = {} if observed else {"bounds": ([-1, None], [1, None]), "target_bounds": (-1, 1)}
+    def create(self, rows, observed, planned, seed, aggregate):
+        bounds = {} if observed or planned else {"bounds": ([-1, None], [1, None]), "target_bounds": (-1, 1)}
         features = RandomFourier(3) if seed % 2 else None
-        self.oracle = Oracle.of(
-            CodedRegressor(shards=SHARDS, rate=2, features=features, aggregate=aggregate, random_state=seed, **bounds)
+        model = CodedRegressor(
+            shards=SHARDS, rate=2, features=features, aggregate=aggregate, random_state=seed, **bounds
         )
+        self.oracle = replace(Oracle.of(model), planned=planned)
         request = _request("train", rows[0] + [0, 1, 2, 3], rows[1] + [(0.25, -0.25, 0.5)] * 4)
         self.vault = self.train(request)
         self.accept(request)
 
     def train(self, request, **options):
-        described = {"target": "y", "id": "who", "model": self.oracle.model, "wait": 0.0}
+        described = {"target": "y", "id": "who", "wait": 0.0}
+        described |= {"planning": Planning(quick=False)} if self.oracle.planned else {"model": self.oracle.model}
         data, helped = self.helped(request)
         return Vault.create(self.path, data, **described, **helped, **options)
 
@@ -125,6 +132,7 @@ class VaultMachine(RuleBasedStateMachine):
         """A request that can be carried out."""
         oracle = self.oracle
         kinds = ["add", "rebound"] + ["unlearn", "rectify"] * bool(oracle.rows) + ["readmit"] * bool(oracle.erased)
+        kinds += ["replan"] * oracle.planned
         kind = data.draw(st.sampled_from([*kinds * 3, "train"]), label="kind")
         if kind in ("train", "add"):
             ids, values = data.draw(batches())
@@ -134,6 +142,8 @@ class VaultMachine(RuleBasedStateMachine):
         if kind == "rebound":
             columns = data.draw(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), label="columns")
             return Request.rebound(**{name: data.draw(st.sampled_from(self.wide_enough(name))) for name in columns})
+        if kind == "replan":
+            return Request("replan")
         known = sorted(oracle.erased if kind == "readmit" else oracle.rows)
         ids = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True), label="ids")
         if kind == "rectify":
@@ -152,7 +162,7 @@ class VaultMachine(RuleBasedStateMachine):
         if request.kind == "add":
             data, helped = self.helped(request)
             return self.vault.add(data, skip_erased=True, clip=True, **helped)
-        if request.kind == "unlearn" and not self.oracle.request % 2:
+        if request.kind in ("unlearn", "replan") and not self.oracle.request % 2:
             return request.ask(self.vault, client=Here(seed=self.oracle.request))
         return request.ask(self.vault)
 
@@ -161,7 +171,7 @@ class VaultMachine(RuleBasedStateMachine):
             request = replace(request, rows=tuple(map(self.oracle.inside, request.rows)))
         self.oracle = self.oracle.after(request)
         people = set(request.ids) if request.kind in ("unlearn", "rectify") else set()
-        self.past.append(Past(request.kind, people, set(), done))
+        self.past.append(Past(request.kind, people, set(), done, request.kind == "replan"))
         self.seen.update(request.ids)
 
     @rule(data=st.data())
@@ -295,22 +305,23 @@ class VaultMachine(RuleBasedStateMachine):
         number, done = self.in_ledger()
         assert number > self.oracle.request
         assert end is not None or number == self.oracle.request + 1
-        people, slots = set().union(*(p.people for p in since)), set().union(*(p.slots for p in since))
+        people, numbers = set().union(*(p.people for p in since)), set().union(*(p.numbers for p in since))
+        replanned = any(p.replanned for p in since)
         unfinished = {k for k, past in enumerate(self.past, 1) if not past.done}
-        held = old.without(people, slots)
+        held = old.without(people, old.slots_of(numbers))
         outside = [slot for mine in held.rows.values() for slot, row in mine if self.oracle.inside(row) != row]
+        missing = len(self.oracle.numbers - old.numbers)
         restored = replace(
-            self.oracle,
-            rows=held.without(slots=outside).rows,
+            old.caught_up(self.oracle, held.without(slots=outside).rows, replanned=replanned),
             erased={one: number if by in unfinished else by for one, by in self.oracle.erased.items()},
             kinds=self.oracle.kinds + ("restore",) * (number - self.oracle.request),
         )
-        gone = old.slots - restored.slots
+        gone = old.numbers - restored.numbers
         if end is None and not any(past.kind == "restore" for past in since):
-            missing = len(self.oracle.slots - old.slots)
             assert f"{len(gone)} rows that were erased" in self.vault.notes[0]
             assert f"{missing} rows that were added since are missing" in self.vault.notes[0]
-        self.past += [Past("restore", set(), gone, k in done) for k in range(self.oracle.request + 1, number + 1)]
+        restores = range(self.oracle.request + 1, number + 1)
+        self.past += [Past("restore", set(), gone, k in done, replanned) for k in restores]
         self.oracle = restored
 
     @precondition(lambda self: len(self.usable) < len(self.copies))
@@ -348,6 +359,7 @@ class VaultMachine(RuleBasedStateMachine):
             assert (set(slots) if one in erased else slots) == erased.get(one, rows.get(one, []))
         now = self.vault._writer.snapshot
         assert now.state.drawn == self.oracle.slots_drawn
+        assert now.manifest.batches == self.oracle.batches
         assert now.manifest.slots_sum == plain_slots_sum(self.oracle.slots, now.manifest.seal) == now.rows.live_sum
         held = [(h.state, h.rows, h.request) for h in self.vault.find(ids)]
         there = {one: ("present", len(slots), None) for one, slots in rows.items()}
@@ -370,7 +382,7 @@ class VaultMachine(RuleBasedStateMachine):
     @invariant()
     def a_recovered_vault_passes_the_audit(self):
         if self.recovered:
-            verdict = self.vault.verify()
+            verdict = self.vault.verify(plan=True)
             assert verdict.ok, verdict
             self.recovered = False
 
