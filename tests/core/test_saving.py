@@ -220,7 +220,7 @@ HOSTILE = {
     "no JSON": lambda p: {"model__json": b"\xff\xfe"},
     "JSON that is no object": lambda p: {"model__json": b"[1]"},
     "deep JSON": lambda p: {"model__json": b"[" * 100_000},
-    "a newer version": lambda p: {"model__json": header(p, version=6)},
+    "a newer version": lambda p: {"model__json": header(p, version=7)},
     "no header": lambda p: {"model__json": None},
     "no rows": lambda p: {"X__npy": None},
     "too few rows": lambda p: {"X__npy": npy(np.zeros((3, 2)))},
@@ -327,10 +327,10 @@ def test_a_hostile_file_is_refused(saved, what):
         CodedRegressor.load(saved)
 
 
-@pytest.mark.parametrize("version", [4, 6, None])
+@pytest.mark.parametrize("version", [5, 7, None])
 def test_a_file_of_another_version_says_what_to_do(saved, version):
     rewrite(saved, model__json=header(saved, version=version))
-    with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 5 only: use the release"):
+    with pytest.raises(InvalidFile, match=f"has version {version}; this release reads version 6 only: use the release"):
         CodedRegressor.load(saved)
 
 

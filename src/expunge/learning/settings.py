@@ -14,10 +14,12 @@ from ..encoding.scales import ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidSetting
 
-Aggregate: TypeAlias = Literal["mean", "median"]
+Aggregate: TypeAlias = Literal["mean", "median", "pooled", "vote"]
 Keep: TypeAlias = Literal["rows", "coded"]
 
-_CHOICES = {"aggregate": ("mean", "median"), "keep": ("rows", "coded"), "outside": ("clamp", "extrapolate")}
+AGGREGATES: tuple[Aggregate, ...] = ("mean", "median", "pooled", "vote")
+
+_CHOICES = {"aggregate": AGGREGATES, "keep": ("rows", "coded"), "outside": ("clamp", "extrapolate")}
 
 
 @dataclass(frozen=True, eq=False)

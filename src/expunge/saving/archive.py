@@ -25,7 +25,7 @@ from ..errors import InvalidFile, InvalidSetting
 from .drafts import open_draft
 
 FORMAT = "expunge model"
-VERSION = 5
+VERSION = 6
 
 _HEADER_BYTES = 2**24  # the maximum size of model.json
 

@@ -28,6 +28,8 @@ def draw_vault_blueprint(settings: Settings, schema: Schema) -> Blueprint:
     """Return the blueprint of a model that has seen no row yet, with the bounds and scales that a schema declares."""
     if not (isinstance(settings.learner, str) and settings.learner == "ridge") or settings.keep != "rows":
         raise InvalidSetting("a vault needs a model with learner='ridge' and keep='rows'")
+    if settings.aggregate == "pooled":  # predictions would have to read the moments of all learners
+        raise InvalidSetting("aggregate='pooled' is for models in memory; in a vault use fewer shards")
     bounds: dict[str, Any] = {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
     for name, (low, _) in bounds.items():
         given = getattr(settings, name)
