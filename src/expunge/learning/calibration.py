@@ -38,11 +38,14 @@ _HALVINGS = 6
 _BEND, _DRIFT = 0.02, 1e-3  # penalties on changes of slope, and on the distance from the start
 _START_SLOPE = 4.0
 
-# Scores are about 0 for no and 1 for yes; differences and pairs about -1 and 1. Where one class is rare, most scores
-# are close to an end: there the knots are closer.
-_ENDS = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35])
-_KNOTS = np.concatenate([[-0.5, -0.2, -0.1, -0.05], _ENDS, [0.5], 1 - _ENDS[::-1], [1.05, 1.1, 1.2, 1.5]])
-_DIFFERENCE_KNOTS = 2 * _KNOTS - 1
+_TINY = float(np.finfo(np.float64).tiny)
+
+# Scores are about 0 for no and 1 for yes, differences of two scores and pairs about -1 and 1. Of two classes one is
+# often rare, and most differences are close to -1 or 1: there the knots are closer.
+_KNOTS = np.array([-0.5, -0.2, -0.05, 0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0, 1.2])
+_PAIR_KNOTS = np.array([-1.5, -1.1, -0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9, 1.1, 1.5])
+_NEAR_ONE = np.array([0.3, 0.6, 0.8, 0.9, 0.96, 1.0, 1.1, 1.2, 1.5, 2.0])
+_DIFFERENCE_KNOTS = np.concatenate([-_NEAR_ONE[::-1], [0.0], _NEAR_ONE])
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +67,8 @@ class Calibrator:
             return np.column_stack([np.zeros(n), g])
         z: Floats = np.interp(scores, _KNOTS, self.heights[0]) + self.biases
         for (first, second), s in zip(combinations(range(count), 2), pairs.T, strict=False):
-            z[:, first] += np.interp(s, _DIFFERENCE_KNOTS, self.heights[1])
-            z[:, second] += np.interp(-s, _DIFFERENCE_KNOTS, self.heights[1])
+            z[:, first] += np.interp(s, _PAIR_KNOTS, self.heights[1])
+            z[:, second] += np.interp(-s, _PAIR_KNOTS, self.heights[1])
         return z
 
     def probabilities(self, scores: Floats) -> Floats:
@@ -153,69 +156,100 @@ def _targets_and_leverages(ensemble: Ensemble, learner: int, pairs: Sequence[tup
 
 def _fit(scores: Floats, rows: CalibrationRows, present: NDArray[np.bool_]) -> tuple[Calibrator, float]:
     """Fit a calibrator to the leave-one-out scores of calibration rows, (m, S); return it with their mean log loss."""
-    K, places = len(present), (np.cumsum(present) - 1)[rows.classes]
-    count = int(np.count_nonzero(present))
+    K, places, count = len(present), (np.cumsum(present) - 1)[rows.classes], int(np.count_nonzero(present))
     scores, pairs = scores[:, :K][:, present], scores[:, K:]
+    weights = rows.weights * (len(rows.weights) / rows.weights.sum())
     if count < 2:
         return Calibrator(present, (), np.zeros(count)), 0.0
-    J = len(_KNOTS)
-    if count == 2:  # z = (0, g(s_1 - s_0))
-        design = np.zeros((len(scores), 2, J))
-        design[:, 1] = _hats(scores[:, 1] - scores[:, 0], _DIFFERENCE_KNOTS)
-        start, bends = _START_SLOPE * _DIFFERENCE_KNOTS, [_bends(_DIFFERENCE_KNOTS)]
-    else:
-        parts = [_hats(scores, _KNOTS)]
-        start, bends = _START_SLOPE * _KNOTS, [_bends(_KNOTS)]
-        if pairs.shape[1]:
-            paired = np.zeros((len(scores), count, J))
-            for (first, second), s in zip(combinations(range(count), 2), pairs.T, strict=True):
-                paired[:, first] += _hats(s, _DIFFERENCE_KNOTS)
-                paired[:, second] += _hats(-s, _DIFFERENCE_KNOTS)
-            parts.append(paired)
-            start, bends = np.concatenate([start, np.zeros(J)]), [*bends, _bends(_DIFFERENCE_KNOTS)]
-        parts.append(np.broadcast_to(np.eye(count), (len(scores), count, count)))
-        design, start = np.concatenate(parts, axis=2), np.concatenate([start, np.zeros(count)])
-    penalty = _DRIFT * np.eye(len(start))
-    for k, bend in enumerate(bends):
-        penalty[k * J : (k + 1) * J, k * J : (k + 1) * J] += _BEND * bend
-    weights = rows.weights * (len(rows.weights) / rows.weights.sum())
-    theta, loss = _minimise(design, places, weights, start, penalty)
-    heights = tuple(theta[k * J : (k + 1) * J] for k in range(len(bends)))
-    return Calibrator(present, heights, theta[len(bends) * J :]), loss
+    if count == 2:
+        hats = _hats(scores[:, 1] - scores[:, 0], _DIFFERENCE_KNOTS)
+        g, loss = _minimise(_TwoClasses(hats, places, weights), _START_SLOPE * _DIFFERENCE_KNOTS, [_DIFFERENCE_KNOTS])
+        return Calibrator(present, (g,), np.zeros(0)), loss
+    design, start, knots = [_hats(scores, _KNOTS)], [_START_SLOPE * _KNOTS], [_KNOTS]
+    if pairs.shape[1]:
+        paired = np.zeros((len(scores), count, len(_PAIR_KNOTS)))
+        for (first, second), s in zip(combinations(range(count), 2), pairs.T, strict=True):
+            paired[:, first] += _hats(s, _PAIR_KNOTS)
+            paired[:, second] += _hats(-s, _PAIR_KNOTS)
+        design, start, knots = [*design, paired], [*start, np.zeros(len(_PAIR_KNOTS))], [*knots, _PAIR_KNOTS]
+    design.append(np.broadcast_to(np.eye(count), (len(scores), count, count)))
+    start.append(np.zeros(count))
+    losses = _ManyClasses(np.concatenate(design, axis=2), places, weights)
+    theta, loss = _minimise(losses, np.concatenate(start), knots)
+    *heights, biases = np.split(theta, np.cumsum([len(part) for part in knots]))
+    return Calibrator(present, tuple(heights), biases), loss
 
 
-def _minimise(
-    design: Floats, places: Integers, weights: Floats, start: Floats, penalty: Floats
-) -> tuple[Floats, float]:
-    """Minimise the penalised log loss of softmax(design theta) by Newton's method: (m, K', P) -> (P,), mean log loss.
+@dataclass(frozen=True, eq=False)
+class _TwoClasses:
+    """The log loss of z = (0, design theta), with weights, and its derivatives."""
 
-    A step that raises the loss, which can happen far from the minimum, is halved.
+    design: Floats  # (m, P)
+    places: Integers  # (m,), the class of each row
+    weights: Floats
+
+    def loss(self, theta: Floats) -> tuple[Floats, float]:
+        """Return the probabilities of the second class, (m,), and the loss."""
+        p = 1.0 / (1.0 + np.exp(-(self.design @ theta)))
+        own = np.where(self.places == 1, p, 1.0 - p)
+        return p, -float(self.weights @ np.log(np.maximum(own, _TINY)))
+
+    def derivatives(self, p: Floats) -> tuple[Floats, Floats]:
+        """Return gradient and Hessian, (P,) and (P, P)."""
+        spread = self.design * np.sqrt(self.weights * p * (1.0 - p))[:, None]
+        return (self.weights * (p - self.places)) @ self.design, spread.T @ spread
+
+
+@dataclass(frozen=True, eq=False)
+class _ManyClasses:
+    """The log loss of z = design theta, with weights, and its derivatives."""
+
+    design: Floats  # (m, K', P)
+    places: Integers  # (m,), the class of each row
+    weights: Floats
+
+    def loss(self, theta: Floats) -> tuple[Floats, float]:
+        """Return the probabilities of all classes, (m, K'), and the loss."""
+        m, count, P = self.design.shape
+        p = _softmax((self.design.reshape(-1, P) @ theta).reshape(m, count))
+        return p, -float(self.weights @ np.log(np.maximum(p[np.arange(m), self.places], _TINY)))
+
+    def derivatives(self, p: Floats) -> tuple[Floats, Floats]:
+        """Return gradient and Hessian, (P,) and (P, P)."""
+        m, _, P = self.design.shape
+        flat, truth = self.design.reshape(-1, P), np.zeros_like(p)
+        truth[np.arange(m), self.places] = 1.0
+        spread = flat * np.sqrt(p * self.weights[:, None]).reshape(-1, 1)
+        mean = np.matmul(p[:, None, :], self.design)[:, 0] * np.sqrt(self.weights)[:, None]
+        return ((p - truth) * self.weights[:, None]).ravel() @ flat, spread.T @ spread - mean.T @ mean
+
+
+def _minimise(losses: _TwoClasses | _ManyClasses, start: Floats, knots: list[Floats]) -> tuple[Floats, float]:
+    """Minimise a penalised loss by Newton's method; return theta, (P,), and the mean log loss without penalties.
+
+    Theta begins with the heights at each of the sets of knots. A step that raises the loss, which can happen far from
+    the minimum, is halved.
     """
-    m, count, P = design.shape
-    flat = design.reshape(m * count, P)
-    truth = np.zeros((m, count))
-    truth[np.arange(m), places] = 1.0
+    penalty, first = _DRIFT * np.eye(len(start)), 0
+    for part in knots:
+        here = slice(first, first := first + len(part))
+        penalty[here, here] += _BEND * _bends(part)
 
     def evaluate(theta: Floats) -> tuple[Floats, float, float]:
-        p = _softmax((flat @ theta).reshape(m, count))
-        loss = -float(weights @ np.log(np.maximum(p[np.arange(m), places], 1e-300)))
-        step = theta - start
-        return p, loss, loss + 0.5 * float(step @ penalty @ step)
+        p, loss = losses.loss(theta)
+        return p, loss, loss + 0.5 * float((theta - start) @ penalty @ (theta - start))
 
-    theta = start
-    p, loss, objective = evaluate(theta)
+    theta, (p, loss, total) = start, evaluate(start)
     for _ in range(_NEWTON_STEPS):
-        gradient = ((p - truth) * weights[:, None]).ravel() @ flat + penalty @ (theta - start)
-        spread = flat * np.sqrt(p * weights[:, None]).reshape(-1, 1)
-        mean = (design * p[:, :, None]).sum(axis=1) * np.sqrt(weights)[:, None]
-        step = np.linalg.solve(spread.T @ spread - mean.T @ mean + penalty, gradient)
+        gradient, hessian = losses.derivatives(p)
+        step = np.linalg.solve(hessian + penalty, gradient + penalty @ (theta - start))
         for _ in range(_HALVINGS):
-            p, loss, objective_after = evaluate(theta - step)
-            if objective_after <= objective:
+            p, loss, total_after = evaluate(theta - step)
+            if total_after <= total:
                 break
-            step = step / 2
-        theta, objective = theta - step, objective_after
-    return theta, loss / float(weights.sum())
+            step = step / 2.0
+        theta, total = theta - step, total_after
+    return theta, loss / float(losses.weights.sum())
 
 
 def _hats(values: Floats, knots: Floats) -> Floats:
