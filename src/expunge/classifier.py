@@ -38,7 +38,7 @@ from .learning.calibration import Calibrator, Pairs, calibrate
 from .learning.calibration_rows import CalibrationPool, CalibrationRows
 from .learning.class_rules import ClassRule, OneHotRule
 from .learning.ensemble import Ensemble
-from .learning.labels import Labels
+from .learning.labels import Labels, as_labels
 from .learning.rules import Rule, RuleFactory
 from .learning.settings import Aggregate, Keep, Settings
 from .learning.state import ModelState, Outcome
@@ -415,6 +415,8 @@ class CodedClassifier(ClassifierMixin, CodedEstimator):  # type: ignore[misc]  #
         return fitted
 
     def _read_targets(self, y: NDArray[Any], *, reset: bool) -> Floats:
+        if y.dtype == object:  # scikit-learn sorts labels of mixed types, which fails
+            y = as_labels(y)
         check_classification_targets(y)
         if not reset:
             return self._fitted_model.labels.one_hot(y)

@@ -35,7 +35,7 @@ _HIGHEST_LEVERAGE = 0.99
 _ROWS_PER_BLOCK = 256
 _NEWTON_STEPS = 8
 _HALVINGS = 6
-_BEND, _DRIFT = 0.02, 1e-3  # penalties on changes of slope, and on the distance from the start
+_BEND, _DRIFT = 0.02, 0.01  # penalties on changes of slope, and on the distance from the start
 _START_SLOPE = 4.0
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -190,7 +190,8 @@ class _TwoClasses:
 
     def loss(self, theta: Floats) -> tuple[Floats, float]:
         """Return the probabilities of the second class, (m,), and the loss."""
-        p = 1.0 / (1.0 + np.exp(-(self.design @ theta)))
+        z = self.design @ theta
+        p = _softmax(np.column_stack([np.zeros(len(z)), z]))[:, 1]
         own = np.where(self.places == 1, p, 1.0 - p)
         return p, -float(self.weights @ np.log(np.maximum(own, _TINY)))
 
@@ -244,11 +245,11 @@ def _minimise(losses: _TwoClasses | _ManyClasses, start: Floats, knots: list[Flo
         gradient, hessian = losses.derivatives(p)
         step = np.linalg.solve(hessian + penalty, gradient + penalty @ (theta - start))
         for _ in range(_HALVINGS):
-            p, loss, total_after = evaluate(theta - step)
-            if total_after <= total:
+            after = evaluate(theta - step)
+            if after[2] <= total:
+                theta, (p, loss, total) = theta - step, after
                 break
             step = step / 2.0
-        theta, total = theta - step, total_after
     return theta, loss / float(losses.weights.sum())
 
 

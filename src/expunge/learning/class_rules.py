@@ -108,7 +108,7 @@ class _ClassSystem:
         p = self.parts[0].width - 1 + self.intercept
         M = np.zeros((p + t, p + t), order="F")
         for part, weight, targets in zip(self.parts, self.weights, self.targets, strict=True):
-            G = part.matrix(bits)  # of [phi, 1]: its last row is the sum of [phi, 1]
+            G = np.tril(part.matrix(bits))  # above the diagonal anything may be; the last row is the sum of [phi, 1]
             M[:p, :p] += weight * G[:p, :p]
             M[p:, :p] += weight * targets[:, None] * G[-1, :p]
         return M
@@ -236,8 +236,8 @@ def split_classes(encoder: Encoder, rows: Floats) -> list[Floats]:
 
 def trace_of_product(symmetric: Floats, lower: Floats) -> float:
     """Return trace(S L), where of the symmetric matrix L only the lower triangle is given: (p, p), (p, p)."""
-    products = np.tril(symmetric * lower, -1).sum(), (np.diagonal(symmetric) * np.diagonal(lower)).sum()
-    return float(2.0 * products[0] + products[1])
+    below = (symmetric * np.tril(lower, -1)).sum()
+    return float(2.0 * below + (np.diagonal(symmetric) * np.diagonal(lower)).sum())
 
 
 def _new_tallies(encoder: Encoder) -> list[Tally]:
