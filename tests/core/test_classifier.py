@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from expunge import Code, CodedClassifier, CodedRegressor, RandomFourier
 from expunge.errors import InvalidFile, InvalidInput, InvalidSetting, NothingLearned
+from expunge.learning.settings import Settings
 from expunge.testing import check_unlearning
 
 from support.models import weights_of
@@ -317,6 +318,13 @@ def test_any_classifier_learns_where_each_learner_has_one_lane(learner, aggregat
 def test_settings_that_cannot_work_are_refused_with_the_reason(parameters, message, table):
     with pytest.raises(InvalidSetting, match=message):
         CodedClassifier(**parameters).fit(*table)
+
+
+def test_where_only_regressors_are_known_a_classifier_is_refused_with_the_way():
+    with pytest.raises(
+        InvalidSetting, match="must be a CodedRegressor.*CodedClassifier; classes are for models in memory"
+    ):
+        Settings.from_model(CodedClassifier())
 
 
 def test_votes_are_for_classes(rng):

@@ -107,10 +107,11 @@ class _ClassSystem:
         t = self.targets.shape[1]
         p = self.parts[0].width - 1 + self.intercept
         M = np.zeros((p + t, p + t), order="F")
-        for part, weight, targets in zip(self.parts, self.weights, self.targets, strict=True):
-            G = np.tril(part.matrix(bits))  # above the diagonal anything may be; the last row is the sum of [phi, 1]
-            M[:p, :p] += weight * G[:p, :p]
-            M[p:, :p] += weight * targets[:, None] * G[-1, :p]
+        with np.errstate(all="ignore"):  # above the diagonals there is anything
+            for part, weight, targets in zip(self.parts, self.weights, self.targets, strict=True):
+                G = part.matrix(bits)  # of [phi, 1]: its last row is the sum of [phi, 1]
+                M[:p, :p] += weight * G[:p, :p]
+                M[p:, :p] += weight * targets[:, None] * G[-1, :p]
         return M
 
 

@@ -54,6 +54,8 @@ class Settings:
             advice = "pass an instance"
             if hasattr(model, "steps"):  # a pipeline: its scaler would have learned from people who are erased later
                 advice = "pass its last step alone, and declare the columns in a schema"
+            if hasattr(model, "class_power"):
+                advice = "classes are for models in memory; declare a yes/no target as a number, 0 and 1"
             raise InvalidSetting(f"model must be a CodedRegressor or Settings, got {got}; {advice}")
         return cls(**{name: getattr(model, name) for name in names})
 
