@@ -201,7 +201,7 @@ def test_the_page_says_what_was_missed_and_why():
     results.append(Result("memory", "three", "four", 1e6, 2e6, "of", 0.5, goal=1.0, unit="B"))
     text = report.page(results, [], list(measure_drifts(quick=True, task=task())), 1, quick=True)
     assert "faster than a method that refits: 1 of 2 are met" in text
-    assert "within so many times a limit or floats: 1 of 1 are met" in text
+    assert "stay within a multiple of a limit or of floats: 1 of 1 are met" in text
     assert text.count("**missed**") == 1
     assert "Why: it is slow." in text
     assert "| three | four | 1 MB | 2 MB | 0.50x the cost | once | < 1x | met |" in text

@@ -1,8 +1,10 @@
 """The audit trail: everything that happened, wherever it was asked for, with who did it and no identities."""
 
 import csv
+import getpass
 import io
 import json
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from expunge.server.database import Database, queue_path
 from expunge.server.matters import Author
 from expunge.server.tokens import Tokens
 from expunge.vault import Vault
+from expunge.vault.backup import Backup
 
 from support.client import LocalClient
 
@@ -53,7 +56,7 @@ def test_jobs_tokens_webhooks_and_what_others_did_are_in_one_list(client, servic
     service.tokens.revoke(token.id, actor="Anna")
     found = [(one["action"], one["actor"]) for one in entries(client)]
     for expected in [
-        ("vault.train", ""), ("key.introduced", ""), ("token.created", "command line"), ("job.received", "Anna"),
+        ("vault.train", ""), ("key.introduced", ""), ("token.created", ""), ("job.received", "Anna"),
         ("job.done", "Anna"), ("webhook.removed", "Anna"), ("token.created", "Anna"), ("token.revoked", "Anna"),
         ("vault.unlearn", "Anna"),
     ]:  # fmt: skip
@@ -114,10 +117,20 @@ def test_what_was_done_to_matters_is_in_the_trail(client, service):
 def test_a_backup_is_in_the_trail_because_it_copies_everybody(vault, tmp_path, capsys):
     Database(queue_path(vault.places.vault)).close()
     place = ["--vault", str(vault.places.vault)]
+    assert vault.backup(tmp_path / "by a program", actor="nightly job").note == ""
     assert program.run(["backup", str(tmp_path / "copy"), *place]) == 0
     capsys.readouterr()
     assert program.run(["audit", "--json", *place]) == 0
-    assert "backup.made" in [one["action"] for one in json.loads(capsys.readouterr().out)]
+    made = [one["actor"] for one in json.loads(capsys.readouterr().out) if one["action"] == "backup.made"]
+    assert made == ["nightly job", getpass.getuser()]
+
+
+def test_a_backup_that_cannot_be_recorded_is_kept_and_says_so(vault, tmp_path):
+    with closing(Database(queue_path(vault.places.vault))) as database:
+        database.execute("DROP TABLE audit")
+    copy = vault.backup(tmp_path / "copy")
+    assert "could not be recorded" in copy.note
+    assert Backup.read(copy.path).request == copy.request
 
 
 def test_times_are_written_in_one_way_and_a_job_comes_before_its_request(client):
@@ -163,6 +176,7 @@ def test_the_user_of_the_command_line_is_the_actor_unless_another_is_named(tmp_p
         ["clone", "staging.vault", "--new-identity", *place],
         ["train", "spend.csv", "--target", "spend", "--id-column", "who", *model, "--skip-erased", "--replace",
          "--accept-worse", "--alpha", "1e6", *place],
+        ["token", "new", "--scope", "read", *place],
     ):  # fmt: skip
         assert program.run(words) == 0, capsys.readouterr().err
     capsys.readouterr()
@@ -171,6 +185,7 @@ def test_the_user_of_the_command_line_is_the_actor_unless_another_is_named(tmp_p
     requests = [one for one in trail if one["action"].startswith("vault.")]
     assert [one["actor"] for one in requests] == ["operator", "operator", "privacy desk", "", "operator", "operator"]
     assert [one["actor"] for one in trail if one["action"] == "key.introduced"] == ["operator"] * 2
+    assert [one["actor"] for one in trail if one["action"] == "token.created"] == ["operator"]
     clone, train = requests[-2:]
     assert clone["details"]["clone"] == Vault.open("staging.vault").status().vault
     assert train["details"]["accepted"]

@@ -245,7 +245,7 @@ class Forgetful(files.System):
         return super().read(fd, count, offset)
 
     def write(self, fd: int, data: files.Data, offset: int) -> int:
-        self._begin("write", fd, grows=offset + len(data) > files.file_size(fd), size=len(data))
+        self._begin("write", fd, grows=offset + len(data) > os.fstat(fd).st_size, size=len(data))
         return self.put(fd, data, offset)
 
     def put(self, fd: int, data: files.Data, offset: int) -> int:
@@ -254,7 +254,7 @@ class Forgetful(files.System):
         return super().write(fd, data, offset)
 
     def truncate(self, fd: int, size: int) -> None:
-        self._begin("truncate", fd, grows=size > files.file_size(fd))
+        self._begin("truncate", fd, grows=size > os.fstat(fd).st_size)
         self._file(fd).unsynced.append(Truncation(size))
         super().truncate(fd, size)
 

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from expunge.errors import InvalidInput, InvalidSetting
-from expunge.tables.kinds import Boolean, Category, Ignore, Number
+from expunge.tables.kinds import Boolean, Category, Date, Ignore, Number
 from expunge.tables.proposal import draft_schema, propose_schema, texts
 from expunge.tables.proposal.draft import plain_schema_from_types
 from expunge.tables.reader import read_blocks, read_column_types
@@ -22,6 +22,7 @@ from expunge.tables.schema import Schema
 from expunge.tables.toml import toml_literal
 
 from support.sampling import examples
+from support.tables import csv, whole
 
 EPOCH = datetime(1970, 1, 1)
 
@@ -418,21 +419,100 @@ def test_a_proposal_needs_rows_columns_and_people():
 
 # Notes on the terminal
 
-UNREAD = {
-    "german": ([f"{k % 28 + 1}.{k % 12 + 1}.2020" for k in range(60)], "dates like 31.12.2020"),
-    "american": ([f"{k % 12 + 1}/{k % 28 + 1}/2020" for k in range(60)], "dates like 12/31/2020"),
-    "comma": ([f"{k},5" for k in range(60)], "numbers with a decimal comma"),
-    "thousands": ([f"{k + 1},{k:03},000" for k in range(60)], "numbers with thousands separators"),
-    "money": ([f"€ {k}.50" for k in range(60)], "amounts with a currency sign"),
+WRITTEN = {  # cells of 60 people, the kind that is proposed, and the numbers (or days) that they are
+    "31.12.2020": (Date, lambda k: (f"{k % 28 + 1}.{k % 12 + 1}.2020", f"2020-{k % 12 + 1:02}-{k % 28 + 1:02}")),
+    "31/12/2020": (Date, lambda k: (f"{k % 28 + 1:02}/{k % 12 + 1}/2020", f"2020-{k % 12 + 1:02}-{k % 28 + 1:02}")),
+    "12/31/2020": (Date, lambda k: (f"{k % 12 + 1}/{k % 28 + 1}/2020", f"2020-{k % 12 + 1:02}-{k % 28 + 1:02}")),
+    "2020/12/31": (Date, lambda k: (f"2020/{k % 12 + 1}/{k % 28 + 1}", f"2020-{k % 12 + 1:02}-{k % 28 + 1:02}")),
+    "1234,56": (Number, lambda k: (f"{k},5", f"{k}.5")),
+    "1.234,56": (Number, lambda k: (f"{k + 1}.{k:03},50", f"{k + 1}{k:03}.5")),
+    "1,234.56": (Number, lambda k: (f"{k + 1},{k:03},000", f"{k + 1}{k:03}000")),
+    "1 234.56": (Number, lambda k: (f"{k + 1} {k:03}", f"{k + 1}{k:03}")),
+    "1'234.56": (Number, lambda k: (f"-{k + 1}'{k:03}.5", f"-{k + 1}{k:03}.5")),
+    "€1234.56": (Number, lambda k: (f"€ {k}.50", f"{k}.5")),
+    "$1,234.56": (Number, lambda k: (f"-${k + 1},000.50", f"-{k + 1}000.5")),
+    "1.234,56 €": (Number, lambda k: (f"{k + 1}.000,00 €", f"{k + 1}000")),
+    "1234.56%": (Number, lambda k: (f"{k}%", f"{k}")),
 }
 
 
-@pytest.mark.parametrize("case", UNREAD)
-def test_cells_of_other_customs_are_said_to_be_unread(case):
-    cells, words = UNREAD[case]
+@pytest.mark.parametrize("example", WRITTEN)
+def test_numbers_and_dates_in_other_notations_are_read_where_only_one_fits(tmp_path, example):
+    kind, write = WRITTEN[example]
+    cells, plain = zip(*map(write, range(60)), strict=True)
+    path, y = tmp_path / "t.csv", np.arange(60.0)
+    csv(pa.table({"y": y, "n": np.arange(60) % 7, "x": cells}), path)
+    draft = draft_schema(path, target="y")
+    schema = Schema.parse(draft.text)
+    assert isinstance(proposal := schema.input_kinds["x"], kind)
+    assert proposal.format == example
+    assert f"are read like {example} (format)" in "\n".join(draft.notes)
+    other = Schema(None, ("y",), (("y", Number()), ("x", kind())))
+    values = [np.float64(cell) for cell in plain] if kind is Number else list(plain)
+    expected = whole(pa.table({"y": y, "x": values}), other, ids=False)[0]
+    assert whole(path, schema, ids=False)[0][:, 1:].tolist() == expected.tolist()
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+AMBIGUOUS = {
+    "days or months": ([f"{k % 12 + 1}/{k % 12 + 1}/2020" for k in range(60)], ['"31/12/2020"', '"12/31/2020"']),
+    "one person shows it": (["31/1/2020"] + [f"{k % 12 + 1}/1/2020" for k in range(59)], ['"31/12/2020"']),
+    "thousands or decimals": ([f"{k + 1},250" for k in range(60)], ['"1,234.56"', '"1234,56"']),
+    "thousands or decimals with a unit": ([f"{k + 1}.250 €" for k in range(60)], ['"1234.56 €"', '"1.234,56 €"']),
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_cells_that_may_mean_two_things_are_left_out_and_the_note_names_the_formats(case):
+    cells, formats = AMBIGUOUS[case]
     draft = draft_schema(pa.table({"y": np.arange(60.0), "n": np.arange(60) % 7, "x": cells}), target="y")
-    assert f"column 'x' has {words}, which are not read as" in "\n".join(draft.notes)
+    (note,) = draft.notes
+    assert "could be meant in more than one way" in note
+    assert all(f"format = {example}" in note for example in formats)
+    assert isinstance(dict(Schema.parse(draft.text).columns)["x"], Ignore | Category)
+    assert not any(cell in note for cell in cells)
+
+
+UNREAD = {
+    "dates like 31.12.2020": ["soon", *(f"{k % 28 + 1}.{k % 12 + 1}.2020" for k in range(59))],
+    "dates like 12/31/2020": [f"{k % 12 + 1}/{k % 28 + 1}/20" for k in range(60)],
+    "numbers with a decimal comma": ["many", *(f"{k},5" for k in range(59))],
+    "amounts with a currency sign": [f"{'€$'[k % 2]}{k}.50" for k in range(60)],
+}
+
+
+@pytest.mark.parametrize("words", UNREAD)
+def test_cells_that_are_not_all_alike_are_said_to_be_unread(words):
+    cells = UNREAD[words]
+    draft = draft_schema(pa.table({"y": np.arange(60.0), "n": np.arange(60) % 7, "x": cells}), target="y")
+    assert f"it has {words}, which are not read as" in "\n".join(draft.notes)
     assert not any(cell in note for cell in cells for note in draft.notes)
+
+
+def test_a_target_in_another_notation_is_read_and_an_ambiguous_one_is_refused_with_the_formats():
+    table = pa.table({"x": np.arange(60), "y": [f"{k + 1}.000,50 €" for k in range(60)]})
+    assert Schema.parse(propose_schema(table, target="y")).target_kinds["y"].format == "1.234,56 €"
+    table = pa.table({"x": np.arange(60), "y": [f"{k + 1},000" for k in range(60)]})
+    with pytest.raises(InvalidInput, match=r'more than one way: .* format = "1,234.56" or format = "1234,56"'):
+        propose_schema(table, target="y")
+
+
+def test_gaps_among_cells_in_another_notation_get_a_fill(tmp_path):
+    path = tmp_path / "t.csv"
+    days = ["" if k % 7 == 0 else f"{k % 28 + 1}.{k % 12 + 1}.2020" for k in range(90)]
+    prices = ["?" if k % 7 == 0 else f"{k},5" for k in range(90)]
+    csv(pa.table({"y": np.arange(90.0), "day": days, "price": prices}), path)
+    schema = Schema.parse(propose_schema(path, target="y"))
+    assert schema.input_kinds["day"].fill is not None
+    assert schema.input_kinds["price"].gaps == ("?",)
+    assert len(whole(path, schema, ids=False)[0]) == 90
+
+
+def test_dates_in_a_column_of_text_are_dates():
+    cells = [f"2020-{k % 12 + 1:02}-{k % 28 + 1:02}" for k in range(60)]
+    draft = draft_schema(pa.table({"y": np.arange(60.0), "x": cells}), target="y")
+    assert isinstance(Schema.parse(draft.text).input_kinds["x"], Date)
+    assert draft.notes == ()
 
 
 def notes_on(name, cells, y):
@@ -451,7 +531,9 @@ def test_columns_that_look_odd_are_named(rng):
     assert "looks like an id" in notes_on("number", rng.permutation(500) + 1000, y)[0]
     assert notes_on("count", rng.integers(0, 100, 500).clip(5, 95), y) == []
     for name in ("", "Unnamed: 0"):
-        assert "has no real name: if it numbers the rows" in notes_on(name, np.arange(500), y)[0]
+        (note,) = notes_on(name, np.arange(500), y)
+        assert note == 'is left out (kind = "ignore"): it has no real name and looks like the numbers of the rows'
+        assert "has no real name: if it numbers the rows" in notes_on(name, np.arange(500) // 2, y)[0]
     assert notes_on("name", [f"person {k}" for k in range(500)], y) == [
         'is left out (kind = "ignore"): it has no value that 10 or more have'
     ]
@@ -459,3 +541,9 @@ def test_columns_that_look_odd_are_named(rng):
     assert notes_on("city", cities, rng.normal(0, 1, 900).clip(-2, 2)) == [
         "becomes 60 categories, an input each: is that meant?"
     ]
+
+
+def test_numbers_of_rows_look_like_an_id_even_if_people_have_many_rows(rng):
+    table = pa.table({"y": rng.random(600), "who": rng.integers(0, 90, 600), "row": rng.permutation(600) + 5000})
+    notes = "\n".join(draft_schema(table, target="y", id="who").notes)
+    assert "column 'row' looks like an id" in notes

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,8 +44,7 @@ def found(vault):
 def changed(vault, **fields):
     """Another manifest, in memory."""
     writer = vault._writer
-    model = writer.snapshot.model
-    writer.loaded_snapshot = replace(writer.snapshot, model=replace(model, manifest=replace(model.manifest, **fields)))
+    writer.loaded_snapshot = replace(writer.snapshot, manifest=replace(writer.snapshot.manifest, **fields))
 
 
 def rewritten(vault, change):
@@ -82,7 +82,7 @@ def test_bits_of_slots_that_are_not_those_of_the_manifest(vault):
     live = writer.snapshot.rows.live
     there, hole = np.flatnonzero(live)[:1], np.flatnonzero(~live[:])[:1]  # one more, one less: the number fits
     live[there], live[hole] = False, True
-    writer.snapshot.rows._write_bits(np.concatenate([there, hole]))
+    Path(writer.snapshot.rows.bits_file).write_bytes(live.packed)
     live[there], live[hole] = True, False
     assert found(vault)["rows"] == "the slots in use are not those of the manifest"
 
@@ -247,10 +247,10 @@ def test_a_certificate_that_was_changed_in_the_ledger_is_not_handed_out(vault):
 @pytest.mark.parametrize(("factor", "expected"), [(1 + 1e-9, "differ by at most 1e-09"), (1.001, None)])
 def test_weights_of_another_machine_may_differ_in_their_last_digits_only(vault, factor, expected):
     writer = vault._writer
-    model, ensemble = writer.snapshot.model, writer.snapshot.state.ensemble
+    ensemble = writer.snapshot.state.ensemble
     models = [None if W is None else W * factor for W in ensemble.models]
-    state = replace(model.state, ensemble=replace(ensemble, models=models))
-    writer.loaded_snapshot = replace(writer.snapshot, model=replace(model, state=state))
+    state = replace(writer.snapshot.state, ensemble=replace(ensemble, models=models))
+    writer.loaded_snapshot = replace(writer.snapshot, state=state)
     if expected is None:
         assert found(vault) == {"model": "the weights are not those of the moments"}
         return

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from expunge.errors import InvalidFile
 from expunge.vault import Vault
-from expunge.vault.disk.segments import count_distinct_ids
+from expunge.vault.disk.people import count_distinct_ids
 
 from support.sampling import sampled
 from support.tampering import EVERYONE, of_kind

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from expunge.saving import files
 from expunge.saving.ownership import SiblingPath
 from expunge.vault.disk import spans as room
-from expunge.vault.disk.segments import SegmentFile, segment_bytes
+from expunge.vault.disk.people import SegmentFile, segment_bytes
 from expunge.vault.disk.spans import plan_spans
 
 from support.disks import Interrupted, used

@@ -218,11 +218,16 @@ def add_actor(parser: Parser, what: str) -> None:
 
 
 def actor(args: Namespace) -> str:
-    """Return --actor, or the name or number of the user of this process."""
+    """Return --actor, or the current user."""
+    return args.actor or current_user()
+
+
+def current_user() -> str:
+    """Return the name or number of the user of this process."""
     import getpass
 
     try:
-        return args.actor or getpass.getuser()
+        return getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
 

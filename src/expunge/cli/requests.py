@@ -24,8 +24,8 @@ from .arguments import (
     add_vault,
     caller_options,
     check_cluster,
+    current_user,
     open_cluster,
-    open_queue,
     open_vault,
     parse_share,
     read_id_column,
@@ -37,7 +37,7 @@ from .receipts import ReceiptFolder, print_receipt, split_known_ids
 from .terminal import pluralize
 
 if TYPE_CHECKING:
-    from ..vault import Backup, PersonalReceipt, Receipt, Vault
+    from ..vault import PersonalReceipt, Receipt, Vault
     from ..vault.requests.request import CallerArgs
     from .arguments import Commands
 
@@ -297,9 +297,9 @@ def _add_clone(parser: Parser) -> None:
 
 def backup(args: Namespace) -> None:
     """Copy a vault to a new folder, consistent and verified, while requests continue."""
-    vault = open_vault(args)
-    copy = vault.backup(args.folder, with_key=args.with_key)
-    _record_backup(vault, copy)
+    copy = open_vault(args).backup(args.folder, with_key=args.with_key, actor=current_user())
+    if copy.note:
+        terminal.note(copy.note)
     with terminal.guard_answer(f"the backup was written to {args.folder}"):
         if args.json:
             facts = {"path": copy.path, "vault": copy.vault, "request": copy.request, "time": copy.time}
@@ -307,24 +307,6 @@ def backup(args: Namespace) -> None:
         else:
             size = f"{pluralize(len(copy.files), 'file', 'files')}, {pluralize(copy.size, 'byte', 'bytes')}"
             terminal.say(f"backed up to {terminal.escape(str(copy.path))}, as of request {copy.request}: {size}")
-
-
-def _record_backup(vault: "Vault", copy: "Backup") -> None:
-    """Record a backup in the audit trail of the service, if there is one: it copies everyone's data."""
-    import sqlite3
-
-    from ..errors import ExpungeError
-    from ..server.audit import COMMAND_LINE, AuditTrail
-    from ..server.database import queue_path
-
-    if not queue_path(vault.places.vault).exists():
-        return
-    try:
-        with open_queue(vault) as database:
-            details = {"with_key": copy.with_key}
-            AuditTrail(database).record("backup.made", actor=COMMAND_LINE, subject=str(copy.request), **details)
-    except (sqlite3.Error, OSError, ExpungeError):
-        terminal.note("the backup could not be recorded in the audit trail of the service")
 
 
 def restore(args: Namespace) -> None:

@@ -16,6 +16,7 @@ from .arguments import (
     add_command_group,
     add_key,
     add_vault,
+    current_user,
     open_queue,
     open_vault,
     whole_number,
@@ -173,7 +174,7 @@ def _add_token_options(parser: Parser) -> None:
 def new(args: Namespace) -> None:
     """Create a token; its text is shown once."""
     with _open_tokens(args) as tokens:
-        token, text = tokens.create(args.name, args.scope, timedelta(days=args.days))
+        token, text = tokens.create(args.name, args.scope, timedelta(days=args.days), current_user())
     if args.json:
         terminal.say_json({**_view_token(token), "token": text})
     else:
@@ -200,7 +201,7 @@ def _add_token_id(parser: Parser) -> None:
 def revoke(args: Namespace) -> None:
     """Revoke a token."""
     with _open_tokens(args) as tokens:
-        record = _view_token(tokens.revoke(args.id))
+        record = _view_token(tokens.revoke(args.id, current_user()))
     if args.json:
         terminal.say_json(record)
     else:
@@ -387,14 +388,14 @@ def _add_file(parser: Parser) -> None:
 def add(args: Namespace) -> None:
     """Map e-mail addresses to ids; addresses are stored as keyed hashes, ids encrypted."""
     from ..server.aliases import Aliases
-    from ..server.audit import COMMAND_LINE, AuditTrail
+    from ..server.audit import AuditTrail
 
     pairs, vault = _read_pairs(args.file), open_vault(args)
     with open_queue(vault) as database:
         aliases = Aliases(vault, database)
         with database.transaction():
             added = aliases.add(pairs)
-            AuditTrail(database).record("aliases.added", actor=COMMAND_LINE, read=len(pairs), moved=added.moved)
+            AuditTrail(database).record("aliases.added", actor=current_user(), read=len(pairs), moved=added.moved)
         total = aliases.count()
     if args.json:
         counts = {"moved": added.moved, "erased": added.erased, "aliases": total}

@@ -36,9 +36,9 @@ from ..tables import Piece, Schema
 from ..vault.certificates.commitments import Commitments
 from ..vault.disk.folder import Folder
 from ..vault.disk.manifest import ImmutableFile, PeopleSegment, RowSegment
+from ..vault.disk.people import segment_bytes
 from ..vault.disk.rowfile import RowFile, RowLayout
 from ..vault.disk.runs import RunCollector, RunFile, merge_range
-from ..vault.disk.segments import segment_bytes
 from ..vault.disk.snapshot import OwnershipCount, count_owned_rows, find_row_damage, load_people
 from ..vault.requests.intake import Intake, IntakeSummary
 from ..versions import versions

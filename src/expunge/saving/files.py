@@ -10,7 +10,7 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -194,29 +194,26 @@ class VaultDir:
 
     @contextmanager
     def open(self) -> Iterator[int]:
-        """Yield the folder's descriptor: the one that this thread holds, or a new one."""
+        """Yield the folder's descriptor: the one that this thread holds, or a new one that is checked."""
         if (held := self.descriptors.get(get_ident())) is not None:
             yield held
             return
-        fd = self.open_checked()
         try:
-            yield fd
-        finally:
-            _close(fd)
-
-    def open_checked(self) -> int:
-        """Open the folder, check its owner and mode, and return its descriptor, which the caller closes."""
-        try:
-            fd = _open_folder(self.path)
+            fd = system.open_folder(self.path)
         except PermissionError:
             self.path.check_existing()  # says who owns it, and how to fix that
             raise
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise InvalidFile(
+                    f"{self.path} is not a folder or is a symbolic link; a vault follows no links"
+                ) from error
+            raise
         try:
             self.path.check(os.fstat(fd))
-        except BaseException:
+            yield fd
+        finally:
             _close(fd)
-            raise
-        return fd
 
     def check(self, file: VaultFile, status: os.stat_result) -> None:
         """Refuse a file that belongs to neither this user nor the folder's owner, or that others can write to."""
@@ -248,17 +245,26 @@ class VaultDir:
         with self.open() as fd:
             return system.names(self.path, fd)
 
-    def find_empty(self, names: Iterable[str]) -> set[str]:
-        """Return which of these files exist and are empty; refuse a file of another owner."""
-        empty = set()
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the sizes of those of these names that are regular files; refuse a file of another owner."""
+        sizes = {}
         with self.open() as folder:
             for name in names:
                 with suppress(FileNotFoundError):
                     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                     self.check(VaultFile(self, name), status)
-                    if stat.S_ISREG(status.st_mode) and not status.st_size:
-                        empty.add(name)
-        return empty
+                    if stat.S_ISREG(status.st_mode):
+                        sizes[name] = status.st_size
+        return sizes
+
+    def check_sizes(self, expected: Mapping[str, int]) -> None:
+        """Refuse files that are missing, or shorter: reading a mapped file beyond its end would kill the process."""
+        sizes = self.sizes(expected)
+        for name, size in expected.items():
+            if name not in sizes:
+                raise InvalidFile(f"{self / name} is missing: the folder is incomplete")
+            if sizes[name] < size:
+                raise InvalidFile(f"{self / name} is cut short: {sizes[name]:,} bytes where {size:,} are expected")
 
     def sync(self) -> None:
         """Make new, renamed and removed names durable."""
@@ -272,7 +278,28 @@ def open_file(path: Location, flags: int = os.O_RDONLY, *, shared: bool = False)
 
     A new file is readable by its owner alone (or as its vault says); with ``shared`` the umask decides.
     """
-    fd = _open(path, flags, 0o666 if shared else 0o600)
+    if isinstance(path, ContainedPath):
+        path = VaultDir(path.folder) / path.name
+    try:
+        mode = 0o666 if shared else 0o600
+        if isinstance(path, VaultFile):
+            with path.parent.open() as folder:
+                fd = system.open(path, flags, mode, folder)
+        else:
+            fd = system.open(path.resolve() if isinstance(path, ExternalKeyPath) else path, flags, mode)
+    except OSError as error:
+        error.filename = str(path)
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
+        if isinstance(error, PermissionError):
+            if isinstance(path, VaultFile):
+                with suppress(FileNotFoundError):
+                    path.parent.check(path, os.lstat(path))
+            elif isinstance(path, GuardedPath):
+                path.check_existing()
+        if error.errno == errno.EROFS:  # callers treat it like any other lack of permission to write
+            raise PermissionError(error.errno, error.strerror, error.filename) from error
+        raise
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -297,43 +324,6 @@ def _close(fd: int) -> None:
         os.close(fd)
     except OSError:
         pass
-
-
-def _open(path: Location, flags: int, mode: int) -> int:
-    try:
-        if isinstance(path, ContainedPath):
-            path = VaultDir(path.folder) / path.name
-        if isinstance(path, VaultFile):
-            held = path.parent.descriptors.get(get_ident())
-            folder = path.parent.open_checked() if held is None else held
-            try:
-                return system.open(path, flags, mode, folder)
-            finally:
-                if held is None:
-                    _close(folder)
-        return system.open(path.resolve() if isinstance(path, ExternalKeyPath) else path, flags, mode)
-    except OSError as error:
-        error.filename = str(path)
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise InvalidFile(f"{path} is not a plain file; a vault follows no links") from error
-        if isinstance(error, PermissionError):
-            if isinstance(path, VaultFile):
-                with suppress(FileNotFoundError):
-                    path.parent.check(path, os.lstat(path))
-            elif isinstance(path, GuardedPath):
-                path.check_existing()
-        if error.errno == errno.EROFS:  # callers treat it like any other lack of permission to write
-            raise PermissionError(error.errno, error.strerror, error.filename) from error
-        raise
-
-
-def _open_folder(path: Path) -> int:
-    try:
-        return system.open_folder(path)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise InvalidFile(f"{path} is not a folder or is a symbolic link; a vault follows no links") from error
-        raise
 
 
 def make_folder(path: GuardedPath, *, for_group: bool, synced: bool = True) -> None:
@@ -364,17 +354,6 @@ def unlink(path: Location) -> None:
         system.unlink(path)
 
 
-def _lstat(path: Location) -> os.stat_result:
-    if isinstance(path, VaultFile) and (folder := path.parent.descriptors.get(get_ident())) is not None:
-        return os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-    return os.lstat(path)
-
-
-def file_size(fd: int) -> int:
-    """Return the length of an open file."""
-    return os.fstat(fd).st_size
-
-
 def read(path: Location, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None) -> bytes:
     """Return a file's bytes from ``offset`` up to ``stop``; refuse it if these are more than ``max_bytes``."""
     with open_file(path) as fd:
@@ -385,7 +364,7 @@ def read_open_file(
     fd: int, path: Location, *, offset: int = 0, max_bytes: int | None = None, stop: int | None = None
 ) -> bytes:
     """Do what `read` does, for an open file."""
-    left = (file_size(fd) if stop is None else min(stop, file_size(fd))) - offset
+    left = (os.fstat(fd).st_size if stop is None else min(stop, os.fstat(fd).st_size)) - offset
     if max_bytes is not None and left > max_bytes:
         raise InvalidFile(f"{path} has {left:,} bytes where at most {max_bytes:,} are expected")
     parts = []
@@ -395,21 +374,11 @@ def read_open_file(
     return b"".join(parts)
 
 
-def check_size(path: Location, size: int) -> None:
-    """Refuse a file that has fewer than ``size`` bytes."""
-    try:
-        actual = _lstat(path).st_size
-    except FileNotFoundError:
-        raise InvalidFile(f"{path} is missing: the folder is incomplete") from None
-    if actual < size:
-        raise InvalidFile(f"{path} is cut short: {actual:,} bytes where {size:,} are expected")
-
-
 def map_file(path: Location, size: int) -> memoryview:
     """Map the first ``size`` bytes of a file, which must have them, as read-only memory."""
     with open_file(path) as fd:
-        if file_size(fd) < size:
-            raise InvalidFile(f"{path} is cut short: {file_size(fd):,} bytes where {size:,} are expected")
+        if os.fstat(fd).st_size < size:
+            raise InvalidFile(f"{path} is cut short: {os.fstat(fd).st_size:,} bytes where {size:,} are expected")
         return memoryview(system.map(fd, size)) if size else memoryview(b"")
 
 
@@ -513,6 +482,7 @@ class SyncBatch:
     def __init__(self) -> None:
         self._open = ExitStack()
         self._fds, self._cleared = list[int](), list[int]()
+        self._created_in: Path | VaultDir | None = None  # the folder of files that had to be created
 
     def __enter__(self) -> Self:
         return self
@@ -521,22 +491,23 @@ class SyncBatch:
         with self._open:
             if kind is None:
                 self._sync()
+                if self._created_in is not None:
+                    sync_folder(self._created_in)
 
     def fill(self, path: Location, *parts: Data) -> None:
-        """Write into an existing, empty file."""
-        fd = self._add(path, os.O_WRONLY)
-        if file_size(fd):
+        """Write into an existing, empty file; if it is missing, it is created in its folder, which is synced last."""
+        try:
+            fd = self._add(path, os.O_WRONLY)
+        except FileNotFoundError:
+            fd, self._created_in = self._add(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), path.parent
+        if os.fstat(fd).st_size:
             raise InvalidFile(f"{path} is not empty: open the vault again")
         write_parts(fd, parts)
-
-    def create(self, path: Location, *parts: Data) -> None:
-        """Write a new file; `sync_folder` makes its name durable."""
-        write_parts(self._add(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), parts)
 
     def clear(self, path: Location) -> None:
         """Overwrite a file with zeros and, once these are synced, truncate it: a power cut leaves at most zeros."""
         fd = self._add(path, os.O_WRONLY)
-        _zero(fd, 0, file_size(fd))
+        _zero(fd, 0, os.fstat(fd).st_size)
         self._cleared.append(fd)
 
     def _add(self, path: Location, flags: int) -> int:
@@ -571,8 +542,9 @@ def draft_path(path: LocationT) -> LocationT:
 
 def is_draft(path: Location) -> bool:
     """Return whether a draft is there. A link, or a second name of a file, is none: wiping it would wipe that file."""
+    folder = path.parent.descriptors.get(get_ident()) if isinstance(path, VaultFile) else None
     try:
-        status = _lstat(path)
+        status = os.stat(path if folder is None else path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
@@ -635,7 +607,7 @@ def overwrite(path: Location, pieces: Iterable[tuple[int, Data]]) -> None:
 def resize(path: Location, size: int) -> None:
     """Cut a file, or lengthen it with zeros, and sync it. What is cut off is overwritten first."""
     with open_file(path, os.O_WRONLY) as fd:
-        if size < (old_size := file_size(fd)):
+        if size < (old_size := os.fstat(fd).st_size):
             _zero(fd, size, old_size)
             sync(fd)
         system.truncate(fd, size)
@@ -649,7 +621,7 @@ def lengthen(path: Location, start: int, size: int) -> None:
     there is none left.
     """
     with open_file(path, os.O_WRONLY) as fd:
-        if file_size(fd) < size:
+        if os.fstat(fd).st_size < size:
             system.truncate(fd, size)
         if start < size:
             try:
@@ -670,7 +642,7 @@ def wipe(path: Location) -> None:
 
 def zero_all(fd: int) -> None:
     """Overwrite an open file with zeros, and sync it."""
-    if size := file_size(fd):
+    if size := os.fstat(fd).st_size:
         _zero(fd, 0, size)
         sync(fd)
 

@@ -145,11 +145,10 @@ _BUSY_TIMEOUT_MS = 5000  # to wait for another writer of the database
 _LATER = "their e-mail addresses could not be removed now; the service removes them when it runs"
 
 
-def forget_erased(vault: Path, hashes: Sequence[bytes], *, wipe: bool) -> str:
+def forget_erased(vault: Path, hashes: Sequence[bytes]) -> str:
     """Remove the aliases of people whom a vault has just erased; return a note if that failed, else "".
 
-    The people are erased at this point: a queue that cannot be written must not make that look like a refusal. With
-    ``wipe`` the bytes are removed from the file as well; a running service does that itself, later.
+    The people are erased at this point: a queue that cannot be written must not make that look like a refusal.
     """
     try:
         with closing(Database(queue_path(vault))) as database:
@@ -165,8 +164,7 @@ def forget_erased(vault: Path, hashes: Sequence[bytes], *, wipe: bool) -> str:
                 with database.transaction():
                     for hash_ in with_alias:
                         database.execute("DELETE FROM aliases WHERE hash = ?", hash_)
-                if wipe:
-                    database.wipe()
+                database.wipe()
     except (sqlite3.Error, OSError, ExpungeError):
         return _LATER
     return ""

@@ -11,14 +11,15 @@ import io
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
+from ..errors import ExpungeError
 from ..vault import Vault
 from .clocks import Clock, due_date, format_time, parse_time, utc_now
-from .database import Database
-
-COMMAND_LINE = "command line"  # the actor of changes made with direct access to the files
+from .database import Database, queue_path
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,19 @@ class AuditTrail:
         while rows := self._database.fetch_all(query, number):
             yield from rows
             number = rows[-1]["number"]
+
+
+def record_backup(vault: Path, request: int, *, actor: str, with_key: bool) -> str:
+    """Record a backup in the audit trail of a vault's service; return a note if that failed, else "".
+
+    The backup is there at this point: a database that cannot be written must not make that look like a failure.
+    """
+    try:
+        with closing(Database(queue_path(vault))) as database:
+            AuditTrail(database).record("backup.made", actor=actor, subject=str(request), with_key=with_key)
+    except (sqlite3.Error, OSError, ExpungeError):
+        return "the backup could not be recorded in the audit trail of the service"
+    return ""
 
 
 _RECEIVED_JOBS = "SELECT * FROM requests WHERE number > ? ORDER BY number LIMIT 1000"

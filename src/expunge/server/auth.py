@@ -89,46 +89,36 @@ def authorize(request: Request, credentials: HTTPAuthorizationCredentials | None
         _refuse_cross_site(request)
     if not any(map(caller.allows, scopes)):
         raise Problem(403, "not-allowed", f"the token lacks the scope {' or '.join(map(repr, scopes))}")
-    limit: Callable[[str], float] = request.app.state.limit
-    if (wait := limit(caller.token_id)) > 0:
-        raise Problem(429, "too-many-requests", "too many requests: retry later", {"Retry-After": str(int(wait) + 1)})
+    check_rate(request, caller.token_id)
     return caller
 
 
-def require_scope(*scopes: Scope) -> Any:
-    """Return a dependency for routes: the caller, who must have one of these scopes."""
+def check_rate(request: Request, key: str) -> None:
+    """Refuse a caller that exceeds the rate limit."""
+    limit: Callable[[str], float] = request.app.state.limit
+    if (wait := limit(key)) > 0:
+        raise Problem(429, "too-many-requests", "too many requests: retry later", {"Retry-After": str(int(wait) + 1)})
+
+
+def require_scope(*scopes: Scope, extract_token: Callable[[str], str] | None = None) -> Any:
+    """Return a dependency for routes: the caller, who must have one of these scopes.
+
+    ``extract_token`` returns the token in an Authorization header that is not Bearer; by default none is accepted.
+    """
 
     def check(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
     ) -> Principal:
+        header = request.headers.get("authorization", "")
+        if extract_token is not None and credentials is None and header:
+            credentials = HTTPAuthorizationCredentials(scheme="", credentials=extract_token(header))
         return authorize(request, credentials, *scopes)
 
     return Depends(check)
 
 
-def require_scope_basic(scope: Scope) -> Any:
-    """Like `require_scope`, and accept the token as the password of Basic."""
-    return _require_scope(scope, _basic_password)
-
-
-def require_scope_bare(scope: Scope) -> Any:
-    """Like `require_scope`, and accept the token as the whole Authorization header."""
-    return _require_scope(scope, str.strip)
-
-
-def _require_scope(scope: Scope, extract_token: Callable[[str], str]) -> Any:
-    def check(
-        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
-    ) -> Principal:
-        header = request.headers.get("authorization", "")
-        if credentials is None and header:
-            credentials = HTTPAuthorizationCredentials(scheme="", credentials=extract_token(header))
-        return authorize(request, credentials, scope)
-
-    return Depends(check)
-
-
-def _basic_password(header: str) -> str:
+def basic_password(header: str) -> str:
+    """Return the password of Basic in an Authorization header, or an empty text."""
     scheme, _, rest = header.partition(" ")
     if scheme.lower() != "basic":
         return ""

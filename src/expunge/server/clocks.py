@@ -76,14 +76,10 @@ def due_date(received: datetime, regulation: Regulation, *, extended: bool = Fal
     months, days = law.months, law.days
     if extended:
         months, days = months + law.more_months, days + law.more_days
-    return add_months(received, months) + timedelta(days=days)
-
-
-def add_months(moment: datetime, months: int) -> datetime:
-    """Return the same day some months later, or the last day of that month if it is shorter."""
-    year, month = divmod(moment.month - 1 + months, 12)
-    year, month = moment.year + year, month + 1
-    return moment.replace(year=year, month=month, day=min(moment.day, calendar.monthrange(year, month)[1]))
+    year, month = divmod(received.month - 1 + months, 12)
+    year, month = received.year + year, month + 1
+    day = min(received.day, calendar.monthrange(year, month)[1])
+    return received.replace(year=year, month=month, day=day) + timedelta(days=days)
 
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

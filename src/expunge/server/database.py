@@ -333,7 +333,16 @@ class Database:
         try:
             if self._depth == 0:
                 self.check_identity()
-                self._begin(wait)
+                if wait:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                else:
+                    (timeout,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
+                    self._connection.execute("PRAGMA busy_timeout=0")
+                    try:
+                        self._connection.execute("BEGIN IMMEDIATE")
+                    finally:
+                        self._connection.execute(f"PRAGMA busy_timeout={timeout}")
+                self._writer_thread = threading.get_ident()
             self._depth += 1
             try:
                 yield self
@@ -354,19 +363,6 @@ class Database:
                     raise
         finally:
             self._lock.release()
-
-    def _begin(self, wait: bool) -> None:
-        """Begin a transaction, waiting for a process that writes, or not."""
-        if wait:
-            self._connection.execute("BEGIN IMMEDIATE")
-        else:
-            (timeout,) = self._connection.execute("PRAGMA busy_timeout").fetchone()
-            self._connection.execute("PRAGMA busy_timeout=0")
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-            finally:
-                self._connection.execute(f"PRAGMA busy_timeout={timeout}")
-        self._writer_thread = threading.get_ident()
 
     def execute(self, statement: str, *values: Any) -> int:
         """Run a statement; return how many rows it changed."""
@@ -498,7 +494,9 @@ class GroupCommit(Generic[T, R]):
         linger: float = 0.0,
     ) -> None:
         self._carry_out, self._within, self._linger = carry_out, within, linger
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        self._arrival = threading.Condition(self._lock)  # for the leader: an item came, or does not come after all
+        self._finish = threading.Condition(self._lock)  # for all others, who would only wake up in vain before
         self._waiting = list[_Ticket[T, R]]()
         self._leading = False
         self._coming = 0  # callers who are about to submit
@@ -507,11 +505,11 @@ class GroupCommit(Generic[T, R]):
     def submit(self, item: T) -> R:
         """Carry out an item, together with others that wait, and return its result."""
         ticket = _Ticket[T, R](item)
-        with self._condition:
+        with self._lock:
             self._waiting.append(ticket)
-            self._condition.notify_all()  # a lingering leader counts the items
+            self._arrival.notify()  # a lingering leader counts the items
             while self._leading and not ticket.done:
-                self._condition.wait()
+                self._finish.wait()
             if not ticket.done:
                 self._leading = True
         if not ticket.done:
@@ -523,14 +521,14 @@ class GroupCommit(Generic[T, R]):
     @contextmanager
     def announce(self) -> Iterator[None]:
         """Prepare an item within the block, and submit it right after; a lingering leader waits for it."""
-        with self._condition:
+        with self._lock:
             self._coming += 1
         try:
             yield
         finally:
-            with self._condition:
+            with self._lock:
                 self._coming -= 1
-                self._condition.notify_all()
+                self._arrival.notify()
 
     @property
     def waiting_count(self) -> int:
@@ -543,12 +541,17 @@ class GroupCommit(Generic[T, R]):
         started = time.monotonic()
         try:
             with self._within():
-                group = self._gather()
+                with self._lock:  # take all items that wait, after lingering for callers of the last group
+                    while len(self._waiting) < self._expected_callers or self._coming:
+                        if (left := self._linger_until - time.monotonic()) <= 0:
+                            break
+                        self._arrival.wait(left)
+                    group, self._waiting = self._waiting, []
                 started = time.monotonic()
                 results = list(self._carry_out([ticket.item for ticket in group]))
         except BaseException as error:  # the leader's thread raises it as well
             failure = error
-        with self._condition:
+        with self._lock:
             if not group:  # the context could not be entered: every waiting caller gets the error
                 group, self._waiting = self._waiting, []
             for k, ticket in enumerate(group):
@@ -558,14 +561,4 @@ class GroupCommit(Generic[T, R]):
             now = time.monotonic()
             self._expected_callers = len(group) + len(self._waiting)
             self._linger_until = now + self._linger * (now - started)
-            self._condition.notify_all()
-
-    def _gather(self) -> list[_Ticket[T, R]]:
-        """Take all items that wait, after lingering for callers of the last group."""
-        with self._condition:
-            while len(self._waiting) < self._expected_callers or self._coming:
-                if (left := self._linger_until - time.monotonic()) <= 0:
-                    break
-                self._condition.wait(left)
-            group, self._waiting = self._waiting, []
-        return group
+            self._finish.notify_all()

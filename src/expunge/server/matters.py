@@ -15,7 +15,7 @@ import unicodedata
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -515,17 +515,19 @@ def end_hold(periods: Sequence[dict[str, Any]], now: datetime) -> list[dict[str,
     return [*earlier, {**last, "to": format_time(now)}]
 
 
-def refuse_held(vault: Path, hashes: Sequence[bytes]) -> None:
+def refuse_held_beside(vault: Path, hashes: Sequence[bytes]) -> None:
     """Raise OnHold if the service of a vault has people on hold; a vault calls this before every erasure.
 
     It opens its own connection: the caller has the vault's lock, and must not wait for the service's lock.
     """
-    database = Database(queue_path(vault))
-    try:
-        holds = _find_holds(database, hashes)
-    finally:
-        database.close()
-    if holds:
+    with closing(Database(queue_path(vault))) as database:
+        refuse_held(database, hashes)
+
+
+def refuse_held(database: Database, hashes: Sequence[bytes]) -> None:
+    """Raise OnHold if some of these people are on hold. It waits for no transaction."""
+    database.check_identity()
+    if holds := _find_holds(database, hashes):
         count = _format_count(len({hold["hash"] for hold in holds}), "of these people is", "of these people are")
         names = ", ".join(dict.fromkeys(hold["name"] for hold in holds))[:_MAX_TEXT_CHARS]
         raise OnHold(f"{count} on legal hold: {names}; nothing was erased. Release the matter first (expunge matter)")

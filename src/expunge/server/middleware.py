@@ -191,17 +191,13 @@ class RequestMonitor:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        with request_scope(Headers(scope=scope).get("x-request-id")) as facts:
-            await self._handle(scope, receive, send, facts.request_id)
-
-    async def _handle(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started, status = time.perf_counter(), 0
 
         async def send_monitored(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status, headers = message["status"], MutableHeaders(scope=message)
-                headers["X-Request-Id"] = request_id
+                headers["X-Request-Id"] = facts.request_id
                 for name, value in _SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
                 if outside := scope.get("state", {}).get("outside_rows", 0):
@@ -211,21 +207,20 @@ class RequestMonitor:
                     headers["Connection"] = "close"
             await send(message)
 
-        try:
-            if self._state.service.closing and scope["method"] not in ("GET", "HEAD"):
-                raise Problem(503, "draining", "the service is being stopped", {"Retry-After": "5"})
-            await self.app(scope, receive, send_monitored)
-        except Exception as error:  # no handler answered it
-            response = await answer_error(Request(scope), error)
-            if not status:
-                await response(scope, receive, send_monitored)
-        finally:
-            self._record(scope, status, time.perf_counter() - started)
-
-    def _record(self, scope: Scope, status: int, took: float) -> None:
-        route, method = getattr(scope.get("route"), "path", "unknown"), scope["method"]
-        self._state.metrics.http.labels(route, str(status)).inc()
-        self._state.metrics.seconds.labels(route).observe(took)
-        known = method if method in _KNOWN_METHODS else "other"
-        level: Level = "debug" if route in _QUIET_ROUTES else "warning" if status >= 500 else "info"
-        log("http", level=level, method=known, route=route, status=status, ms=round(1e3 * took, 2))
+        with request_scope(Headers(scope=scope).get("x-request-id")) as facts:
+            try:
+                if self._state.service.closing and scope["method"] not in ("GET", "HEAD"):
+                    raise Problem(503, "draining", "the service is being stopped", {"Retry-After": "5"})
+                await self.app(scope, receive, send_monitored)
+            except Exception as error:  # no handler answered it
+                response = await answer_error(Request(scope), error)
+                if not status:
+                    await response(scope, receive, send_monitored)
+            finally:
+                took = time.perf_counter() - started
+                route, method = getattr(scope.get("route"), "path", "unknown"), scope["method"]
+                self._state.metrics.http.labels(route, str(status)).inc()
+                self._state.metrics.seconds.labels(route).observe(took)
+                known = method if method in _KNOWN_METHODS else "other"
+                level: Level = "debug" if route in _QUIET_ROUTES else "warning" if status >= 500 else "info"
+                log("http", level=level, method=known, route=route, status=status, ms=round(1e3 * took, 2))

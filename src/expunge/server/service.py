@@ -39,7 +39,7 @@ from .clocks import Clock, ClockCheck, Regulation, format_time, utc_now
 from .database import Database, GroupCommit
 from .deliveries import Deliveries
 from .logs import log, log_error
-from .matters import Author, Matters, ReleasePolicy, begin_hold, describe_hold, end_hold
+from .matters import Author, Matters, ReleasePolicy, begin_hold, describe_hold, end_hold, refuse_held
 from .queue import ERASURE, Job, NewJob, Queue, describe_error, erasure_outcome, erasure_state, receipt_outcome
 from .tokens import Tokens
 from .verifications import Verifications
@@ -110,8 +110,9 @@ class _Submission:
 
 @dataclass(frozen=True)
 class JobProofs:
-    """Certificate and receipts of a job, which the queue does not keep."""
+    """A job that was carried out, with its certificate and receipts, which the queue does not keep."""
 
+    job: Job
     certificate: str | None
     receipts: dict[bytes, PersonalReceipt | None] | None  # by the person's hash, if requested
 
@@ -183,7 +184,7 @@ class Service:
                 job = self._intake_group.submit(submission)
             if submission.at_once and job.state == "waiting":
                 proofs = self._erasure_group.submit((job, receipts and len(people) <= MAX_RECEIPTS))
-                job = self.queue.get(job.id)
+                job = self.queue.get(job.id) if proofs is None else proofs.job
                 if job.state == "waiting":
                     self.check_writable()
         finally:
@@ -239,7 +240,7 @@ class Service:
         """
         proofs = dict[str, JobProofs]()
         with self._work_lock:
-            fresh = [self._refresh_hold(self.queue.get(id_)) for id_ in dict.fromkeys(job.id for job in jobs)]
+            fresh = [self._apply_hold(self.queue.get(id_)) for id_ in dict.fromkeys(job.id for job in jobs)]
             ready = [job for job in fresh if job.state == "waiting"]
             for group in self._split_groups(ready):
                 proofs |= self._run_group(group, receipts=receipts)
@@ -274,7 +275,10 @@ class Service:
         erasures = [Erasure(ids[job.id], job.reference[:_MAX_REFERENCE_CHARS], job.actor, job.id) for job in jobs]
         try:
             receipt, outcomes = self.vault.unlearn_group(
-                erasures, receipts=with_receipts, attest_unknown=with_receipts, wipe=False
+                erasures,
+                receipts=with_receipts,
+                attest_unknown=with_receipts,
+                check_holds=partial(refuse_held, self.database),
             )
         except (ExpungeError, OSError) as error:
             if len(jobs) > 1 and isinstance(error, _PERMANENT_ERRORS):  # one job is wrong, and must not fail the others
@@ -299,7 +303,7 @@ class Service:
                 if certificate is not None:
                     self.emit("certified", done)
                 by_hash = {sealed.hash: person.receipt for sealed, person in zip(people[job.id], persons, strict=True)}
-                proofs[job.id] = JobProofs(certificate, by_hash if with_receipts else None)
+                proofs[job.id] = JobProofs(done, certificate, by_hash if with_receipts else None)
         return proofs
 
     def cancel(self, id_: str, reason: str, author: Author) -> Job | None:
@@ -362,8 +366,10 @@ class Service:
 
     def _apply_hold(self, job: Job) -> Job:
         matters, now = self.matters.find_for_job(job.id), self.clock()
+        if job.state == "waiting" and not matters:
+            return job
         history, reason = job.outcome.get("held", ()), describe_hold(matters)
-        if job.state == "waiting" and matters:
+        if job.state == "waiting":
             with self.database.transaction():
                 job = self.queue.move(job.id, "held", reason, held=begin_hold(history, matters, now))
                 self.emit("refused", job)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeAlias, get_args
 
 from ..errors import InvalidSetting, UnknownId
-from .audit import COMMAND_LINE, AuditTrail
+from .audit import AuditTrail
 from .clocks import Clock, format_time, parse_time, utc_now
 from .database import Database
 
@@ -51,7 +51,7 @@ class Tokens:
         self._database, self._clock, self._audit = database, clock, AuditTrail(database, clock)
 
     def create(
-        self, name: str, scopes: Iterable[str], lifetime: timedelta | None, actor: str = COMMAND_LINE
+        self, name: str, scopes: Iterable[str], lifetime: timedelta | None, actor: str = ""
     ) -> tuple[Token, str]:
         """Create a token; return it with its text, which is not stored."""
         granted = frozenset(scopes)
@@ -90,7 +90,7 @@ class Tokens:
         row = self._database.fetch_one("SELECT * FROM tokens WHERE id = ?", id_)
         return row is not None and _read_token(row).is_valid(self._clock())
 
-    def revoke(self, id: str, actor: str = COMMAND_LINE) -> Token:  # noqa: A002 - the name of the column
+    def revoke(self, id: str, actor: str = "") -> Token:  # noqa: A002 - the name of the column
         """Revoke a token; it is refused from now on."""
         with self._database.transaction() as database:
             statement = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL"

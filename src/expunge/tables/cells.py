@@ -20,6 +20,7 @@ from ..errors import InvalidColumns, InvalidInput
 from ..exact.arrays import Floats
 from .kinds import ANY_TEXT, MICROSECONDS_PER_DAY, Boolean, Category, ColumnKind, Date, Number
 from .messages import ID_NOT_UTF_8, InvalidCell, printable_text
+from .notations import NumberNotation, date_pattern
 from .schema import Schema
 
 Arrow: TypeAlias = Any  # an array, type, batch or schema of pyarrow, which ships no type hints
@@ -102,11 +103,22 @@ def match_numerals(text: Arrow) -> Arrow:
     return pc.match_substring_regex(text, _NUMERAL)
 
 
-def parse_numbers(text: Arrow, gaps: Iterable[str] | str) -> Floats:
+def to_numerals(text: Arrow, example: str) -> Arrow:
+    """Rewrite trimmed texts from the notation of this example to a plain one; the empty text for any other text."""
+    notation = NumberNotation.parse(example)
+    plain = pc.replace_substring_regex(text, notation.pattern, r"\1\2")
+    if notation.group:
+        plain = pc.replace_substring_regex(plain, notation.groups, "")
+    plain = pc.replace_substring(plain, notation.decimal, ".")
+    return pc.if_else(pc.match_substring_regex(text, notation.pattern), plain, "")
+
+
+def parse_numbers(text: Arrow, gaps: Iterable[str] | str, example: str | None = None) -> Floats:
     """Parse texts as numbers, NaN for a gap; any other text raises ``ArrowInvalid``, which quotes it."""
     text = trim_text(text)
     listed = [] if gaps == ANY_TEXT else list(gaps)
     empty = pc.is_in(text, pa.array([*NULL_TEXTS, *listed], text.type))
+    text = text if example is None else to_numerals(text, example)
     if gaps == ANY_TEXT:
         empty = pc.or_(empty, pc.invert(match_numerals(text).fill_null(False)))
     return to_floats(pc.if_else(empty, pa.scalar(None, text.type), text))
@@ -120,13 +132,22 @@ def blank_gap_values(values: Floats, gaps: Iterable[str] | str) -> Floats:
     return values
 
 
-def to_days(array: Arrow) -> Floats:
+def to_days(array: Arrow, example: str | None = None) -> Floats:
     """Return days since 1970, NaN for null; text that is not a time raises ``ArrowInvalid``, which quotes it."""
     if is_text(array.type):
-        array = _parse_times(array)
+        array = _parse_times(array if example is None else to_iso_dates(array, example))
     if pa.types.is_date(array.type):
         return to_floats(array.cast(pa.date32()).cast(pa.int32()))
     return to_floats(to_microseconds(array)) / MICROSECONDS_PER_DAY
+
+
+def to_iso_dates(text: Arrow, example: str) -> Arrow:
+    """Rewrite the texts with a date like this example as ISO does, and leave all others as they are."""
+    found = pc.extract_regex(trim_text(text), date_pattern(example))
+    day, month, year, time = (pc.struct_field(found, name) for name in ("day", "month", "year", "time"))
+    pad = partial(pc.utf8_lpad, width=2, padding="0")
+    date = pc.binary_join_element_wise(year, pad(month), pad(day), pa.scalar("-", text.type))
+    return pc.coalesce(pc.binary_join_element_wise(date, time, pa.scalar("", text.type)), text)
 
 
 def _parse_times(text: Arrow) -> Arrow:
@@ -172,7 +193,7 @@ def read_cells(kind: ColumnKind, column: str, array: Arrow) -> Floats:
 @accepts_type.register
 def _(kind: Number, cells: Arrow) -> bool:
     if is_text(cells):
-        return kind.gaps is not None
+        return kind.reads_text
     return bool(pa.types.is_integer(cells) or pa.types.is_floating(cells) or pa.types.is_decimal(cells))
 
 
@@ -182,7 +203,7 @@ def _(kind: Number, column: str, array: Arrow) -> Floats:
         # pyarrow's cast from decimal is off by one bit in about one cell of a hundred; its parsing of text is exact.
         exact = array.cast(pa.large_string()) if pa.types.is_decimal(array.type) else array
         return read_numbers(kind, column, to_floats(exact))
-    parse = partial(parse_numbers, gaps=kind.gaps or ())
+    parse = partial(parse_numbers, gaps=kind.gaps or (), example=kind.format)
     try:
         return read_numbers(kind, column, parse(array))
     except pa.ArrowInvalid:  # it quotes the cell
@@ -206,10 +227,11 @@ def _(kind: Date, cells: Arrow) -> bool:
 
 @read_cells.register
 def _(kind: Date, column: str, array: Arrow) -> Floats:
+    parse = partial(to_days, example=kind.format)
     try:
-        return to_days(array)
+        return parse(array)
     except pa.ArrowInvalid:  # it quotes the cell
-        raise InvalidCell(column, kind.cell_description, _find_first_failing(to_days, array)) from None
+        raise InvalidCell(column, kind.cell_description, _find_first_failing(parse, array)) from None
 
 
 @accepts_type.register

@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import InvalidSetting
 from ..exact.arrays import Floats
 from .messages import find_duplicates, quote_names
+from .notations import NumberNotation, check_date_format
 
 Scale: TypeAlias = Any  # None, "linear", "log", knots (a tuple), or a tuple of these
 
@@ -189,7 +190,7 @@ class RangeKind(ColumnKind):
 
 @dataclass(frozen=True)
 class Number(RangeKind):
-    """Whole numbers, floats and decimals; with ``gaps`` also numbers written as text."""
+    """Whole numbers, floats and decimals; with ``gaps`` or a ``format`` also numbers written as text."""
 
     low: float | None = None
     high: float | None = None
@@ -197,6 +198,7 @@ class Number(RangeKind):
     scale: Scale = None
     gaps: tuple[str, ...] | str | None = None  # texts that count as empty cells, or "text": any that is not a number
     clip: bool | None = None
+    format: str | None = None  # 1234.56 as the cells of a column of text write it, if not like this
 
     kind = "number"
     cell_description = "numbers"
@@ -206,12 +208,19 @@ class Number(RangeKind):
         super().__post_init__()
         if not math.isfinite((self.high or 0.0) - (self.low or 0.0)):
             raise InvalidSetting("high - low must be finite; rescale the column")
+        if self.format is not None:
+            NumberNotation.parse(self.format)
         if self.gaps is not None and self.gaps != ANY_TEXT:
             object.__setattr__(self, "gaps", _normalise_gaps(self.gaps))
 
     @property
     def csv_type(self) -> str:
-        return "float64" if self.gaps is None else "string"
+        return "string" if self.reads_text else "float64"
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether cells may be text."""
+        return self.gaps is not None or self.format is not None
 
 
 @dataclass(frozen=True)
@@ -241,11 +250,21 @@ class Date(RangeKind):
     fill: datetime | None = None
     scale: Scale = None
     clip: bool | None = None
+    format: str | None = None  # the last day of 2020 as the cells of a column of text write it, if not like 2020-12-31
 
     kind = "date"
-    cell_description = "dates or times like 2024-12-31 or 2024-12-31T23:59:59"
     csv_type = "string"
     rules = _DATE_SCALES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.format is not None:
+            check_date_format(self.format)
+
+    @property
+    def cell_description(self) -> str:  # type: ignore[override]  # that of the others is constant
+        also = "" if self.format is None else f"{self.format}, "
+        return f"dates or times like {also}2024-12-31 or 2024-12-31T23:59:59"
 
 
 @dataclass(frozen=True)

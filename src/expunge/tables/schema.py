@@ -287,7 +287,7 @@ def _parse_dates(column: dict[str, Any]) -> dict[str, Any]:
     """Turn the texts of a date column into dates, which JSON lacks."""
     if column["kind"] != Date.kind:
         return column
-    return {key: value if key == "kind" else _parse_date_value(value) for key, value in column.items()}
+    return {key: value if key in ("kind", "format") else _parse_date_value(value) for key, value in column.items()}
 
 
 def _parse_date_value(value: Any) -> Any:

@@ -121,7 +121,7 @@ def _check_ledger(writer: Writer, read: Callable[[], Iterable[Record]]) -> str:
 
 def _check_rows(writer: Writer) -> str:
     """Check that every row passes its checksum, and that empty slots are empty."""
-    rows, manifest, blueprint = writer.snapshot.rows, writer.snapshot.manifest, writer.snapshot.blueprint
+    rows, manifest, blueprint = writer.snapshot.rows, writer.snapshot.manifest, writer.snapshot.state.blueprint
     live = read_bits(rows.bits_file, len(rows.live))
     counted = live.count(), RowFile(rows.layout, live).live_sum
     if not np.array_equal(live.packed, rows.live.packed) or counted != (manifest.rows, manifest.slots_sum):
@@ -155,9 +155,9 @@ def _check_model(writer: Writer, progress: ProgressCallback) -> str:
     """Check that a model retrained from the rows equals the stored one, and matches the newest certificate."""
     snapshot = writer.snapshot
     manifest, ensemble = snapshot.manifest, snapshot.state.ensemble
-    rows = manifest.rows * (1 + snapshot.blueprint.observed)
+    rows = manifest.rows * (1 + snapshot.state.blueprint.observed)
     with snapshot.rows.report_reads(lambda k: progress(writer.context.describe_stage("retraining"), k, rows)):
-        retrained = ModelState.learn(snapshot.blueprint, snapshot.rows, snapshot.state.drawn).ensemble
+        retrained = ModelState.learn(snapshot.state.blueprint, snapshot.rows, snapshot.state.drawn).ensemble
     for learner in manifest.learners:
         load_moments(writer.folder, learner, ensemble.encoder)
     digest = retrained.digest()

@@ -71,6 +71,8 @@ class Backup:
         Whether the private key is in it.
     files : mapping of str to (int, str)
         The length and the SHA-256 of each file.
+    note : str
+        What the caller should know, such as that the service could not record the backup.
     """
 
     path: Path
@@ -79,6 +81,7 @@ class Backup:
     time: str
     with_key: bool
     files: Mapping[str, tuple[int, str]] = field(repr=False)
+    note: str = ""
 
     @property
     def size(self) -> int:

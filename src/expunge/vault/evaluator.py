@@ -68,7 +68,7 @@ class Baselines:
         """Learn the baselines from the rows of a vault: one learner, each input once, on a linear scale."""
         d, rows = len(snapshot.schema.inputs), snapshot.manifest.rows
         blueprint = replace(
-            snapshot.blueprint,
+            snapshot.state.blueprint,
             code=Code.single(),
             features=IdentityMap().restore(d, {}),
             scales=Scales.parse(None, d),

@@ -131,7 +131,7 @@ def build_outcomes(
                 issued |= {person: receipt for person, receipt in built if receipt is not None}
             if earlier := [person for person, holding in before.items() if holding.state == "erased"]:
                 issued |= issue_receipts(writer, earlier, None, skip_unknown=True, lenient=True)
-        if attest_unknown:
+        if attest_unknown and unknown:
             issued |= sign_unknown_ids(writer, unknown)
     outcomes = []
     for person in ids:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -376,7 +377,7 @@ class Vault:
                 writer.context, people, skip_unknown=skip_unknown, advice=SKIP_OR_ATTEST_HINT, similar=True
             )
             erasure, leaves = self._erase_people(lookup, [caller], started)
-            note = _forget_aliases(writer, people, wipe=True)
+            note = _forget_aliases(writer, people)
             receipt = self._repeat_receipt(lookup, caller) if erasure is None else erasure
             outcomes = build_outcomes(
                 writer, erasure, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
@@ -389,7 +390,7 @@ class Vault:
         *,
         receipts: bool = False,
         attest_unknown: bool = False,
-        wipe: bool = True,
+        check_holds: Callable[[list[bytes]], None] | None = None,
         client: Any = None,
     ) -> tuple[Receipt | None, list[tuple[PersonOutcome, ...]]]:
         """Carry out erasures of several callers in one request: one certificate, and a receipt for each person.
@@ -403,9 +404,9 @@ class Vault:
             The ids to erase, and the callers that ask for it.
         receipts, attest_unknown, client
             As in `unlearn`.
-        wipe : bool
-            Whether to wipe e-mail addresses of the erased people from the file of the service's queue at once. A
-            service does that itself later.
+        check_holds : callable, optional
+            The check of a service that this is called by: it gets hashes of people, and raises `OnHold`. The service
+            then also removes their e-mail addresses. Default: both are done in the queue beside the vault.
         """
         started = _start_clock()
         with self._lock_for_writing(client=client) as writer:
@@ -413,8 +414,10 @@ class Vault:
             groups = [tables.id_bytes(erasure.ids, fold_case=fold_case) for erasure in erasures]
             people = [person for group in groups for person in group]
             lookup = find_ids(writer.context, list(dict.fromkeys(people)))
-            receipt, leaves = self._erase_people(lookup, [erasure.caller for erasure in erasures], started)
-            _forget_aliases(writer, lookup.ids, wipe=wipe)
+            callers = [erasure.caller for erasure in erasures]
+            receipt, leaves = self._erase_people(lookup, callers, started, check_holds)
+            if check_holds is None:
+                _forget_aliases(writer, lookup.ids)
             outcomes = iter(
                 build_outcomes(
                     writer, receipt, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
@@ -423,16 +426,21 @@ class Vault:
             return receipt, [tuple(islice(outcomes, len(group))) for group in groups]
 
     def _erase_people(
-        self, lookup: IdLookup, callers: Sequence[Caller], started: float
+        self,
+        lookup: IdLookup,
+        callers: Sequence[Caller],
+        started: float,
+        check_holds: Callable[[list[bytes]], None] | None = None,
     ) -> tuple[Receipt | None, Sequence[bytes]]:
         """Erase the people who have rows, under the lock; return the receipt, None if nobody has, and its leaves."""
         live = lookup.entries.live
         if not len(live.slot):
             return None, ()
-        if not any(caller.despite_hold for caller in callers) and os.path.lexists(queue_folder(self.places.vault)):
+        if check_holds is None and os.path.lexists(queue_folder(self.places.vault)):
             # Matters belong to the service, whose package is above this one.
-            hashes = hashes_to_bytes(lookup.hashes[unique(live.owner)])
-            import_module("expunge.server.matters").refuse_held(self.places.vault, hashes)
+            check_holds = partial(import_module("expunge.server.matters").refuse_held_beside, self.places.vault)
+        if check_holds is not None and not any(caller.despite_hold for caller in callers):
+            check_holds(hashes_to_bytes(lookup.hashes[unique(live.owner)]))
         plan = Unlearn.plan(self._writer.context, lookup)
         receipt = self._carry_out(
             plan, callers, started, earlier=lookup.earlier, erased_earlier=lookup.count_erased_earlier()
@@ -950,8 +958,10 @@ class Vault:
 
     # Copies
 
-    def backup(self, path: str | Path, *, with_key: bool = False) -> "Backup":
+    def backup(self, path: str | Path, *, with_key: bool = False, actor: str = "") -> "Backup":
         """Copy the vault and the files beside it into a new folder, and check the copy, while requests are answered.
+
+        If a service has served the vault, its audit trail records the backup.
 
         Parameters
         ----------
@@ -959,10 +969,16 @@ class Vault:
             The folder of the backup, which must not exist. It appears whole or not at all.
         with_key : bool
             Whether to include the private key. Anyone who has it can sign in the vault's name: keep it elsewhere.
+        actor : str
+            Who makes the backup, for the audit trail.
         """
         from .backup import back_up
 
-        return back_up(self.places, self._lock_for_writing, path, with_key=with_key)
+        copy = back_up(self.places, self._lock_for_writing, path, with_key=with_key)
+        if not os.path.lexists(queue_folder(self.places.vault)):
+            return copy
+        record = import_module("expunge.server.audit").record_backup  # that package is above this one
+        return replace(copy, note=record(self.places.vault, copy.request, actor=actor, with_key=with_key))
 
     def clone(self, path: str | Path, **caller_args: Unpack[CallerArgs]) -> "Vault":
         """Make another vault with the same rows and the same erased ids, with a name and a signing key of its own.
@@ -1032,13 +1048,13 @@ def _find_workers(client: Any) -> Workers:
     return workers
 
 
-def _forget_aliases(writer: Writer, ids: Sequence[bytes], *, wipe: bool) -> str:
+def _forget_aliases(writer: Writer, ids: Sequence[bytes]) -> str:
     """Remove erased people's e-mail addresses from the queue of a service; return a note if that failed."""
     vault = writer.places.vault
     if not os.path.lexists(queue_folder(vault)):
         return ""
     hashes = hashes_to_bytes(hash_ids(writer.identity.key, list(dict.fromkeys(ids))))
-    note: str = import_module("expunge.server.aliases").forget_erased(vault, hashes, wipe=wipe)
+    note: str = import_module("expunge.server.aliases").forget_erased(vault, hashes)
     return note
 
 

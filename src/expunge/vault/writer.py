@@ -31,7 +31,7 @@ from .certificates.payload import check_state_commitment
 from .disk.folder import Folder, VaultIdentity, VaultPaths
 from .disk.manifest import Manifest
 from .disk.request_lists import RequestLists, list_file_names
-from .disk.snapshot import Snapshot, VaultModel, load_people, load_snapshot
+from .disk.snapshot import Snapshot, load_people, load_snapshot
 from .ledger import locks
 from .ledger.ledger import Ledger
 from .ledger.locks import WriterMutex
@@ -176,7 +176,7 @@ class Writer:
                 if plan.people is None
                 else load_people(self.folder, manifest.people, manifest.seal)
             )
-            self.finish(record, request, Snapshot(self.folder, VaultModel(manifest, schema, plan.state), people))
+            self.finish(record, request, Snapshot(manifest, schema, plan.state, self.folder, people))
         except Exception as error:
             raise Unfinished(
                 f"request {record.request} was accepted but could not be finished: {error}; "
@@ -236,9 +236,7 @@ class Writer:
 
     def load(self, manifest: Manifest) -> Snapshot:
         """Read what a manifest names."""
-        self.loaded_snapshot = load_snapshot(
-            self.folder, manifest, None if self.loaded_snapshot is None else self.loaded_snapshot.model
-        )
+        self.loaded_snapshot = load_snapshot(self.folder, manifest, self.loaded_snapshot)
         return self.loaded_snapshot
 
     def check_rows(self, snapshot: Snapshot) -> None:

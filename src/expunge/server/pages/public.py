@@ -13,14 +13,13 @@ from ...errors import ExpungeError
 from ...vault import check_receipt
 from ...vault.certificates.keys import public_pem
 from ...vault.certificates.personal_receipts import offline_checker_page
-from ..auth import get_service
+from ..auth import check_rate, get_service
 from ..logs import log, tag_token
 from ..service import Service
 from .templating import PageRoute, redirect_to, render_page
 from .visitors import (
     SubmittedForm,
     Visitor,
-    check_rate,
     delete_session_cookie,
     get_sessions,
     identify_visitor,

@@ -9,7 +9,6 @@ import ipaddress
 import re
 import secrets
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from starlette.responses import Response
 
 from ...errors import InvalidInput
 from ...tables import parse_id_list
-from ..auth import Principal, get_service, identify
+from ..auth import Principal, check_rate, get_service, identify
 from ..bodies import media_type
 from ..clocks import Clock
 from ..logs import log_seldom, tag_token
@@ -239,18 +238,6 @@ def check_allowed(request: Request, visitor: Visitor, scope: Scope) -> None:
     if not visitor.principal.allows(scope):
         raise Problem(403, "not-allowed", f"your token lacks the scope {scope!r}")
     check_rate(request, visitor.principal.token_id)
-
-
-def check_rate(request: Request, key: str) -> None:
-    """Refuse a caller that exceeds the rate limit."""
-    limit: Callable[[str], float] = request.app.state.limit
-    if (wait := limit(key)) > 0:
-        raise Problem(
-            429,
-            "too-many-requests",
-            "too many requests: wait a moment and try again",
-            {"Retry-After": str(int(wait) + 1)},
-        )
 
 
 async def _read_body(request: Request) -> bytes:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from ...errors import InvalidInput
 from ...tables import refuse_json
-from ..auth import Principal, get_service, require_scope, require_scope_bare
+from ..auth import Principal, get_service, require_scope
 from ..bodies import media_type
 from ..problems import Problem
 from ..queue import CARRIED_OUT_STATES, ERASURE, Job, NewJob, ProtocolName
@@ -26,7 +26,7 @@ from .api_models import read_body
 
 router = APIRouter(prefix="/fides", tags=["Fides"])
 PROTOCOL: ProtocolName = "fides"
-Erase, Read, Secret = require_scope("erase"), require_scope("read"), require_scope_bare("erase")
+Erase, Read, Secret = require_scope("erase"), require_scope("read"), require_scope("erase", extract_token=str.strip)
 
 _CONNECTOR_FILES = ("config.yml", "dataset.yml")
 _MAX_ID_LENGTH = 1000

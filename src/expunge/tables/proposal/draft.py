@@ -36,6 +36,7 @@ _SCHEMA_HEADER = """\
 # clip        a value outside the bounds counts as the bound in training; without it its row is refused
 # fill        replaces an empty cell; without it empty cells are refused. The proposal is the rounded median of {whose}
 # gaps        texts that count as empty cells in a column of numbers; "text" stands for any text that is not a number
+# format      how the cells write 1234.56 or the last day of 2020, if not like this or like 2020-12-31
 # scale       "linear", "log", or knots; without it the plan decides
 # values      those that at least {people} {whose} have; all others count as "{other}"
 # id_format   the form of every id: "integer", "uuid", "email" or "^a regular expression$"; others are refused
@@ -164,7 +165,11 @@ def _inspect_columns(
     for name, summary in summaries.items():
         proposal = summary.propose_target() if name in targets else summary.propose()
         if proposal is None:
-            raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false")
+            hint = summary.find_unread() if isinstance(summary, TextSummary) else None
+            unread = "" if hint is None else f"; it {hint}"
+            raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false{unread}")
+        if name not in targets and is_index_name(name) and _looks_like_an_id(summary):
+            proposal = Ignore(), "has no real name and looks like the numbers of the rows"
         proposals[name] = proposal
     return proposals, id_format, list(_find_notes(proposals, summaries, targets, "rows" if id_ is None else "people"))
 
@@ -175,31 +180,41 @@ def _find_notes(
     """Yield what a person should know about the proposal."""
     for name, (kind, note) in proposals.items():
         summary, column = summaries[name], f"column {name!r}"
+        unread = summary.find_unread() if isinstance(summary, TextSummary) else None
         if isinstance(kind, Ignore):
-            yield f'{column} is left out (kind = "ignore"): it {note}'
-        elif isinstance(kind, Category) and len(kind.values) > _MANY_CATEGORIES:
+            yield f'{column} is left out (kind = "ignore"): it {unread or note}'
+            continue
+        if isinstance(kind, Category) and len(kind.values) > _MANY_CATEGORIES:
             yield f"{column} becomes {len(kind.values)} categories, an input each: is that meant?"
         elif note:
             yield f"{column}: {note}"
-        if isinstance(summary, TextSummary) and (hint := summary.find_unread()):
-            yield f"{column} {hint}"
-        ranged = summary if isinstance(summary, (RangeSummary, TextSummary)) else None
-        if ranged and isinstance(kind, (Number, Date)) and (outside := ranged.count_outside(kind)):
+        if unread:
+            yield f"{column} {unread}"
+        ranged = summary.ranges if isinstance(summary, TextSummary) else summary
+        if (
+            isinstance(ranged, RangeSummary)
+            and isinstance(kind, (Number, Date))
+            and (outside := ranged.count_outside(kind))
+        ):
             singular = "1 row has" if whose == "rows" else "1 person has"
             who = singular if outside == 1 else f"{outside} {whose} have"
             yield (
                 f"{column}: {who} values outside the proposed bounds; training counts them as the "
                 "bound (clip = true). Widen low and high to what is possible"
             )
-        if name in targets or isinstance(kind, Ignore):
+        if name in targets:
             continue
         for target in targets:
             if summary.sample.correlation(summaries[target].sample) ** 2 > _NEARLY_EQUAL:
                 yield f"{column} nearly equals the target {target!r} after a line: is it known before the target is?"
         if is_index_name(name):
             yield f'{column} has no real name: if it numbers the rows, leave it out (kind = "ignore")'
-        elif isinstance(summary, NumberSummary) and summary.looks_like_an_id():
+        elif _looks_like_an_id(summary):
             yield f"{column} looks like an id: nearly every value is another whole number; leave it out if it is one"
+
+
+def _looks_like_an_id(summary: ColumnSummary) -> bool:
+    return isinstance(summary, NumberSummary) and summary.looks_like_an_id()
 
 
 def is_index_name(name: str) -> bool:

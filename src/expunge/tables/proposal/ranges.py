@@ -19,7 +19,7 @@ from ...exact.arrays import Floats
 from ..cells import Arrow, read_cells
 from ..kinds import Date, Ignore, Number
 from ..knots import quantile
-from .summaries import TARGET_GAPS_NOTE, ColumnSample, Extremes, ProposedKind, SampleOwners
+from .summaries import TARGET_GAPS_NOTE, ColumnSample, DistinctValues, Extremes, ProposedKind, SampleOwners
 
 _TAIL = 10  # times as many people as a bound needs tell how the tail goes on
 _REACH = 2.0  # times as far as the tail is expected to go on
@@ -57,6 +57,7 @@ class RangeSummary(ABC):
         self.name, self.people, self.csv_type = name, people, self.kind().csv_type
         self.gaps, self._infinite = False, False
         self.sample, self._low, self._high = ColumnSample(), Extremes(_TAIL * people, -1), Extremes(_TAIL * people, 1)
+        self.distinct = DistinctValues()
 
     def add(self, array: Arrow, owners: SampleOwners) -> None:
         self.add_values(read_cells(self.kind(), self.name, array), owners)
@@ -70,6 +71,7 @@ class RangeSummary(ABC):
             values, owners = values[finite], owners.select(finite)
         for kept in (self.sample, self._low, self._high):
             kept.add(values, owners)
+        self.distinct.add(values)
 
     def propose(self) -> ProposedKind:
         values, count = self.sample.values(), self.sample.people()
@@ -162,15 +164,13 @@ class NumberSummary(RangeSummary):
         return number
 
     def looks_like_an_id(self) -> bool:
-        """Return whether nearly all people have whole numbers of their own, in a narrow range as counters have."""
+        """Return whether nearly all people, or rows, have whole numbers of their own, in a narrow range as counters."""
         values = self.sample.values()
-        whole = len(values) >= 4 * self.people and bool((values == np.rint(values)).all())
-        return whole and len(np.unique(values)) > 0.99 * len(values) and self._is_dense()
-
-    def _is_dense(self) -> bool:
-        """Return whether the range has few more whole numbers than there are people."""
+        if len(values) < 4 * self.people or (values != np.rint(values)).any():
+            return False
         span = self._high.value_beyond(self.people - 1) - self._low.value_beyond(self.people - 1)
-        return span <= 2 * self.sample.people()
+        own = len(np.unique(values)) > 0.99 * len(values) and span <= 2 * self.sample.people()
+        return own or (self.distinct.share() > 0.99 and span <= 2 * self.distinct.cells)
 
 
 class DateSummary(RangeSummary):

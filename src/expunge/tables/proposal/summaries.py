@@ -91,6 +91,26 @@ class ColumnSample:
         return round((SAMPLE_SIZE - 1) * 2.0**64 / float(self._person_hashes[-1]))
 
 
+class DistinctValues:
+    """How many cells of a column have a value of their own, from those of at most `SAMPLE_SIZE` values."""
+
+    def __init__(self) -> None:
+        self.cells = 0
+        self._hashes, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+
+    def add(self, values: Floats) -> None:
+        """Add finite values."""
+        self.cells += len(values)
+        hashes, counts = np.unique(_mix_bits((values + 0.0).view(np.uint64)), return_counts=True)
+        hashes, places = np.unique(np.concatenate([self._hashes, hashes]), return_inverse=True)
+        counts = np.bincount(places, weights=np.concatenate([self._counts, counts])).astype(np.int64)
+        self._hashes, self._counts = hashes[:SAMPLE_SIZE], counts[:SAMPLE_SIZE]
+
+    def share(self) -> float:
+        """Return the share of values that only one cell has; 0 without values."""
+        return float((self._counts == 1).mean()) if len(self._counts) else 0.0
+
+
 class Extremes:
     """The largest values of a column (with ``sign=-1`` the least), one per person."""
 
@@ -139,7 +159,10 @@ class ColumnSummary(Protocol):
     """The summary of a column while its table is read."""
 
     csv_type: str
-    sample: ColumnSample  # of its values as numbers
+
+    @property
+    def sample(self) -> ColumnSample:
+        """The sample of its values as numbers."""
 
     def add(self, array: Arrow, owners: SampleOwners) -> None:
         """Add cells with their owners."""

@@ -1,6 +1,7 @@
-"""Texts: columns of categories, or of numbers with some cells that are not.
+"""Texts: columns of categories, of dates, or of numbers with some cells that are not.
 
-A column of text counts as numbers if all other cells are marks for a missing value, like a question mark, or if at most
+A column of which all cells write numbers or dates in one notation is one of these (`NotationGuess`). A column of text
+also counts as numbers if all other cells are marks for a missing value, like a question mark, or if at most
 a tenth of the cells are words and there are many different numbers. Digits written like a code, with a leading zero,
 are a word.
 """
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 
 from ..cells import NULL_TEXTS, Arrow, is_text, match_numerals, parse_numbers, to_mask, trim_text
 from ..kinds import ANY_TEXT, OTHER, Category, Ignore, Number
-from .ranges import NumberSummary
-from .summaries import ProposedKind, SampleOwners
+from .guesses import Candidate, NotationGuess
+from .ranges import NumberSummary, RangeSummary
+from .summaries import ColumnSample, ProposedKind, SampleOwners
 
 MAX_CATEGORY_VALUES = 100
 MAX_TRACKED_VALUES = 10_000  # different values of a column that are kept in memory
@@ -52,10 +54,11 @@ class TextValues:
         return sorted(value for value, people in self.people_by_text.items() if len(people) >= self.min_people)
 
 
-# Cells of other customs, in columns of text of which nearly all cells are like that.
+# Cells of other notations, in columns of text of which nearly all cells are like that.
 _UNREAD = {
-    "dates like 31.12.2020": r"^\d{1,2}\.\d{1,2}\.\d{4}\b",
-    "dates like 12/31/2020": r"^\d{1,2}/\d{1,2}/\d{4}\b",
+    "dates like 31.12.2020": r"^\d{1,2}\.\d{1,2}\.\d{2,4}\b",
+    "dates like 12/31/2020": r"^\d{1,2}/\d{1,2}/\d{2,4}\b",
+    "dates like 2020-12-31": r"^\d{4}-\d\d-\d\d",
     "numbers with a decimal comma": r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$",
     "numbers with thousands separators": r"^[+-]?\d{1,3}([ ',]\d{3})+(\.\d+)?$",
     "amounts with a currency sign": r"^([$€£¥] ?[+-]?[\d.,]+|[+-]?[\d.,]+ ?[$€£¥])$",
@@ -72,8 +75,7 @@ class TextSummary:
         self.min_people, self._typed = people, typed  # a CSV column without values in the first rows has no type
         self._gaps, self._blank, self._long, self._obstacle = False, True, False, ""
         self._numerals, self._others = TextValues(people), TextValues(people)
-        self._numbers = NumberSummary(name, people)
-        self.sample = self._numbers.sample
+        self._numbers, self._guess = NumberSummary(name, people), NotationGuess(name, people)
         self._numbers_seen, self._words_seen, self._marks_seen = 0, 0, 0  # cells
         self._marks: set[str] = set()
         self._unread = dict.fromkeys(_UNREAD, 0)  # cells
@@ -100,32 +102,69 @@ class TextSummary:
         self._marks.update(plain.filter(pa.array(mark)).unique().to_pylist())
         self._numbers.gaps |= not numeral.all()
         self._numbers.add_values(parse_numbers(plain.filter(pa.array(numeral)), ()), owners.select(numeral))
+        self._guess.add(plain.filter(pa.array(present & ~mark)), owners.select(present & ~mark))
         for values, chosen in ((self._numerals, numeral & short), (self._others, (mark | word) & short)):
             values.add(text.filter(pa.array(chosen)), owners.ids.filter(pa.array(chosen)))
 
     def propose(self) -> ProposedKind:
+        if (notation := self._find_notation()) is not None:
+            notation.summary.gaps |= self._gaps or self._marks_seen > 0
+            return self._propose_notation(notation, notation.summary.propose())
         if not self._is_numeric():
             return self._propose_category()
         kind, note = self._numbers.propose()
         return self._add_gaps(kind, note)
 
-    def count_outside(self, kind: Any) -> int:
-        """Return how many people have values outside the bounds that were proposed."""
-        return self._numbers.count_outside(kind)
-
     def propose_target(self) -> ProposedKind | None:
+        if (notation := self._find_notation()) is not None:
+            notation.summary.gaps |= self._gaps or self._marks_seen > 0
+            proposal = notation.summary.propose_target()
+            return None if proposal is None else self._propose_notation(notation, proposal)
         proposal = self._numbers.propose_target() if self._is_numeric() else None
         return None if proposal is None else self._add_gaps(*proposal)
+
+    @property
+    def ranges(self) -> RangeSummary:
+        """The summary of the cells as numbers or dates."""
+        notation = self._find_notation()
+        return self._numbers if notation is None else notation.summary
+
+    @property
+    def sample(self) -> ColumnSample:
+        return self.ranges.sample
 
     def find_unread(self) -> str | None:
         """Return what the cells look like if they are numbers or dates that are not read as such."""
         cells = self._numbers_seen + self._words_seen
+        if not self._words_seen or self._find_notation() is not None:
+            return None
+        if fitting := self._guess.fitting():
+            formats = " or ".join(f'format = "{self._guess.format(candidate)}"' for candidate in fitting)
+            kind = "number" if fitting[0].is_number else "date"
+            return f'has {kind}s that could be meant in more than one way: declare kind = "{kind}" with {formats}'
         for what, count in self._unread.items():
             if count and count >= _UNREAD_SHARE * cells:
-                dates = what.startswith("dates")
-                way = "write them as 2020-12-31" if dates else "write them as 1234.56"
-                return f"has {what}, which are not read as {'dates' if dates else 'numbers'}: {way}"
+                kind = "date" if what.startswith("dates") else "number"
+                way = f'write all alike, and declare kind = "{kind}" with a format'
+                return f"has {what}, which are not read as {kind}s, because not all cells are like that: {way}"
         return None
+
+    def _find_notation(self) -> Candidate | None:
+        """Return the only notation of dates or numbers that fits all cells, unless they are plain numbers."""
+        notation = self._guess.find() if self._words_seen and not self._obstacle else None
+        marks = self._marks - set(NULL_TEXTS)
+        return None if notation is not None and marks and not notation.is_number else notation
+
+    def _propose_notation(self, notation: Candidate, proposal: ProposedKind) -> ProposedKind:
+        """Declare the notation in what was proposed for the values."""
+        kind: Any = proposal[0]
+        note, example = proposal[1], self._guess.format(notation)
+        if example is None or isinstance(kind, Ignore):
+            return kind, note
+        gaps = {"gaps": tuple(sorted(marks))} if (marks := self._marks - set(NULL_TEXTS)) else {}
+        what = "numbers" if notation.is_number else "dates"
+        fields: dict[str, Any] = {"format": example, **gaps}
+        return replace(kind, **fields), "; ".join(filter(None, [f"the {what} are read like {example} (format)", note]))
 
     def _is_numeric(self) -> bool:
         """Return whether all but a few cells are numbers."""

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import InvalidFile, InvalidSetting, SigningFailed
 from ...saving import files
@@ -204,7 +204,11 @@ class KeyStore:
 
     def has_leftover_draft(self) -> bool:
         """Return whether a change of the key was interrupted."""
-        return any(map(_is_own_draft, self._draft_paths))
+        for draft in filter(files.is_draft, self._draft_paths):
+            with suppress(InvalidFile):  # planted by another user, whose file would stay forever
+                cast("GuardedPath", draft).check_existing()
+                return True
+        return False
 
     def check_public_file(self, x: str) -> None:
         """Refuse to create a vault beside a file with other public keys."""
@@ -229,15 +233,3 @@ class KeyStore:
         if self._elsewhere:
             return self._private.with_name(f".{self._private.name}.{self._stem}.new")
         return files.draft_path(self._private)
-
-
-def _is_own_draft(draft: Path) -> bool:
-    """Return whether a draft is there that is not planted by another user, which would stay forever."""
-    assert isinstance(draft, GuardedPath)
-    if not files.is_draft(draft):
-        return False
-    try:
-        draft.check_existing()
-    except InvalidFile:
-        return False
-    return True

@@ -6,13 +6,14 @@ vouches for: never a text that it finds somewhere.
 
 import hashlib
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ExpungeError, InvalidFile, SigningFailed
 from ...saving import files
-from ...saving.files import VaultDir, VaultFile
+from ...saving.files import VaultDir
 from ...saving.ownership import SiblingPath
 from ..disk.manifest import Manifest
 from ..ledger.index import LedgerIndex
@@ -149,36 +150,28 @@ class Notary:
             return False
 
     def _export(self, request: int, jws: str) -> Path | None:
-        """Write a certificate into the folder of certificates."""
+        """Write a certificate into its folder, but never over one of this vault that says something else."""
+        from .jws import read_statement, unverified_payload
+
         try:
             if not self._folder.path.is_dir():
                 self._folder.make()
             with self._folder.hold():
-                file = self._choose_file(request, jws)
+                file = self._folder / f"{request:06}.jws"
+                if os.path.lexists(file):
+                    with suppress(OSError, ExpungeError):  # what is no statement is overwritten
+                        old, new = (unverified_payload(text) for text in (read_statement(file), jws))
+                        if old != new and old.get("iss") == new["iss"]:
+                            self.notes.append(
+                                f"{file} is another certificate of request {request}, and is kept: if an older copy of "
+                                "folder and ledger was put back, there are certificates that this ledger does not know"
+                            )
+                            file = self._folder / f"{request:06}-{hashlib.sha256(jws.encode()).hexdigest()[:8]}.jws"
                 files.put(file, jws.encode() + b"\n")
         except (OSError, InvalidFile) as error:  # the ledger holds it, so the request is done
             self.notes.append(f"the certificate could not be written to {self._folder}: {error}")
             return None
         return Path(file)
-
-    def _choose_file(self, request: int, certificate: str) -> VaultFile:
-        """Return where a certificate goes: never over one of this vault that says something else."""
-        from . import jws
-
-        file = self._folder / f"{request:06}.jws"
-        if not os.path.lexists(file):
-            return file
-        try:
-            existing, new = jws.unverified_payload(jws.read_statement(file)), jws.unverified_payload(certificate)
-        except (OSError, ExpungeError):
-            return file
-        if existing == new or existing.get("iss") != new["iss"]:
-            return file
-        self.notes.append(
-            f"{file} is another certificate of request {request}, and is kept: if an older copy of folder and ledger "
-            "was put back, there are certificates that this ledger does not know"
-        )
-        return self._folder / f"{request:06}-{hashlib.sha256(certificate.encode()).hexdigest()[:8]}.jws"
 
 
 def current_time() -> str:

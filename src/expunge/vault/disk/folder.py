@@ -12,8 +12,7 @@ import json
 import re
 import secrets
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from ...errors import InvalidFile, InvalidSetting
 from ...saving import files
 from ...saving.files import Data, Location, VaultDir
 from ...saving.ownership import PrivateSiblingPath, SiblingPath, VaultFolder
-from .manifest import MAX_MANIFEST_BYTES, ImmutableFile, Manifest, manifest_name
+from .manifest import MAX_MANIFEST_BYTES, ImmutableFile, Manifest
 
 _POINTER_LINE = re.compile(rb"request ([1-9]\d{0,11}) [0-9a-f]{8} *")
 _OLD_POINTER = re.compile(rb"manifest\.[1-9]\d*[\n ].*", re.DOTALL)  # before manifests had version 7
@@ -178,7 +177,7 @@ class Folder:
         return requests.index(max(requests)), max(requests)
 
     def _read_manifest(self, page: int, request: int) -> Manifest:
-        file = self.dir / manifest_name(page)
+        file = self.dir / f"manifest.{page}"
         try:
             data = files.read(file, max_bytes=MAX_MANIFEST_BYTES)
         except FileNotFoundError:
@@ -232,27 +231,6 @@ class Folder:
         files.create(self.dir / name, *parts)
         files.create(self.dir / spare)
 
-    @contextmanager
-    def fill_spares(self) -> Iterator[Callable[..., None]]:
-        """Yield a function ``fill(name, *parts)`` that writes into spare pages; at the end all are synced.
-
-        A spare that was removed is created again.
-        """
-        created = False
-
-        def fill(name: str, *parts: Data) -> None:
-            nonlocal created
-            try:
-                batch.fill(self.dir / name, *parts)
-            except FileNotFoundError:
-                batch.create(self.dir / name, *parts)
-                created = True
-
-        with files.SyncBatch() as batch:
-            yield fill
-        if created:
-            self.dir.sync()
-
     def wipe_all_but(self, manifest: Manifest | None) -> None:
         """Wipe all of the vault's own files that a manifest does not name, and remove them, except its spares.
 
@@ -281,8 +259,8 @@ class Folder:
             return own
         named, spares = manifest.file_names, manifest.spares
         others = [name for name in own if name not in named]
-        empty = self.dir.find_empty(name for name in others if name in spares)
-        return [name for name in others if name not in empty]
+        sizes = self.dir.sizes(name for name in others if name in spares)
+        return [name for name in others if sizes.get(name) != 0]
 
 
 def sha256_hex(*parts: Data) -> str:

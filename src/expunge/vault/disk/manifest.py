@@ -173,12 +173,12 @@ class Manifest:
     @property
     def name(self) -> str:
         """The name of its file."""
-        return manifest_name(self.page)
+        return f"manifest.{self.page}"
 
     @property
     def spare(self) -> str:
         """The name of the manifest's other page."""
-        return manifest_name(1 - self.page)
+        return f"manifest.{1 - self.page}"
 
     @property
     def live_file(self) -> str:
@@ -201,7 +201,9 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON with a checksum."""
-        content = _canonical_json({"format": "expunge vault", "version": VERSION, **vars(self), "sum": ""})
+        fields = {"format": "expunge vault", "version": VERSION, **vars(self), "sum": ""}
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars)
+        content = text.encode()
         before, after = content.rsplit(_NO_SUM, 1)  # no text inside contains this: its quotes would be escaped
         return b'%b"sum":"%b"%b' % (before, hashlib.sha256(content).hexdigest().encode(), after)
 
@@ -227,11 +229,6 @@ class Manifest:
         if not whole:
             raise InvalidFile(f"{path} is damaged: it fails its checksum")
         return manifest
-
-
-def manifest_name(page: int) -> str:
-    """Return the name of a page of the manifest."""
-    return f"manifest.{page}"
 
 
 def _decode_manifest(content: Mapping[str, Any]) -> Manifest:
@@ -282,7 +279,3 @@ def _check_manifest(manifest: Manifest) -> None:
         raise ValueError("a part is out of range")
     if not 0 < manifest.about.learners == len(manifest.learners):
         raise ValueError("the number of learners is wrong")
-
-
-def _canonical_json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars).encode()

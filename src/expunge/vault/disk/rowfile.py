@@ -119,8 +119,7 @@ class RowFile(Rows):
         self._mapped_segments: dict[int, Words] = {}
         self._starts = np.cumsum([0, *(segment.count for segment in layout.segments)])
         super().__init__(np.empty((0, layout.inputs)), np.empty((0, layout.targets)), live)
-        for segment in layout.segments:
-            files.check_size(layout.folder / segment.name, segment.count * layout.entry_bytes)
+        layout.folder.check_sizes({segment.name: segment.count * layout.entry_bytes for segment in layout.segments})
 
     @classmethod
     def open(cls, layout: RowLayout) -> Self:
@@ -155,11 +154,6 @@ class RowFile(Rows):
             raise InvalidFile(
                 f"{self.layout.folder} is damaged: entries of people point to slots without a row; nothing was changed"
             )
-
-    def check_sizes(self) -> None:
-        """Refuse files that were cut after they were mapped: reading the mapping would kill the process."""
-        for file, size in self._file_sizes():
-            files.check_size(file, size)
 
     # Reading
 
@@ -235,7 +229,8 @@ class RowFile(Rows):
         """Overwrite the rows in these slots with zeros, clear their bits, and sync both."""
         self._overwrite(self.layout.dealt.rows(slots), np.zeros((len(slots), self.width + 1), dtype=np.uint64))
         self.set_live(slots, False)
-        self._write_bits(slots)
+        places, packed = unique(slots // 8), self.live.packed[:, None]
+        files.overwrite(self.bits_file, plan_spans(places, packed[places], packed))
 
     def _overwrite(self, rows: RowNumbers, table: Words) -> None:
         segment = np.searchsorted(self._starts, rows, "right") - 1
@@ -243,11 +238,6 @@ class RowFile(Rows):
             mask = segment == k
             spans = plan_spans(rows[mask] - self._starts[k], table[mask], self._map_segment(k))
             files.overwrite(self.layout.segment_file(k), spans)
-
-    def _write_bits(self, slots: Slots) -> None:
-        """Write the bits of these slots as they are in memory, and sync."""
-        places, packed = unique(slots // 8), self.live.packed[:, None]
-        files.overwrite(self.bits_file, plan_spans(places, packed[places], packed))
 
     # Growing and trimming
 
@@ -265,17 +255,16 @@ class RowFile(Rows):
 
     def trim(self) -> None:
         """Wipe and cut off everything beyond the last entry and the last bit."""
-        for file, size in self._file_sizes():
-            with files.open_file(file) as fd:
-                is_longer = files.file_size(fd) > size
-            if is_longer:
-                files.resize(file, size)
+        sizes = self.file_sizes
+        for name, actual in self.layout.folder.sizes(sizes).items():
+            if actual > sizes[name]:
+                files.resize(self.layout.folder / name, sizes[name])
 
-    def _file_sizes(self) -> Iterator[tuple[VaultFile, int]]:
-        """Yield each file and the size that it must have."""
-        for segment in self.layout.segments:
-            yield self.layout.folder / segment.name, segment.count * self.layout.entry_bytes
-        yield self.bits_file, self.layout.bits_bytes
+    @property
+    def file_sizes(self) -> dict[str, int]:
+        """The size that each file must have."""
+        sizes = {segment.name: segment.count * self.layout.entry_bytes for segment in self.layout.segments}
+        return sizes | {self.layout.bits_name: self.layout.bits_bytes}
 
 
 def read_bits(path: Location, slots: int) -> Bits:

@@ -16,8 +16,7 @@ from ...errors import InvalidFile
 from ...exact.arrays import Slots
 from ...saving import files
 from ...saving.files import VaultDir, VaultFile
-from .people import NOBODY, People
-from .segments import Hashes, count_distinct_ids, slice_part
+from .people import NOBODY, Hashes, People, count_distinct_ids, slice_part
 
 RUN_ENTRIES = 2**21  # entries that are sorted together
 PART_ENTRIES = 2**22  # entries of a segment, roughly: a range of hashes is merged in memory

@@ -23,9 +23,8 @@ from ...stores.store import Rows
 from ...tables.schema import Schema
 from .folder import Folder
 from .manifest import ImmutableFile, LearnerFile, Manifest, PeopleSegment, StoredExtent
-from .people import NOBODY, People
+from .people import NOBODY, People, SegmentFile, count_distinct_ids
 from .rowfile import RowFile, RowLayout, read_bits, row_checksums, sum_slots
-from .segments import SegmentFile, count_distinct_ids
 
 
 def find_row_damage(rows: RowFile, numbers: range) -> str | None:
@@ -85,7 +84,7 @@ def _load_extent(side: StoredExtent) -> Extent:
 
 @dataclass(frozen=True, eq=False)
 class VaultModel:
-    """Everything needed to predict. Its state has no rows and no moments."""
+    """Everything needed to predict. Its state has no moments, and rows only in a `Snapshot`."""
 
     manifest: Manifest
     schema: Schema
@@ -93,32 +92,11 @@ class VaultModel:
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class Snapshot(VaultModel):
     """Everything that a vault holds as of one manifest. Moments are read when a change needs them (`with_moments`)."""
 
     folder: Folder
-    model: VaultModel  # with the rows in its state
     people: People
-
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest, which names its files."""
-        return self.model.manifest
-
-    @property
-    def schema(self) -> Schema:
-        """The columns of the vault's tables."""
-        return self.model.schema
-
-    @property
-    def state(self) -> ModelState:
-        """The state of the model."""
-        return self.model.state
-
-    @property
-    def blueprint(self) -> Blueprint:
-        """The settings that were fixed before any row was seen."""
-        return self.state.blueprint
 
     @property
     def rows(self) -> RowFile:
@@ -127,9 +105,8 @@ class Snapshot:
 
     def check_sizes(self) -> None:
         """Refuse files that were cut after they were mapped."""
-        self.rows.check_sizes()
-        for segment in self.people.segments:
-            segment.check_size()
+        segments = {segment.file.name: segment.size for segment in self.people.segments}
+        self.folder.dir.check_sizes(self.rows.file_sizes | segments)
 
     def with_moments(self, state: ModelState, learners: Iterable[int]) -> ModelState:
         """Return a state with the moments of these learners, read and checked."""
@@ -157,7 +134,7 @@ def load_snapshot(folder: Folder, manifest: Manifest, cached: VaultModel | None)
     except FileNotFoundError as error:
         raise InvalidFile(f"{error.filename} is missing: the folder is incomplete") from None
     state = replace(model.state, ensemble=replace(model.state.ensemble, store=rows))
-    return Snapshot(folder, replace(model, state=state), people)
+    return Snapshot(manifest, model.schema, state, folder, people)
 
 
 def make_row_layout(folder: Folder, manifest: Manifest, blueprint: Blueprint) -> RowLayout:

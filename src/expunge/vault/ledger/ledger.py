@@ -37,7 +37,7 @@ class Ledger:
     def read(self, after: Position = START) -> tuple[list[Record], bool]:
         """Return all records after a position, and whether a torn one follows."""
         with self._open() as fd:
-            if files.file_size(fd) < after.offset:
+            if os.fstat(fd).st_size < after.offset:
                 raise InvalidFile(f"{self.path} is older than the vault beside it, or cut short: restore the newest")
             return parse_records(files.read_open_file(fd, self.path, offset=after.offset), after, self.path)
 
@@ -78,24 +78,23 @@ class Ledger:
         deadline = time.monotonic() + wait
         while True:  # until the locked file is still the one at this path
             with ExitStack() as stack:
-                fd = self._open_to_lock(stack)
+                try:
+                    with locks.fork_gate:  # so that a child forked at any time resets it
+                        fd = stack.enter_context(files.open_file(self.path, os.O_RDWR))
+                        self._lock_fds.add(fd)
+                        locks.reset_on_fork(self)
+                except FileNotFoundError:
+                    raise MissingData(f"{self.path} is missing: the vault was removed") from None
+                stack.callback(self._release, fd)
                 _acquire_lock(fd, self.path, deadline)
-                if self._is_current_file(fd):
+                try:
+                    current = os.stat(self.path)
+                except FileNotFoundError:
+                    continue
+                if os.path.samestat(os.fstat(fd), current):
                     self._fd = fd
                     yield
                     return
-
-    def _open_to_lock(self, stack: ExitStack) -> int:
-        """Open the file so that a child forked at any time resets it."""
-        try:
-            with locks.fork_gate:
-                fd = stack.enter_context(files.open_file(self.path, os.O_RDWR))
-                self._lock_fds.add(fd)
-                locks.reset_on_fork(self)
-        except FileNotFoundError:
-            raise MissingData(f"{self.path} is missing: the vault was removed") from None
-        stack.callback(self._release, fd)
-        return fd
 
     def _release(self, fd: int) -> None:
         """Release the lock at once: closing the file would not, while a child has it open."""
@@ -104,11 +103,6 @@ class Ledger:
         with suppress(OSError):
             files.system.unlock(fd)
         self._lock_fds.discard(fd)
-
-    def _is_current_file(self, fd: int) -> bool:
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(fd), os.stat(self.path))
-        return False
 
     def reset_after_fork(self) -> None:
         """In a child: drop the parent's lock. Its descriptors may still be closed later, so they become /dev/null."""

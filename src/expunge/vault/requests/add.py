@@ -51,7 +51,7 @@ class Add(Request):
         table = IncomingTable(
             data,
             snapshot.schema,
-            snapshot.blueprint,
+            snapshot.state.blueprint,
             snapshot.people,
             snapshot.state.drawn,
             "adding",
@@ -81,7 +81,7 @@ class Add(Request):
             after,
             snapshot.manifest.owners + written.people - written.known,
             snapshot.manifest.erased,
-            snapshot.blueprint.code.learners if bounds_moved else len(touched),
+            snapshot.state.blueprint.code.learners if bounds_moved else len(touched),
             people=(*snapshot.manifest.people[:kept], *written.segments),
             leaves=leaves,
             skipped=len(summary.erased),
@@ -115,6 +115,6 @@ def _find_fed_learners(snapshot: Snapshot, rows: RowFile) -> list[int]:
     """Return the learners that new rows feed."""
     first, drawn = snapshot.state.drawn, rows.layout.dealt.drawn
     if drawn - first > _MAX_TRACED_ROWS:
-        return list(range(snapshot.blueprint.code.learners))
+        return list(range(snapshot.state.blueprint.code.learners))
     slots = rows.layout.dealt.slots(np.arange(first, drawn))
-    return snapshot.blueprint.code.learners_of(slots[rows.live[slots]])
+    return snapshot.state.blueprint.code.learners_of(slots[rows.live[slots]])

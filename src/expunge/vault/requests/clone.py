@@ -16,9 +16,8 @@ from ...errors import InvalidFile
 from ...exact.arrays import cut
 from ...saving import files
 from ..disk.manifest import PeopleSegment, RowSegment
-from ..disk.people import NOBODY, encode_tombstone
+from ..disk.people import NOBODY, encode_tombstone, segment_bytes
 from ..disk.rowfile import RowFile, RowLayout, read_bits, row_checksums
-from ..disk.segments import segment_bytes
 from ..disk.snapshot import Snapshot
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .request import Request
@@ -60,8 +59,8 @@ class CloneOrigin(Request):
     @classmethod
     def plan(cls, context: RequestContext, source: Snapshot, planned: str) -> RequestPlan:
         """Plan a clone: write the rows and owners of another vault under this one's name; learners stay the same."""
-        manifest, r = source.manifest, source.blueprint.code.learners
-        definition = ModelDefinition.write(context, source.schema, source.blueprint)
+        manifest, r = source.manifest, source.state.blueprint.code.learners
+        definition = ModelDefinition.write(context, source.schema, source.state.blueprint)
         state = source.with_moments(source.state, range(r))
         state = replace(state, ensemble=replace(state.ensemble, store=_copy_rows(context, source)))
         request = cls(manifest.rows, manifest.owners, manifest.drawn, planned, manifest.vault, manifest.request)

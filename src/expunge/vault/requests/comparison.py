@@ -28,8 +28,7 @@ from ...learning.state import ModelState
 from ...stores.change import Change
 from ...tables import Block, Schema, printable_text, quote_names
 from ..disk.manifest import PeopleSegment
-from ..disk.people import People, hash_ids
-from ..disk.segments import count_distinct_ids
+from ..disk.people import People, count_distinct_ids, hash_ids
 from ..disk.snapshot import Snapshot, load_people
 from ..evaluation.scores import MIN_PEOPLE, Score, format_score
 from .intake import ProgressCallback

@@ -28,10 +28,9 @@ from ...tables import Block, Schema, check_parts
 from ..certificates.commitments import Commitments
 from ..disk.folder import VaultIdentity
 from ..disk.manifest import ImmutableFile, PeopleSegment, RowSegment
-from ..disk.people import People, hash_ids
+from ..disk.people import Hashes, People, hash_ids, segment_bytes
 from ..disk.rowfile import RowFile, pack_rows
 from ..disk.runs import AnyRun, RunCollector, merge_all_ranges
-from ..disk.segments import Hashes, segment_bytes
 from ..disk.snapshot import OwnershipCount
 from .plan import RequestContext
 

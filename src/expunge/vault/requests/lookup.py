@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from ... import tables
 from ...errors import InvalidInput, UnknownId, format_positions
 from ...exact.arrays import unique
-from ..disk.people import NOBODY, PeopleEntries, encode_tombstone, hash_ids
-from ..disk.segments import Hashes
+from ..disk.people import NOBODY, Hashes, PeopleEntries, encode_tombstone, hash_ids
 from .plan import RequestContext
 
 

@@ -17,6 +17,7 @@ from ...learning.blueprint import Blueprint
 from ...learning.rules import RidgeRule
 from ...learning.state import ModelState
 from ...saving.archive import array_parts, dump_archive
+from ...saving.files import SyncBatch
 from ...saving.format import blueprint_parts
 from ...tables.schema import Schema
 from ..certificates.commitments import Commitments, RequestLeaves, merkle_root
@@ -155,8 +156,8 @@ class RequestPlan:
         if context.loaded_snapshot is None:
             context.folder.create_pages(manifest.name, manifest.spare, manifest.to_bytes())
         else:
-            with context.folder.fill_spares() as fill:
-                fill(manifest.name, manifest.to_bytes())
+            with SyncBatch() as batch:
+                batch.fill(context.folder.dir / manifest.name, manifest.to_bytes())
         if self.fresh or self.definition is not None or self.people is not None or self.corrected_rows is not None:
             context.folder.dir.sync()  # otherwise there is no new file name
         return manifest
@@ -165,7 +166,7 @@ class RequestPlan:
 def _write_learners(context: RequestContext, state: ModelState, before: Snapshot | None) -> tuple[LearnerFile, ...]:
     """Write the weights and moments of the learners that learned; the others keep their pages."""
     ensemble, learners = state.ensemble, []
-    with context.folder.fill_spares() as fill:
+    with SyncBatch() as batch:
         for j, moments in enumerate(ensemble.states):
             known = None if before is None else before.manifest.learners[j]
             if before is not None and known is not None and moments is before.state.ensemble.states[j]:
@@ -185,7 +186,7 @@ def _write_learners(context: RequestContext, state: ModelState, before: Snapshot
             if known is None:
                 context.folder.create_pages(name, learner.spare, *weights, *limbs)
             else:
-                fill(name, *weights, *limbs)
+                batch.fill(context.folder.dir / name, *weights, *limbs)
             learners.append(learner)
     return tuple(learners)
 

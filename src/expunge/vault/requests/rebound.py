@@ -44,7 +44,7 @@ class Rebound(Request):
             raise InvalidSetting("name at least one column and its bounds, as a mapping like {'age': (0, 130)}")
         ends = {column: ("", "") if pair is None else _format_bounds(column, pair) for column, pair in bounds.items()}
         snapshot = context.snapshot
-        schema, blueprint = change_bounds(snapshot.schema, snapshot.blueprint, ends)
+        schema, blueprint = change_bounds(snapshot.schema, snapshot.state.blueprint, ends)
         _check_inside(snapshot.rows, schema, blueprint)
         definition = ModelDefinition.write(context, schema, blueprint)
         rows = snapshot.state.rows * (1 + blueprint.observed)

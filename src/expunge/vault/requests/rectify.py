@@ -11,8 +11,7 @@ from ...exact.arrays import Slots, unique
 from ...stores.change import Change
 from ...stores.ids import slots_of_mentions
 from ...tables import Block
-from ..disk.people import hashes_to_bytes
-from ..disk.segments import Hashes
+from ..disk.people import Hashes, hashes_to_bytes
 from ..disk.snapshot import Snapshot, load_array
 from .intake import admit_rows
 from .lookup import look_up
@@ -40,7 +39,7 @@ class Rectify(Request):
         block_ids, block_X, block_y = zip(*parts, strict=True)
         owners, snapshot = [person for ids in block_ids for person in ids], context.snapshot
         X, y, clipped = admit_rows(
-            snapshot.schema, snapshot.blueprint, np.concatenate(block_X), np.concatenate(block_y)
+            snapshot.schema, snapshot.state.blueprint, np.concatenate(block_X), np.concatenate(block_y)
         )
         lookup = look_up(context, owners, advice="add their rows")
         if len(buried := unique(lookup.entries.tombstones.owner)):
@@ -55,7 +54,7 @@ class Rectify(Request):
             way_out="unlearn the id, readmit it and add its rows",
         )
         snapshot.rows.check_live(slots)
-        state = snapshot.with_moments(snapshot.state, snapshot.blueprint.code.learners_of(slots))
+        state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(slots))
         outcome = state.prepare(Change(slots, X, y))
         leaves, root = context.receipt_tree(lookup.ids)
         return RequestPlan(

@@ -18,8 +18,7 @@ from ...errors import InvalidFile, InvalidSetting
 from ...exact.arrays import Slots
 from ...saving.files import Data
 from ..disk.folder import sha256_hex
-from ..disk.people import hashes_from_hex, hashes_to_hex
-from ..disk.segments import Hashes
+from ..disk.people import Hashes, hashes_from_hex, hashes_to_hex
 from ..disk.snapshot import Snapshot
 from ..ledger.records import LIST
 

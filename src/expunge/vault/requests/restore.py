@@ -15,8 +15,16 @@ from ...saving import files
 from ...stores.bits import Bits
 from ...stores.change import Change
 from ..disk.manifest import PeopleSegment, RowSegment
-from ..disk.people import NOBODY, encode_tombstone, hashes_from_bytes, hashes_to_bytes
-from ..disk.segments import Hashes, count_distinct_ids, ids_among, segment_bytes
+from ..disk.people import (
+    NOBODY,
+    Hashes,
+    count_distinct_ids,
+    encode_tombstone,
+    hashes_from_bytes,
+    hashes_to_bytes,
+    ids_among,
+    segment_bytes,
+)
 from ..disk.snapshot import Snapshot, get_row_file
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .rebound import change_bounds
@@ -94,7 +102,7 @@ class Restore(Request):
         """Plan to catch up with the missed changes."""
         snapshot = context.snapshot
         missed.erase[snapshot.people.find(hashes_from_bytes(missed.people)).live.slot] = True
-        schema, blueprint = change_bounds(snapshot.schema, snapshot.blueprint, missed.bounds)
+        schema, blueprint = change_bounds(snapshot.schema, snapshot.state.blueprint, missed.bounds)
         outside = _drop_outside(snapshot, blueprint, missed) if missed.bounds else 0
         state = _reserve_row_numbers(snapshot, max(missed.drawn, snapshot.state.drawn))
         change = Change(np.flatnonzero(missed.erase))

@@ -7,8 +7,7 @@ import numpy as np
 
 from ...exact.arrays import Slots, isin, unique
 from ...stores.change import Change
-from ..disk.people import hashes_to_bytes
-from ..disk.segments import Hashes
+from ..disk.people import Hashes, hashes_to_bytes
 from ..disk.snapshot import Snapshot
 from .lookup import IdLookup
 from .plan import RequestContext, RequestPlan
@@ -34,7 +33,7 @@ class Unlearn(Request):
         snapshot, live = context.snapshot, lookup.entries.live
         owners = unique(live.owner)
         snapshot.rows.check_live(live.slot)
-        state = snapshot.with_moments(snapshot.state, snapshot.blueprint.code.learners_of(live.slot))
+        state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(live.slot))
         outcome = state.prepare(Change(live.slot))
         hashes = lookup.hashes[owners]
         leaves, root = context.receipt_tree([lookup.ids[k] for k in owners.tolist()])

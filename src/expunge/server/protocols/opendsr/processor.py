@@ -21,7 +21,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from ....errors import ExpungeError, InvalidInput, InvalidSetting
-from ...auth import Principal, require_scope_basic
+from ...auth import Principal, basic_password, require_scope
 from ...bodies import parse_json
 from ...clocks import REGULATIONS, Regulation, format_time
 from ...deliveries import check_url
@@ -404,7 +404,7 @@ def error_response(problem: Problem) -> Response:
 
 
 router = APIRouter(tags=["OpenDSR"], route_class=OpenDsrRoute)
-Erase = require_scope_basic("erase")
+Erase = require_scope("erase", extract_token=basic_password)
 _REQUEST_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST_SCHEMA}}}}
 _OLD_ROUTE: dict[str, Any] = {"include_in_schema": False, "response_model": None}
 _ROUTE: dict[str, Any] = {"response_model": None}
