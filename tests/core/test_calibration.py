@@ -216,3 +216,34 @@ def test_native_and_numpy_paths_give_the_same_digest_and_classes(table):
         plain = CodedClassifier(features=RandomFourier(9), random_state=0).fit(X, y)
         assert plain.digest() == digest
         np.testing.assert_allclose(plain.predict_proba(X), p, atol=1e-9)
+
+
+def test_scores_of_rows_that_were_learned_from_do_not_make_probabilities_too_confident(rng):
+    """With many features per row, noise is learned by heart: uncorrected, the log loss on other rows was above 0.9."""
+    X, y = rng.random((300, 5)), rng.integers(0, 2, 300)
+    test, truth = rng.random((2000, 5)), rng.integers(0, 2, 2000)
+    model = CodedClassifier(features=RandomFourier(100, random_state=0), random_state=0, bounds=(0, 1)).fit(X, y)
+    assert log_loss(truth, model.predict_proba(test)) < 0.73
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_corrected_scores_are_about_those_of_models_without_the_row(shards, rng):
+    from expunge.learning import calibration
+
+    X = rng.random((90, 3))
+    y = (X[:, 0] + rng.normal(0, 0.3, 90) > 0.5).astype(int)
+    shared = {"shards": shards, "rate": 1, "features": RandomFourier(10, random_state=0), "alpha": 0.1}
+    model = CodedClassifier(bounds=(0, 1), classes=[0, 1], random_state=0, **shared).fit(X, y)
+    fitted = model._fitted_model
+    rows, ensemble = fitted.calibration_rows, fitted.state.ensemble
+    learned = ensemble.store.as_rows().take(rows.slots)[0]
+    corrected = calibration._leave_one_out(ensemble, rows, learned)[:, 1]
+    own = ensemble.outputs(learned)[:, 1]
+    truth = np.empty(90)
+    for k, row in enumerate(learned):
+        without = CodedClassifier(bounds=(0, 1), classes=[0, 1], random_state=0, **shared).fit(X, y)
+        without.unlearn(int(np.flatnonzero((row == X).all(axis=1))[0]))
+        truth[k] = state_of(without).ensemble.outputs(row[None])[0, 1]
+    assert np.abs(corrected - truth).mean() < 0.7 * np.abs(own - truth).mean()
+    gain = 2 * rows.classes - 1  # how much too good the scores are, on average
+    assert abs((gain * (corrected - truth)).mean()) < 0.35 * (gain * (own - truth)).mean()

@@ -107,6 +107,8 @@ class Ensemble:
         encoder = self.encoder
         if self._native_predictor is not None:
             return self._predict_natively(X)
+        if not len(X):
+            return np.empty((0, encoder.n_targets))
         predict = self.rule.predictor(self._combined_models, self.aggregate, encoder.intercept)
 
         def part(k: int, n: int) -> list[Floats]:
