@@ -99,7 +99,8 @@ long-calls: $(READY)  ## one-row predictions beside calls with 700,000 rows or 1
 scale: $(READY)  ## vaults of 10^7 rows, with and without workers, into docs/scale.md; SCALE=--large: 10^8 rows, an hour and 60 GB
 	@$(BIN)/python -m benchmarks.scale $(SCALE)
 
-quality: $(READY)  ## errors on real tables beside boosted trees, into docs/quality.md; an hour or more
+quality: $(READY)  ## errors on real tables beside boosted trees (installs LightGBM and CatBoost), into docs/quality.md; an hour or more
+	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt lightgbm catboost
 	@$(BIN)/python -m benchmarks.quality $(QUALITY)
 
 choosing: $(READY)  ## the figures and numbers of docs/choosing.md; a few minutes

@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import sklearn
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.linear_model import RidgeCV
@@ -17,13 +20,16 @@ from sklearn.preprocessing import StandardScaler
 
 import expunge
 from expunge import CodedRegressor, RandomFourier
+from expunge.vault import Planning
 
 from .splits import Floats, Split
 
 PLAN, PLAN_5, PLAN_2 = "plan", "plan, 5 ms", "plan, 2 ms"
 PAPER, LINEAR, TREES = "paper", "linear", "extra trees"
 BOOSTED = ("boosting 100", "boosting 400")
-NAMES = (PLAN, PLAN_5, PLAN_2, PAPER, LINEAR, *BOOSTED, TREES)
+SMALL = "small plan"  # of `expunge train`
+INSTALLED = tuple(name for name, module in (("LightGBM", "lightgbm"), ("CatBoost", "catboost")) if find_spec(module))
+NAMES = (PLAN, PLAN_5, PLAN_2, SMALL, PAPER, LINEAR, *BOOSTED, *INSTALLED, TREES)
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,23 @@ def planned(split: Split, **settings: Any) -> Mapping[str, Outcome]:
     return {name: _outcome(model, split, time.perf_counter() - planning) for name, model in choices.items()}
 
 
+def planned_small(split: Split, **settings: Any) -> Mapping[str, Outcome]:
+    """What `expunge train` chooses without settings."""
+    small = Planning()  # how a vault plans by default
+    options: dict[str, Any] = {"forget_ms": small.forget_ms, "max_features": small.max_features, "quick": small.quick}
+    options |= {"references": False} | settings
+    started = time.perf_counter()
+    best = expunge.plan(split.X, split.y, split.ids, random_state=split.number, **options).best
+    return {SMALL: _outcome(best, split, started)}
+
+
 def ours(*, features: int = 300, **settings: Any) -> list[Method]:
-    """The paper's protocol and the plan; smaller numbers, and other settings of the plan, are for tests."""
+    """The paper's protocol and the plans; smaller numbers, and other settings of the plan, are for tests."""
     code = {"code": _code()}
     return [
         Method((PAPER,), partial(paper, features=features), {**code, "features": features}),
         Method((PLAN, PLAN_5, PLAN_2), partial(planned, **settings), {**code, **settings}),
+        Method((SMALL,), partial(planned_small, **settings), {**code, **settings}),
     ]
 
 
@@ -137,6 +154,32 @@ def extra_trees(split: Split, trees: int) -> Floats:
     return _predicted(model.fit(split.trees, split.y), split.trees_test)
 
 
+def early_stopped(split: Split, package: str, iterations: int) -> Floats:
+    """Predict by LightGBM or CatBoost, stopped when a fifth of the people, left out, gain nothing for 50 iterations."""
+    people = np.arange(len(split.y)) if split.ids is None else split.ids
+    everybody = np.random.default_rng(split.number).permutation(np.unique(people))
+    judging = np.isin(people, everybody[: len(everybody) // 5])
+    columns = np.flatnonzero(split.categorical).tolist()
+    train, test = pd.DataFrame(split.trees), pd.DataFrame(split.trees_test)
+    for column in columns:
+        train[column], test[column] = (rows[column].fillna(-1).astype(int) for rows in (train, test))
+    given, judges = (train[~judging], split.y[~judging]), (train[judging], split.y[judging])
+    if package == "LightGBM":
+        lightgbm = import_module("lightgbm")
+        model = lightgbm.LGBMRegressor(
+            n_estimators=iterations, learning_rate=0.05, random_state=split.number, n_jobs=1, verbose=-1
+        )
+        stop = lightgbm.early_stopping(50, verbose=False)
+        return _predicted(
+            model.fit(*given, eval_X=judges[0], eval_y=judges[1], categorical_feature=columns, callbacks=[stop]), test
+        )
+    model = import_module("catboost").CatBoostRegressor(
+        iterations=iterations, random_seed=split.number, thread_count=1, verbose=False, allow_writing_files=False
+    )
+    model.fit(*given, cat_features=columns, eval_set=judges, early_stopping_rounds=50)
+    return _predicted(model, test)
+
+
 def references(*, iterations: tuple[int, int] = (100, 400), trees: int = 200) -> list[Method]:
     """All references; smaller numbers are for tests."""
     few, many = iterations
@@ -144,6 +187,7 @@ def references(*, iterations: tuple[int, int] = (100, 400), trees: int = 200) ->
         _method(LINEAR, linear),
         _method(BOOSTED[0], boosting, iterations=few),
         _method(BOOSTED[1], boosting, iterations=many),
+        *(_method(name, partial(early_stopped, package=name), iterations=5 * many) for name in INSTALLED),
         _method(TREES, extra_trees, trees=trees),
     ]
 
@@ -159,6 +203,6 @@ def _timed(name: str, predict: Callable[[Split], Floats], split: Split) -> Mappi
     return {name: Outcome(mse, time.perf_counter() - started)}
 
 
-def _predicted(model: Any, X: Floats) -> Floats:
+def _predicted(model: Any, X: Any) -> Floats:
     predictions: Floats = model.predict(X)
     return predictions

@@ -9,7 +9,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 
 from ..report import machine
-from .methods import BOOSTED, LINEAR, NAMES, PAPER, PLAN, PLAN_2, PLAN_5, TREES
+from .methods import BOOSTED, LINEAR, NAMES, PAPER, PLAN, PLAN_2, PLAN_5, SMALL, TREES
 from .scores import Goal, Scores, geometric_mean
 from .splits import SHARE
 from .tables import MOST_ROWS
@@ -60,13 +60,20 @@ _INTRODUCTION = (
 
 _METHODS = """\
 *Plan* is what `expunge.plan` chooses by looking at the training rows, *5 ms* and *2 ms* what it chooses if forgetting a
-row may take no longer. *Paper* is the paper's protocol with fixed settings: 20 shards, rate 5, 300 Gaussian features,
-alpha 1e-4. *Linear* is ridge regression with its penalty chosen by leave-one-out. *Boosting* is scikit-learn's
-HistGradientBoostingRegressor with 100 and 400 iterations, which knows which numbers are categories. *Extra trees* are
-200 of scikit-learn's ExtraTreesRegressor. Trees get gaps as they are and categories by number; all others get
-categories as one input per value (of those that ten training rows have) and gaps filled by the median of the training
-rows, as a vault's schema does. Milliseconds are medians of deletions in memory, measured while other tables were worked
-on."""
+row may take no longer, *small plan* what `expunge train` chooses by itself. *Paper* is the paper's protocol with fixed
+settings: 20 shards, rate 5, 300 Gaussian features, alpha 1e-4. *Linear* is ridge regression with its penalty chosen by
+leave-one-out. *Boosting* is scikit-learn's HistGradientBoostingRegressor with 100 and 400 iterations, which knows which
+numbers are categories. *LightGBM* and *CatBoost*, where they are installed, stop when a fifth of the training people,
+left out, gain nothing. *Extra trees* are 200 of scikit-learn's ExtraTreesRegressor. Trees get gaps as they are and
+categories by number; all others get categories as one input per value (of those that ten training rows have) and gaps
+filled by the median of the training rows, as a vault's schema does. Milliseconds are medians of deletions in memory,
+measured while other tables were worked on."""
+
+_PARTS = """\
+## What each part gains
+
+`python -m benchmarks.quality --ablation` plans without one part at a time; its table is in
+[figures/ablation.txt](figures/ablation.txt)."""
 
 _HELD_OUT = "Nothing was tuned on these: they were looked at once, at the end."
 
@@ -75,7 +82,11 @@ def lines(score: Scores) -> list[str]:
     """A table's block on the terminal."""
     people = "" if score.shape.people is None else f" of {score.shape.people:,}"
     head = f"{score.table.name}: {score.shape.rows:,} rows{people}, {score.shape.inputs} inputs, {score.table.about}"
-    return [head, *(f"  {name:14} {_error(score, name)}" for name in score.methods)]
+    rows = [head, *(f"  {name:14} {_error(score, name)}" for name in score.methods)]
+    if {SMALL, LINEAR} <= set(score.methods):
+        ratio, worst = score.ratio(SMALL, LINEAR), score.worst_ratio(SMALL, LINEAR)
+        rows.append(f"  {SMALL} / {LINEAR}: {ratio:.3f}, worst of {len(score.splits)} splits {worst:.3f}")
+    return rows
 
 
 def _error(score: Scores, name: str) -> str:
@@ -96,7 +107,7 @@ def page(scores: Sequence[Scores], judged: Sequence[Goal], held_out: Sequence[Go
     aside = ["## Held out", "", _HELD_OUT, "", *_goals(held_out), "", *_ratios(kept)] if kept else []
     parts = ["# Quality", "", introduction, "", *_goals(judged), "", "![Errors as ratios](figures/quality.png)", ""]
     parts += [_METHODS, "", "## Ratios", "", *_ratios(developed), *aside, *_errors(scores), *_tables(scores)]
-    return "\n".join([*parts, *_choices(scores)])
+    return "\n".join([*parts, *_choices(scores), _PARTS, ""])
 
 
 def _goals(judged: Sequence[Goal]) -> list[str]:

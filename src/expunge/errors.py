@@ -141,6 +141,14 @@ class VaultBusy(ExpungeError):
     exit_code = 9
 
 
+class PlanOutdated(VaultBusy):
+    """A plan that was prepared for a replan, from rows that were changed since."""
+
+    @classmethod
+    def public_name(cls) -> str:
+        return VaultBusy.__name__
+
+
 class ErasedId(ExpungeError, ValueError):
     """Data with ids that were erased: they come back only if they are readmitted explicitly."""
 
@@ -160,7 +168,7 @@ class Unfinished(ExpungeError):
 
 
 class InvalidCertificate(ExpungeError, ValueError):
-    """A certificate that was changed or signed by another key, or a file that is no certificate."""
+    """A certificate that was changed or signed by another key, or a file that is not a certificate."""
 
     exit_code = 13
 

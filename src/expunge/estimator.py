@@ -345,7 +345,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             settings = load_settings(archive, blueprint, "ridge" if learner is None else learner)
             names, inputs = archive.header.get("feature_names"), len(blueprint.inputs.low)
             if names is not None and not (isinstance(names, list) and len(names) == inputs):
-                raise archive.inconsistency("the number of column names is not that of the columns")
+                raise archive.inconsistency("the number of column names differs from that of the columns")
             model = cls._from_archive(archive, settings)
         model.n_features_in_ = inputs
         if names is not None:
@@ -482,7 +482,10 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         try:
             return validate_data(self, X, *others, **checks)
         except (TypeError, ValueError):
-            if (error := _explain_refusal(X)) is not None:
+            error = explain_inputs(X)
+            if error is None and others and checks.get("y_numeric"):
+                error = explain_targets(others[0])
+            if error is not None:
                 raise error from None
             raise
 
@@ -510,7 +513,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return unsigned_zeros(X), unsigned_zeros(y)
 
     def _needs_rows(self, X: TableLike, y: ColumnLike, method: str) -> bool:
-        """Whether the caller has to pass the rows. Refuse missing rows, and rows that are not needed."""
+        """Return whether the caller has to pass the rows. Refuse missing rows, and rows that are not needed."""
         coded = self._state.blueprint.keep == "coded"
         if coded and (X is None or y is None):
             raise InvalidInput(f"keep='coded' keeps no rows: {method} needs the ids and the rows as they were learned")
@@ -542,7 +545,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
 
 def _ids_per_row(ids: Any, X: Any) -> Ids:
-    """Return one id per row; a single id is that of all rows."""
+    """Return one id per row; a single id applies to all rows."""
     array = as_ids(ids)
     return np.repeat(array, len(X)) if len(array) == 1 and hasattr(X, "__len__") else array
 
@@ -561,7 +564,7 @@ def _check_distinct(ids: Ids) -> Ids:
 
 
 def _is_finite(X: Floats) -> bool:
-    """Whether all values are finite. Without native kernels, False is also possible if their sum overflows."""
+    """Return whether all values are finite. Without native kernels, False is also possible if their sum overflows."""
     if (native := kernels()) is not None:
         return bool(native.finite(X))
     with np.errstate(all="ignore"):
@@ -569,7 +572,7 @@ def _is_finite(X: Floats) -> bool:
 
 
 def _warn_if_standardised(X: Floats, names: Sequence[str] | None) -> None:
-    """Warn of columns that were standardised by these rows: the last step of a Pipeline does not see the others."""
+    """Warn about columns that were standardised by these rows: the last step of a Pipeline does not see the others."""
     close = 1e-6  # far closer than the mean of rows that were scaled by anything else
     centred: list[int] = np.flatnonzero(np.abs(X.mean(axis=0)) <= close).tolist()
     # One column at a time, to hold no copy of X. Balanced columns of -1 and 1 need no scaler.
@@ -589,7 +592,7 @@ def _name_columns(names: Sequence[str] | None, chosen: Sequence[int]) -> str:
     return f"column{'s'[: len(chosen) > 1]} {', '.join(shown)}{more}"
 
 
-def _explain_refusal(X: TableLike) -> InvalidInput | None:
+def explain_inputs(X: TableLike) -> InvalidInput | None:
     """Return our own error for inputs with text, dates or empty cells; None if they have none of these.
 
     scikit-learn's error quotes the cell, and advises an imputer, which keeps people's values.
@@ -617,6 +620,24 @@ def _explain_refusal(X: TableLike) -> InvalidInput | None:
         f"X has {what}; declare the columns in a schema (expunge.Schema, in a pipeline SchemaTransformer, or a vault). "
         "An imputer or encoder that learns from these rows would keep people's values after they are unlearned"
     )
+
+
+def explain_targets(y: ColumnLike) -> InvalidInput | None:
+    """Return our own error for targets that are not finite numbers, by position; None if all are."""
+    cells = np.asarray(y, dtype=object)
+    if cells.ndim not in (1, 2) or any(isinstance(cell, (complex, np.complexfloating)) for cell in cells.flat):
+        return None  # scikit-learn's error says so
+    if odd := [k for k, row in enumerate(cells.reshape(len(cells), -1)) if not all(map(_is_finite_number, row))]:
+        rows = f"{len(odd):,} of {len(cells):,} rows, {format_positions(odd)}"
+        return InvalidInput(f"y has cells that are not finite numbers (text, NaN or infinite): {rows}; leave them out")
+    return None
+
+
+def _is_finite_number(cell: object) -> bool:
+    try:
+        return math.isfinite(float(cell))  # type: ignore[arg-type]  # that is the question
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _has_gaps(column: NDArray[Any], kinds: set[type]) -> bool:

@@ -278,7 +278,7 @@ def _describe_array(array: Any, name: str) -> str:
 
 
 def _is_seeded(key: str, value: Any) -> bool:
-    """Whether a parameter is a seed that training replaces by one derived from the model's key."""
+    """Return whether a parameter is a seed that training replaces by one derived from the model's key."""
     return key == "random_state" and not isinstance(value, int | np.integer)
 
 

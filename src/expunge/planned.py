@@ -8,29 +8,32 @@ left.
 
 import hashlib
 import os
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_consistent_length
 
 from .encoding.placement import Placement, slots_needed
 from .encoding.randomness import Key
 from .errors import InvalidSetting
-from .estimator import ColumnLike, Report, TableLike, exclusive
+from .estimator import ColumnLike, Report, TableLike, exclusive, explain_targets
 from .exact.arrays import Floats
 from .learning.settings import Settings
 from .learning.state import ModelState
-from .planning.planner import check_seed, plan_people
-from .planning.sample import TooFewRows, hash_people
+from .planning.choice import choose_settings
+from .planning.planner import check_seed
+from .planning.sample import hash_people
 from .preprocessing import SchemaTransformer
 from .regressor import CodedRegressor
 from .saving.archive import Archive
 from .stores.ids import IdIndex, Ids, as_ids
 from .stores.store import Rows
+from .tables.messages import check_unique_names
 from .tables.schema import Schema
 
-_TARGET, _PERSON = "target of the model", "person of the row"  # columns that a proposal looks at beside the inputs
+_TARGET, _PERSON = "the target", "the person"  # columns that a proposal looks at beside the inputs
 _PARAMETERS = ("quick", "forget_ms", "max_features", "random_state")
 
 
@@ -41,8 +44,9 @@ class PlannedReport(Report):
     Attributes
     ----------
     complete : bool
-        Whether these people had no part in choosing the settings in use. If False, `PlannedRegressor.replan` chooses
-        settings without them.
+        Whether these people had no part in choosing the settings in use: nobody looked at their rows, and without them
+        there are still as many rows, to a power of two. If False, `PlannedRegressor.replan` chooses settings without
+        them.
     """
 
     complete: bool
@@ -55,7 +59,14 @@ class PlanningPeople:
     rows: int  # row numbers given out when the plan was made
     people: int
     largest_hash: int
+    counted: int  # rows that were there; predicted costs depend on their number, to a power of two
     gone: int = 0  # how many of these people were unlearned or corrected since
+    gone_rows: int = 0  # how many of the rows counted were unlearned since
+
+    @property
+    def complete(self) -> bool:
+        """Whether the same settings would have been chosen without everybody who left."""
+        return not self.gone and (self.counted - self.gone_rows).bit_length() == self.counted.bit_length()
 
 
 class PlannedRegressor(CodedRegressor):
@@ -88,7 +99,8 @@ class PlannedRegressor(CodedRegressor):
     settings_ : Settings
         The settings in use.
     complete_ : bool
-        Whether nobody whose rows were looked at to choose the settings was unlearned or corrected since.
+        Whether nobody who was unlearned or corrected had a part in choosing the settings: nobody looked at their rows,
+        and without them there are still as many rows, to a power of two, which predicted costs depend on.
     planning_people_ : int
         How many people were looked at.
 
@@ -135,9 +147,14 @@ class PlannedRegressor(CodedRegressor):
         X : frame or array, shape (n, d)
             The inputs.
         y : array, shape (n,) or (n, t)
-            The target or targets.
+                The target or targets.
         ids : array of int or str, shape (n,), optional
             The person of each row; a person may have many rows. Default: 0, 1, ..., n - 1.
+
+        Warns
+        -----
+        UserWarning
+            If a proposed schema leaves columns out, or reads cells in a notation of their own; see ``schema``.
         """
         before = self.__dict__.copy()
         try:
@@ -160,35 +177,38 @@ class PlannedRegressor(CodedRegressor):
     @exclusive
     def unlearn(self, ids: Any) -> PlannedReport:  # type: ignore[override]  # it always keeps its rows
         """Unlearn all rows of these ids, each named once: no weight and no stored value knows them afterwards."""
-        return self._note_gone(ids, lambda: super(PlannedRegressor, self).unlearn(ids))
+        return self._note_gone(ids, lambda: super(PlannedRegressor, self).unlearn(ids), erased=True)
 
     @exclusive
     def rectify(self, ids: Any, X: TableLike, y: ColumnLike) -> PlannedReport:  # type: ignore[override]  # likewise
         """Replace all rows of these ids, one per row, by corrected ones, in their slots."""
-        return self._note_gone(ids, lambda: super(PlannedRegressor, self).rectify(ids, X, y))
+        return self._note_gone(ids, lambda: super(PlannedRegressor, self).rectify(ids, X, y), erased=False)
 
-    def _note_gone(self, ids: Any, change: Any) -> PlannedReport:
-        """Carry out a change, and count the people among these whom the plan looked at."""
+    def _note_gone(self, ids: Any, change: Any, *, erased: bool) -> PlannedReport:
+        """Carry out a change, and count the people among these whom the plan looked at, and the rows it counted."""
         fitted, looked_at = self._check_fitted(), self._looked_at
-        count = 0 if looked_at is None else self._count_looked_at(looked_at, np.unique(as_ids(ids)))
-        if looked_at is not None:  # first: if the change is carried out, it must be counted
-            self._looked_at = replace(looked_at, gone=looked_at.gone + count)
+        after = None if looked_at is None else self._count_gone(looked_at, np.unique(as_ids(ids)), erased)
+        self._looked_at = after  # first: if the change is carried out, it must be counted
         try:
             report = change()
         finally:
             if self._fitted_model is fitted:
                 self._looked_at = looked_at
-        return PlannedReport(**vars(report), complete=not count)
+        if looked_at is None or after is None:
+            return PlannedReport(**vars(report), complete=True)
+        return PlannedReport(**vars(report), complete=replace(after, gone=after.gone - looked_at.gone).complete)
 
-    def _count_looked_at(self, looked_at: PlanningPeople, ids: Ids) -> int:
-        """Return how many of these people have a small hash and rows from before the plan."""
+    def _count_gone(self, looked_at: PlanningPeople, ids: Ids, erased: bool) -> PlanningPeople:
+        """Count which of these people the plan looked at and, if they are erased, how many of the rows it counted."""
         found = self._fitted_model.index.find(ids)
         blueprint = self._state.blueprint
         numbers = self._place(blueprint.key, blueprint.code.shards).rows(found.slots)
-        early = np.bincount(np.repeat(np.arange(len(ids)), found.counts), weights=numbers < looked_at.rows) > 0
-        return int(
-            (early & (hash_people(ids, len(ids), check_seed(self.random_state)) <= looked_at.largest_hash)).sum()
+        early = np.bincount(
+            np.repeat(np.arange(len(ids)), found.counts), weights=numbers < looked_at.rows, minlength=len(ids)
         )
+        small = hash_people(ids, len(ids), check_seed(self.random_state)) <= looked_at.largest_hash
+        gone, rows = int((small & (early > 0)).sum()), int(early.sum()) if erased else 0
+        return replace(looked_at, gone=looked_at.gone + gone, gone_rows=looked_at.gone_rows + rows)
 
     @exclusive
     def replan(self) -> Self:
@@ -225,9 +245,8 @@ class PlannedRegressor(CodedRegressor):
     def retrained(self) -> Self:  # type: ignore[override]  # it always keeps its rows
         """Return the model that planning and learning the surviving rows from scratch gives: an auditor's reference.
 
-        The rows keep their numbers, and the schema is the same: its values are declared. If `complete_`, it equals
-        this model; otherwise it does after `replan`. (If a request changed the number of rows past a power of two,
-        which predicted costs depend on, `replan` may choose other settings although `complete_` is True.)
+        The rows keep their numbers, and the schema is the same: its values are declared. It equals this model after
+        `replan`, and also before if `complete_` and no rows came since the last plan, which would look at them, too.
         """
         twin = super().retrained()
         twin.schema_, twin._batches, twin.settings_ = self.schema_, self._batches, self.settings_
@@ -241,9 +260,9 @@ class PlannedRegressor(CodedRegressor):
 
     @property
     def complete_(self) -> bool:
-        """Whether nobody whose rows were looked at to choose the settings was unlearned or corrected since."""
+        """Whether nobody who was unlearned or corrected had a part in choosing the settings in use."""
         self._check_fitted()
-        return self._looked_at is None or not self._looked_at.gone
+        return self._looked_at is None or self._looked_at.complete
 
     @property
     def planning_people_(self) -> int:
@@ -259,35 +278,22 @@ class PlannedRegressor(CodedRegressor):
 
     def _choose_settings(self, X: Floats, y: Floats, ids: Ids | None) -> Settings:
         """Plan on these rows; a table that is too small for a plan gets one linear learner."""
-        seed, schema = check_seed(self.random_state), self.schema_
-        declared: dict[str, Any] = {"bounds": None, "target_bounds": None, "scales": None, "target_scales": None}
-        if schema is not None:
-            declared |= {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
-            declared |= {"scales": schema.scales_to_plan(), "target_scales": schema.target_scales()}
-        clip = self.schema is None and schema is not None  # proposed bounds leave out what few people have
-        try:
-            chosen = plan_people(
-                X,
-                y,
-                hash_people(ids, len(X), seed),
-                **declared,
-                clip=clip,
-                random_state=seed,
-                forget_ms=self.forget_ms,
-                max_features=self.max_features,
-                references=False,
-                quick=self.quick,
-            )
-        except TooFewRows:
-            self._looked_at = None
-            scales = {} if schema is None else {"scales": schema.scales()}
-            line = Settings(shards=1, rate=1, clip=clip, random_state=seed, **(declared | scales))
-            self.settings_ = replace(
-                line, target_scales=[scale or "linear" for scale in line.target_scales or []] or None
-            )
-        else:
-            self._looked_at = PlanningPeople(len(X), chosen.people, chosen.largest_hash)
-            self.settings_ = Settings.from_model(chosen.best)
+        seed = check_seed(self.random_state)
+        chosen = choose_settings(
+            X,
+            y,
+            hash_people(ids, len(X), seed),
+            self.schema_,
+            clip=self.schema is None and self.schema_ is not None,  # proposed bounds leave out what few people have
+            seed=seed,
+            quick=self.quick,
+            forget_ms=self.forget_ms,
+            max_features=self.max_features,
+        )
+        self._looked_at = (
+            PlanningPeople(len(X), chosen.people, chosen.largest_hash, counted=len(X)) if chosen.people else None
+        )
+        self.settings_ = chosen.settings
         return self.settings_
 
     # Frames
@@ -302,14 +308,31 @@ class PlannedRegressor(CodedRegressor):
             raise InvalidSetting(f"schema must be a Schema, a path or None, got {type(self.schema).__name__}")
         if not hasattr(X, "__arrow_c_stream__"):
             return None
+        if (error := explain_targets(y)) is not None:
+            raise error
         import pyarrow as pa
 
-        from .tables import propose_schema
+        from .tables.proposal import draft_schema
+        from .tables.sources.formats import StreamTable
 
-        table = pa.table(X).append_column(_TARGET, pa.array(np.asarray(y, dtype=np.float64).reshape(len(X), -1)[:, 0]))
+        # An index of pandas is no input, although Arrow's stream of a frame has a column for it.
+        table = StreamTable(X.reset_index(drop=True) if hasattr(X, "reset_index") else X).read_all()
+        check_consistent_length(table, y)
+        check_unique_names(table.column_names, "X")
+        targets = np.asarray(y, dtype=np.float64).reshape(len(table), -1)
+        names = [_TARGET] if targets.shape[1] == 1 else [f"{_TARGET} {j}" for j in range(targets.shape[1])]
+        for name, column in zip(names, targets.T, strict=True):
+            table = table.append_column(name, pa.array(column))
         if ids is not None:
-            table = table.append_column(_PERSON, pa.array(as_ids(ids, rows=len(X)).tolist()))
-        return Schema.parse(propose_schema(table, target=_TARGET, id=None if ids is None else _PERSON))
+            table = table.append_column(_PERSON, pa.array(as_ids(ids, rows=len(table)).tolist()))
+        draft = draft_schema(table, target=names, id=None if ids is None else _PERSON)
+        if draft.notes:
+            notes = "\n".join(f"- {note}" for note in draft.notes)
+            warnings.warn(
+                f"columns of X that you may want to declare otherwise (schema=...; schema_ is the proposal):\n{notes}",
+                stacklevel=4,  # the caller of fit
+            )
+        return Schema.parse(draft.text)
 
     def _encode(self, X: TableLike) -> Any:
         """Turn the columns of a frame into numbers, as the schema says: (n, d)."""

@@ -14,7 +14,7 @@ from .encoding.features import FeatureMap, IdentityMap
 from .encoding.randomness import Seed
 from .encoding.scales import ScalesLike
 from .errors import InvalidInput
-from .estimator import CodedEstimator, TableLike
+from .estimator import CodedEstimator, TableLike, explain_targets
 from .exact.arrays import Floats
 from .learning.rules import RidgeRule, mean_weights
 from .learning.settings import Aggregate, Keep
@@ -215,6 +215,8 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
 
     def _read_targets(self, y: NDArray[Any], *, reset: bool) -> Floats:
         targets = y.reshape(len(y), -1).astype(np.float64, copy=False)
+        if not np.isfinite(targets).all() and (error := explain_targets(y)) is not None:
+            raise error  # scikit-learn does not look into objects
         if not reset and targets.shape[1] != (t := self._state.ensemble.encoder.n_targets):
             raise InvalidInput(f"y must have {t} columns as in fit, got {targets.shape[1]}")
         return targets

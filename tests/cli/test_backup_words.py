@@ -17,7 +17,7 @@ def test_a_backup_is_made_and_put_back(ok, run, spend):
     assert out.startswith("backed up to saved, as of request 1: ")
     assert run("backup", "saved", *V)[::2] == (
         2,
-        "error: saved exists already: choose a new folder for the backup\n",
+        "error: saved already exists: choose a new folder for the backup\n",
     )
     ok("unlearn", *V, "--id", "person-3")
     lose("spend.vault")
@@ -63,7 +63,7 @@ def test_nobody_was_erased_since(ok, run, spend):
     assert ok("restore", "saved", *V, "--nothing-erased-since").startswith("restored spend.vault ")
     ok("verify", *V)
     code, _, err = run("restore", "saved", *V, "--nothing-erased-since")
-    assert (code, "exists already" in err) == (2, True)
+    assert (code, "already exists" in err) == (2, True)
     assert run("restore", "nothing", "--vault", "other.vault")[0] == 8
 
 

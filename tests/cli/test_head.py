@@ -66,7 +66,7 @@ def test_a_ledger_that_was_cut_rewritten_or_exchanged_does_not_continue_the_head
     put_back(tmp_path / "old")
     shutil.rmtree("spend.certificates")  # else they tell, too
     assert ok("verify", *V)  # an old copy of folder and ledger cannot be recognised from inside
-    refused("it is an older copy, or records were removed")
+    refused("the ledger is an older copy, or records were removed")
     ok("unlearn", *V, "--id", "person-2")
     ok("unlearn", *V, "--id", "person-3")
     refused("records before it were changed")
@@ -75,7 +75,7 @@ def test_a_ledger_that_was_cut_rewritten_or_exchanged_does_not_continue_the_head
     for name in ("spend.ledger", "spend.key", "spend.pub"):
         Path(name).unlink()
     ok("train", "customers.parquet", *V, *TRAIN)
-    refused("the signature is not of this key")
+    refused("the signature was not made with this key")
 
 
 def test_what_is_no_head_of_the_vault_is_refused(spend, ok, run):
@@ -94,7 +94,7 @@ def test_no_head_is_overwritten_and_none_is_made_without_a_key(spend, ok, run):
     assert Path("head.jws").stat().st_mode & 0o777 == 0o666 & ~umask()
     ok("unlearn", *V, "--id", "person-1")
     code, _, err = run("head", *V, "--out", "head.jws")
-    assert (code, err) == (2, "error: head.jws exists already, and a head is not overwritten: name another file\n")
+    assert (code, err) == (2, "error: head.jws already exists, and a head is not overwritten: name another file\n")
     Path("link.jws").symlink_to("nowhere")
     assert run("head", *V, "--out", "link.jws")[0] == 2
     assert run("head", *V, "--out", "no/head.jws")[0] == 2
@@ -127,7 +127,7 @@ def test_a_head_is_stamped_and_the_stamp_is_checked_offline(spend, ok, run, tmp_
     assert (code, head_check(out)[0]) == (11, "WRONG")
     ok("head", *V, "--out", "later.jws")
     code, out, _ = run("verify", *V, "--head", "later.jws", *stamped, authority.roots)
-    assert (code, head_check(out)[2]) == (11, "the timestamp is of something else")
+    assert (code, head_check(out)[2]) == (11, "the timestamp is of other data")
 
 
 def test_an_authority_that_fails_leaves_no_file(spend, run):

@@ -28,7 +28,7 @@ def commands(below=None, path=()):
 COMMANDS = dict(commands())
 OF_THE_PAPER = {("paper", name) for name in ("list", "run", "check", "report")}
 OF_THE_VAULT = {
-    *((name,) for name in ("train", "predict", "unlearn", "rectify", "add", "readmit", "rebound", "find")),
+    *((name,) for name in ("train", "predict", "unlearn", "rectify", "add", "readmit", "rebound", "replan", "find")),
     *((name,) for name in ("status", "log", "verify", "schema", "key", "head", "receipts", "evaluate", "plan")),
     *((name,) for name in ("backup", "restore", "clone", "audit")),
     ("certificate", "show"),
@@ -71,7 +71,7 @@ def test_every_command_helps(run, words):
 
 def test_train_says_that_it_plans_if_nothing_is_said(run):
     text = " ".join(run("train", "--help")[1].split())
-    assert "Without --shards, --rate, --features, --alpha and --plan, a small plan is made" in text
+    assert "Without --shards, --rate, --features, --alpha and --plan, a small plan tries settings" in text
     assert "Train a model on a table, in a new vault.\n" in run("--help")[1]
 
 

@@ -171,16 +171,19 @@ def test_a_vault_is_evaluated_for_people_and_for_programs(spend, ok, run):
     assert code == 0
     lines = out.splitlines()
     assert lines[:2] == ["25 rows of 25 people", ""]
-    assert [line.split("  ")[0] for line in lines[2:]][:4] == ["spend", "this vault", "a linear model", "the mean"]
+    labels = ["spend", "this vault", "a linear model", "boosted trees", "the mean"]
+    assert [line.split("  ")[0] for line in lines[2:]][:5] == labels
     assert re.fullmatch(r"spend +R2 +RMSE +MAE", lines[2])
-    assert lines[6].startswith("the vault is ")
+    assert lines[7].startswith("the vault is ")
+    assert "times that of boosted trees" in lines[7]
     found = json.loads(ok("evaluate", "test.csv", *V, "--json"))
     assert (
         err == f"note: {found['outside']} of 25 rows lie outside the bounds: predicted for the nearest point inside\n"
     )
     assert found.keys() == {"rows", "people", "known", "outside", "resamples", "level", "targets", "html"}
     (target,) = found["targets"]
-    assert target.keys() == {"target", "vault", "linear", "mean", "ratio"}
+    ratios = {"ratio", "ratio_to_trees", "ratio_to_mean"}
+    assert target.keys() == {"target", "vault", "linear", "trees", "mean"} | ratios
     assert f"{target['vault']['rmse']['value']:#.3g}" in lines[3]
     expected = Vault.open(spend).evaluate("test.csv").to_dict()
     assert found == expected | {"html": None}
@@ -194,7 +197,7 @@ def test_people_whom_the_vault_knows_are_told(spend, run):
     code, out, err = run("evaluate", "customers.parquet", *V)
     assert code == 0
     assert out.startswith("30 rows of 20 people\n")
-    assert err == "note: the vault has rows of 20 of the 20 people: it predicts rows that it has learned too well\n"
+    assert err == "note: the vault has learned rows of 20 of the 20 people: for these people its errors are too small\n"
 
 
 def test_a_page_does_not_overwrite_the_table(spend, run):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -203,11 +204,11 @@ def test_explicit_options_win_over_a_plan_which_promises_nothing_then(plan_file,
 
 
 def test_a_place_that_is_taken_is_refused_before_anything_is_planned(shop, run, ok, monkeypatch):
-    ok("train", "sales.parquet", *V, *NAMES, "--alpha", "1")
-    monkeypatch.setattr("expunge.cli.planning.make_small_plan", None)
+    ok("train", "sales.parquet", *V, *NAMES, "--alpha", "1", "--shards", "5")
+    monkeypatch.setattr("expunge.vault.requests.choice.load_planner", None)
     code, out, err = run("train", "sales.parquet", *V, *NAMES)
     assert (code, out) == (2, "")
-    assert err == "error: spend.vault exists already; add rows, or train it again with --replace\n"
+    assert err == "error: spend.vault already exists; add rows, or train it again with --replace\n"
     code, out, err = run("train", "sales.parquet", "--vault", "nowhere/a.vault", *NAMES)
     assert (code, out) == (2, "")
     assert "nowhere is not a writable folder" in err
@@ -218,6 +219,7 @@ def test_without_settings_train_makes_a_small_plan_and_says_so(shop, run, ok):
     assert (code, out.startswith("learned 240 rows of 60 people")) == (0, True)
     assert re.match(r"note: planned: one learner, \d+ cosines \(.*kernels?.*\), alpha=", err)
     assert " on validation rows, of 240 sampled rows" in err
+    assert "expunge plan searches longer for a better one" in err
     assert " on validation rows, of 240 sampled rows" in ok("status", *V)
 
 
@@ -295,7 +297,7 @@ def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_not
     assert (code, "other bounds of 'age', 'spend'" in err) == (2, True)
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 3", None])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 4", None])
 def test_a_file_that_is_no_plan_is_refused(shop, run, data):
     if data is not None:
         (shop / "bad.toml").write_bytes(data)
@@ -313,3 +315,47 @@ def test_only_the_page_needs_matplotlib_and_misses_it_at_once(shop, run, ok, mon
     assert err == "error: this command needs matplotlib: pip install 'expunge[plan]'\n"
     assert not (shop / "plan.toml").exists()
     ok(*PLAN, "--out", "plan.toml")
+
+
+def test_after_a_replan_the_settings_are_those_of_a_vault_that_never_saw_who_left(shop, ok, run):
+    table = sales(4)
+    pyarrow.csv.write_csv(table, "base.csv")
+    pyarrow.csv.write_csv(table.filter(pyarrow.compute.not_equal(table["who"], "p7")), "without.csv")
+    run("train", "base.csv", *V, *NAMES, "--seed", "0")
+    assert "not complete for 1 person" in ok("unlearn", *V, "--id", "p7")
+    assert re.search(r"^2 .* unlearn .* not yet ", ok("log", *V), re.MULTILINE)
+    assert "1 erasure" in ok("verify", *V, "--plan")
+    code, out, err = run("replan", *V)
+    assert (code, err.startswith("note: planned: ")) == (0, True)
+    assert re.match(r"planned again; 1 learner trained; all earlier erasures are complete, in ", out)
+    assert re.search(r"^2 .* unlearn .* by 3 ", ok("log", *V), re.MULTILINE)
+    assert [request["completed_by"] for request in json.loads(ok("log", *V, "--json"))] == [1, 3, 3]
+    verified = ok("verify", *V, "--plan")
+    assert re.search(r"^ok +plan +planned again on the rows of 59 people: the same settings", verified, re.MULTILINE)
+    assert "complete: no setting" in ok("unlearn", *V, "--id", "p7")
+    mine = status(ok)
+    run("train", "without.csv", "--vault", "other.vault", *NAMES, "--seed", "0")
+    other = json.loads(ok("status", "--vault", "other.vault", "--json"))
+    names = ("features", "alpha", "shards", "learners", "scales", "target_scales", "outside", "rows", "people")
+    assert [mine[name] for name in names] == [other[name] for name in names]
+    predicted = [Vault.open(path).predict("base.csv") for path in ("spend.vault", "other.vault")]
+    np.testing.assert_array_equal(*predicted)
+
+
+def test_a_plan_file_says_how_to_plan_again_and_one_on_other_rows_needs_no_replan(plan_file, ok, run):
+    ok("train", "sales.parquet", *V, *NAMES, "--plan", "plan.toml")
+    assert "not complete for 1 person" in ok("unlearn", *V, "--id", "p1")
+    assert run("replan", *V)[0] == 0
+    assert (status(ok)["open"], status(ok)["renewable"]) == (0, True)
+    pyarrow.csv.write_csv(sales(9), "public.csv")
+    ok(*PLAN, "--on", "public.csv", "--out", "other.toml")
+    ok("train", "sales.parquet", "--vault", "b.vault", *NAMES, "--plan", "other.toml")
+    assert "complete: no setting" in ok("unlearn", "--vault", "b.vault", "--id", "p1")
+    code, out, err = run("replan", "--vault", "b.vault")
+    assert (code, out, "nothing to plan again" in err) == (2, "", True)
+
+
+def test_one_setting_alone_is_said_to_leave_the_others_unplanned(shop, run):
+    code, _, err = run("train", "sales.parquet", *V, *NAMES, "--alpha", "1")
+    assert code == 0
+    assert err.startswith("note: nothing is planned, because --alpha was given")

@@ -23,7 +23,7 @@ def test_a_changed_certificate_fails_a_verification_and_a_missing_one_does_not(e
     erased.write_text(text[:-8] + "AAAAAAA\n")
     code, out, err = run("verify", *V)
     assert (code, err) == (11, "error: failed checks: certificates\n")
-    assert "000002.jws was changed, or is no certificate of this vault" in out
+    assert "000002.jws was changed, or is not a certificate of this vault" in out
     assert "CHANGED" in ok("log", *V)
     erased.unlink()
     assert "1 of their files are missing" in ok("verify", *V)

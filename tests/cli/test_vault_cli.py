@@ -30,9 +30,12 @@ def test_the_commands_of_the_readme_in_their_order_for_people(here, ok):
     assert out.endswith("certificate: spend.certificates/000001.jws\n")
     assert ok("predict", "new.csv", *V, "--out", "predictions.csv") == "2 predictions in predictions.csv\n"
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-3")
-    assert re.match(r"erased 3 rows of 2 people; 2 learners retrained, in [\d.,]+ ms\nrequest 2, certificate: ", out)
+    complete = "complete: no setting in use was chosen by looking at rows of these people\n"
+    first, second, third = out.splitlines(keepends=True)
+    assert re.match(r"erased 3 rows of 2 people; 2 learners retrained, in [\d.,]+ ms\n", first)
+    assert (second, third[:24]) == (complete, "request 2, certificate: ")
     assert ok("unlearn", *V, "--id", "person-2") == (
-        "already erased by request 2\nrequest 2, certificate: spend.certificates/000002.jws\n"
+        f"already erased by request 2\n{complete}request 2, certificate: spend.certificates/000002.jws\n"
     )
     out = ok("unlearn", *V, "--id", "person-2", "--id", "person-4")
     assert "erased 2 rows of 1 person" in out
@@ -92,7 +95,7 @@ def test_the_same_commands_for_programs(here, ok):
         "clipped",
         "notes",
     }
-    keys |= {"skipped", "known", "erased_earlier"}
+    keys |= {"skipped", "known", "erased_earlier", "open"}
     trained = said("train", "customers.parquet", *V, *TRAIN)
     assert trained.keys() == keys
     assert (trained["request"], trained["kind"], trained["rows"], trained["people"]) == (1, "train", 30, 20)
@@ -105,7 +108,7 @@ def test_the_same_commands_for_programs(here, ok):
     assert (erased["request"], erased["rows"], erased["people"], erased["earlier"]) == (2, 3, 2, [])
     again = said("unlearn", *V, "--id", "person-2")
     assert (again["request"], again["certificate"], again["earlier"]) == (2, erased["certificate"], [2])
-    assert said("rectify", "corrected.csv", *V).keys() == keys
+    assert said("rectify", "corrected.csv", *V).keys() == keys | {"complete"}
     assert said("add", "more.parquet", *V)["rows"] == 2
     assert said("readmit", *V, "--id", "person-2")["people"] == 1
     status = said("status", *V)
@@ -247,8 +250,8 @@ def test_a_schema_is_used_as_it_is_proposed_whatever_the_table(here, ok, run, rn
     assert code == 0
     for name in ("delay", "joined", "spend"):
         assert f"note: column '{name}': 1 person has values outside the proposed bounds; training counts" in err
-    assert "note: column 'remark' is left out (kind = \"ignore\"): it has no value that 10 or more have\n" in err
-    assert "note: column 'age': 8 cells are no numbers: they count as empty\n" in err
+    assert "'remark' is left out (kind = \"ignore\"): it has no value shared by at least 10 people (or rows)\n" in err
+    assert "note: column 'age': 8 cells are not numbers: they count as empty\n" in err
     assert "called on" not in text + err
     Path("odd.toml").write_text(text)
     out = ok("train", "odd.csv", *V, "--schema", "odd.toml", *SHAPE)

@@ -192,7 +192,7 @@ def test_a_cluster_is_joined_by_tls_with_files(tmp_path, data, small_tasks, expe
 def test_workers_with_other_versions_are_refused(two, monkeypatch):
     monkeypatch.setattr("expunge.distributed.cluster.versions", lambda: {"expunge": "0.0.7", "numpy": "1.0"})
     monkeypatch.setattr(Cluster, "run_everywhere", lambda *_: {"w": {"expunge": "0.0.7", "numpy": "2.0"}})
-    with pytest.raises(ClusterFailed, match="other versions than the calling process: numpy 2.0 instead of 1.0"):
+    with pytest.raises(ClusterFailed, match="calling process differ: numpy 2.0 instead of 1.0"):
         Cluster(two._client)
 
 

@@ -176,13 +176,13 @@ def test_a_worker_that_was_cut_off_stops_and_wipes_what_it_wrote(tmp_path, data,
     vault = create(tmp_path / "v.vault", data / "first")
     with pytest.raises(RuntimeError, match="given up"):
         vault.add(data / "more.parquet", client=GivesUp())
-    names = set(files.list_names(vault.places.vault))
+    names = set(files.VaultDir(vault.places.vault).names())
     assert len(late) == 2
     for told in ("no sign of this request", "another state of it"):
         for task, call in late:
             with pytest.raises(ClusterFailed, match=told):
                 task(*call)
-            assert {name.split(".")[0] for name in files.list_names(vault.places.vault)} == {
+            assert {name.split(".")[0] for name in files.VaultDir(vault.places.vault).names()} == {
                 n.split(".")[0] for n in names
             }
         vault.unlearn(["person-1"])
@@ -249,7 +249,7 @@ def test_a_worker_that_sees_another_state_of_the_vault_is_refused(tmp_path, data
 
 def test_a_worker_with_other_versions_refuses_its_tasks(tmp_path, data, small_tasks, monkeypatch):
     monkeypatch.setitem(tasks.WORKER_VERSIONS, "numpy", "1.0")
-    with pytest.raises(ClusterFailed, match="other versions than the calling process: numpy 1.0 instead of"):
+    with pytest.raises(ClusterFailed, match="calling process differ: numpy 1.0 instead of"):
         create(tmp_path / "v.vault", data / "first").unlearn([f"person-{k}" for k in range(15_000)], client=Here())
 
 

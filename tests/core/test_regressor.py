@@ -431,7 +431,7 @@ def test_rows_that_are_brought_must_be_the_rows_that_were_learned(table):
     before = snapshot(model)
     with pytest.raises(InvalidInput, match="not exactly the rows that were learned"):
         model.unlearn([3, 3], X[[6, 8]], y[[6, 8]])
-    with pytest.raises(InvalidInput, match="another number of rows"):
+    with pytest.raises(InvalidInput, match="a different number of rows"):
         model.unlearn([3], X[[6]], y[[6]])
     with pytest.raises(InvalidInput, match="needs the ids and the rows"):
         model.unlearn([3])
@@ -486,7 +486,7 @@ BAD_REQUESTS = {
     "float id": (lambda m, X, y: m.unlearn(5.0), InvalidInput, "whole numbers or all text"),
     "rectify unknown id": (lambda m, X, y: m.rectify(4711, X[:1], y[:1]), UnknownId, "not in the model"),
     "rectify too few rows": (lambda m, X, y: m.rectify([5, 6], X[:1], y[:1]), InvalidInput, "2 ids for 1 rows"),
-    "rectify an id twice": (lambda m, X, y: m.rectify([5, 5], X[:2], y[:2]), InvalidInput, "another number of rows"),
+    "rectify an id twice": (lambda m, X, y: m.rectify([5, 5], X[:2], y[:2]), InvalidInput, "different number of rows"),
     "rectify with NaN": (lambda m, X, y: m.rectify(5, X[:1] * np.nan, y[:1]), ValueError, "NaN"),
     "rectify outside": (lambda m, X, y: m.rectify(5, X[:1] + 9, y[:1]), InvalidInput, "outside the declared bounds"),
     "add NaN": (lambda m, X, y: m.partial_fit(X * np.nan, y), ValueError, "NaN"),

@@ -493,5 +493,5 @@ def test_an_id_that_is_named_more_or_less_often_than_it_has_rows_is_refused(ment
     if counts[who] < 0:
         return
     slots = np.arange(counts.sum())
-    with pytest.raises(InvalidInput, match="^1 id has another number of rows there than here: .*, start again$"):
+    with pytest.raises(InvalidInput, match="^1 id has a different number of rows there than here: .*, start again$"):
         slots_of_mentions(np.array(mentions), slots, counts, **WORDS)

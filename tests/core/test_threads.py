@@ -38,7 +38,7 @@ class Library:
 @pytest.fixture
 def own_limits(monkeypatch):
     library = Library()
-    monkeypatch.setattr(expunge.exact.threads, "_libraries", lambda: ([], [library]))
+    monkeypatch.setattr(expunge.exact.threads, "load_blas", lambda: ([], [library]))
     return library
 
 
@@ -176,9 +176,9 @@ def test_a_computation_is_repeated_if_somebody_lifted_the_limit_meanwhile():
     seen = []
 
     def compute():
-        seen.append(max(library.num_threads for library in expunge.exact.threads._libraries()[0]))
+        seen.append(max(library.num_threads for library in expunge.exact.threads.load_blas()[0]))
         if len(seen) == 1:
-            for library in expunge.exact.threads._libraries()[0]:
+            for library in expunge.exact.threads.load_blas()[0]:
                 expunge.exact.threads._set_threads(library, 2)
         return len(seen)
 
@@ -188,12 +188,16 @@ def test_a_computation_is_repeated_if_somebody_lifted_the_limit_meanwhile():
 
 
 def test_an_interrupt_while_the_limit_is_set_leaves_no_holder(monkeypatch):
-    def interrupted(libraries, counts):
-        raise KeyboardInterrupt
+    switch = expunge.exact.threads._switch_threads
+
+    def interrupted(*arguments, limited):
+        if limited:
+            raise KeyboardInterrupt
+        switch(*arguments, limited=False)
 
     with threadpool_limits(2, user_api="blas"):
         with monkeypatch.context() as patch:
-            patch.setattr(expunge.exact.threads, "_limit", interrupted)
+            patch.setattr(expunge.exact.threads, "_switch_threads", interrupted)
             with pytest.raises(KeyboardInterrupt), one_blas_thread():
                 pass
         assert expunge.exact.threads._holders == 0

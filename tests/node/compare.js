@@ -22,7 +22,7 @@ const sorted = (value) => JSON.stringify(value, (_, one) =>
 // jose reads one key, and nothing but it.
 const oneKey = (pem) => pem.split('BEGIN').length === 2 && pem.startsWith('-----BEGIN') && pem.endsWith('-----\n')
 // Refusals that are not about form, which the short check with jose must share.
-const SUBSTANCE = /^the signature is not of this key|^this is not a receipt for this id|^the path in this receipt/
+const SUBSTANCE = /^the signature was not made with this key|^this is not a receipt for this id|^the path in this receipt/
 const counts = { certificates: 0, accepted: 0, refused: 0, sameWords: 0 }
 const wrong = []
 

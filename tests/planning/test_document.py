@@ -103,7 +103,7 @@ def test_numbers_of_numpy_are_numbers(document):
 
 def test_another_version_is_refused(document):
     text = document.to_toml().replace(f"version = {PLAN_VERSION}", "version = 99")
-    with pytest.raises(InvalidSetting, match=r"^my.toml: the plan has version 99, expected version 3: plan again$"):
+    with pytest.raises(InvalidSetting, match=r"^my.toml: the plan has version 99, expected version 4: plan again$"):
         PlanFile.parse(text, name="my.toml")
 
 
@@ -111,7 +111,7 @@ NO_PLAN = r"^plan is not a plan: make one with expunge plan --out FILE$"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "version = 3", "version = 3\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
+    "text", ["", "{", "version = 4", "version = 4\ninputs = []\nfeatures = 3", "a = " + "[" * 5000]
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidSetting, match=NO_PLAN):
@@ -255,5 +255,7 @@ def test_a_promise_is_kept_only_for_the_settings_that_were_planned(document):
     settings = document.settings
     assert document.describe_score(replace(settings, clip=True)) == str(document.score)
     assert str(document.score).startswith(f"R2 {document.score.r2:.4f} on validation rows, of 300 ")
+    poor = replace(document.score, r2=0.01, error=0.99, spread=0.02)
+    assert str(poor) == "R2 0.0100 on validation rows, no better than the mean, of 300 sampled rows"
     for change in ({"alpha": 7.0}, {"shards": 3, "rate": 3}, {"features": None}, {"random_state": 9}):
         assert document.describe_score(replace(settings, **change)) == ""

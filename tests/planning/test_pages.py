@@ -24,8 +24,24 @@ def test_the_text_has_every_candidate_and_marks_the_choice(planned):
     assert sum(line.startswith("*") for line in lines) == 1
     for other in planned.references:
         assert any(other.name in line and f"{other.r2:.4f}" in line for line in lines)
-    assert planned.advice in lines
+    assert planned.advice in str(planned)
+    assert str(planned).startswith(repr(planned))
+    assert len(repr(planned).splitlines()) == 1 + len(planned.table) + len(planned.references) <= 25
     assert lines[-1] == f"used 300 of 300 rows; the plan reveals at most {planned.bits:,.0f} bits about them"
+
+
+def test_a_notebook_shows_the_table_and_escapes_it(planned):
+    page = planned._repr_html_()
+    rows = Cells(page).rows
+    assert all(list(candidate_cells(one)) in [row[-10:] for row in rows] for one in planned.table)
+    assert page.count("font-weight: bold") == 1
+    odd = replace(planned.choice, code="<script>")
+    assert "<script>" not in replace(planned, table=[odd], choice=odd)._repr_html_()
+
+
+def test_a_model_is_never_called_better_than_itself(planned):
+    linear = replace(planned.references[0], error=1.001 * planned.choice.error)
+    assert "Its error is that of the best reference (linear)." in replace(planned, references=[linear]).advice
 
 
 class Cells(HTMLParser):

@@ -1,5 +1,7 @@
 """PlannedRegressor: the model, settings included, is the one that never saw the people who left."""
 
+from datetime import date
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -7,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from expunge import CodedRegressor, PlannedRegressor
-from expunge.errors import InvalidFile, InvalidSetting, UnknownId
+from expunge import CodedRegressor, PlannedRegressor, SchemaTransformer, plan
+from expunge.errors import InvalidFile, InvalidInput, InvalidSetting, UnknownId
 from expunge.planning.planner import plan_people
 from expunge.planning.sample import hash_people
 from expunge.tables import Schema
@@ -75,6 +78,84 @@ def test_after_replanning_nothing_depends_on_the_rows_of_people_who_left(seed, d
         assert str(getattr(models[0].settings_, name)) == str(value)
 
 
+SCHEMA = Schema.parse("""
+id = "who"
+target = "y"
+[columns.age]
+kind = "number"
+low = 0
+high = 120
+fill = 40
+clip = true
+[columns.city]
+kind = "category"
+values = ["Bonn", "Köln"]
+fill = "other"
+[columns.joined]
+kind = "date"
+low = 2019-01-01
+high = 2025-12-31
+format = "31.12.2020"
+[columns.member]
+kind = "boolean"
+fill = false
+[columns.y]
+kind = "number"
+""")
+CELLS = st.fixed_dictionaries(
+    {
+        "age": st.none() | st.integers(-5, 140),
+        "city": st.none() | st.sampled_from(["Bonn", "Köln", "Ulm", "x"]),
+        "joined": st.dates(date(2019, 1, 1), date(2025, 12, 31)).map(lambda day: day.strftime("%d.%m.%Y")),
+        "member": st.none() | st.booleans(),
+    }
+)
+
+
+@examples(2)
+@given(st.data())
+def test_tables_with_gaps_and_text_are_forgotten_settings_included(data):
+    """Fit, unlearn, replan gives the model of anybody else in the place of those who left, planned on the survivors."""
+    seed = data.draw(st.integers(0, 10**6))
+    rng = np.random.default_rng(seed)
+    people, rows = data.draw(st.integers(6, 40)), data.draw(st.integers(60, 140))
+    ids = rng.permutation([*range(people), *rng.integers(0, people, rows - people)])
+    pool = data.draw(st.lists(CELLS, min_size=8, max_size=30))
+    cells = [pool[k] for k in rng.integers(0, len(pool), rows)]
+    y = np.array([(cell["age"] or 40) / 9 + (cell["city"] == "Bonn") for cell in cells]) + rng.normal(0, 0.1, rows)
+    gone = data.draw(st.lists(st.sampled_from(range(people)), min_size=1, max_size=people - 4, unique=True))
+    left = np.isin(ids, gone)
+    others = data.draw(st.lists(CELLS, min_size=1, max_size=5))
+    other_cells = [others[k % len(others)] if left[k] else cell for k, cell in enumerate(cells)]
+    models = []
+    for table, targets in ((cells, y), (other_cells, np.where(left, 999.0, y))):
+        model = PlannedRegressor(schema=SCHEMA, random_state=seed).fit(pl.DataFrame(table), targets, ids)
+        model.unlearn(data.draw(st.permutations(gone)))
+        assert not model.complete_
+        models.append(model.replan())
+    assert models[0].complete_
+    assert_same_model(*models)
+    assert_same_model(models[0], models[0].retrained())
+    new = pl.DataFrame(data.draw(st.lists(CELLS, min_size=3, max_size=3)), infer_schema_length=None)
+    assert models[0].predict(new).tobytes() == models[1].predict(new).tobytes()
+
+
+def test_an_erasure_is_incomplete_if_without_these_rows_the_number_of_rows_has_another_power_of_two(monkeypatch):
+    monkeypatch.setattr("expunge.planning.planner.MAX_QUICK_ROWS", 64)
+    X, y, ids = draw_rows(5, people=130, rows=130)
+    model = PlannedRegressor().fit(X, y, ids)
+    outside = np.unique(ids)[np.argsort(hash_people(np.unique(ids), 130, 0))][-8:]
+    model.partial_fit(X[:9], y[:9], ids=range(9))  # whoever comes later had no part in the plan
+    assert model.unlearn(range(9)).complete
+    assert model.unlearn(outside[:2]).complete
+    assert_same_model(model, model.retrained())
+    assert not model.unlearn(outside[2]).complete  # 127 rows
+    assert not model.complete_
+    assert not model.unlearn(outside[3]).complete
+    assert_same_model(model.replan(), model.retrained())
+    assert model.unlearn(outside[4]).complete
+
+
 def test_rows_that_come_and_change_between_plans_are_planned_on():
     X, y, ids = draw_rows(3)
     model = PlannedRegressor().fit(X[:80], y[:80], ids[:80])
@@ -124,6 +205,101 @@ def test_a_frame_with_text_dates_and_gaps_needs_no_pipeline(to_frame):
     assert (
         clone(model).fit(to_frame(frame), y, ids).digest() == PlannedRegressor().fit(to_frame(frame), y, ids).digest()
     )
+
+
+def test_what_a_proposed_schema_leaves_out_or_reads_in_a_notation_is_said_aloud():
+    _, y, ids = draw_rows(0)
+    frame = pd.DataFrame(
+        {
+            "Unnamed: 0": np.arange(120),
+            "joined": [f"{k % 28 + 1}.{k % 12 + 1}.2020" for k in range(120)],
+            "since": [f"2020-{k % 12 + 1:02}-{k % 28 + 1:02}" for k in range(120)],
+            "price": [f"{k},5 €" for k in range(120)],
+            "name": [f"person {k}" for k in range(120)],
+        }
+    )
+    with pytest.warns(UserWarning, match="columns of X that you may want to declare otherwise") as caught:
+        model = PlannedRegressor().fit(frame, y, ids)
+    (text,) = [str(warning.message) for warning in caught]
+    assert caught[0].filename == __file__
+    for words in (
+        "'Unnamed: 0' is left out", "'joined': the dates are read like 31.12.2020", "'name' is left out",
+        "'price': the numbers are read like 1234,56 €",
+    ):  # fmt: skip
+        assert words in text
+    assert model.schema_.inputs == ("joined", "since", "price")
+    with pytest.raises(InvalidInput, match="column 'joined' must hold dates or times like 31.12.2020") as refusal:
+        model.predict(frame.assign(joined="canary"))
+    assert "canary" not in str(refusal.value)
+
+
+BAD_TARGETS = {"text": "canary", "gaps": np.nan, "infinity": np.inf, "nothing": None}
+
+
+@pytest.mark.parametrize("cell", BAD_TARGETS.values(), ids=BAD_TARGETS)
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_targets_that_are_no_finite_numbers_are_refused_by_position(cell, as_frame):
+    frame, (X, y, ids) = make_frame(0), draw_rows(0)
+    targets = y.astype(object)
+    targets[[3, 7]] = cell
+    for model in (PlannedRegressor(), CodedRegressor()):
+        if as_frame and type(model) is CodedRegressor:
+            continue
+        with pytest.raises(InvalidInput, match="2 of 120 rows, at positions 4, 8; leave them out") as refusal:
+            model.fit(frame if as_frame else X, targets, ids)
+        assert "canary" not in str(refusal.value)
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            model.fit(frame if as_frame else X, y[:50], ids)
+
+
+def test_frames_that_cannot_be_read_are_refused_without_a_cell():
+    frame, (_, y, ids) = make_frame(0), draw_rows(0)
+    with pytest.raises(InvalidInput, match="column 5 has cells of mixed types") as refusal:
+        PlannedRegressor().fit(frame.assign(mixed=[1, "canary"] * 60), y, ids)
+    assert "canary" not in str(refusal.value)
+    with pytest.raises(InvalidInput, match="columns 1 and 2 have the same"):
+        PlannedRegressor().fit(frame.set_axis(["a", "a", "b", "c"], axis=1), y, ids)
+
+
+def test_a_frame_may_have_several_targets_and_its_index_is_no_input():
+    frame, (_, y, ids) = make_frame(0), draw_rows(0)
+    targets = np.column_stack([y, frame["member"] + 0.1 * y])
+    model = PlannedRegressor().fit(frame.set_index(pd.Index(ids, name="customer")), targets, ids)
+    assert model.schema_.input_kinds.keys() == set(frame)
+    assert model.predict(frame).shape == (120, 2)
+    assert model.unlearn(ids[0]).rows
+    assert_same_model(model.replan(), model.retrained())
+
+
+def test_columns_may_come_in_another_order_and_with_new_values_and_more_columns():
+    frame, (_, y, ids) = make_frame(0), draw_rows(0)
+    model = PlannedRegressor().fit(frame, y, ids)
+    shuffled = frame[frame.columns[::-1]].assign(more="text")
+    assert model.predict(shuffled).tolist() == model.predict(frame).tolist()
+    assert np.isfinite(model.predict(frame.assign(city="a new city"))).all()
+    with pytest.raises(InvalidInput, match="no column 'city'"):
+        model.predict(frame.drop(columns="city"))
+
+
+@pytest.mark.parametrize("people", [1, 4, 5])
+def test_a_table_of_few_people_is_learned(people):
+    X, y, _ = draw_rows(0)
+    model = PlannedRegressor(random_state=5).fit(X, y, ids=np.arange(120) % people)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_a_frame_is_planned_on_by_a_schema():
+    frame, (_, y, ids) = make_frame(0), draw_rows(0)
+    planned = PlannedRegressor().fit(frame, y, ids)
+    schema = planned.schema_
+    chosen = plan(frame, y, ids, schema=schema, quick=True, forget_ms=5.0, max_features=600, references=False)
+    assert chosen.choice.alpha == planned.settings_.alpha
+    line = make_pipeline(SchemaTransformer(schema), chosen.best).fit(frame, y)
+    assert np.abs(line.predict(frame) - planned.predict(frame)).max() < 0.2 * np.ptp(y)
+    with pytest.raises(InvalidSetting, match="a schema declares bounds and scales: leave out bounds"):
+        plan(frame, y, schema=schema, bounds=(0, 1))
+    with pytest.raises(InvalidInput, match="X has text in column 'city'.*declare the columns in a schema"):
+        plan(frame.drop(columns="joined"), y)
 
 
 def test_a_given_schema_stays_declared():

@@ -287,11 +287,11 @@ OURS = {
     "read": {
         ("GET", path)
         for path in ("/requests", "/requests/x", "/requests/x/certificate", "/audit", "/status", "/keys", "/matters",
-                     "/matters/x", "/matters/x/release", "/verifications", "/verifications/x")
+                     "/matters/x", "/matters/x/release", "/verifications", "/verifications/x", "/replan", "/replan/x")
     } | {("POST", "/verifications")},
     "admin": {
         *(("POST", f"/matters{path}") for path in ("", "/lookup", "/x/people", "/x/release")),
-        ("POST", "/matters/x/release/confirmation"),
+        ("POST", "/matters/x/release/confirmation"), ("POST", "/replan"),
         ("PATCH", "/matters/x"), ("DELETE", "/matters/x/release"),
     },
     "predict": {("POST", "/invocations"), ("GET", "/v2/models/spend"), ("POST", "/v2/models/spend/infer"),

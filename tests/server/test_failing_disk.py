@@ -1,5 +1,9 @@
 """A disk that fails under a service: nothing is done twice or lost, and nothing acknowledged that cannot be done."""
 
+import resource
+import sqlite3
+from contextlib import contextmanager
+
 import pytest
 
 from support.disks import used
@@ -13,6 +17,16 @@ def disk(client, tmp_path):
     client.get("/readyz")
     with used(Faulty(tmp_path)) as disk:
         yield disk
+
+
+@contextmanager
+def no_file_grows_beyond(size):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def add_row(client, who):
@@ -67,3 +81,19 @@ def test_after_a_failed_sync_nothing_is_acknowledged_until_the_vault_is_opened_a
     assert client.post(ERASE, json={"ids": ["p2"]}).json()["state"] == "done"
     assert not service.queue.pending()
     assert vault.verify().ok
+
+
+def test_a_service_whose_queue_cannot_be_written_is_not_ready_until_it_can(client, service, vault):
+    client.post(ERASE, json={"ids": ["p1"]})
+    log = service.database.path.with_name("queue.sqlite-wal")
+    with no_file_grows_beyond(log.stat().st_size):
+        assert client.post(ERASE, json={"ids": ["p2"]}).status_code == 503
+        for _ in range(2):
+            assert client.get("/readyz").json()["type"] == "urn:expunge:problem:storage"
+            with pytest.raises(sqlite3.OperationalError):
+                service.run_due()
+    assert client.get("/readyz").status_code == 503
+    service.run_due()
+    assert client.get("/readyz").json() == {"status": "ready"}
+    assert vault.find(["p2"])[0].state == "present"
+    assert client.post(ERASE, json={"ids": ["p2"]}).json()["state"] == "done"

@@ -23,7 +23,8 @@ from support.receiver import receiving
 
 URL = "https://93.184.215.14/hook"  # a public address: no name has to be resolved
 
-OF_REQUESTS = {event for event in WEBHOOK_EVENTS if "." not in event}
+INCOMPLETE = {"erased", "corrected"}  # only where settings were planned: see test_renewals.py
+OF_REQUESTS = {event for event in WEBHOOK_EVENTS if "." not in event} - INCOMPLETE
 
 
 class Post:

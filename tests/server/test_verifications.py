@@ -282,7 +282,7 @@ def test_a_process_that_verifies_ends_with_the_service(make, vault):
     service = make()
     found = service.verifications.start("api")
     service.stop()
-    assert service.verifications._process is None
+    assert service.verifications._process._process is None
     database = Database(queue_path(vault.places.vault))
     row = database.fetch_one("SELECT * FROM verifications")
     database.close()
@@ -290,7 +290,7 @@ def test_a_process_that_verifies_ends_with_the_service(make, vault):
 
 
 def test_a_process_that_dies_leaves_the_verification_unfinished(service, vault, monkeypatch):
-    monkeypatch.setattr("expunge.server.verifications.sys.executable", "/bin/false")
+    monkeypatch.setattr("expunge.server.background.sys.executable", "/bin/false")
     service.verifications.audit = service.verifications._audit_in_process
     found = service.verifications.start("api")
     service.verifications.join()

@@ -46,13 +46,14 @@ from expunge.saving import files
 from expunge.vault import Vault
 from expunge.vault.disk.people import hash_ids
 from expunge.vault.ledger.ledger import Ledger
-from expunge.vault.requests import REQUEST_TYPES, intake
+from expunge.vault.requests import REQUEST_TYPES, choice, intake
 from expunge.vault.requests import request as requests
 
 from support.disks import Unsynced
 from support.evidence import Evidence
 from support.load import MEGABYTE, loaded, short_of_memory
-from support.oracle import Oracle, Request, Values, plain_slots_sum
+from support.oracle import PLANNED, Oracle, Request, Values, plain_slots_sum
+from support.planning import QuickPlanner
 from support.vaults import ANYTHING
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -61,7 +62,7 @@ SHARDS = 4
 COLUMNS = ("x0", "x1", "y")
 STARTED, DONE = b">", b"."
 FAILED, BROKEN = 1, 3  # exit codes of a process that raised an error, and of one that saw a promise broken
-ALL_HIT = {"first train", "unlearn", "add", "rectify", "rebound", "recovery of an accepted request"}
+ALL_HIT = {"first train", "unlearn", "add", "rectify", "rebound", "replan", "recovery of an accepted request"}
 ALL_LEFT = {"accepted, finished by the next", "not accepted, nothing changed"}
 
 
@@ -92,13 +93,16 @@ def draw(oracle: Oracle, rng: random.Random) -> Request:
     free = set(range(max(40, len(oracle.erased) + 10))) - set(oracle.erased)  # never empty, however long a life is
     weights = {"train": 1.0}
     if oracle.rows:
-        weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(oracle.rows) / 3, "predict": 1.0, "rebound": 2.0}
+        weights |= {"add": 3.0, "rectify": 2.0, "unlearn": len(oracle.rows) / 3, "predict": 1.0}
+        weights |= {"rebound": 2.0, "replan": 1.0}
     if oracle.rows and oracle.erased:
         weights |= {"readmit": 1.5, "refuse": 1.0, "again": 0.5}
     kind = rng.choices(list(weights), list(weights.values()))[0]
     if kind == "rebound":
         ends = [None, (-1.0, 2.0), (-1.0 - rng.random(), 2.0 + rng.random())]
         return Request.rebound(**{column: rng.choice(ends) for column in rng.sample(COLUMNS, rng.randint(1, 3))})
+    if kind == "replan":
+        return Request("replan")
     if kind == "train":
         ids = some(free, 8) + tuple(rng.choices(sorted(free), k=rng.randint(SHARDS, 8)))
     elif kind == "add":
@@ -128,7 +132,7 @@ class Life:
         kind = request.kind
         if vault is None or kind == "train":
             anew = {} if vault is None else {"replace": True} | ANYTHING
-            described = {"target": "y", "id": "who", "model": self.oracle.model}
+            described = {"target": "y", "id": "who", "model": self.oracle.model, "planning": PLANNED}
             return Vault.create(self.path, request.table, **described, **anew)
         if kind == "predict":
             X = request.columns[0]
@@ -411,6 +415,7 @@ def main() -> None:
         os.execve(sys.executable, sys.orig_argv, os.environ | ONE_THREAD)  # noqa: S606 - ourselves
     faulthandler.enable()
     files.system = Unsynced()
+    choice.load_planner = QuickPlanner
     intake.MAX_SEGMENTS = 3  # to merge people often
     requests.MAX_INLINE_ENTRIES = 4  # to keep lists beside the ledger often
     with tempfile.TemporaryDirectory(prefix="expunge-killing-", ignore_cleanup_errors=True) as folder:

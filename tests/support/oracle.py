@@ -14,17 +14,21 @@ import numpy as np
 import pyarrow as pa
 
 from expunge import CodedRegressor
-from expunge.encoding.placement import draw_slots, slots_needed
+from expunge.encoding.placement import Placement, draw_slots, slots_needed
 from expunge.learning.blueprint import Blueprint, draw_blueprint
 from expunge.learning.ensemble import Ensemble
 from expunge.learning.settings import Settings
 from expunge.learning.state import ModelState
 from expunge.stores.store import Rows
+from expunge.tables import rank_ids
+from expunge.vault import Planning
 from expunge.vault.requests import REQUEST_TYPES
 
+from support.planning import QuickPlanner
 from support.vaults import table
 
 Values = tuple[float, ...]  # of one row: inputs, then targets
+PLANNED = Planning(quick=False, people=1, largest_hash=2**64 - 1)  # a model counts as planned on everybody's rows
 Ends = tuple[float, float] | None  # declared bounds of a column; None observes it
 
 
@@ -75,6 +79,8 @@ class Request:
         """Ask an open vault for it."""
         if self.kind == "rebound":
             return vault.rebound(dict(self.bounds), **options)
+        if self.kind == "replan":
+            return vault.replan(**options)
         return getattr(vault, self.kind)(self.table if self.rows else list(self.ids), **options)
 
 
@@ -88,6 +94,8 @@ class Oracle:
     erased: dict[int, int] = field(default_factory=dict)  # id -> the request whose certificate says so
     kinds: tuple[str, ...] = ()  # of the requests that were carried out
     slots_drawn: int = 0
+    batches: tuple[int, ...] = ()  # the number of the first row of each
+    chosen: Settings | None = None  # by the last replan
 
     @classmethod
     def of(cls, model: CodedRegressor, inputs: int = 2, targets: int = 1) -> "Oracle":
@@ -165,7 +173,7 @@ class Oracle:
     def _train(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
         """Nothing goes on: bounds are those of the parameters again."""
         drawn = Oracle.of(self.model, *(len(side.low) for side in (self.blueprint.inputs, self.blueprint.targets)))
-        return replace(self, blueprint=drawn.blueprint, rows={}, slots_drawn=0)._add(ids, rows)
+        return replace(self, blueprint=drawn.blueprint, rows={}, slots_drawn=0, batches=(), chosen=None)._add(ids, rows)
 
     def _rebound(self, bounds: dict[str, Ends]) -> "Oracle":
         """A model of the same seed that was given these bounds from the beginning."""
@@ -179,7 +187,9 @@ class Oracle:
             old = zip(names, side.low.tolist(), side.high.tolist(), strict=True)
             pairs = [bounds.get(name, (low, high)) or (np.nan, np.nan) for name, low, high in old]
             given[setting] = "unit" if side.unit else tuple(zip(*pairs, strict=True))
-        return replace(self, blueprint=draw_blueprint(replace(Settings.from_model(self.model), **given), d, t))
+        return replace(
+            self, blueprint=draw_blueprint(replace(self.chosen or Settings.from_model(self.model), **given), d, t)
+        )
 
     def _add(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
         """Rows of who was erased are left out: their slots stay empty."""
@@ -187,7 +197,28 @@ class Oracle:
         for one, row, slot in zip(ids, rows, slots.tolist(), strict=True):
             if one not in self.erased:
                 self.rows.setdefault(one, []).append((slot, row))
-        return replace(self, slots_drawn=self.slots_drawn + len(ids))
+        batches = (*self.batches, self.slots_drawn)
+        return replace(self, slots_drawn=self.slots_drawn + len(ids), batches=batches)
+
+    def _replan(self, _: object, __: object) -> "Oracle":
+        """The settings that `QuickPlanner` chooses for all rows in their order; rows keep numbers, not slots."""
+        d, t = len(self.blueprint.inputs.low), len(self.blueprint.targets.low)
+        placed = [(one, *row) for one, mine in self.rows.items() for row in mine]
+        numbers = self._dealt(self.blueprint).rows(np.array([slot for _, slot, _ in placed], dtype=np.int64))
+        order = np.argsort(numbers)
+        values = np.array([placed[k][2] for k in order]).reshape(-1, d + t)
+        ranks = rank_ids([str(placed[k][0]).encode() for k in order], 0)
+        chosen = QuickPlanner().choose(
+            values[:, :d], values[:, d:], ranks, None, seed=0, rows=len(placed), progress=lambda share: None
+        )
+        drawn = draw_blueprint(chosen.settings, d, t)
+        blueprint = replace(drawn, inputs=self.blueprint.inputs, targets=self.blueprint.targets)
+        slots = iter(self._dealt(blueprint).slots(numbers).tolist())
+        rows = {one: [(next(slots), row) for _, row in mine] for one, mine in self.rows.items()}
+        return replace(self, blueprint=blueprint, rows=rows, chosen=chosen.settings)
+
+    def _dealt(self, blueprint: Blueprint) -> Placement:
+        return Placement(blueprint.key, blueprint.code.shards, self.batches, self.slots_drawn)
 
     def _rectify(self, ids: tuple[int, ...], rows: tuple[Values, ...]) -> "Oracle":
         """The k-th row of an id takes the place of its k-th row."""

@@ -26,8 +26,10 @@ from pathlib import Path
 from pyarrow.parquet import write_table
 
 from expunge.cli import entry
+from expunge.vault.requests import choice
 
 from support.killing import ONE_THREAD
+from support.planning import QuickPlanner
 from support.trials import COMMANDS, NAME, Command, State, World, settled, told
 
 SOURCE = Path(__file__).with_name("faults.c")
@@ -44,6 +46,7 @@ WORDS = {
     "rectify": ("rectify", "righter"),
     "unlearn": ("unlearn", "--id", "0", "--id", "9"),
     "readmit": ("readmit", "--id", "5"),
+    "replan": ("replan",),
     "rebound": ("rebound", "--bounds", "x0", "-1", "3", "--bounds", "y", "0", "2"),
     "renew_key": ("key", "--new"),
 }
@@ -95,6 +98,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.world, self.folder = World("observed", folder), folder
         self._library = ctypes.CDLL(os.environ["LD_PRELOAD"])
+        choice.load_planner = QuickPlanner  # in this process, which does nothing else
         for name, request in self.world.requests.items():
             if request.rows:
                 write_table(request.table, folder / f"{name}.parquet")

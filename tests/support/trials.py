@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -38,7 +38,7 @@ from expunge.vault.requests import request as requests
 from support.disks import Crash, used
 from support.faulty import Fault, Faulty
 from support.forgetful import Operation, plant
-from support.oracle import Oracle, Request, plain_slots_sum
+from support.oracle import PLANNED, Oracle, Request, plain_slots_sum
 from support.vaults import ANYTHING
 
 NAME = "small.vault"
@@ -81,7 +81,11 @@ def state_of(vault: Vault) -> State:
 
 
 BOUNDS = ["declared", "observed"]
-OLD_COPIES = {"trained": "old copy", "rebounded": "old copy with old bounds"}  # scenes with the folder as it was first
+OLD_COPIES = {
+    "trained": "old copy",
+    "rebounded": "old copy with old bounds",
+    "replanned": "old copy with an old plan",
+}  # scenes with the folder as it was first
 
 
 class World:
@@ -124,11 +128,13 @@ class World:
             "new": Request.drawn("train", 5, [*range(12), 3, 40, 41, 40], wide),
             "wider": wider,
             "widest": widest,
+            "replan": Request("replan"),
         }
 
     def _make(self) -> None:
         """Four requests, then copies: with the key lost, with other bounds, with the folder as of the first request."""
-        trained, keyless, rebounded = (self.place / name for name in ("trained", "keyless", "rebounded"))
+        names = ("trained", "keyless", "rebounded", "replanned")
+        trained, keyless, rebounded, replanned = (self.place / name for name in names)
         trained.mkdir()
         vault, oracle = self.create(trained), Oracle.of(self.model(0))
         self.oracles = {"nothing": oracle}
@@ -143,7 +149,10 @@ class World:
         Vault.open(keyless / NAME).unlearn([8])
         shutil.copytree(trained, rebounded)
         self.requests["wider"].ask(Vault.open(rebounded / NAME))
-        self.oracles |= {"trained": oracle, "keyless": oracle.after(Request("unlearn", (8,)))}
+        shutil.copytree(trained, replanned)
+        self.requests["replan"].ask(Vault.open(replanned / NAME))
+        self.oracles |= {"trained": oracle, "replanned": oracle.after(self.requests["replan"])}
+        self.oracles |= {"keyless": oracle.after(Request("unlearn", (8,)))}
         self.oracles["rebounded"] = oracle.after(self.requests["wider"])
         for scene, old in OLD_COPIES.items():
             shutil.copytree(self.place / scene, self.place / old, ignore=shutil.ignore_patterns(NAME))
@@ -158,7 +167,8 @@ class World:
 
     def create(self, root: Path, name: str = "first", *, seed: int = 0, **options: Any) -> Vault:
         data = self.requests[name].table
-        return Vault.create(root / NAME, data, target="y", id="who", model=self.model(seed), **options)
+        described = {"target": "y", "id": "who", "model": self.model(seed), "planning": PLANNED}
+        return Vault.create(root / NAME, data, **described, **options)
 
     def copy(self, scene: str) -> Path:
         """A scene in a folder of its own."""
@@ -214,6 +224,12 @@ def _replaced(world: World, oracle: Oracle) -> Oracle:
     return oracle.trained_with(world.model(1)).after(world.requests["new"])
 
 
+def _restored(world: World, oracle: Oracle, scene: str) -> Oracle:
+    """What is left of the rows, with settings that are chosen anew for them if a replan was missed."""
+    left = oracle.without([6, 20, 21])
+    return left.after(world.requests["replan"]) if scene == OLD_COPIES["replanned"] else left
+
+
 def _merged(world: World, root: Path, vault: Vault) -> None:
     """As many segments as there may be: the next batch makes one of all."""
     with pytest.MonkeyPatch.context() as patch:
@@ -254,13 +270,14 @@ COMMANDS = [
     Command("unlearn a list", _listed(_asked("both")), _after("both")),
     Command("readmit", _asked("back"), _after("back"), repeats=False),
     Command("rebound", _asked("wider"), _after("wider")),
+    Command("replan", _asked("replan"), _after("replan")),
     Command("rebound again", _asked("widest"), _after("widest"), scene="rebounded"),
     # Erased since the copy was made: 5. Corrected since, so gone: 6. Added since, so missing: 20 and 21.
     *(
         Command(
             f"restore {scene}",
             lambda _, root, __: Vault.open(root / NAME),
-            lambda _, oracle: oracle.without([6, 20, 21]),
+            partial(_restored, scene=scene),
             scene=scene,
             opens=False,
         )

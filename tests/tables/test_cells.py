@@ -11,9 +11,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from expunge.errors import InvalidInput
+from expunge.errors import InvalidInput, InvalidSetting
 from expunge.tables.cells import encode_batch
 from expunge.tables.kinds import Category, Date, Number
+from expunge.tables.notations import DATE_FORMATS
 from expunge.tables.reader import read_blocks
 from expunge.tables.schema import Schema
 
@@ -267,3 +268,90 @@ def test_columns_that_lack_or_that_nobody_declared_are_named():
         schema.check_columns(["x", "new", "y", "newer"], targets=True)
     with pytest.raises(InvalidInput, match="no column 'x'; the table has 1 column with another name"):
         encode_batch(schema, pa.record_batch({"new": [1]}), targets=False)
+
+
+# Formats
+
+MARKS = {
+    "1234,56": ("", ","),
+    "1.234,56 €": (".", ","),
+    "$1,234.56": (",", "."),
+    "1 234,56": (" ", ","),
+    "1'234.56%": ("'", "."),
+}
+
+
+@examples(100)
+@given(st.sampled_from(sorted(MARKS)), st.integers(-(10**12), 10**12), st.integers(0, 3), st.booleans(), st.booleans())
+def test_numbers_are_read_as_their_format_writes_them(form, digits, places, with_group, with_unit):
+    number = decimal.Decimal(digits).scaleb(-places)
+    group, mark = MARKS[form]
+    text = f"{number:,f}" if with_group and group else f"{number:f}"
+    text = text.replace(".", "#").replace(",", group).replace("#", mark)
+    if with_unit:
+        text = {"1.234,56 €": f"{text} €", "$1,234.56": f"${text}", "1'234.56%": f"{text}%"}.get(form, text)
+    keys = f'kind = "number"\nformat = "{form}"'
+    assert encoded(keys, [f" {text} "]).tolist() == [[float(number)]]
+    assert encoded(keys, [float(number)]).tolist() == [[float(number)]]  # a cell that is a number needs no format
+
+
+@examples(50)
+@given(st.dates(date(1900, 1, 1), date(2999, 12, 31)), st.booleans())
+def test_dates_are_read_as_their_format_writes_them(day, padded):
+    width = 2 if padded else 1
+    d, m, y = f"{day.day:0{width}}", f"{day.month:0{width}}", f"{day.year}"
+    written = {
+        "31.12.2020": f"{d}.{m}.{y}", "31/12/2020": f"{d}/{m}/{y}", "31-12-2020": f"{d}-{m}-{y}",
+        "12/31/2020": f"{m}/{d}/{y}", "12-31-2020": f"{m}-{d}-{y}", "2020/12/31": f"{y}/{m}/{d}",
+        "2020.12.31": f"{y}.{m}.{d}",
+    }  # fmt: skip
+    assert tuple(written) == DATE_FORMATS
+    days = (day - date(1970, 1, 1)).days
+    for form, text in written.items():
+        cells = [text, f"{text} 18:00", day.isoformat()]
+        assert encoded(f'kind = "date"\nformat = "{form}"', cells)[:, 0].tolist() == [days, days + 0.75, days]
+
+
+NOT_WRITTEN = {
+    "1.234,56": [
+        "1,234.56",
+        "1.23",
+        "12.34,5",
+        "1234.567,8",
+        "01,5",
+        "1,5,5",
+        ",5",
+        "5,",
+        "--5",
+        "1e5",
+        "€5",
+        "\uff15",
+    ],
+    "$1,234.56": ["€5", "5,00", "1,23", "$", "5 USD"],
+    "31.12.2020": ["31.02.2020", "12.31.2020", "1.1.20", "31/12/2020", "32.1.2020", "0.1.2020", "31.12.2020x"],
+    "12/31/2020": ["31/12/2020", "1/30/20", "2/30/2020"],
+}
+
+
+@pytest.mark.parametrize("form", NOT_WRITTEN)
+def test_cells_in_another_notation_are_refused_without_showing_them(form):
+    kind = "date" if form.endswith("2020") else "number"
+    for cell in NOT_WRITTEN[form]:
+        with pytest.raises(InvalidInput, match="column 'x' must hold") as refusal:
+            encoded(f'kind = "{kind}"\nformat = "{form}"', [form, cell])
+        assert cell not in str(refusal.value) or len(cell) < 3
+    if kind == "number":
+        keys = f'kind = "number"\nformat = "{form}"\ngaps = "text"\nfill = 7'
+        assert encoded(keys, NOT_WRITTEN[form]).tolist() == [[7]] * len(NOT_WRITTEN[form])
+
+
+@pytest.mark.parametrize("form", ["1234.5", "1,234,56", "€1234.56€", "", "31.12.2020"])
+def test_a_format_of_numbers_is_an_example(form):
+    with pytest.raises(InvalidSetting, match="column 'x': format must be the number 1234.56 as the cells write it"):
+        one(f'kind = "number"\nformat = "{form}"')
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "1.2.2020", "1234.56"])
+def test_a_format_of_dates_is_one_of_the_examples(form):
+    with pytest.raises(InvalidSetting, match="column 'x': format must be the last day of 2020"):
+        one(f'kind = "date"\nformat = "{form}"')

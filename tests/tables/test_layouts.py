@@ -139,7 +139,7 @@ def test_a_fill_is_within_the_bounds_and_needs_twice_as_many_people():
     assert proposed(pa.array([0.7] * 40 + [None]))[0] == Number(0.7, 0.7, 0.7, clip=True)
     assert proposed(pa.array([0.7] * 20 + [None]))[0] == Number(fill=0.7)
     kind, note = proposed(pa.array([0.7] * 19 + [None]))
-    assert (kind, note) == (Ignore(), "has gaps, and fewer than 20 have a value")
+    assert (kind, note) == (Ignore(), "has gaps, and fewer than 20 people (or rows) have a value")
     kind, _ = proposed(pa.array([date(2020, 5, 20)] * 30 + [date(2023, 12, 7)] * 30 + [None]))
     assert kind == Date(datetime(2020, 1, 1), datetime(2027, 12, 31), datetime(2020, 5, 1), clip=True)
 

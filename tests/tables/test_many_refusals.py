@@ -61,15 +61,19 @@ def test_what_may_not_be_read_is_refused_by_name(tmp_path):
     (tmp_path / "data").chmod(0o700)
 
 
-@pytest.mark.parametrize(("form", "told"), [("parquet", "'z' only there"), ("csv", "column 3 only there")])
+@pytest.mark.parametrize(
+    ("form", "told"), [("parquet", "'z' only in this file"), ("csv", "column 3 only in this file")]
+)
 def test_files_with_other_columns_are_refused_by_name(tmp_path, form, told):
     a, b, c = files(tmp_path, form, (1, 1, 1))
     WRITERS[form](some(0, 1).rename_columns(["who", "x", "z"]), b)
     missing = "'y' missing" if form == "parquet" else "1 missing"
-    refused(tmp_path, OWNED, match=rf"{b.name} has other columns than .*{a.name} \({missing}; {told}\); ")
+    refused(
+        tmp_path, OWNED, match=rf"the columns of .*{b.name} differ from those of .*{a.name} \({missing}; {told}\); "
+    )
     WRITERS[form](some(0, 1).append_column("z", pa.array([1])), b)
     told = told.replace("3", "4")
-    refused([a, b, c], OWNED, match=rf"{b.name} has other columns than .*{a.name} \({told}\)")
+    refused([a, b, c], OWNED, match=rf"the columns of .*{b.name} differ from those of .*{a.name} \({told}\)")
     WRITERS[form](pa.table([[1], [1]], names=["x", "x"]), b)
     refused([a, b, c], OWNED, match=f"{b.name}: columns must have different names, but columns 1 and 2")
 
@@ -79,7 +83,9 @@ def test_a_csv_file_without_a_header_does_not_show_its_first_row(tmp_path):
     csv(some(0, 1), tmp_path / "b.csv")
     written(tmp_path / "c.csv", f"x,{CANARY}2,y\n1,2,3\n")
     for source in (tmp_path, [tmp_path / "b.csv", tmp_path / "c.csv"]):
-        refused(source, OWNED, match="has other columns than .*; does each begin with the same row of names")
+        refused(
+            source, OWNED, match="the columns of .* differ from those of .*; does each begin with the same row of names"
+        )
 
 
 def test_types_that_do_not_go_together_are_refused_by_file_if_they_are_read(tmp_path):
@@ -138,9 +144,7 @@ def test_a_file_that_vanishes_or_is_damaged_is_refused_by_name(tmp_path, monkeyp
     refused(tmp_path / "data", OWNED, match=f"{paths[1].name} is empty")
     written(paths[1], b"\xff\n" * 20)
     error = InvalidInput if form == "csv" else InvalidFile
-    refused(
-        tmp_path / "data", OWNED, error=(InvalidFile, error), match=f"{paths[1].name} (is damaged|has other columns)"
-    )
+    refused(tmp_path / "data", OWNED, error=(InvalidFile, error), match=f"{paths[1].name} (is damaged|differ from)")
 
 
 def test_a_parquet_file_that_is_cut_anywhere_is_refused(tmp_path):
@@ -148,7 +152,7 @@ def test_a_parquet_file_that_is_cut_anywhere_is_refused(tmp_path):
     content = b.read_bytes()
     for length in [*range(1, len(content), 7), *range(len(content) - 12, len(content))]:
         written(b, content[:length])
-        refused(tmp_path, OWNED, error=InvalidFile, match=f"{b.name} is damaged, or not of the format")
+        refused(tmp_path, OWNED, error=InvalidFile, match=f"{b.name} is damaged, or not in the format")
     written(b, content[:-8] + (2**31).to_bytes(4, "little") + b"PAR1")
     refused(tmp_path, OWNED, error=InvalidFile, match=f"{b.name} is damaged")
 

@@ -211,7 +211,7 @@ def test_a_column_that_is_no_use_is_ignored_and_the_text_says_why():
         "empty": "has no values",
         "blank": "has no values",
         "wide": "has values that are too far apart for float64",
-        "rare": "has no value that 2 or more have",
+        "rare": "has no value shared by at least 2 people (or rows)",
         "lists": "has cells of a type that cannot be used",
     }
     assert [name for name, kind in columns.items() if kind == Ignore()] == list(notes)
@@ -238,7 +238,7 @@ def test_a_category_counts_people_and_not_rows():
 def test_text_with_very_many_values_is_ignored_and_not_kept_in_memory(monkeypatch):
     columns, text = proposed(n=np.arange(101), x=[str(k) + "x" for k in range(101)])
     assert columns["x"] == Ignore()
-    assert "more than 100 values that would be a category" in text
+    assert "more than 100 values, each of which would be a category" in text
     monkeypatch.setattr(texts, "MAX_TRACKED_VALUES", 50)
     columns, text = proposed(n=np.arange(101), x=[str(k) + "x" for k in range(101)])
     assert columns["x"] == Ignore()
@@ -273,7 +273,7 @@ def test_a_proposal_says_where_it_comes_from_and_what_to_check(tmp_path):
     assert all(line.startswith("#") or not line for line in header.splitlines())
     for words in (
         'read from "customers\\n.csv"',
-        "supported by at least 7 people, rounded; from now on your declaration",
+        "rounded and supported by at least 7 people. In training they count as your",
         "public facts",
         "median of people",
     ):
@@ -337,7 +337,7 @@ def test_a_number_column_with_a_few_other_cells_is_one_of_numbers(tmp_path, rng,
         assert kind.low <= min(values) <= max(values) <= kind.high
         assert abs(kind.fill - np.median(values)) < 1
         cells_are = (
-            "1 cell is no number: it counts" if len(odd) == 1 else f"{len(odd)} cells are no numbers: they count"
+            "1 cell is not a number: it counts" if len(odd) == 1 else f"{len(odd)} cells are not numbers: they count"
         )
         assert f"# {cells_are} as empty\n[columns.x]" in text
         (block,) = read_blocks(source, schema, targets=True, ids=False)
@@ -373,7 +373,8 @@ def test_a_target_with_a_few_other_cells_is_one_of_numbers(rng):
     kind = dict(Schema.parse(text).columns)["y"]
     assert (kind.fill, kind.scale, kind.gaps) == (None, None, ("?",))
     assert (
-        "# 5 cells are no numbers: they count as empty; has gaps: leave rows without a target out of the data\n" in text
+        "# 5 cells are not numbers: they count as empty; has gaps: leave rows without a target out of the data\n"
+        in text
     )
 
 
@@ -467,7 +468,7 @@ def test_cells_that_may_mean_two_things_are_left_out_and_the_note_names_the_form
     cells, formats = AMBIGUOUS[case]
     draft = draft_schema(pa.table({"y": np.arange(60.0), "n": np.arange(60) % 7, "x": cells}), target="y")
     (note,) = draft.notes
-    assert "could be meant in more than one way" in note
+    assert "can be read in more than one way" in note
     assert all(f"format = {example}" in note for example in formats)
     assert isinstance(dict(Schema.parse(draft.text).columns)["x"], Ignore | Category)
     assert not any(cell in note for cell in cells)
@@ -526,20 +527,20 @@ def test_columns_that_look_odd_are_named(rng):
     y = rng.normal(0, 1, 500).clip(-2, 2)
     assert notes_on("x", rng.normal(0, 1, 500).clip(-2, 2), y) == []
     assert notes_on("twin", 3 * y + 7, y) == [
-        "nearly equals the target 'y' after a line: is it known before the target is?"
+        "nearly equals a linear function of the target 'y': is it known before the target is?"
     ]
     assert "looks like an id" in notes_on("number", rng.permutation(500) + 1000, y)[0]
     assert notes_on("count", rng.integers(0, 100, 500).clip(5, 95), y) == []
     for name in ("", "Unnamed: 0"):
         (note,) = notes_on(name, np.arange(500), y)
-        assert note == 'is left out (kind = "ignore"): it has no real name and looks like the numbers of the rows'
+        assert note == 'is left out (kind = "ignore"): it has no real name and looks like row numbers'
         assert "has no real name: if it numbers the rows" in notes_on(name, np.arange(500) // 2, y)[0]
     assert notes_on("name", [f"person {k}" for k in range(500)], y) == [
-        'is left out (kind = "ignore"): it has no value that 10 or more have'
+        'is left out (kind = "ignore"): it has no value shared by at least 10 people (or rows)'
     ]
     cities = [f"city {k % 60}" for k in range(900)]
     assert notes_on("city", cities, rng.normal(0, 1, 900).clip(-2, 2)) == [
-        "becomes 60 categories, an input each: is that meant?"
+        "becomes 60 categories, one input each: is that intended?"
     ]
 
 

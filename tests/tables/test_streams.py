@@ -80,7 +80,7 @@ def test_predictions_of_a_stream_into_a_file_are_refused_if_the_vault_changes(va
     if isinstance(out, Path):
         out.write_bytes(b"old")
     writer = Vault.open(vault.places.vault)
-    with pytest.raises(VaultBusy, match="can be read only once: give it again; nothing was written"):
+    with pytest.raises(VaultBusy, match="can be read only once: pass it again; nothing was written"):
         vault.predict_to(stream(before, lambda: writer.unlearn(["person-3"])), out)
     if isinstance(out, Path):
         assert out.read_bytes() == b"old"

@@ -5,6 +5,7 @@ import pytest
 from expunge.vault import Vault
 
 from support.disks import Unsynced, used
+from support.planning import quick_plans
 from support.tampering import WHO, state, with_a_past
 from support.vaults import duplicate, made
 
@@ -13,6 +14,13 @@ from support.vaults import duplicate, made
 def _unsynced():
     """No wait for the disk: what these tests end is never the machine."""
     with used(Unsynced()):
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_plans():
+    """Vaults choose their settings in a millisecond."""
+    with quick_plans():
         yield
 
 

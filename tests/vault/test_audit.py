@@ -56,7 +56,8 @@ def test_a_row_that_was_exchanged_with_its_checksum(vault):
     rows = vault._writer.snapshot.rows
     slots = np.flatnonzero(rows.live)[:1]
     X, y = rows.take(slots)
-    rows.write_rows(slots, X * 0.5, y)
+    numbers = rows.layout.dealt.rows(slots)
+    rows.write_rows(numbers, X * 0.5, y, rows.read_ranks(numbers))
     assert found(vault) == {"model": "the model is not the one that training on the surviving rows gives"}
 
 
@@ -123,12 +124,12 @@ def test_requests_that_are_missing_or_doubled(vault):
         return [body | ({"request": 4} if body.get("request") == 3 else {}) for body in bodies]
 
     rewritten(vault, renumbered)
-    assert found(vault)["ledger"] == "requests are missing, doubled or out of order"
+    assert found(vault)["ledger"] == "requests are missing, duplicated or out of order"
 
 
 def test_a_newest_request_that_the_folder_does_not_know(vault):
     changed(vault, request=2)
-    assert found(vault)["ledger"] == "requests are missing, doubled or out of order"
+    assert found(vault)["ledger"] == "requests are missing, duplicated or out of order"
 
 
 def test_a_request_that_is_not_done(vault):
@@ -206,7 +207,7 @@ def test_a_certificate_file_that_was_changed_or_is_foreign_fails_the_audit(vault
     change(vault)
     wrong = {check.name: check.detail for check in vault.verify().checks if not check.ok}
     assert list(wrong) == ["certificates"]
-    assert "was changed, or is no certificate of this vault" in wrong["certificates"]
+    assert "was changed, or is not a certificate of this vault" in wrong["certificates"]
 
 
 def test_a_certificate_of_another_vault_among_ours_fails_the_audit(vault, tmp_path):

@@ -220,8 +220,8 @@ def test_a_place_that_is_taken_or_part_of_the_vault_is_refused(vault, tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "way").symlink_to(vault.places.vault)
     for name, match in (
-        ("there", "exists already"),
-        ("link", "exists already"),
+        ("there", "already exists"),
+        ("link", "already exists"),
         ("no/where", "is not a folder"),
         ("v.vault/saved", "inside the vault"),
         ("way/saved", "inside the vault"),
@@ -372,7 +372,7 @@ def test_two_stories_of_one_vault_are_not_mixed(vault, tmp_path):
     with pytest.raises(InvalidFile, match="contradict each other"):
         Vault.restore(tmp_path / "twin", vault.places.vault, erased=["person-3"])
     made(tmp_path / "other.vault").backup(tmp_path / "other")
-    with pytest.raises(InvalidFile, match="another vault"):
+    with pytest.raises(InvalidFile, match="belong to different vaults"):
         Vault.restore(tmp_path / "other", vault.places.vault, nothing_erased_since=True)
     assert vault.places.ledger.read_bytes() == ledger
     assert not vault.places.vault.exists()
@@ -381,7 +381,7 @@ def test_two_stories_of_one_vault_are_not_mixed(vault, tmp_path):
 def test_a_vault_that_is_there_is_not_replaced(vault, tmp_path):
     vault.backup(tmp_path / "saved")
     before = everything(vault.places.vault)
-    with pytest.raises(InvalidSetting, match="exists already.*move it away"):
+    with pytest.raises(InvalidSetting, match="already exists.*move it away"):
         Vault.restore(tmp_path / "saved", vault.places.vault)
     assert everything(vault.places.vault) == before
 

@@ -152,9 +152,9 @@ def test_a_place_that_is_taken_is_refused_and_nothing_changes(source, tmp_path):
     (tmp_path / "served.queue").mkdir(mode=0o700)  # with tokens and holds of another vault
     before = everything(source.places.vault), sorted(os.listdir(tmp_path))
     for name, match in (
-        ("taken.vault", "exists already"),
-        ("served.vault", "exists already"),
-        ("v.vault", "exists already"),
+        ("taken.vault", "already exists"),
+        ("served.vault", "already exists"),
+        ("v.vault", "already exists"),
         ("no/where.vault", "is not a folder"),
         ("name", "ends in .vault"),
     ):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from expunge import Code, CodedRegressor
@@ -156,7 +157,7 @@ def test_rows_that_the_vault_knows_are_told(tmp_path):
     vault.unlearn("person-1")
     found = vault.evaluate(random_table(["person-1", "person-2", "person-2", "person-3", "new-1"]))
     assert (found.people, found.known) == (4, 2)
-    assert "the vault has rows of 2 of the 4 people: it predicts rows that it has learned too well" in found.notes
+    assert "the vault has learned rows of 2 of the 4 people: for these people its errors are too small" in found.notes
     nobody = vault.evaluate(random_table(["person-2"] * 5).drop(["who"]))
     assert (nobody.people, nobody.known) == (None, None)
 
@@ -219,6 +220,7 @@ def test_a_table_without_targets_or_rows_cannot_be_evaluated(tmp_path):
         ((0.5, 0.4, 0.6), "the vault is better than a linear model on its rows: 0.500 (0.400 to 0.600) times its RMSE"),
         ((1.5, 1.4, 1.6), "the vault is worse than"),
         ((0.9, 0.8, 1.1), "the vault is about as good as"),
+        ((0.999, 0.998, 0.9995), "the vault is about as good as"),
         ((0.9, None, None), "the vault is about as good as a linear model on its rows: 0.900 times its RMSE"),
         ((None, None, None), "a linear model on the vault's rows makes no error here"),
     ],
@@ -227,3 +229,43 @@ def test_advice_says_no_more_than_the_interval_does(tmp_path, ratio, words):
     (one,) = made(tmp_path / "v.vault").evaluate(NEW).targets
     object.__setattr__(one, "ratio", Score(*ratio))
     assert one.advice.startswith(words)
+
+
+def advice(path, **ratios):
+    (one,) = made(path).evaluate(NEW).targets
+    for name, value in ({"ratio": Score(0.5, 0.4, 0.6), "is_linear": False} | ratios).items():
+        object.__setattr__(one, name, value)
+    return one.advice
+
+
+def test_advice_compares_with_trees_and_says_what_is_no_better_than_the_mean(tmp_path):
+    good, bad = Score(0.5, 0.4, 0.6), Score(1.2, 0.9, 1.5)
+    assert advice(tmp_path / "a.vault", ratio_to_trees=good, ratio_to_mean=good).endswith(
+        "0.500 (0.400 to 0.600) times that of boosted trees"
+    )
+    words = advice(tmp_path / "b.vault", ratio_to_trees=None, ratio_to_mean=bad)
+    assert "trees" not in words
+    assert words.endswith("; it is no better than the mean")
+
+
+@pytest.mark.parametrize("ratio", [(0.999, 0.998, 0.9995), (1.001, 1.0005, 1.002)])
+def test_what_differs_by_less_than_a_hundredth_is_about_as_good(tmp_path, ratio):
+    assert "about as good as" in advice(tmp_path / "v.vault", ratio=Score(*ratio))
+
+
+def test_a_linear_model_is_not_called_better_than_a_linear_model(tmp_path):
+    line = CodedRegressor(code=Code.single(), alpha=1e-6, random_state=0)
+    (one,) = made(tmp_path / "v.vault", model=line).evaluate(NEW).targets
+    assert one.advice.startswith("the vault is a linear model: ")
+    assert "better" not in one.advice.partition(";")[0]
+
+
+def test_trees_learn_the_rows_of_the_vault(tmp_path, monkeypatch):
+    vault = made(tmp_path / "v.vault")
+    X, y = arrays(random_table(people()))
+    expected = HistGradientBoostingRegressor(random_state=0).fit(X, y[:, 0])
+    X_new, y_new = arrays(NEW)
+    found = vault.evaluate(NEW).targets[0].trees
+    assert values(found) == pytest.approx(sklearn_scores(y_new[:, 0], expected.predict(X_new)))
+    monkeypatch.setattr(evaluator, "_TREE_ROWS", 7)
+    assert vault.evaluate(NEW).targets[0].trees is not None

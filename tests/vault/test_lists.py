@@ -69,6 +69,7 @@ def requests(draw):
     given = {"receipts": DIGEST} | {name: draw(slots) for name in ("erase", "replace")}
     given |= {name: draw(hashes) for name in ("bury", "replaced", "drop", "free")}
     given["by"] = np.arange(len(given["bury"]))
+    given["planned"] = "R2 0.9"
     names = [field.name for field in fields(kind)]
     return kind(**{name: given.get(name, 3) for name in names})
 
@@ -100,7 +101,7 @@ def test_a_request_is_read_as_it_was_written(request, long):
 
 def test_a_thousand_entries_are_in_the_record_and_more_are_not():
     for extra in (0, 1):
-        request = Unlearn(1, 1, DIGEST, np.arange(500 + extra), np.zeros((500, 2), dtype=np.uint64))
+        request = Unlearn(1, 1, DIGEST, np.arange(500 + extra), np.zeros((500, 2), dtype=np.uint64), 0)
         body, parts = request.serialise()
         assert (body["erase"] == 501) == ("list" in body) == bool(parts) == bool(extra)
 
@@ -110,7 +111,7 @@ def test_a_thousand_entries_are_in_the_record_and_more_are_not():
     [("list", 3), ("list", None), ("list", "00"), ("list", "../" * 22), ("erase", [1]), ("erase", -1), ("bury", None)],
 )
 def test_a_record_with_a_wrong_list_is_refused(field, value):
-    body = {**SAID, "kind": "unlearn", "rows": 1, "people": 1, "receipts": DIGEST, "erase": 1, "bury": 1}
+    body = {**SAID, "kind": "unlearn", "rows": 1, "people": 1, "receipts": DIGEST, "erase": 1, "bury": 1, "open": 0}
     with pytest.raises(InvalidFile, match=f"a record of kind 'unlearn' has no valid '{field}'"):
         read_request(compose_record(START, {**body, "list": DIGEST, field: value}), None)
 
@@ -120,7 +121,7 @@ def test_a_list_with_a_number_that_no_slot_has_is_refused():
         def read(self, name, size):
             return b"\xff" * size
 
-    body = {**SAID, "kind": "unlearn", "rows": 1, "people": 1, "receipts": DIGEST, "erase": 1, "bury": 1}
+    body = {**SAID, "kind": "unlearn", "rows": 1, "people": 1, "receipts": DIGEST, "erase": 1, "bury": 1, "open": 0}
     with pytest.raises(InvalidFile, match="a record of kind 'unlearn' has no valid 'erase'"):
         read_request(compose_record(START, {**body, "list": DIGEST}), Beside())
 

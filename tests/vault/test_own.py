@@ -77,7 +77,7 @@ def test_what_others_can_write_to_before_the_first_training_is_refused(tmp_path,
     assert os.listdir(tmp_path) == [name]
     mended(error)
     if name == "v.pub":
-        with pytest.raises(InvalidFile, match="holds something else than this vault's key: remove it"):
+        with pytest.raises(InvalidFile, match="does not hold this vault's key: remove it"):
             made(tmp_path / "v.vault")
         planted.unlink()
     assert made(tmp_path / "v.vault").verify().ok

@@ -346,10 +346,10 @@ def test_who_only_reads_is_refused_while_something_is_pending(vault, owner, meth
     ended_at(owner, method, lambda: vault.unlearn(["person-1"]))
     before = everything(path)
     with used(Watched()):
-        with pytest.raises(Unfinished, match="read only|may not write"):
+        with pytest.raises(Unfinished, match="read.only|may not write"):
             Vault.open(path, read_only=True, wait=0.0)
         for ask in (opened.verify, opened.digest, lambda: opened.find(["person-1"])):
-            with pytest.raises(Unfinished, match="read only"):
+            with pytest.raises(Unfinished, match="read.only"):
                 ask()
     assert everything(path) == before
     Vault.open(path)
@@ -384,7 +384,7 @@ REQUESTS = {
 @pytest.mark.parametrize("kind", REQUESTS)
 def test_who_asked_to_read_only_cannot_ask_for_changes(vault, kind):
     opened = Vault.open(vault.places.vault, read_only=True)
-    with used(Watched()), pytest.raises(InvalidSetting, match="read only"):
+    with used(Watched()), pytest.raises(InvalidSetting, match="read.only"):
         REQUESTS[kind](opened)
 
 

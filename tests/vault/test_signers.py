@@ -140,8 +140,8 @@ def test_a_signer_that_is_not_there_is_named_without_its_arguments():
 
 def test_an_answer_that_is_no_signature_of_the_key_is_refused(tmp_path):
     other = SigningKey.generate()
-    assert "is not of the key" in failure(python_signer(tmp_path, other))
-    assert "is not of the key" in failure(python("print('A' * 86)"))
+    assert "was not made with the key" in failure(python_signer(tmp_path, other))
+    assert "was not made with the key" in failure(python("print('A' * 86)"))
     assert "answered with 0 bytes" in failure("true")
     assert "not an Ed25519 signature" in failure("cat")
     assert "not an Ed25519 signature" in failure(python("print('not a signature')"))
@@ -174,7 +174,7 @@ def test_a_socket_that_does_not_sign_is_one_kind_of_error_too(tmp_path):
     assert "did not answer within 1 seconds" in asked(lambda _: dripping(), wait=1.0)
     assert "more than 4,096 bytes" in asked(lambda _: bytes(10**6))
     assert "answered with 0 bytes" in asked(lambda _: b"")
-    assert "is not of the key" in asked(SigningKey.generate().key.sign)
+    assert "was not made with the key" in asked(SigningKey.generate().key.sign)
     assert "not an Ed25519 signature" in asked(lambda asked: asked)
     for path, reason in ((tmp_path / "none", "No such file"), (tmp_path, "refused"), ("x" * 200, "too long")):
         with pytest.raises(SigningFailed, match=reason):

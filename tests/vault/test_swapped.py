@@ -116,7 +116,7 @@ def test_the_message_says_to_open_it_anew_and_then_it_is_the_other_vault(open_va
     path = open_vault.places.vault
     swap(path, other_vault)
     for asked in (name for name in ASKED if name != "requests"):
-        with pytest.raises(InvalidFile, match="now holds another vault than .* open it again"):
+        with pytest.raises(InvalidFile, match="now holds a different vault than .* open it again"):
             ASKED[asked](open_vault)
     again = Vault.open(path)
     expected = bits(again)

@@ -52,7 +52,7 @@ def test_a_stamp_says_when_and_openssl_agrees(authority, stamp, roots, tmp_path)
 
 
 def test_a_stamp_of_something_else_or_below_another_root_is_refused(authority, stamp, roots, tmp_path):
-    with pytest.raises(InvalidCertificate, match="of something else"):
+    with pytest.raises(InvalidCertificate, match="of other data"):
         verify_timestamp(stamp, DATA + b"!", roots)
     other = load_roots(Authority(tmp_path / "other").roots)  # of the same names
     with pytest.raises(InvalidCertificate, match="below these roots"):
@@ -109,7 +109,7 @@ def test_sorting_leaves_everything_else_alone(data):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda stamp, tsa, query: stamp, "of something else, or with an old one"),
+        (lambda stamp, tsa, query: stamp, "of other data, or with an old one"),
         (lambda stamp, tsa, query: b"", "0 bytes that are not an RFC 3161 timestamp"),
         (lambda stamp, tsa, query: b"<html>", "6 bytes that are not an RFC 3161"),
         (lambda stamp, tsa, query: tsa.answer(b"no query"), "refused: status 2"),

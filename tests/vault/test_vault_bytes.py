@@ -152,6 +152,7 @@ def requests(observed):
         "rectify the extremes": drawn("rectify", [EXTREME], observed, 4),
         "add": drawn("add", [STAYS, *(STAYS + 111_111 * k for k in range(1, 6))], observed, 5),
         "train": drawn("train", [STAYS, *(STAYS + 222_222 * k for k in range(1, 10))], observed, 6),
+        "replan": Request("replan"),
         "rebound": Request.rebound(x0=(-1.5, 2.5), x1=(0.0, 2.0**32) if observed else None),
     }
 

@@ -60,7 +60,7 @@ def test_a_broken_promise_leaves_its_evidence_in_a_folder_that_is_named(tmp_path
     texts = {path.stem: path.read_text() for path in folder.glob("*.txt")}
     # A worker finds the damage, or, if one was killed first, the reader that recovers the vault.
     assert re.search("the (worker|reader) failed before it was killed", texts["message"])
-    assert "another number of rows than its manifest says" in texts["stderr"]
+    assert "its number of rows differs from its manifest" in texts["stderr"]
     assert texts["stderr"] in ran.stdout
     assert "--seed 5" in texts["command"]
     assert "Request(kind='unlearn'" in texts["notes"]

@@ -9,7 +9,7 @@ import sys
 from types import FrameType
 
 _INTERRUPTED_REQUEST = "interrupted; run expunge log to see which requests were completed"
-REQUEST_COMMANDS = ("train", "unlearn", "rectify", "add", "readmit", "rebound", "clone")
+REQUEST_COMMANDS = ("train", "unlearn", "rectify", "add", "readmit", "rebound", "replan", "clone")
 
 
 def entry() -> None:

@@ -200,20 +200,20 @@ def add_public_key(parser: Parser) -> None:
 
 
 def add_caller(parser: Parser) -> None:
-    """Add who asked, and why."""
+    """Add the options that name the requester and the reason."""
     parser.add_argument(
         "--reference",
         metavar="TEXT",
         default="",
         help="Your name for this request, such as a ticket; stored in the ledger.",
     )
-    add_actor(parser, "Who asked for it; stored in the ledger")
+    add_actor(parser, "The person who asked for it; stored in the ledger")
     text = "Include --reference and --actor in the certificate."
     parser.add_argument("--in-certificate", action="store_true", help=text)
 
 
 def add_actor(parser: Parser, what: str) -> None:
-    """Add who performs the action."""
+    """Add the option that names the person who performs the action."""
     parser.add_argument("--actor", metavar="TEXT", default="", help=f"{what} (default: the current user).")
 
 
@@ -253,7 +253,7 @@ def signing_options(args: Namespace) -> dict[str, Any]:
 
 
 def caller_options(args: Namespace) -> "CallerArgs":
-    """Return who asked and why. A certificate is handed out, so it names the current user only on request."""
+    """Return the requester and the reason. A certificate is public, so it names the current user only on request."""
     if args.in_certificate and not (args.reference or args.actor):
         raise UsageError("--in-certificate needs --reference or --actor")
     name = args.actor if args.in_certificate else actor(args)
@@ -261,12 +261,12 @@ def caller_options(args: Namespace) -> "CallerArgs":
 
 
 def add_json(parser: Parser) -> None:
-    """Add the output format."""
+    """Add the option for JSON output."""
     parser.add_argument("--json", action="store_true", help="Print JSON; errors as well.")
 
 
 def add_ids(parser: Parser) -> None:
-    """Add the ids."""
+    """Add the options that name ids."""
     parser.add_argument("--id", metavar="ID", action="append", default=[], help="An id; may be repeated.")
     parser.add_argument(
         "--ids-from",

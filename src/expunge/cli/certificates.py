@@ -58,7 +58,7 @@ def _add_new(parser: Parser) -> None:
 
 
 def _add_actor(parser: Parser) -> None:
-    add_actor(parser, "Who asks for the new key; stored in the ledger")
+    add_actor(parser, "The person who asks for the new key; stored in the ledger")
 
 
 def _add_head(parser: Parser) -> None:

@@ -61,7 +61,7 @@ def _add_review(parser: Parser) -> None:
 
 
 def _add_actor(parser: Parser) -> None:
-    add_actor(parser, "Who makes the change; stored in the matter's log")
+    add_actor(parser, "The person who makes the change; stored in the matter's log")
 
 
 def _add_released(parser: Parser) -> None:
@@ -130,11 +130,14 @@ def find(args: Namespace) -> None:
     """Show which matters include each id."""
     ids = read_ids(args)
     with _open_matters(args) as matters:
-        found = matters.find_by_people(ids)  # a list of matters per id
+        matters_by_id = matters.find_by_people(ids)  # a list of matters per id
     if args.json:
-        terminal.say_json([[_view_matter(matter) for matter in listed] for listed in found])
+        terminal.say_json([[_view_matter(matter) for matter in listed] for listed in matters_by_id])
         return
-    lines = [(id_, ", ".join(matter.name for matter in listed) or "-") for id_, listed in zip(ids, found, strict=True)]
+    lines = [
+        (id_, ", ".join(matter.name for matter in listed) or "-")
+        for id_, listed in zip(ids, matters_by_id, strict=True)
+    ]
     terminal.say(terminal.format_table([("id", "matters"), *lines]))
 
 

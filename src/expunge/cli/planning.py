@@ -22,13 +22,10 @@ from .arguments import (
 
 if TYPE_CHECKING:
     from ..encoding.features import FeatureMap
-    from ..learning.settings import Settings
     from ..planning.plan_file import PlanFile
     from ..planning.planner import Plan
     from ..tables import Schema
     from .arguments import Commands
-
-_SMALL_PLAN_OPTIONS = {"max_features": 600, "forget_ms": 5.0, "references": False, "quick": True}  # of expunge train
 
 _MODEL_OPTIONS = ("shards", "rate", "features", "alpha")  # without any of these, the model is planned
 _FOURIER_SYNTAX = "kernel=NAME, scale=NUMBER, linear and order=NUMBER"
@@ -74,7 +71,7 @@ def plan(args: Namespace) -> None:
         max_features=args.max_features,
         random_state=args.seed,
     )
-    document = _build_document(chosen, schema)
+    document = _build_document(chosen, schema, own_rows=args.on is None)
     if args.out is not None:
         args.out.write_text(document.to_toml(), encoding="utf-8")
     if args.html is not None:
@@ -117,24 +114,6 @@ def _is_input(path: Path, args: Namespace) -> bool:
     return schema or any(tables.overwrites(path, table) for table in (args.data, args.on) if table is not None)
 
 
-def make_small_plan(args: Namespace) -> "PlanFile | None":
-    """Make a small plan for a table to train on and print its choice as a note; None if the table is too small."""
-    from ..planning.sample import MAX_QUICK_ROWS, TooFewRows
-
-    schema = _read_schema(args)
-    try:
-        chosen = _make_plan(
-            args.data, schema, rows=MAX_QUICK_ROWS, quiet=args.json, random_state=args.seed or 0, **_SMALL_PLAN_OPTIONS
-        )
-    except TooFewRows as error:
-        terminal.note(f"{error}; training one linear learner")
-        return None
-    document = _build_document(chosen, schema)
-    choice, log = chosen.choice, ", target on a log scale" if "log" in chosen.choice.target_scales else ""
-    terminal.note(f"planned: {choice.code}, {choice.in_words}, alpha={choice.alpha:g}{log}: {document.score}")
-    return document
-
-
 def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
     """Read a plan file for the table to train on, and return it with whether its score applies."""
     from ..errors import InvalidSetting
@@ -156,7 +135,7 @@ def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
     return document, not new
 
 
-def _build_document(plan: "Plan", schema: "Schema") -> "PlanFile":
+def _build_document(plan: "Plan", schema: "Schema", *, own_rows: bool) -> "PlanFile":
     from ..planning.plan_file import PlanFile
 
     inputs = schema.scales_to_plan()
@@ -165,6 +144,7 @@ def _build_document(plan: "Plan", schema: "Schema") -> "PlanFile":
         "targets": schema.targets,
         "declared": _all_declared_scales(schema),
         "bounds": _declared_bounds(schema),
+        "own_rows": own_rows,
     }
     return PlanFile.from_plan(plan, schema.inputs, scales=scales, **about)
 
@@ -189,23 +169,25 @@ def _read_schema(args: Namespace) -> "Schema":
 
 def _make_plan(source: str | list[str], schema: "Schema", *, rows: int, quiet: bool, **options: Any) -> "Plan":
     from ..planning.planner import plan_people
-    from ..planning.sample import planning_key
+    from ..tables.ids import planning_key
     from ..tables.reader import sample_rows
 
     line = terminal.ProgressLine(quiet=quiet)
+
+    def show_progress(share: float) -> None:
+        line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}")
+
     try:
+        show_progress(0.0)  # reading a large table takes a while
         sample = sample_rows(source, schema, rows, planning_key(options["random_state"]))
         return plan_people(
             sample.X,
             sample.y,
             sample.people,
-            bounds=schema.bounds(),
-            target_bounds=schema.target_bounds(),
-            scales=schema.scales_to_plan(),
-            target_scales=schema.target_scales(),
+            **schema.plan_options(),
             clip=True,  # training reports rows outside the bounds, and this may be another table
             rows=sample.total,
-            progress=lambda share: line.show(f"planning: {'#' * round(30 * share):30} {share:.0%}"),
+            progress=show_progress,
             **options,
         )
     finally:
@@ -274,26 +256,50 @@ def add_model(parser: Parser) -> None:
     )
 
 
-def choose_settings(args: Namespace) -> "tuple[Settings, str]":
-    """Return the settings of the model, and the score that its plan promised.
+def choose_model(args: Namespace) -> "dict[str, Any]":
+    """Return the model for `Vault.create`: its settings, or how a plan shall choose them, and what a plan promised.
 
     Options override the plan (``--plan``) or, without one, the defaults of `CodedRegressor`. Without any of these
-    options a small plan is made.
+    options the vault makes a small plan.
     """
     from dataclasses import replace
 
     from ..learning.settings import Settings
+    from ..vault.disk.manifest import Planning, UInt64
+    from ..vault.requests.choice import format_declared
 
     given = {name: getattr(args, name) for name in _MODEL_OPTIONS if getattr(args, name) is not None}
     if "features" in given:
         given["features"] = given["features"].build_map()
-    document, same = read_plan(args) if args.plan is not None else (None if given else make_small_plan(args), True)
-    default = Settings() if given else Settings(shards=1, rate=1)
-    chosen = default if document is None else document.settings
+    others: dict[str, Any] = {} if args.outside is None else {"outside": args.outside}
+    others |= {"clip": True} if args.clip else {}
     seed = {} if args.seed is None else {"random_state": args.seed}
-    outside = {} if args.outside is None else {"outside": args.outside}
-    settings = replace(chosen, **given, **seed, **outside, clip=args.clip)
-    return settings, "" if document is None or not same else document.describe_score(settings)
+    if args.plan is None and not given:
+        return {"planning": Planning(seed=args.seed or 0, declared=format_declared(**others))}
+    if args.plan is None:
+        missing = [f"--{name}" for name in _MODEL_OPTIONS if name not in given]
+        if len(given) == 1:
+            terminal.note(
+                f"nothing is planned, because --{next(iter(given))} was given; by default: {', '.join(missing)}"
+            )
+        return {"model": replace(Settings(), **given, **seed, **others)}
+    document, same = read_plan(args)
+    settings, search = replace(document.settings, **given, **seed, **others), document.search
+    score = document.describe_score(settings) if same else ""
+    if not search.people:  # nobody in the vault had a part in it
+        return {"model": settings, "planned": score}
+    seed_of_plan: Any = document.settings.random_state  # a plan file has a whole number; the vault checks it
+    planning = Planning(
+        seed=seed_of_plan,
+        quick=search.quick,
+        forget_ms=search.forget_ms,
+        max_features=search.max_features,
+        declared=format_declared(**given, **seed, **others),
+        largest_hash=UInt64(search.largest_hash),
+        people=search.people,
+        error=document.score.error,
+    )
+    return {"model": settings, "planning": planning, "planned": score}
 
 
 def parse_features(text: str) -> FeaturesOption:

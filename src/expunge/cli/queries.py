@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..errors import InvalidFile
-    from ..vault import Anchor, Evaluation, Holding, Verdict
+    from ..vault import Anchor, Evaluation, Holding, LoggedRequest, Verdict
     from .arguments import Commands
 
 _STATE_LABELS = {"present": "present", "erased": "erased", "unknown": "not known here"}
@@ -50,7 +50,7 @@ def register(commands: "Commands") -> None:
     add_command(commands, status, add_read_only, add_vault)
     add_command(commands, log, add_read_only, add_vault)
     add_command(commands, audit, add_read_only, add_vault)
-    add_command(commands, verify, _add_head, _add_report, add_key, add_read_only, add_cluster, add_vault)
+    add_command(commands, verify, _add_head, _add_plan, _add_report, add_key, add_read_only, add_cluster, add_vault)
     add_command(commands, schema, add_data, add_targets, add_id_column, _add_people, add_json)
 
 
@@ -85,10 +85,15 @@ def _add_head(parser: Parser) -> None:
     parser.add_argument("--tsa-roots", metavar="FILE", type=Path, help=text)
 
 
+def _add_plan(parser: Parser) -> None:
+    text = "Plan again on the surviving rows as well, and compare the settings; it takes as long as a plan."
+    parser.add_argument("--plan", action="store_true", help=text)
+
+
 def _add_report(parser: Parser) -> None:
     text = "Sign the result, even if a check fails, and write it to a new file."
     parser.add_argument("--report", metavar="FILE", type=Path, help=text)
-    add_actor(parser, "Who verifies; stored in the report and the service's history")
+    add_actor(parser, "The person who verifies; stored in the report and the service's history")
 
 
 def _read_anchor(args: Namespace) -> "Anchor | None":
@@ -126,7 +131,7 @@ def predict(args: Namespace) -> None:
 
 
 def evaluate(args: Namespace) -> None:
-    """Compare predictions with the targets in a table, and with a linear model and the mean."""
+    """Compare predictions with the targets in a table, and with a linear model, boosted trees and the mean."""
     from .. import tables
 
     if args.html is not None and tables.overwrites(args.html, args.data):
@@ -152,8 +157,10 @@ def _format_scores(evaluation: "Evaluation") -> Iterator[str]:
     yield f"{pluralize(evaluation.rows, 'row', 'rows')}{people}"
     for target in evaluation.targets:
         lines = [(target.target, "R2", "RMSE", "MAE")]
-        models = {"this vault": target.vault, "a linear model": target.linear, "the mean": target.mean}
-        for label, scores in models.items():
+        models = {"this vault": target.vault, "a linear model": target.linear, "boosted trees": target.trees}
+        for label, scores in (models | {"the mean": target.mean}).items():
+            if scores is None:
+                continue
             errors = format_score(scores.rmse), format_score(scores.mae)
             lines.append((label, format_score(scores.r2, decimals=3), *errors))
         yield from ("", terminal.format_table(lines), target.advice)
@@ -228,22 +235,34 @@ def _format_value(value: object) -> str:
 
 
 def log(args: Namespace) -> None:
-    """List the requests with their state and certificate."""
+    """List the requests with their state and certificate, and which request completed an erasure or correction."""
     from dataclasses import asdict
 
     vault = open_vault(args)
+    completions = _find_completions(vault.requests)
     if args.json:
-        return terminal.say_json(
-            [{**asdict(request), "reference": request.reference, "actor": request.actor} for request in vault.requests]
-        )
-    lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "certificate", "reference")]
-    for request in vault.requests:
+        named = [(each, {"reference": each.reference, "actor": each.actor}, by) for each, by in completions]
+        return terminal.say_json([{**asdict(each), **callers, "completed_by": by} for each, callers, by in named])
+    lines = [("request", "time (UTC)", "kind", "rows", "people", "state", "complete", "certificate", "reference")]
+    for request, completed_by in completions:
         path, time = vault.certificate_path(request.number), request.time[:19].replace("T", " ")
         counts = (f"{request.rows:,}", f"{request.people:,}")
+        complete = "" if completed_by == request.number else f"by {completed_by}" if completed_by else "not yet"
         file = path.name if vault.certificate_file(request) else "CHANGED" if path.exists() else ""
-        lines.append((str(request.number), time, request.kind, *counts, request.state, file, request.reference))
+        states = (request.state, complete, file, request.reference)
+        lines.append((str(request.number), time, request.kind, *counts, *states))
     terminal.say(terminal.format_table(lines))
     return terminal.say(f"certificates: {terminal.escape(str(vault.places.certificates))}")
+
+
+def _find_completions(requests: "Sequence[LoggedRequest]") -> "list[tuple[LoggedRequest, int | None]]":
+    """Return each request with the number of the request that completed it: its own, a later plan, or None."""
+    found, settled = [], None
+    for request in reversed(requests):
+        found.append((request, settled if request.open else request.number))
+        if request.settles:
+            settled = request.number
+    return found[::-1]
 
 
 def audit(args: Namespace) -> None:
@@ -274,9 +293,8 @@ def verify(args: Namespace) -> None:
     name, started = actor(args), datetime.now(UTC)
     try:
         with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
-            verdict = open_vault(args).verify(
-                progress=progress, head=anchor, client=client, report=args.report is not None, actor=name
-            )
+            options = {"head": anchor, "plan": args.plan, "report": args.report is not None, "actor": name}
+            verdict = open_vault(args).verify(progress=progress, client=client, **options)
     except InvalidFile as error:  # a vault that cannot be read has failed as well
         _record_verification(args, name, started, error)
         raise

@@ -49,6 +49,8 @@ def print_receipt(
         if args.json:
             fields = asdict(replace(receipt, outcomes=()))
             del fields["outcomes"]
+            if receipt.kind in ("unlearn", "rectify"):
+                fields["complete"] = receipt.complete
             if receipt.kind == "unlearn":
                 fields["similar"] = _count_similar(receipt, folder)
             terminal.say_json(fields | (folder.json_fields() if folder else {}))
@@ -96,8 +98,18 @@ def _format_lines(receipt: "Receipt", done: str, skipped: tuple[str, str], simil
         requests = "request" if len(receipt.earlier) == 1 else "requests"
         people = pluralize(receipt.erased_earlier, "person was", "people were")
         yield f"{people} erased earlier by {requests} {', '.join(map(str, receipt.earlier))}"
+    if receipt.kind in ("unlearn", "rectify"):
+        yield _describe_completion(receipt)
     where = receipt.path or ("in the ledger" if receipt.certificate else "not yet")
     yield f"request {receipt.request}, certificate: {terminal.escape(str(where))}"
+
+
+def _describe_completion(receipt: "Receipt") -> str:
+    """Return whether settings are in use that were chosen by looking at rows of these people."""
+    if receipt.complete:
+        return "complete: no setting in use was chosen by looking at rows of these people"
+    people = pluralize(receipt.open, "person", "people")
+    return f"not complete for {people}, at whose rows a plan looked to choose settings: complete with expunge replan"
 
 
 def register(commands: "Commands") -> None:

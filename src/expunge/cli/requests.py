@@ -32,7 +32,7 @@ from .arguments import (
     read_ids,
     signing_options,
 )
-from .planning import add_model, choose_settings
+from .planning import add_model, choose_model
 from .receipts import ReceiptFolder, print_receipt, split_known_ids
 from .terminal import pluralize
 
@@ -64,6 +64,7 @@ def register(commands: "Commands") -> None:
     add_command(commands, add, add_data, add_skip_erased, _add_clip, add_receipts, add_cluster, *last)
     add_command(commands, readmit, add_ids, _add_skip_unknown, add_receipts, *last)
     add_command(commands, rebound, _add_bounds, *last)
+    add_command(commands, replan, add_cluster, *last)
 
 
 def _add_despite_hold(parser: Parser) -> None:
@@ -109,7 +110,7 @@ def _add_training(parser: Parser) -> None:
 
 
 def _add_replace_options(parser: Parser) -> None:
-    text = "With --replace: accept other columns, kinds, targets or another id column than before."
+    text = "With --replace: accept columns, kinds, targets or an id column that differ from the vault's."
     parser.add_argument("--new-schema", action="store_true", help=text)
     text = "With --replace: accept a table with less than half of the vault's rows."
     parser.add_argument("--fewer-rows", action="store_true", help=text)
@@ -133,8 +134,9 @@ def _read_replace_options(args: Namespace) -> dict[str, Any]:
 def train(args: Namespace) -> None:
     """Train a model on a table, in a new vault.
 
-    Without --shards, --rate, --features, --alpha and --plan, a small plan is made first: it tries settings on up to
-    6,000 rows and prints its choice. With any of the first four and no plan, the others have the defaults below.
+    Without --shards, --rate, --features, --alpha and --plan, a small plan tries settings on up to 6,000 rows and prints
+    its choice; expunge replan chooses anew after people left. With any of the first four and no plan, nothing is
+    planned, and the others have the defaults below.
     """
     column = read_id_column(args)
     from ..vault import Vault
@@ -143,15 +145,14 @@ def train(args: Namespace) -> None:
     check_cluster(args)
     replacing = _read_replace_options(args)
     check_new_vault_path(args.vault, replace=args.replace)
-    model, planned = choose_settings(args)
+    model = choose_model(args)
     with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
         vault = Vault.create(
             args.vault,
             args.data,
             target=args.target,
             id=column,
-            model=model,
-            planned=planned,
+            **model,
             schema=args.schema,
             fold_case=args.fold_case,
             **signing_options(args),
@@ -167,6 +168,8 @@ def train(args: Namespace) -> None:
         )
     assert vault.receipt is not None
     print_receipt(vault.receipt, "learned {rows} of {people}; {learners}", args, skipped=_SKIPPED_ERASED)
+    if "model" not in model and vault.status().planning_people:
+        terminal.note("this was a small plan: expunge plan searches longer for a better one")
 
 
 def unlearn(args: Namespace) -> None:
@@ -266,6 +269,14 @@ def rebound(args: Namespace) -> None:
         receipt = vault.rebound(bounds, progress=progress, **caller_options(args))
     columns = pluralize(len(bounds), "column has new bounds", "columns have new bounds")
     print_receipt(receipt, columns + "; {learners} retrained", args)
+
+
+def replan(args: Namespace) -> None:
+    """Choose the settings anew from the rows that are there, which completes all erasures and corrections so far."""
+    vault = open_vault(args)
+    with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
+        receipt = vault.replan(progress=progress, client=client, **caller_options(args))
+    print_receipt(receipt, "planned again; {learners} trained; all earlier erasures are complete", args)
 
 
 def register_backup(commands: "Commands") -> None:

@@ -66,7 +66,10 @@ def _add_serve_options(parser: Parser) -> None:
         help="The regulation of requests without one (default: gdpr).",
     )
     parser.add_argument(
-        "--organisation", metavar="NAME", default="", help="Who runs the service; shown in certificates for people."
+        "--organisation",
+        metavar="NAME",
+        default="",
+        help="The operator of the service; shown in certificates for people.",
     )
     parser.add_argument(
         "--public-url",
@@ -92,6 +95,20 @@ def _add_serve_options(parser: Parser) -> None:
         metavar="TIME",
         type=_parse_interval,
         help="Verify the vault this often, such as 24h (default: never).",
+    )
+    parser.add_argument(
+        "--replan-every",
+        metavar="TIME",
+        type=_parse_interval,
+        default=timedelta(days=7),
+        help="Choose the settings anew this long after an erasure that needs it, at the latest (default: 7d).",
+    )
+    parser.add_argument(
+        "--replan-after",
+        metavar="N",
+        type=whole_number(1),
+        default=50,
+        help="Choose the settings anew once this many people need it (default: 50).",
     )
     parser.add_argument(
         "--predict-workers",
@@ -146,6 +163,8 @@ def serve(args: Namespace) -> None:
         drp_directory=args.drp_directory,
         business_id=args.business_id,
         verify_every=args.verify_every,
+        replan_every=args.replan_every,
+        replan_after=args.replan_after,
         open_metrics=args.open_metrics,
         **args.batch,
     )
@@ -163,11 +182,16 @@ def serve(args: Namespace) -> None:
 
 def _add_token_options(parser: Parser) -> None:
     parser.add_argument(
-        "--scope", choices=_SCOPES, action="append", required=True, help="What it allows; may be repeated."
+        "--scope", choices=_SCOPES, action="append", required=True, help="What the token allows; may be repeated."
     )
-    parser.add_argument("--name", default="token", help="Its owner; stored in the ledger with each request.")
     parser.add_argument(
-        "--days", type=whole_number(1, 36_500), default=365, help="How long it is valid (default: 365)."
+        "--name", default="token", help="The owner of the token; stored in the ledger with each request."
+    )
+    parser.add_argument(
+        "--days",
+        type=whole_number(1, 36_500),
+        default=365,
+        help="The number of days for which it is valid (default: 365).",
     )
 
 

@@ -139,7 +139,7 @@ class Cluster:
 
     def __init__(self, client: distributed.Client, *, insecure: bool = False) -> None:
         if not isinstance(client, distributed.Client) or client.asynchronous:
-            raise InvalidSetting("client must be a distributed.Client that is not asynchronous, or a Cluster")
+            raise InvalidSetting("client must be a synchronous distributed.Client, or a Cluster")
         self._client = client
         self.check_open()
         address = str(client.scheduler.address) if client.scheduler is not None else ""
@@ -262,7 +262,7 @@ class Cluster:
             return set(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _check_versions(self) -> None:
-        """Refuse workers with other versions than this process: they could compute other bits, or fail."""
+        """Refuse workers whose versions differ from this process: they could compute different bits, or fail."""
         by_worker = self.run_everywhere(versions)
         if not by_worker:
             raise ClusterFailed("the cluster has no workers")

@@ -35,7 +35,7 @@ from ..stores.change import Change
 from ..tables import Piece, Schema
 from ..vault.certificates.commitments import Commitments
 from ..vault.disk.folder import Folder
-from ..vault.disk.manifest import ImmutableFile, PeopleSegment, RowSegment
+from ..vault.disk.manifest import ImmutableFile, PeopleSegment, Planning, RowSegment
 from ..vault.disk.people import segment_bytes
 from ..vault.disk.rowfile import RowFile, RowLayout
 from ..vault.disk.runs import RunCollector, RunFile, merge_range
@@ -46,7 +46,7 @@ from ..versions import versions
 
 @dataclass(frozen=True)
 class VaultFingerprint:
-    """The vault's state and the versions that a worker must have: others could give another result."""
+    """The vault's state and the versions that a worker must have: with others the result could differ."""
 
     folder: str
     manifest_digest: str  # SHA-256 of the current manifest; "" before the first training
@@ -63,12 +63,12 @@ class VaultFingerprint:
         return VaultFolder(self.folder)
 
     def check(self) -> None:
-        """Refuse to work with other versions, or on another vault, or another state of it, in the same folder."""
+        """Refuse to work with different versions, or on a different vault or state in the same folder."""
         compare_versions(WORKER_VERSIONS, dict(self.versions))
         if _digest_manifest(Folder(self.path)) != self.manifest_digest:
             raise ClusterFailed(
-                f"a worker sees another vault in {self.folder}, or another state of it: the folder must lie on a file "
-                "system that all workers share"
+                f"a worker sees a different vault in {self.folder}, or another state of it: the folder must lie on a "
+                "file system that all workers share"
             )
 
 
@@ -76,12 +76,12 @@ WORKER_VERSIONS = versions()  # of this process
 
 
 def compare_versions(actual: Mapping[str, str], expected: Mapping[str, str]) -> None:
-    """Refuse a worker that has other versions than the process that gives it tasks."""
+    """Refuse a worker whose versions differ from those of the process that gives it tasks."""
     different = [name for name in expected if actual.get(name) != expected[name]]
     if different:
         details = ", ".join(f"{name} {actual.get(name)} instead of {expected[name]}" for name in different)
         raise ClusterFailed(
-            f"a worker has other versions than the calling process: {details}; install the same versions"
+            f"the versions of a worker and the calling process differ: {details}; install the same versions"
         )
 
 
@@ -110,7 +110,7 @@ class TaskRequest:
         return self.folder / f"training.{self.number}"
 
     def check_token(self) -> None:
-        """Refuse to go on for a request that is no longer being prepared."""
+        """Raise an error if the request is no longer being prepared."""
         with suppress(FileNotFoundError):
             if files.read(self.token_file, max_bytes=100) == self.token.encode():
                 return
@@ -143,6 +143,7 @@ class IntakeOrder:
     blueprint: ImmutableFile
     people: tuple[PeopleSegment, ...]  # before these rows
     first_row: int  # the number of the first row
+    planning: Planning | None  # how a plan ranks people
     with_commitments: bool  # whether receipts will be issued
     clip: bool
 
@@ -180,6 +181,7 @@ def store_pieces(request: TaskRequest, order: IntakeOrder, pieces: Sequence[Piec
             people,
             order.first_row + pieces[0].before,
             collector,
+            order.planning,
             commitments,
             order.clip,
             check_process=request.check_token,
@@ -286,7 +288,7 @@ def unpack_moments(parts: Sequence[tuple[Any, int, int]]) -> list[Moments]:
 
 
 def can_use_folder(request: TaskRequest) -> bool:
-    """Whether a worker sees the folder of the vault, and can write to it."""
+    """Return whether a worker sees the folder of the vault, and can write to it."""
     try:
         with request.attempt("owners") as name:
             files.create(request.folder / name)
@@ -298,7 +300,7 @@ def can_use_folder(request: TaskRequest) -> bool:
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library keep freed memory, contrary to Dask's setting, with which our blocks are three times slower.
+    """Let the C library keep freed memory: with Dask's own setting our blocks are three times slower.
 
     Sets M_MMAP_THRESHOLD and M_TRIM_THRESHOLD with glibc's mallopt; other C libraries need nothing.
     """

@@ -95,6 +95,7 @@ class ClusterWorkers:
             *table.definition_files,
             segment_owners(table.people),
             table.first_row,
+            table.planning,
             table.commitments is not None,
             table.clip,
         )

@@ -215,7 +215,7 @@ class Extents:
         return Extents(inputs, self.targets.merge(part.targets for part in parts))
 
     def has_same_bounds(self, other: "Extents") -> bool:
-        """Whether the bounds in force are the same."""
+        """Return whether the bounds in force are the same."""
         sides = ((self.inputs.bounds, other.inputs.bounds), (self.targets.bounds, other.targets.bounds))
         return all(np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high) for a, b in sides)
 

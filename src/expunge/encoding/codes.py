@@ -98,12 +98,12 @@ class Code:
 
     @classmethod
     def uncoded(cls, shards: int) -> "Code":
-        """G = I: plain sharding, known as SISA (Bourtoule et al. 2021)."""
+        """Return G = I: plain sharding, known as SISA (Bourtoule et al. 2021)."""
         return cls(np.eye(whole_number("shards", shards), dtype=np.int64))
 
     @classmethod
     def single(cls) -> "Code":
-        """One learner that sees all rows."""
+        """Return the code of one learner that sees all rows."""
         return cls.uncoded(1)
 
     @property

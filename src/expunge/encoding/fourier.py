@@ -177,7 +177,7 @@ def _round_to_grid(theta: Floats, b: Floats) -> tuple[NDArray[np.int64], NDArray
 
 
 def _is_exact(theta: Floats, b: Floats) -> NDArray[np.bool_]:
-    """Whether every partial sum of a phase stays below 2^53, for any inputs of absolute values up to 2^32."""
+    """Return whether every partial sum of a phase stays below 2^53, for any inputs of absolute values up to 2^32."""
     bounded: NDArray[np.bool_] = np.abs(theta).sum(axis=0) * 2.0**INPUT_BITS + np.abs(b) < 2.0**53
     return bounded
 

@@ -129,7 +129,7 @@ class FrequencyMixture:
         return turns
 
     def could_draw(self, turns: NDArray[Any]) -> bool:
-        """Whether frequencies, (d, D), use only inputs that scale and order allow."""
+        """Return whether frequencies, (d, D), use only inputs that scale and order allow."""
         return not any(
             columns[~part.relevant].any()
             or (np.count_nonzero(columns, axis=0) > part.inputs_per_feature(columns.shape[1])).any()

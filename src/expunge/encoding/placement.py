@@ -130,7 +130,7 @@ def slots_needed(rows: int, shards: int) -> int:
 
 
 def free_slots(key: Key, drawn: int, shards: int) -> Slots:
-    """Return the slots of the last stripe that were never given out, when ``drawn`` rows have arrived."""
+    """Return the slots of the last stripe that are still unassigned after ``drawn`` rows have arrived."""
     places = np.arange(drawn, slots_needed(drawn, shards), dtype=np.uint64)
     return shuffle_lanes(Shuffle.from_key(key), places, shards).astype(np.int64)
 

@@ -117,7 +117,7 @@ def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:
         W[:-1], W[-1] = slope, (B[-1:] - ones.T @ slope) / n
         return W
     eigenvalues, V = np.linalg.eigh(A)
-    kept = eigenvalues > eigenvalues.max(initial=0.0) * len(A) * 2.0**-52
-    V = V[:, kept]
-    W[:] = V @ ((V.T @ B) / eigenvalues[kept, None])
+    significant = eigenvalues > eigenvalues.max(initial=0.0) * len(A) * 2.0**-52
+    V = V[:, significant]
+    W[:] = V @ ((V.T @ B) / eigenvalues[significant, None])
     return W

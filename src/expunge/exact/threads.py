@@ -30,8 +30,11 @@ _counts_before: list[int] = []  # thread counts of the libraries before the firs
 
 
 @cache
-def _libraries() -> tuple[list[Any], list[Any]]:
-    """Return the BLAS libraries with one limit per process, and those (built with OpenMP) with one per thread."""
+def load_blas() -> tuple[list[Any], list[Any]]:
+    """Load BLAS; return the libraries with one limit per process, and those (built with OpenMP) with one per thread.
+
+    The first call in a process takes longer than many requests.
+    """
     from threadpoolctl import ThreadpoolController  # not at import: code that only reads a model's files needs none
 
     if "scipy.linalg" not in sys.modules:
@@ -51,11 +54,6 @@ def _check_memory(buffers: int) -> None:
         raise MemoryError("not enough memory for the buffers of BLAS") from error
 
 
-def load_blas() -> None:
-    """Load BLAS and find its libraries now: the first call in a process takes longer than many requests."""
-    _libraries()
-
-
 @cache
 def _count_reader(library: Any) -> Callable[[], int]:
     """Return a function that reads a library's thread count: its own, if known, takes a tenth of the time."""
@@ -72,7 +70,7 @@ def _thread_counts(libraries: list[Any]) -> list[int]:
 
 def _is_single_threaded() -> bool:
     """Whether all of BLAS has one thread."""
-    for group in _libraries():  # plain loops: every deletion calls this twice
+    for group in load_blas():  # plain loops: every deletion calls this twice
         for library in group:
             if _count_reader(library)() > 1:
                 return False
@@ -83,7 +81,7 @@ def _max_threads() -> int:
     """Return how many threads BLAS has, or had before it was limited to one."""
     if _holders:
         return max(_counts_before, default=1)
-    return max((count for group in _libraries() for count in _thread_counts(group)), default=1)
+    return max((count for group in load_blas() for count in _thread_counts(group)), default=1)
 
 
 def _set_threads(library: Any, count: int) -> None:
@@ -105,7 +103,7 @@ class one_blas_thread:  # noqa: N801 - used like a function, as contextlib.suppr
 
     def __enter__(self) -> None:
         global _holders, _counts_before
-        shared, own = _libraries()
+        shared, own = load_blas()
         self._mine = _thread_counts(own) if own else []
         self._entered = False
         try:
@@ -114,23 +112,23 @@ class one_blas_thread:  # noqa: N801 - used like a function, as contextlib.suppr
                     _counts_before = _thread_counts(shared) + self._mine
                 _holders, self._entered = _holders + 1, True
                 if _holders == 1:
-                    _limit(shared, _counts_before)
+                    _switch_threads(shared, _counts_before, limited=True)
             if own:
-                _limit(own, self._mine)
+                _switch_threads(own, self._mine, limited=True)
         except BaseException:  # also Ctrl-C while the limit is being set
             self.__exit__()
             raise
 
     def __exit__(self, *_: object) -> None:
         global _holders
-        shared, own = _libraries()
+        shared, own = load_blas()
         with _lock:
             _holders -= self._entered
             self._entered = False
             if _holders == 0:
-                _lift(shared, _counts_before)
+                _switch_threads(shared, _counts_before, limited=False)
         if own:
-            _lift(own, self._mine)
+            _switch_threads(own, self._mine, limited=False)
 
 
 def run_on_one_thread(compute: Callable[..., T], *arguments: Any) -> T:
@@ -142,7 +140,7 @@ def run_on_one_thread(compute: Callable[..., T], *arguments: Any) -> T:
     with one_blas_thread():
         for _ in range(100):
             result = compute(*arguments)
-            shared, own = _libraries()
+            shared, own = load_blas()
             if not (lifted := [library for library in shared + own if _count_reader(library)() > 1]):
                 break
             for library in lifted:
@@ -156,25 +154,18 @@ def _reset() -> None:
     _lock = threading.Lock()
     if _holders:
         _holders = 0
-        _lift(_libraries()[0], _counts_before)
+        _switch_threads(load_blas()[0], _counts_before, limited=False)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset)
 
 
-def _limit(libraries: list[Any], counts: list[int]) -> None:
-    if max(counts, default=1) > 1:
-        for library, count in zip(libraries, counts, strict=False):
-            if count > 1:  # setting it takes longer than solving a small system
-                _set_threads(library, 1)
-
-
-def _lift(libraries: list[Any], counts: list[int]) -> None:
-    if max(counts, default=1) > 1:
-        for library, count in zip(libraries, counts, strict=False):
-            if count > 1:
-                _set_threads(library, count)
+def _switch_threads(libraries: list[Any], counts: list[int], *, limited: bool) -> None:
+    """Limit the libraries that had several threads to one thread, or give them back what they had."""
+    for library, count in zip(libraries, counts, strict=False):
+        if count > 1:  # setting it takes longer than solving a small system
+            _set_threads(library, 1 if limited else count)
 
 
 def worker_count(limit: int) -> int:

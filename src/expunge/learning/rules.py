@@ -33,7 +33,7 @@ class Rule(Protocol):
         """Refuse a code whose coded rows it cannot learn from, and an aggregate that it does not have."""
 
     def wants_ones(self, code: Code) -> bool:
-        """Whether an intercept is the weight of an encoded column of ones; if not, the learner fits its own."""
+        """Return whether an intercept is the weight of an encoded column of ones; if not, the learner fits its own."""
 
     def learn_all(self, encoder: Encoder, store: Store, change: Change | None = None) -> list[tuple[Any, Any]]:
         """Train each learner on all its coded rows, before or after a change; return states and models."""
@@ -154,7 +154,7 @@ RuleFactory: TypeAlias = Callable[[Code, Key], Rule]  # makes another rule than 
 
 
 def touches_most(encoder: Encoder, store: Store, change: Change, coded_rows: int | None = None) -> bool:
-    """Whether a change touches so many coded rows that learning all of them again is less work."""
+    """Return whether a change touches so many coded rows that learning all of them again is less work."""
     shards = encoder.code.shards
     coded_rows = store.live.size // shards if coded_rows is None else coded_rows
     if 2 * len(change.slots) <= coded_rows:

@@ -135,7 +135,7 @@ def sweep_points(experiment: TradeOff, sample: ExperimentTable, rng: np.random.G
 
 
 def sweep_sizes(experiment: TradeOff, sample: ExperimentTable) -> Iterator[tuple[int, int]]:
-    """Pairs (rate, shards): log-spaced, multiples of the rate, as long as a shard keeps more rows than features."""
+    """Yield pairs (rate, shards): log-spaced multiples of the rate, while a shard keeps more rows than features."""
     D = experiment.features or sample.X.shape[1]
     for rate in (1, *experiment.rates):
         most = sample.train // (D + 1) // rate
@@ -211,11 +211,11 @@ def read_shard_part(ensemble: Ensemble, learner: int) -> tuple[Floats, Floats, i
     live = ensemble.store.live.reshape(-1, code.shards)[:, code.lanes_of(learner)]
     total = int(np.count_nonzero(live.any(axis=1)))
     most = min(total, int(MAX_REFIT_BYTES / (3 * 8 * encoder.n_weights)))  # scikit-learn holds about three copies
-    blocks, taken = [], 0
+    blocks, row_count = [], 0
     for block in ensemble.store.shard(encoder, learner):
         blocks.append(block)
-        taken += len(block.rows)
-        if taken >= most:
+        row_count += len(block.rows)
+        if row_count >= most:
             break
     X, y = coded_floats(encoder, iter(blocks))
     return X[:most], y[:most, 0], total

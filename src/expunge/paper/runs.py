@@ -151,7 +151,7 @@ def find_results(out: Path | None = None) -> tuple[Path, dict[str, pd.DataFrame]
 
 
 def is_quick(tables: dict[str, pd.DataFrame]) -> bool:
-    """Whether results were computed on a part of the rows."""
+    """Return whether results were computed on a part of the rows."""
     return any("share" in table and table["share"].min() < 1 for table in tables.values())
 
 

@@ -3,6 +3,7 @@
 A plan file is untrusted input. It cannot carry code, and its settings are checked as if a user had typed them.
 """
 
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from ..tables import quote_names, toml_literal
 if TYPE_CHECKING:
     from .planner import Plan
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 SCORE_DIGITS = 4  # digits of the error in a score, and of its spread: these are computed from people's rows
 
 _MODEL_KEYS = ("shards", "rate", "alpha", "outside")
@@ -34,8 +35,9 @@ BoundPair: TypeAlias = tuple[float, float] | None  # low and high, None if they 
 _HEADER = """\
 # A plan for a model, made by expunge plan, for use with expunge train --plan.
 #
-# It was chosen by looking at rows of people who may be erased later, and does not change when they are. It is one of a
-# finite number of settings, so it reveals at most as many bits about all of them together as [score] says.
+# It was chosen by looking at rows of people who may be erased later, and does not change when they are: expunge replan
+# chooses settings anew in the vault, as [search] says. The plan is one of a finite number of settings, so it reveals at
+# most as many bits about all of these people together as [score] says.
 """
 
 
@@ -50,8 +52,54 @@ class PlanScore:
     sampled: int
     bits: float
 
+    @classmethod
+    def from_plan(cls, plan: "Plan") -> "PlanScore":
+        """Return the score of a plan's choice, rounded."""
+        choice = plan.choice
+        error, spread = (float(f"{value:.{SCORE_DIGITS}g}") for value in (choice.error, choice.spread))
+        return cls(round(1 - error, SCORE_DIGITS), error, spread, choice.forget_ms, plan.sampled, plan.bits)
+
     def __str__(self) -> str:
-        return f"R2 {self.r2:.4f} on validation rows, of {self.sampled:,} sampled rows"
+        mean = ", no better than the mean" if self.r2 <= self.spread else ""
+        return f"R2 {self.r2:.4f} on validation rows{mean}, of {self.sampled:,} sampled rows"
+
+
+@dataclass(frozen=True)
+class PlanSearch:
+    """How a plan searched and at whose rows it looked, so that a vault can plan again; the seed is the model's.
+
+    ``people`` is how many people it looked at, those with hashes up to ``largest_hash``; 0 if the rows were those of
+    another table, which nobody in the vault has to do with.
+    """
+
+    quick: bool
+    forget_ms: float | None
+    max_features: int
+    people: int
+    largest_hash: int
+
+    @classmethod
+    def from_plan(cls, plan: "Plan", *, own_rows: bool) -> "PlanSearch":
+        """Return how a plan searched; ``own_rows`` says whether on rows of the people to be learned."""
+        people, largest = (plan.people, plan.largest_hash) if own_rows else (0, 0)
+        return cls(plan.quick, plan.forget_ms, plan.max_features, people, largest)
+
+    def to_keys(self) -> dict[str, Any]:
+        """Return the section of a plan file; the hash is text, because TOML readers may refuse such large numbers."""
+        limit = {} if self.forget_ms is None else {"forget_ms": self.forget_ms}
+        search = {"quick": self.quick, **limit, "max_features": self.max_features, "people": self.people}
+        return search | {"largest_hash": f"{self.largest_hash:016x}"}
+
+    @classmethod
+    def from_keys(cls, keys: dict[str, Any]) -> "PlanSearch":
+        """Read the section of a plan file."""
+        quick, text, limit = keys["quick"], keys["largest_hash"], keys.get("forget_ms")
+        features, people = _check_count("max_features", keys["max_features"]), _check_count("people", keys["people"])
+        if type(quick) is not bool or not re.fullmatch("[0-9a-f]{16}", text):
+            raise InvalidSetting("search must hold quick, max_features, people and a hash of 16 digits")
+        if limit is not None and not 0 < _check_number(limit) <= _MAX_FLOAT:
+            raise InvalidSetting("forget_ms must be a number of milliseconds above 0")
+        return cls(quick, limit, features, people, int(text, 16))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +109,7 @@ class PlanFile:
     inputs: tuple[str, ...]
     settings: Settings  # with scales only if the plan proposes them
     score: PlanScore
+    search: PlanSearch
     targets: tuple[str, ...] = ()
     # The schema that it was made for declares, of inputs and then targets:
     declared: list[Any] | None = None  # scales; None as an entry leaves one to the plan
@@ -76,12 +125,13 @@ class PlanFile:
         targets: Sequence[str] = (),
         declared: list[Any] | None = None,
         bounds: Sequence[BoundPair] = (),
+        own_rows: bool = True,
     ) -> "PlanFile":
         """Return the file of a plan for these inputs and targets, with the scales and bounds that a schema declares.
 
-        ``scales`` says whether the plan chose scales.
+        ``scales`` says whether the plan chose scales, ``own_rows`` whether it looked at rows that will be learned.
         """
-        choice, best = plan.choice, plan.best
+        best = plan.best
         features = None if best.features is None else RandomFourierMap(**best.features.get_params())
         settings = Settings(
             shards=best.shards,
@@ -93,9 +143,9 @@ class PlanFile:
             outside=best.outside,
             random_state=best.random_state,
         )
-        error, spread = (float(f"{value:.{SCORE_DIGITS}g}") for value in (choice.error, choice.spread))
-        score = PlanScore(round(1 - error, SCORE_DIGITS), error, spread, choice.forget_ms, plan.sampled, plan.bits)
-        return cls(tuple(inputs), settings, score, tuple(targets), declared, tuple(bounds) if any(bounds) else ())
+        score, search = PlanScore.from_plan(plan), PlanSearch.from_plan(plan, own_rows=own_rows)
+        bound_pairs = tuple(bounds) if any(bounds) else ()
+        return cls(tuple(inputs), settings, score, search, tuple(targets), declared, bound_pairs)
 
     def to_toml(self) -> str:
         """Return the file's text."""
@@ -116,6 +166,7 @@ class PlanFile:
             sections["\n[features]\n"] = shape | order | {"scale": features.scale, "seed": features.random_state}
         else:
             keys["features"] = _IDENTITY
+        sections["\n[search]\n"] = self.search.to_keys()
         sections["\n[score]\n"] = vars(self.score)
         lines = [
             title + "\n".join(f"{name} = {toml_literal(value)}" for name, value in entries.items())
@@ -154,7 +205,8 @@ class PlanFile:
         plan_score = PlanScore(**{field.name: _check_number(score[field.name]) for field in fields(PlanScore)})
         declared = _read_declared_scales(keys.get("declared"), len(inputs), len(targets))
         bounds = _read_bounds(keys.get("bounds"), len(inputs) + len(targets))
-        return cls(tuple(inputs), settings, plan_score, tuple(targets), declared, bounds)
+        search = PlanSearch.from_keys(keys["search"])
+        return cls(tuple(inputs), settings, plan_score, search, tuple(targets), declared, bounds)
 
     def describe_score(self, settings: Settings) -> str:
         """Return the score in words, or "" if these settings are not those that were planned."""
@@ -239,6 +291,12 @@ def _is_pair(value: object) -> bool:
         return False
     numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
     return numbers and (not value or -_MAX_FLOAT <= value[0] <= value[1] <= _MAX_FLOAT)
+
+
+def _check_count(name: str, value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise InvalidSetting(f"{name} must be a whole number of at least 0")
+    return value
 
 
 def _check_number(value: object) -> Any:

@@ -17,10 +17,13 @@ from ..encoding.bounds import BoundsLike
 from ..encoding.scales import ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidInput, InvalidSetting
+from ..estimator import explain_inputs, explain_targets
 from ..exact.arrays import Floats
 from ..exact.threads import one_blas_thread
+from ..preprocessing import SchemaTransformer
 from ..regressor import CodedRegressor
 from ..stores.ids import as_ids
+from ..tables.schema import Schema
 from .candidates import CODINGS, Candidate, TableSize, TriedCandidate, choose_candidate
 from .column_scales import choose_target_scales, complete_scales, count_knot_bits, split_scales, split_target_scales
 from .finals import (
@@ -34,7 +37,7 @@ from .finals import (
     try_references,
 )
 from .plan_file import SCORE_DIGITS
-from .report import render_text, write_advice, write_figure, write_report
+from .report import render_notebook, render_table, render_text, write_advice, write_figure, write_report
 from .sample import (
     MAX_QUICK_ROWS,
     MAX_SAMPLE_ROWS,
@@ -81,6 +84,8 @@ class Plan:
         Number of people in the sample: those with the smallest keyed hashes.
     largest_hash : int
         The largest hash among them. A person whose hash is larger had no influence on the plan.
+    quick, max_features, forget_ms
+        As they were given.
     """
 
     best: CodedRegressor
@@ -93,6 +98,8 @@ class Plan:
     people: int
     largest_hash: int
     forget_ms: float | None
+    quick: bool
+    max_features: int
     _line_advantage: float | None
     _eligible: list[TriedCandidate]
     _people: NDArray[np.intp]
@@ -105,11 +112,17 @@ class Plan:
 
     @property
     def advice(self) -> str:
-        """The choice, its reasons and its trade-offs, in words."""
+        """The choice, its reasons and its trade-offs, in words: one sentence per line."""
         return write_advice(self.choice, self.table, self.references, self.forget_ms, self._line_advantage)
 
     def __str__(self) -> str:
         return render_text(self)
+
+    def __repr__(self) -> str:
+        return render_table(self)
+
+    def _repr_html_(self) -> str:
+        return render_notebook(self)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write an HTML page: the advice, the figure, every candidate, and what the plan may reveal."""
@@ -127,6 +140,7 @@ def plan(
     y: Any,
     ids: Any = None,
     *,
+    schema: Schema | None = None,
     bounds: BoundsLike = None,
     target_bounds: BoundsLike = None,
     scales: ScalesLike = None,
@@ -151,12 +165,15 @@ def plan(
     Parameters
     ----------
     X : array or frame, shape (n, d)
-        The inputs: numbers, without missing values.
+        The inputs: numbers without missing values or, with a schema, a frame with text, dates and gaps.
     y : array, shape (n,) or (n, t)
         The target or targets.
     ids : array of int or str, shape (n,), optional
         The person of each row: rows of one person are never both learned from and validated on. Default: every row is
         another person's.
+    schema : Schema, optional
+        The columns of a frame. It declares bounds and scales in place of the following parameters, and the recommended
+        model takes what ``SchemaTransformer(schema)`` makes of the frame.
     bounds, target_bounds : None, "unit" or (low, high)
         As in `CodedRegressor`, and passed on to the model. None: observed, so erasing a person whose row sets a bound
         refits the model.
@@ -191,16 +208,20 @@ def plan(
     True
     >>> model = result.best.fit(X, np.sin(9 * X[:, 0]))
     """
+    declared: dict[str, Any] = {"bounds": bounds, "target_bounds": target_bounds}
+    declared |= {"scales": scales, "target_scales": target_scales}
+    if schema is not None:
+        if given := [name for name, value in declared.items() if value is not None]:
+            raise InvalidSetting(f"a schema declares bounds and scales: leave out {', '.join(given)}")
+        X, declared = SchemaTransformer(schema).transform(X), schema.plan_options()
     X, y, owners = _check_rows(X, y, ids)
+    y = y if schema is None else schema.clip_targets(y)
     seed = check_seed(random_state)
     return plan_people(
         X,
         y,
         hash_people(owners, len(X), seed),
-        bounds=bounds,
-        target_bounds=target_bounds,
-        scales=scales,
-        target_scales=target_scales,
+        **declared,
         clip=clip,
         random_state=seed,
         forget_ms=forget_ms,
@@ -277,6 +298,8 @@ def plan_people(
         people=int(sample.people.max()) + 1,
         largest_hash=int(sample.hashes[-1]),
         forget_ms=limit,
+        quick=quick,
+        max_features=max_cosines,
         _line_advantage=line_advantage,
         _eligible=eligible,
         _people=validation.people,
@@ -327,6 +350,8 @@ def _check_rows(X: Any, y: Any, ids: Any) -> tuple[Floats, Floats, NDArray[np.ge
         X, y = check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
+        if (own := explain_inputs(X) or explain_targets(y)) is not None:
+            raise own from None
         message = str(error).partition("\n")[0]
         shows_cell = any(
             part in message for part in ("could not convert", "array=", "must be a string or a real number")

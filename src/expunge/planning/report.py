@@ -1,5 +1,6 @@
 """A plan as advice, as text for a terminal, as a figure and as an HTML page."""
 
+import html
 import io
 import math
 import os
@@ -30,6 +31,7 @@ _NUMBERS = {
 
 _COLOURS = ("#1f5fa8", "#2e8b57", "#c26a00", "#8b3a8b", "#b03030", "#708090")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
+_SAME_ERROR = 0.005  # errors this close, relatively, are called the same
 _MARGIN = 1.25  # a factor beyond the ends of a logarithmic axis
 _FAR_APART = 5  # a ratio of errors from which on they are drawn on a logarithmic axis
 
@@ -41,7 +43,7 @@ def write_advice(
     forget_ms: float | None,
     line_advantage: float | None = None,
 ) -> str:
-    """Return a few sentences on the choice, its reasons and its trade-offs.
+    """Return short sentences on the choice, its reasons and its trade-offs, one per line.
 
     ``line_advantage`` is the relative excess error of cosines over the linear model on new rows, if it was measured.
     """
@@ -58,7 +60,7 @@ def write_advice(
     if line_advantage is not None and line_advantage >= 0:
         sentences.append(
             f"Cosines whose shape was found without the validation rows had {line_advantage:.1%} more error than the "
-            "linear model: the smaller errors in the table come from fitting those very rows."
+            "linear model. The smaller errors in the table come from fitting those very rows."
         )
     else:
         sentences += _describe_given_up(choice, table, forget_ms)
@@ -68,8 +70,9 @@ def write_advice(
     if choice.shards == 1 and coded is not None:
         excess = _relative_excess(coded.error, choice.error)
         benefit = Coding(coded.shards, coded.rate).describe_benefit()
-        sentences.append(f"The best code ({coded.code}, {coded.cosines} cosines) has {excess:+.1%} error: {benefit}.")
-    return " ".join(sentences)
+        sentences.append(f"The best code ({coded.code}, {coded.cosines} cosines) has {excess:+.1%} error.")
+        sentences.append(f"Benefits of that code: {benefit}.")
+    return "\n".join(sentences)
 
 
 def _describe_given_up(choice: Candidate, table: Sequence[Candidate], forget_ms: float | None) -> list[str]:
@@ -82,7 +85,7 @@ def _describe_given_up(choice: Candidate, table: Sequence[Candidate], forget_ms:
         if "log" in choice.target_scales:
             rule += " on the log scale"
         sentences.append(
-            f"{best.code} with {best.cosines} cosines had the lowest error: "
+            f"{best.code} with {best.cosines} cosines had the lowest error. "
             f"{_relative_excess(choice.error, best.error):.1%} of it was given up ({rule}) "
             f"to train in {choice.train_s:.2g} s instead of {best.train_s:.2g} s."
         )
@@ -100,12 +103,16 @@ def _compare_with_references(choice: Candidate, references: Sequence[Reference])
     if not references:
         return []
     best = min(references, key=lambda reference: reference.error)
-    if choice.error <= best.error:
-        less = abs(_relative_excess(choice.error, best.error))
-        return [f"Its error is {less:.0%} below that of the best reference ({best.name})."]
-    less = -_relative_excess(best.error, choice.error)
-    reason = "another kind of model, which fits this table better; exact forgetting itself costs no accuracy"
-    return [f"The best reference ({best.name}) has {less:.0%} less error: it is {reason}."]
+    excess = _relative_excess(choice.error, best.error)
+    if abs(excess) < _SAME_ERROR:
+        return [f"Its error is that of the best reference ({best.name})."]
+    if excess < 0:
+        return [f"Its error is {-excess:.0%} below that of the best reference ({best.name})."]
+    less, reason = -_relative_excess(best.error, choice.error), "another kind of model, which fits this table better"
+    return [
+        f"The best reference ({best.name}) has {less:.0%} less error: it is {reason}.",
+        "Exact forgetting itself costs no accuracy.",
+    ]
 
 
 def _format_ms(time: float) -> str:
@@ -119,16 +126,35 @@ def _relative_excess(error: float, reference: float) -> float:
 
 def render_text(plan: "Plan") -> str:
     """Return the candidates, in the order of their time to forget, the references and the advice."""
-    candidates = sorted(plan.table, key=lambda each: (each.forget_ms, each.error))
-    lines: list[tuple[str, ...]] = [
-        _TEXT_HEAD,
-        *(("*" if each == plan.choice else "", *candidate_cells(each)) for each in candidates),
-    ]
-    lines += [("", r.name, "", "", f"{r.r2:.4f}", f"{r.error:.5f}", *[""] * 5) for r in plan.references]
+    option = f"--features {plan.choice.features} ({OPTION_NOTE})"
+    return "\n".join([render_table(plan), "", plan.advice, option, _describe_sample(plan)])
+
+
+def render_table(plan: "Plan") -> str:
+    """Return the candidates and references as a table of text; a star marks the choice."""
+    lines = _table_cells(plan)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    sample = f"used {plan.sampled:,} of {plan.rows:,} rows; the plan reveals at most {plan.bits:,.0f} bits about them"
-    return "\n".join([*table, "", plan.advice, f"--features {plan.choice.features} ({OPTION_NOTE})", sample])
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def render_notebook(plan: "Plan") -> str:
+    """Return the same table as HTML, with the choice in bold and the size of the sample below."""
+    head, *lines = [[html.escape(cell) for cell in cells] for cells in _table_cells(plan)]
+    rows = [f"<tr><th>{'</th><th>'.join(head)}</th></tr>"]
+    for star, *cells in lines:
+        style = ' style="font-weight: bold"' if star else ""
+        rows.append(f"<tr{style}><td>{'</td><td>'.join([star, *cells])}</td></tr>")
+    return f"<table>{''.join(rows)}</table><p>{_describe_sample(plan)}</p>"
+
+
+def _table_cells(plan: "Plan") -> list[tuple[str, ...]]:
+    candidates = sorted(plan.table, key=lambda each: (each.forget_ms, each.error))
+    lines = [_TEXT_HEAD, *(("*" if each == plan.choice else "", *candidate_cells(each)) for each in candidates)]
+    return [*lines, *(("", r.name, "", "", f"{r.r2:.4f}", f"{r.error:.5f}", *[""] * 5) for r in plan.references)]
+
+
+def _describe_sample(plan: "Plan") -> str:
+    return f"used {plan.sampled:,} of {plan.rows:,} rows; the plan reveals at most {plan.bits:,.0f} bits about them"
 
 
 def candidate_cells(candidate: Candidate) -> tuple[str, ...]:

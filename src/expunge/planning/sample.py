@@ -9,7 +9,6 @@ The split is by person: nobody's rows are both learned from and validated on. Tr
 unchanged (bounds "unit"): the integers, and so the weights, are those that a model with the real bounds would have.
 """
 
-import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -26,7 +25,7 @@ from ..exact.arrays import Floats
 from ..learning.blueprint import Blueprint, draw_blueprint
 from ..learning.settings import Settings
 from ..stores.store import Rows
-from ..tables.ids import hash_ids, sample_positions
+from ..tables.ids import hash_ids, planning_key, sample_positions
 
 MAX_SAMPLE_ROWS = 20_000
 MAX_QUICK_ROWS = 6_000  # of a quick plan
@@ -45,11 +44,6 @@ class TooFewRows(InvalidInput):
 
 
 Hashes: TypeAlias = NDArray[np.uint64]  # (n,), each row's person
-
-
-def planning_key(seed: int) -> bytes:
-    """Return the key of the hashes by which a plan with this seed chooses people."""
-    return hashlib.blake2b(str(seed).encode(), person=b"expunge plan").digest()
 
 
 def hash_people(ids: NDArray[np.generic] | None, rows: int, seed: int) -> Hashes:

@@ -287,6 +287,8 @@ def _follow_gradient(
         draw, phases = _draw_frequencies(first.kernel, validation.columns, cosines, (*seed, step))
         mixing, powers, penalty = layout.unpack(vector)
         batch, metric = DescentBatch.for_step(validation, step), np.exp2(powers)[:, None] * mixing
+        if not len(batch.Z):
+            continue  # all training rows of this fold are one person's
         error, by_metric, by_alpha = error_gradient(batch, draw, phases, metric, 2.0**penalty)
         if error == 0:
             break  # nothing to learn: the target is constant

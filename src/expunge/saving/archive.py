@@ -55,7 +55,7 @@ def dump_archive(file: IO[bytes], header: Mapping[str, Any], arrays: Mapping[str
             "saved; pass parameters of many numbers as NumPy arrays"
         )
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("model.json", text)
+        archive.writestr(zipfile.ZipInfo("model.json"), text)  # without a time: equal models give equal bytes
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 for part in array_parts(array):

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -192,12 +192,13 @@ class VaultDir:
                 stack.callback(self.descriptors.pop, thread)
             yield thread in self.descriptors
 
+    def open(self) -> AbstractContextManager[int]:
+        """Return a context with the folder's descriptor: the one that this thread holds, or a new one."""
+        held = self.descriptors.get(get_ident())
+        return self._open_checked() if held is None else nullcontext(held)
+
     @contextmanager
-    def open(self) -> Iterator[int]:
-        """Yield the folder's descriptor: the one that this thread holds, or a new one that is checked."""
-        if (held := self.descriptors.get(get_ident())) is not None:
-            yield held
-            return
+    def _open_checked(self) -> Iterator[int]:
         try:
             fd = system.open_folder(self.path)
         except PermissionError:
@@ -326,16 +327,6 @@ def _close(fd: int) -> None:
         pass
 
 
-def make_folder(path: GuardedPath, *, for_group: bool, synced: bool = True) -> None:
-    """Make a folder of a vault unless it exists, as `VaultDir.make` does."""
-    VaultDir(path).make(for_group=for_group, synced=synced)
-
-
-def list_names(path: GuardedPath) -> list[str]:
-    """Return the names in a folder of a vault, sorted."""
-    return VaultDir(path).names()
-
-
 def rename(old: Location, new: Location) -> None:
     """Rename a file, within its folder if that is a vault's. `sync_folder` makes it durable."""
     if isinstance(old, VaultFile):
@@ -454,6 +445,13 @@ def create(path: Location, *parts: Data) -> None:
             sync(fd)
 
 
+def create_named(path: VaultFile, *parts: Data) -> None:
+    """Write a new file, and sync it and its name at the same time: a power cut may leave the name and half a file."""
+    with path.parent.open() as folder, open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        write_parts(fd, parts)
+        sync_several([fd, folder])
+
+
 def create_if(check: Callable[[], None], path: Location, *parts: Data) -> None:
     """Write a new file, and sync it. If ``check`` then raises, zero it, even if its name was removed meanwhile."""
     with open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd, zero_on_error(fd):
@@ -541,7 +539,7 @@ def draft_path(path: LocationT) -> LocationT:
 
 
 def is_draft(path: Location) -> bool:
-    """Return whether a draft is there. A link, or a second name of a file, is none: wiping it would wipe that file."""
+    """Return whether a draft exists. Links and second names of a file do not count: wiping one would wipe that file."""
     folder = path.parent.descriptors.get(get_ident()) if isinstance(path, VaultFile) else None
     try:
         status = os.stat(path if folder is None else path.name, dir_fd=folder, follow_symlinks=False)

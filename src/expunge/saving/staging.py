@@ -72,17 +72,14 @@ def _is_same_folder(fd: int, path: Path) -> bool:
 def remove_securely(path: Path) -> None:
     """Remove a folder or a file; overwrite files that may contain rows or keys first."""
     status = os.lstat(path)
+    in_vault = path.parent.suffix == ".vault" or path.parent.name == "vault"
     if stat.S_ISDIR(status.st_mode):
         _empty_folder(path)
         files.system.rmdir(path)
-    elif stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_secret(path):
+    elif stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and (in_vault or path.name.endswith(_SECRET_SUFFIXES)):
         files.wipe(path)
     else:
         files.system.unlink(path)
-
-
-def _is_secret(path: Path) -> bool:
-    return path.parent.suffix == ".vault" or path.parent.name == "vault" or path.name.endswith(_SECRET_SUFFIXES)
 
 
 def _empty_folder(path: Path) -> None:

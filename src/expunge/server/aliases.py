@@ -51,7 +51,7 @@ class Aliases:
         self._swept_request: int | None = None  # the vault's newest request when the table was last compared
 
     def add(self, pairs: Sequence[tuple[str, str]]) -> AliasesAdded:
-        """Let addresses lead to ids. If one is not an e-mail address, raise InvalidInput and change nothing."""
+        """Map addresses to ids. If one is not an e-mail address, raise InvalidInput and change nothing."""
         emails = [normalise_email(email) for email, _ in pairs]
         if None in emails:
             raise InvalidInput(f"pair {emails.index(None) + 1} has no e-mail address: it needs a name, @ and a domain")
@@ -74,7 +74,7 @@ class Aliases:
         return AliasesAdded(moved, erased)
 
     def find(self, email: str) -> SealedId | None:
-        """Return the sealed id that an address leads to, or None."""
+        """Return the sealed id that an address is mapped to, or None."""
         self.sweep()
         text = normalise_email(email)
         if text is None:

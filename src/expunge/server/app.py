@@ -77,15 +77,15 @@ def configure_app(app: FastAPI, service: Service, metrics: "HttpMetrics", limits
 
 
 class HttpMetrics:
-    """Counts of HTTP answers and of predicted rows. No label says who asked, or about whom."""
+    """Counts of HTTP responses and of predicted rows. No label identifies a caller or a person."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.http = Counter(
-            "expunge_http_requests", "Answers, by route and status.", ["route", "status"], registry=self.registry
+            "expunge_http_requests", "Responses, by route and status.", ["route", "status"], registry=self.registry
         )
         self.seconds = Histogram(
-            "expunge_http_seconds", "How long answers took, by route.", ["route"], registry=self.registry
+            "expunge_http_seconds", "Time to respond, by route.", ["route"], registry=self.registry
         )
         self.outside = Counter(
             "expunge_outside_rows",
@@ -99,7 +99,7 @@ class HttpMetrics:
 
 
 class Metrics(HttpMetrics):
-    """The metrics of a service: HTTP, requests, deliveries, verifications and the vault."""
+    """The metrics of a service: HTTP, requests, deliveries, verifications, renewals and the vault."""
 
     def __init__(self, service: Service) -> None:
         super().__init__()
@@ -108,15 +108,20 @@ class Metrics(HttpMetrics):
         self.events = Counter("expunge_request_events", "Events of requests.", ["event", "protocol"], **shared)
         self.forget = Histogram(
             "expunge_forget_seconds",
-            "How long erasures took in the vault, durable and certified.",
+            "Time that erasures took in the vault, until they were durable and certified.",
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             **shared,
         )
         self.requests = Gauge("expunge_requests", "Requests, by kind and state.", ["kind", "state"], **shared)
         self.overdue = Gauge("expunge_requests_overdue", "Open requests past their deadline.", **shared)
-        self.matters = Gauge("expunge_matters", "Matters in force, by what they wait for.", ["state"], **shared)
+        self.matters = Gauge(
+            "expunge_matters",
+            "Active matters: in all, with a review due, and with a release to confirm.",
+            ["state"],
+            **shared,
+        )
         self.on_hold = Gauge("expunge_people_on_hold", "People on legal hold.", **shared)
-        self.deliveries = Gauge("expunge_deliveries", "Posts to other systems, by state.", ["state"], **shared)
+        self.deliveries = Gauge("expunge_deliveries", "Deliveries to other systems, by state.", ["state"], **shared)
         self.deadline = Gauge(
             "expunge_nearest_deadline_seconds",
             "Time until the first open request is due; negative if it is overdue, +Inf if none is open.",
@@ -136,13 +141,29 @@ class Metrics(HttpMetrics):
         )
         self.verified_at = Gauge("expunge_verification_timestamp_seconds", "When that verification ended.", **shared)
         self.verified_in = Gauge("expunge_verification_seconds", "How long that verification took.", **shared)
+        self.incomplete = Gauge(
+            "expunge_open_completions",
+            "Erasures and corrections of people that are complete with the next renewal.",
+            **shared,
+        )
+        self.next_renewal = Gauge(
+            "expunge_next_renewal_seconds",
+            "Time until the next renewal is due; +Inf if everything is complete.",
+            **shared,
+        )
+        self.renewals = Counter("expunge_renewals", "Renewals that ended.", ["outcome"], **shared)
+        for outcome in ("done", "failed", "interrupted"):
+            self.renewals.labels(outcome)
+        self.renewed_at = Gauge("expunge_renewal_timestamp_seconds", "When the last renewal was done.", **shared)
         service.listeners.append(self.on_event)
+        service.renewals.listeners.append(lambda ended: self.renewals.labels(ended.state).inc())
         service.verifications.listeners.append(lambda ended: self.verifications.labels(ended.state).inc())
 
     def on_event(self, event: Event) -> None:
         """Count an event."""
         self.events.labels(event.name, event.job.protocol).inc()
-        if event.name == "done" and event.job.kind == "erasure":
+        was_measured = "renewal" in event.job.outcome  # when it was erased
+        if event.name in ("erased", "done") and event.job.kind == "erasure" and not was_measured:
             self.forget.observe(event.job.outcome.get("seconds", 0.0))
 
     def render(self) -> bytes:
@@ -167,6 +188,11 @@ class Metrics(HttpMetrics):
         self.uncertified.set(status.uncertified)
         self.rows.set(status.rows)
         self.people.set(status.people)
+        self.incomplete.set(status.open)
+        renewal, renewed = service.renewals.next_time(), service.renewals.newest_done()
+        self.next_renewal.set(math.inf if renewal is None else (renewal - service.clock()).total_seconds())
+        if renewed is not None and renewed.ended is not None:
+            self.renewed_at.set(renewed.ended.timestamp())
         outcome = service.verifications.newest_outcome()
         self.verified.set(-1 if outcome is None else int(outcome.ok is True))
         if outcome is not None and outcome.ended is not None:
@@ -186,23 +212,24 @@ monitoring_router = APIRouter(tags=["operations"])
 @monitoring_router.head("/healthz", include_in_schema=False)
 @monitoring_router.get("/healthz")
 async def healthz() -> dict[str, str]:
-    """Say that the process answers."""
+    """Report that the process responds."""
     return {"status": "ok"}
 
 
 @monitoring_router.head("/readyz", include_in_schema=False)
 @monitoring_router.get("/readyz")
 def readyz(request: Request) -> dict[str, Any]:
-    """Say whether requests are accepted: the vault can be read and written, and the service is not being stopped.
+    """Report whether requests are accepted: the vault can be read and written, and the service is not shutting down.
 
     The status "degraded" also means ready, so that predictions go on; an operator has to look at the reasons.
     """
     service = get_service(request)
     if service.draining:
-        raise Problem(503, "draining", "the service is being stopped")
+        raise Problem(503, "draining", "the service is shutting down")
     service.check_writable()
     service.vault.status()
     service.database.check_identity()
+    service.database.check_committed()
     if _free_bytes(service) < _MIN_FREE_BYTES:
         raise Problem(503, "disk-full", "the disk is nearly full")
     outcome = service.verifications.newest_outcome()
@@ -220,8 +247,8 @@ def metrics(request: Request, credentials: Annotated[HTTPAuthorizationCredential
     service = get_service(request)
     if service.tokens.has_any() and not service.options.open_metrics:
         authorize(request, credentials, "read")
-    found: HttpMetrics = request.app.state.metrics
-    return Response(found.render(), media_type=CONTENT_TYPE_LATEST)
+    http_metrics: HttpMetrics = request.app.state.metrics
+    return Response(http_metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 @monitoring_router.get("/.well-known/jwks.json")

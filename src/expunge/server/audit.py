@@ -94,7 +94,13 @@ class AuditTrail:
     def verifications(self) -> list[AuditEntry]:
         """Return an entry for the end of each verification, the oldest first."""
         rows = self._database.fetch_all("SELECT * FROM verifications WHERE ended IS NOT NULL")
-        return sorted(map(_verification_entry, rows), key=_sort_key)
+        entries = []
+        for row in rows:
+            wrong = [check["name"] for check in json.loads(row["checks"]) if not check["ok"]]
+            details = {"source": row["source"], "token": row["caller"], "seconds": row["seconds"], "wrong": wrong}
+            action = f"verification.{row['state']}"
+            entries.append(AuditEntry(row["ended"], action, row["actor"], row["id"], details=details))
+        return sorted(entries, key=_sort_key)
 
     def _iterate_rows(self, query: str) -> Iterator[sqlite3.Row]:
         """Yield the rows of a query, a thousand per read, so that other threads do not wait for all of them."""
@@ -126,7 +132,7 @@ _MATTER_LOG = (
     "SELECT log.*, matters.name FROM matter_log AS log JOIN matters ON matters.id = log.matter"
     " WHERE log.number > ? ORDER BY log.number LIMIT 1000"
 )
-_OUTCOME_NAMES = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request", "held")
+_OUTCOME_NAMES = ("rows", "erased", "erased_earlier", "earlier", "unknown", "request", "held", "open", "renewal")
 
 
 def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:
@@ -140,15 +146,13 @@ def _job_entry(row: sqlite3.Row, when: str) -> AuditEntry:
     return AuditEntry(row[when], action, row["actor"], row["id"], row["reference"], details)
 
 
-def _verification_entry(row: sqlite3.Row) -> AuditEntry:
-    wrong = [check["name"] for check in json.loads(row["checks"]) if not check["ok"]]
-    details = {"source": row["source"], "token": row["caller"], "seconds": row["seconds"], "wrong": wrong}
-    return AuditEntry(row["ended"], f"verification.{row['state']}", row["actor"], row["id"], details=details)
-
-
 def read_trail(vault: Vault, database: Database | None) -> Iterator[AuditEntry]:
     """Yield the whole trail, the oldest first; without a database only what is in the ledger."""
-    sources: list[Iterable[AuditEntry]] = [_key_entries(vault), _ledger_entries(vault)]
+    keys = [
+        AuditEntry(change.time, "key.introduced", change.actor, change.key, details={"endorsed": change.endorsed})
+        for change in vault.key_log()
+    ]
+    sources: list[Iterable[AuditEntry]] = [keys, _ledger_entries(vault)]
     if database is not None:  # within a second, a job arrives before its request in the vault, and ends after it
         trail = AuditTrail(database)
         sources.insert(0, trail.received_jobs())
@@ -168,11 +172,6 @@ def _ledger_entries(vault: Vault) -> Iterator[AuditEntry]:
         yield AuditEntry(
             request.time, f"vault.{request.kind}", request.actor, str(request.number), request.reference, details
         )
-
-
-def _key_entries(vault: Vault) -> Iterator[AuditEntry]:
-    for change in vault.key_log():
-        yield AuditEntry(change.time, "key.introduced", change.actor, change.key, details={"endorsed": change.endorsed})
 
 
 def _sort_key(entry: AuditEntry) -> str:

@@ -65,7 +65,9 @@ def identify(request: Request, credentials: HTTPAuthorizationCredentials | None)
         if (request.url.hostname or "") not in LOCAL_HOSTS:  # DNS rebinding: a foreign name leads to this machine
             raise Problem(403, "not-allowed", "without a token, only localhost may connect, under that name")
         if any(name in request.headers for name in _PROXY_HEADERS):
-            raise Problem(403, "not-allowed", "this came through a proxy: create a token first (expunge token new)")
+            raise Problem(
+                403, "not-allowed", "this request came through a proxy: create a token first (expunge token new)"
+            )
         return Principal(None)
     token = None if text is None else service.tokens.authenticate(text)
     if token is None:
@@ -79,11 +81,11 @@ def _refuse_cross_site(request: Request) -> None:
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "none")
     if site not in ("none", "same-origin") or (origin is not None and urlsplit(origin).netloc != request.url.netloc):
-        raise Problem(403, "not-allowed", "without a token, pages of other sites are refused")
+        raise Problem(403, "not-allowed", "requests from pages of other sites need a token")
 
 
 def authorize(request: Request, credentials: HTTPAuthorizationCredentials | None, *scopes: Scope) -> Principal:
-    """Return the caller; raise a Problem unless they have one of these scopes and keep the rate limit."""
+    """Return the caller; raise a Problem unless they have one of these scopes and stay within the rate limit."""
     caller = identify(request, credentials)
     if caller.token is None:
         _refuse_cross_site(request)

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from fastapi import Request
@@ -78,15 +78,11 @@ async def read_upload(request: Request, service: Service) -> AsyncIterator[tuple
             async for piece in request.stream():
                 digest.update(piece)
                 file.write(piece)
-            yield Upload(_map_file(file), max_rows, SUFFIXES[kind]), digest.digest()
+            file.flush()
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
+            yield Upload(content, max_rows, SUFFIXES[kind]), digest.digest()
         finally:
             await run_in_threadpool(zero_all, file.fileno())
-
-
-def _map_file(file: IO[bytes]) -> bytes | mmap.mmap:
-    """Map a file into memory."""
-    file.flush()
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
 
 
 def parse_json(body: bytes, *, max_rows: int = 0) -> Any:
@@ -98,7 +94,7 @@ def parse_json(body: bytes, *, max_rows: int = 0) -> Any:
     try:
         return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError):
-        raise Problem(400, "invalid-json", "the body is not JSON in UTF-8, or contains a name twice") from None
+        raise Problem(400, "invalid-json", "the body is not JSON in UTF-8, or contains duplicate names") from None
 
 
 def _count_containers(body: bytes) -> int:

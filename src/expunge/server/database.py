@@ -26,7 +26,7 @@ from ..saving import files
 from ..saving.ownership import ContainedPath, PrivateSiblingPath
 from ..vault.disk.folder import queue_folder
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _SCHEMA = """
 CREATE TABLE requests (
@@ -50,8 +50,10 @@ CREATE TABLE requests (
     actor TEXT NOT NULL,
     caller TEXT NOT NULL,
     callbacks TEXT NOT NULL DEFAULT '[]',
-    outcome TEXT NOT NULL DEFAULT '{}'
+    outcome TEXT NOT NULL DEFAULT '{}',
+    awaits INTEGER
 );
+CREATE INDEX requests_awaits ON requests (awaits) WHERE awaits IS NOT NULL;
 CREATE INDEX requests_state ON requests (state);
 CREATE INDEX requests_received ON requests (received);
 CREATE INDEX requests_ended ON requests (ended) WHERE ended IS NOT NULL;
@@ -228,6 +230,21 @@ CREATE TABLE verifications (
     announced INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX verifications_announced ON verifications (announced) WHERE announced = 0;
+CREATE TABLE renewals (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    source TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    caller TEXT NOT NULL,
+    state TEXT NOT NULL,
+    started TEXT NOT NULL,
+    ended TEXT,
+    seconds REAL,
+    restarts INTEGER NOT NULL,
+    request INTEGER,
+    notes TEXT NOT NULL,
+    reason TEXT NOT NULL
+);
 """
 
 
@@ -252,7 +269,7 @@ def queue_path(vault: Path) -> PrivateSiblingPath:
 def make_queue_folder(path: Path) -> PrivateSiblingPath:
     """Create the folder of a service if it is missing; refuse one that other users own or can enter."""
     folder = PrivateSiblingPath(path)
-    files.make_folder(folder, for_group=False)
+    files.VaultDir(folder).make(for_group=False)
     return folder
 
 
@@ -271,6 +288,7 @@ class Database:
         self._identity = self._find_identity()
         self._lock, self._reader_lock = threading.RLock(), threading.Lock()
         self._depth, self._writer_thread = 0, 0  # nested transactions, and the thread that runs them
+        self._commit_failed = False
         self._stale = {*_PEOPLE_TABLES}  # may hold copies of deleted rows, also from an earlier process
         try:
             self._connection = self._connect()
@@ -306,6 +324,18 @@ class Database:
         """Raise OperationalError if the file was removed or replaced: what is written to it would be lost."""
         if self._identity != self._find_identity():
             raise sqlite3.OperationalError("the queue's file was removed or replaced")
+
+    def check_committed(self) -> None:
+        """Raise OperationalError if a commit failed and nothing was written since; `try_write` ends that."""
+        if self._commit_failed:
+            raise sqlite3.OperationalError("the disk failed to store the last change of the queue")
+
+    def try_write(self) -> None:
+        """After a failed commit, write the first page again, to find out whether the disk works now."""
+        if self._commit_failed:
+            with self.transaction():
+                self._connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            self._commit_failed = False
 
     def _prepare_schema(self, fresh: bool) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -357,7 +387,8 @@ class Database:
                 self._writer_thread = 0
                 try:
                     self._connection.execute("COMMIT")
-                except sqlite3.Error:  # a full disk leaves the transaction open
+                except sqlite3.Error as error:  # a full disk leaves the transaction open
+                    self._commit_failed = isinstance(error, sqlite3.OperationalError)
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
@@ -468,7 +499,7 @@ class _Ticket(Generic[T, R]):
 
 
 class GroupCommit(Generic[T, R]):
-    """Group commit: carries out the items of several threads together, for the price of one.
+    """Group commit: carries out the items of several threads together, at the cost of one.
 
     The first thread becomes the leader: it carries out its own item together with all items that wait, and hands out
     the results. A leader lingers only if more callers were around when the last group ended, and only for a fraction of

@@ -182,7 +182,7 @@ _QUIET_ROUTES = {"/healthz", "/readyz", "/metrics"}  # polled every few seconds
 
 
 class RequestMonitor:
-    """Middleware around everything: it logs and counts answers by route, never by URL, and sets security headers."""
+    """Middleware around everything: it logs and counts responses by route, never by URL, and sets security headers."""
 
     def __init__(self, app: ASGIApp, *, state: Any) -> None:
         self.app, self._state = app, state
@@ -210,7 +210,7 @@ class RequestMonitor:
         with request_scope(Headers(scope=scope).get("x-request-id")) as facts:
             try:
                 if self._state.service.closing and scope["method"] not in ("GET", "HEAD"):
-                    raise Problem(503, "draining", "the service is being stopped", {"Retry-After": "5"})
+                    raise Problem(503, "draining", "the service is shutting down", {"Retry-After": "5"})
                 await self.app(scope, receive, send_monitored)
             except Exception as error:  # no handler answered it
                 response = await answer_error(Request(scope), error)

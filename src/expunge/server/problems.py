@@ -1,4 +1,4 @@
-"""Problems: error answers by RFC 9457, with one stable type per class of error. None identifies a person."""
+"""Problems: error responses by RFC 9457, with one stable type per class of error. None identifies a person."""
 
 import errno
 import sqlite3
@@ -50,7 +50,7 @@ _TITLES = {
 
 
 class Problem(Exception):
-    """An error that is sent as the answer."""
+    """An error that is sent as the response."""
 
     def __init__(self, status: int, kind: str, detail: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -68,7 +68,7 @@ class Problem(Exception):
 
 
 def to_problem(error: BaseException) -> Problem:
-    """Return the problem for an error; for an unexpected error it says nothing but that."""
+    """Return the problem for an error; for an unexpected error it gives no details."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, errors.ExpungeError):

@@ -45,7 +45,7 @@ def serve(
     drain: float = 5.0,
     log_level: Level = "info",
 ) -> None:
-    """Answer until the process is stopped.
+    """Serve requests until the process is stopped.
 
     SIGTERM drains: the service reports that it is not ready, answers for ``drain`` seconds more, and closes its ports
     then. SIGINT closes them at once. A second signal ends the process at once.
@@ -96,7 +96,7 @@ def _is_local_url(public_url: str | None) -> bool:
 
 @contextmanager
 def _hold_service_lock(path: Path) -> Iterator[None]:
-    """Be the only service of a vault: two services would carry out each other's requests."""
+    """Hold the lock of a vault's only service: two services would carry out each other's requests."""
     lock = make_queue_folder(path) / "serving"  # in a folder that no other user can enter
     with files.open_file(lock, os.O_CREAT | os.O_RDWR) as handle:
         try:

@@ -1,4 +1,9 @@
-"""The queue: requests with states and deadlines, the sealed people of open ones, and the outcome of finished ones."""
+"""The queue: requests with states and deadlines, the sealed people of waiting ones, and the outcome of the others.
+
+An erasure is *erased* as soon as rows, moments and weights are gone, and *done*, which is complete, when no setting in
+use was chosen by looking at rows of its people: at once, or with the vault's next renewal (`renewals`). Likewise a
+correction is *corrected*, then done. Deadlines run until then.
+"""
 
 import json
 import sqlite3
@@ -14,10 +19,14 @@ from ..vault.sealed_ids import SealedId
 from .clocks import Clock, Regulation, due_date, format_time, parse_time, utc_now
 from .database import Database
 
-JobState: TypeAlias = Literal["waiting", "held", "running", "done", "not_known", "cancelled", "failed"]
+JobState: TypeAlias = Literal[
+    "waiting", "held", "running", "erased", "corrected", "done", "not_known", "cancelled", "failed"
+]
 JOB_STATES: tuple[JobState, ...] = get_args(JobState)
-OPEN_STATES: tuple[JobState, ...] = ("waiting", "held", "running")
-CARRIED_OUT_STATES: tuple[JobState, ...] = ("done", "not_known")  # not_known: the vault has none of the people
+PENDING_STATES: tuple[JobState, ...] = ("waiting", "held", "running")  # still to be carried out
+INCOMPLETE_STATES: tuple[JobState, ...] = ("erased", "corrected")  # carried out; complete with the next renewal
+OPEN_STATES: tuple[JobState, ...] = (*PENDING_STATES, *INCOMPLETE_STATES)
+COMPLETE_STATES: tuple[JobState, ...] = ("done", "not_known")  # not_known: the vault has none of the people
 
 JobKind: TypeAlias = Literal[
     "erasure", "rectification", "addition", "readmission",
@@ -76,21 +85,43 @@ class Job:
     caller: str
     callbacks: tuple[str, ...]
     outcome: dict[str, Any]
+    awaits: int | None  # in an incomplete state: complete once a later request of the vault has chosen the settings
 
     @property
     def open(self) -> bool:
-        """Whether it still has to be carried out."""
+        """Whether it is not complete yet: its deadline runs."""
         return self.state in OPEN_STATES
+
+    @property
+    def pending(self) -> bool:
+        """Whether it still has to be carried out."""
+        return self.state in PENDING_STATES
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it was carried out, and is complete with the next renewal."""
+        return self.state in INCOMPLETE_STATES
+
+    @property
+    def complete(self) -> bool:
+        """Whether people were erased or are not known, and no setting in use was chosen by looking at their rows."""
+        return self.state in COMPLETE_STATES
 
     @property
     def carried_out(self) -> bool:
         """Whether it reached the vault: people were erased, or are not known there."""
-        return self.state in CARRIED_OUT_STATES
+        return self.complete or self.incomplete
 
-    def view(self, *, similar: bool = False) -> dict[str, Any]:
+    @property
+    def half_time(self) -> datetime:
+        """Half of its deadline, by which the service renews the vault."""
+        return self.since + (self.due - self.since) / 2
+
+    def view(self, *, similar: bool = False, complete_by: datetime | None = None) -> dict[str, Any]:
         """Return the request as JSON, without its people.
 
         With ``similar``, for callers who may erase, it says for how many unknown ids the vault has a similar one.
+        ``complete_by`` is when the vault is renewed next, shown in an incomplete request.
         """
         outcome = {name: value for name, value in self.outcome.items() if not name.startswith("_")}
         if similar and SIMILAR_KEY in self.outcome:
@@ -109,6 +140,8 @@ class Job:
             "extension": self.extension,
             "overdue": self.overdue,
             "ended": format_time(self.ended),
+            "complete": self.complete,
+            "complete_by": format_time(complete_by) if self.incomplete else None,
             "people": self.people or self.outcome.get("people", 0),
             "reference": self.reference,
             "actor": self.actor,
@@ -236,9 +269,21 @@ class Queue:
         return [_read_job(row) for row in self.database.fetch_all(query, *values, criteria.limit)]
 
     def pending(self) -> list[Job]:
-        """Return the open requests, the oldest first."""
-        query = f"SELECT * FROM requests WHERE state IN ({_placeholders(OPEN_STATES)}) ORDER BY number"  # noqa: S608
-        return [_read_job(row) for row in self.database.fetch_all(query, *OPEN_STATES)]
+        """Return the requests that still have to be carried out, the oldest first."""
+        return self._list_in_states(PENDING_STATES)
+
+    def incomplete(self) -> list[Job]:
+        """Return the requests that are complete with the next renewal, the oldest first."""
+        return self._list_in_states(INCOMPLETE_STATES)
+
+    def _list_in_states(self, states: Sequence[JobState]) -> list[Job]:
+        query = f"SELECT * FROM requests WHERE state IN ({_placeholders(states)}) ORDER BY number"  # noqa: S608
+        return [_read_job(row) for row in self.database.fetch_all(query, *states)]
+
+    def settled(self, request: int) -> list[Job]:
+        """Return the incomplete requests that are complete once this request of the vault has chosen the settings."""
+        rows = self.database.fetch_all("SELECT * FROM requests WHERE awaits < ? ORDER BY number", request)
+        return [_read_job(row) for row in rows]
 
     def nearest_due(self) -> datetime | None:
         """Return when the first open request is due, or None if none is open."""
@@ -279,16 +324,19 @@ class Queue:
         rows = self.database.fetch_all("SELECT hash, sealed FROM people WHERE request = ? ORDER BY rowid", id_)
         return [SealedId(row["hash"], row["sealed"]) for row in rows]
 
-    def move(self, id_: str, state: JobState, reason: str = "", **outcome: Any) -> Job:
-        """Change the state of a request; delete its people once it is closed."""
+    def move(self, id_: str, state: JobState, reason: str = "", *, awaits: int | None = None, **outcome: Any) -> Job:
+        """Change the state of a request; delete its people once it is carried out or closed.
+
+        ``awaits`` is the request of the vault that an incomplete one waits to be followed by a renewal.
+        """
         with self.database.transaction() as database:
             before = self.get(id_)
             ended = None if state in OPEN_STATES else format_time(self._clock())
             database.execute(
-                "UPDATE requests SET state = ?, reason = ?, ended = ?, outcome = ? WHERE id = ?",
-                state, reason, ended, json.dumps(before.outcome | outcome), id_,
+                "UPDATE requests SET state = ?, reason = ?, ended = ?, outcome = ?, awaits = ? WHERE id = ?",
+                state, reason, ended, json.dumps(before.outcome | outcome), awaits, id_,
             )  # fmt: skip
-            if ended is not None:
+            if state not in PENDING_STATES:
                 database.execute("DELETE FROM people WHERE request = ?", id_)
                 database.execute("DELETE FROM marks WHERE request = ?", id_)
             if state == "failed":  # so that the same key can be used to retry
@@ -334,7 +382,7 @@ def _read_job(row: sqlite3.Row) -> Job:
 
 def receipt_outcome(receipt: Receipt) -> dict[str, Any]:
     """Return the part of a vault's receipt that the queue keeps."""
-    names = ("request", "rows", "people", "skipped", "known", "clipped")
+    names = ("request", "rows", "people", "skipped", "known", "clipped", "open")
     return {name: getattr(receipt, name) for name in names} | {"seconds": round(receipt.seconds, 6)}
 
 
@@ -353,15 +401,21 @@ def erasure_outcome(people: Sequence[PersonOutcome], receipt: Receipt | None) ->
         "erased_earlier": sum(person.state == "earlier" for person in people),
         "earlier": earlier,
         "unknown": sum(person.state == "unknown" for person in people),
+        "open": sum(not person.complete for person in people),
         "request": earlier[-1] if number is None and earlier else number,
         "seconds": 0.0 if receipt is None else round(receipt.seconds, 6),
         SIMILAR_KEY: sum(person.similar for person in people),
     }
 
 
-def erasure_state(outcome: dict[str, Any]) -> Literal["done", "not_known"]:
-    """Return the final state of an erasure: not_known if the vault knows none of its people."""
-    return "done" if outcome["erased"] or outcome["erased_earlier"] else "not_known"
+def erasure_state(people: Sequence[PersonOutcome]) -> tuple[JobState, int | None]:
+    """Return the state of an erasure that was carried out, and the request that it waits to be followed by a renewal.
+
+    It is not_known if the vault knows none of its people.
+    """
+    if open_requests := [person.request or 0 for person in people if not person.complete]:
+        return "erased", max(open_requests)
+    return "done" if any(person.state != "unknown" for person in people) else "not_known", None
 
 
 def was_repeated(outcome: dict[str, Any]) -> bool:

@@ -8,10 +8,10 @@ import hmac
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -40,7 +40,18 @@ from .database import Database, GroupCommit
 from .deliveries import Deliveries
 from .logs import log, log_error
 from .matters import Author, Matters, ReleasePolicy, begin_hold, describe_hold, end_hold, refuse_held
-from .queue import ERASURE, Job, NewJob, Queue, describe_error, erasure_outcome, erasure_state, receipt_outcome
+from .queue import (
+    ERASURE,
+    Job,
+    JobState,
+    NewJob,
+    Queue,
+    describe_error,
+    erasure_outcome,
+    erasure_state,
+    receipt_outcome,
+)
+from .renewals import Renewals
 from .tokens import Tokens
 from .verifications import Verifications
 from .webhooks import Hooks
@@ -62,6 +73,8 @@ class Options:
     drp_directory: Path | None = None  # agents of the Data Rights Protocol
     business_id: str = ""  # our id with these agents
     verify_every: timedelta | None = None  # None: never
+    replan_every: timedelta = timedelta(days=7)  # from the first erasure that is not complete to the next renewal
+    replan_after: int = 50  # people whose erasure is not complete: then renew at once
     open_metrics: bool = False  # serve /metrics without a token
     max_ids: int = 100_000  # per request
     max_rows: int = 1_000_000
@@ -95,7 +108,7 @@ _WIPE_REST_FACTOR = 20  # pause after a slow wipe, as a multiple of its time
 class Event:
     """An event of a job, for listeners."""
 
-    name: str  # accepted, done, certified, cancelled, refused or overdue
+    name: str  # accepted, erased, corrected, done, not_known, certified, cancelled, refused or overdue
     job: Job
 
 
@@ -138,7 +151,8 @@ class Service:
         self.matters = Matters(vault, database, clock, policy)
         self.matters.on_change = self._on_matters_changed
         self.audit = AuditTrail(database, clock)
-        self.verifications, self.aliases = Verifications(self), Aliases(vault, database)
+        self.verifications, self.renewals = Verifications(self), Renewals(self)
+        self.aliases = Aliases(vault, database)
         self.deliveries = Deliveries(database, clock, allowed=self.options.allow_hosts)
         self.listeners = list[Callable[[Event], None]]()
         self.on_stop = list[Callable[[], None]]()  # called when the service stops
@@ -189,7 +203,7 @@ class Service:
                     self.check_writable()
         finally:
             self._claimed.discard(submission.job_id)
-        if job.open:
+        if job.pending:
             self._wake.set()
         if proofs is None:
             return ErasureResult(job)
@@ -296,8 +310,7 @@ class Service:
             self.aliases.forget(everybody, None if receipt is None else receipt.request)
             for job, persons in zip(jobs, outcomes, strict=True):
                 outcome = erasure_outcome(persons, receipt)
-                done = self.queue.move(job.id, erasure_state(outcome), **outcome)
-                self.emit(done.state, done)
+                done = self._close(job, *erasure_state(persons), outcome)
                 ours = receipt is not None and receipt.request == outcome["request"]
                 certificate = receipt.certificate if receipt is not None and ours else None
                 if certificate is not None:
@@ -305,6 +318,38 @@ class Service:
                 by_hash = {sealed.hash: person.receipt for sealed, person in zip(people[job.id], persons, strict=True)}
                 proofs[job.id] = JobProofs(done, certificate, by_hash if with_receipts else None)
         return proofs
+
+    def _close(self, job: Job, state: JobState, awaits: int | None, outcome: dict[str, Any]) -> Job:
+        """Move a job that was carried out to its state, complete or not, and emit the event of that name."""
+        if awaits is not None:
+            outcome = outcome | {"carried_out": format_time(self.clock())}
+        job = self.queue.move(job.id, state, awaits=awaits, **outcome)
+        self.emit(job.state, job)
+        return job
+
+    def complete_settled(self) -> None:
+        """Close the jobs that were carried out, and that the vault's newest choice of settings has made complete."""
+        settled = self.vault.settled
+        if not self.queue.settled(settled):
+            return
+        with self.database.transaction():
+            for job in self.queue.settled(settled):
+                done = self.queue.move(job.id, "done", renewal=settled)
+                self.emit("done", done)
+
+    def view(self, job: Job, *, similar: bool = False) -> dict[str, Any]:
+        """Return a job as JSON; an incomplete one says by when it is complete."""
+        return job.view(similar=similar, complete_by=self.complete_by(job))
+
+    def complete_by(self, job: Job) -> datetime | None:
+        """Return when an incomplete job will be complete, None for others."""
+        return self.renewals.expected_time() if job.incomplete else None
+
+    @contextmanager
+    def hold_requests(self) -> Iterator[None]:
+        """Let no request of this service change the vault meanwhile; they are accepted, and wait."""
+        with self._work_lock:
+            yield
 
     def cancel(self, id_: str, reason: str, author: Author) -> Job | None:
         """Cancel a waiting request and return it; None if it is too late."""
@@ -401,15 +446,17 @@ class Service:
                 self._settle_job(job, describe_error(error))
                 raise
             with self.database.transaction():
-                job = self.queue.move(job.id, "done", **receipt_outcome(receipt))
-                self._emit_done(job, certified=receipt.certificate is not None)
+                outcome, awaits = receipt_outcome(receipt), receipt.request if receipt.open else None
+                job = self._finish(job, awaits, outcome, certified=receipt.certificate is not None)
         return job, receipt
 
-    def _emit_done(self, job: Job, *, certified: bool) -> None:
+    def _finish(self, job: Job, awaits: int | None, outcome: dict[str, Any], *, certified: bool) -> Job:
+        """Close a job that was never announced; only a correction can await a renewal."""
         self.emit("accepted", job)
-        self.emit("done", job)
+        job = self._close(job, "done" if awaits is None else "corrected", awaits, outcome)
         if certified:
             self.emit("certified", job)
+        return job
 
     def settle_interrupted(self) -> None:
         """Find the outcome of interrupted jobs in the ledger."""
@@ -429,8 +476,9 @@ class Service:
             self.queue.move(job.id, "failed", reason)
         elif logged.state != "accepted":
             with self.database.transaction():
-                done = self.queue.move(job.id, "done", request=logged.number, rows=logged.rows, people=logged.people)
-                self._emit_done(done, certified=logged.certificate is not None)
+                awaits = None if self.vault.is_complete(logged) else logged.number
+                outcome = {"request": logged.number, "rows": logged.rows, "people": logged.people, "open": logged.open}
+                self._finish(job, awaits, outcome, certified=logged.certificate is not None)
 
     def certificate(self, job: Job) -> str | None:
         """Return the certificate of a finished request, or None."""
@@ -446,6 +494,7 @@ class Service:
         self.matters.save_policy()
         self._recover()
         self.verifications.mark_interrupted()
+        self.renewals.mark_interrupted()
         self._thread = threading.Thread(target=self._run_clock, name="expunge-clock", daemon=True)
         self._thread.start()
         self.deliveries.start()
@@ -500,6 +549,7 @@ class Service:
         """Carry out due jobs, announce overdue ones, and wipe finished people."""
         if (back := self._clock_check.step_back(self.clock())) is not None:
             log("clock-went-back", level="warning", seconds=round(back.total_seconds()))
+        self.database.try_write()
         with self.database.transaction():
             for job in self.queue.mark_overdue():
                 self.emit("overdue", job)
@@ -516,6 +566,8 @@ class Service:
         self.matters.announce(self.hooks.announce_matter)
         self.verifications.run_due()
         self._wipe_finished()
+        self.complete_settled()
+        self.renewals.run_due()
 
     def _wipe_finished(self) -> None:
         """Wipe finished people from the database, with long pauses if that is slow."""
@@ -551,6 +603,7 @@ class Service:
         if self._thread is not None:
             self._thread.join(timeout)
         self.verifications.stop(timeout)
+        self.renewals.stop(timeout)
         self.deliveries.stop()
         if not self._work_lock.acquire(timeout=-1 if timeout is None else timeout):
             return False

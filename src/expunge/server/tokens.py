@@ -60,17 +60,17 @@ class Tokens:
             raise InvalidSetting(f"scopes must be among {', '.join(SCOPES)}, got {given}")
         if not name.strip() or not name.isprintable() or len(name) > 80:
             raise InvalidSetting("the name of a token must be one line of 1 to 80 characters")
-        made, number, secret = self._clock(), secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
-        expires = None if lifetime is None else made + lifetime
+        created, number, secret = self._clock(), secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
+        expires = None if lifetime is None else created + lifetime
         with self._database.transaction() as database:
             database.execute(
                 "INSERT INTO tokens (id, name, hash, scopes, made, expires) VALUES (?, ?, ?, ?, ?, ?)",
-                number, name, _hash_secret(secret), " ".join(sorted(granted)), format_time(made),
+                number, name, _hash_secret(secret), " ".join(sorted(granted)), format_time(created),
                 format_time(expires),
             )  # fmt: skip
             details = {"name": name, "scopes": sorted(granted), "expires": format_time(expires)}
             self._audit.record("token.created", actor=actor, subject=number, **details)
-        return Token(number, name, granted, made, expires, None, None), f"{_PREFIX}_{number}_{secret}"
+        return Token(number, name, granted, created, expires, None, None), f"{_PREFIX}_{number}_{secret}"
 
     def list_all(self) -> list[Token]:
         """Return all tokens, the oldest first."""

@@ -10,14 +10,9 @@ log line, a metric and the event ``verification.failed``, and ``/readyz`` says "
 """
 
 import json
-import os
-import subprocess
-import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import ExpungeError, Unfinished, VaultBusy
 from ..vault import Check, Vault, Verdict
+from .background import BackgroundProcess, ReportProgress, ServiceStopping, VaultChanged, count_steps, run_work
 from .clocks import format_time, parse_time
 from .database import Database
 from .logs import Level, log, log_error
@@ -41,7 +37,6 @@ _LOG_LEVELS: dict[VerificationState, Level] = {"passed": "info", "unfinished": "
 _MAX_STORED = 1000  # in the database
 _RETRY_PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before each attempt
 _RETRY_DELAY = timedelta(minutes=10)  # before a scheduled verification that was not finished is retried
-_PROGRESS_INTERVAL = 0.1  # seconds between two progress lines
 
 
 @dataclass
@@ -108,15 +103,6 @@ def store_verification(database: Database, verification: Verification) -> None:
         )
 
 
-class VaultChanged(Exception):
-    """A request committed while the vault was read: the verification must start again."""
-
-
-class ServiceStopping(Exception):
-    """The service is being stopped."""
-
-
-ReportProgress: TypeAlias = Callable[[str, int, int], None]  # gets a step, how much of it is done, and its total
 AuditFunction: TypeAlias = Callable[[Path, ReportProgress], Verdict]
 
 
@@ -132,7 +118,7 @@ class Verifications:
         self._running: Verification | None = None
         self._unstored: Verification | None = None  # ended, but could not be stored: the disk was full
         self._thread: threading.Thread | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = BackgroundProcess(__name__)
 
     def start(self, source: VerificationSource, *, actor: str = "", caller: str = "") -> Verification:
         """Start a verification and return it; if one is running, return that."""
@@ -185,27 +171,8 @@ class Verifications:
 
     def _audit_in_process(self, vault: Path, report: ReportProgress) -> Verdict:
         """Verify a vault in a separate process, which ends with this one."""
-        command = [sys.executable, "-m", "expunge.server.verifications", str(vault)]
-        last: dict[str, Any] = {}
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: S603 - ours
-            self._process = process
-            if self._stop.is_set():
-                process.terminate()
-            assert process.stdout is not None
-            for line in process.stdout:
-                last = json.loads(line)
-                if "step" in last:
-                    report(last["step"], last["done"], last["of"])
-        self._process = None
-        if "checks" in last:
-            return Verdict(tuple(Check(**check) for check in last["checks"]), last["seconds"])
-        if self._stop.is_set():
-            raise ServiceStopping
-        if last.get("error") == VaultChanged.__name__:
-            raise VaultChanged
-        if "error" in last:
-            raise ExpungeError(last["message"])
-        raise RuntimeError(f"the verification process ended with code {process.returncode}")
+        verdict = self._process.run(vault, report)
+        return Verdict(tuple(Check(**check) for check in verdict["checks"]), verdict["seconds"])
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the running verification."""
@@ -215,8 +182,7 @@ class Verifications:
     def stop(self, timeout: float | None = None) -> None:
         """End the running verification as unfinished."""
         self._stop.set()
-        if (process := self._process) is not None:
-            process.terminate()
+        self._process.stop()
         self.join(timeout)
 
     def mark_interrupted(self) -> None:
@@ -315,51 +281,16 @@ def _public_view(verification: Verification) -> dict[str, Any]:
 
 def audit_unlocked(vault: Path, report: ReportProgress) -> Verdict:
     """Verify a vault in this thread, without its lock; raise VaultChanged if a request commits in the meantime."""
-    step, done = "", 0
-
-    def advance(stage: str, count: int, of: int | None) -> None:
-        nonlocal step, done
-        step, done = stage, count if stage != step else done + count
-        report(step, done, of or 0)
-
     try:
-        return Vault.open(vault, read_only=True).verify(progress=advance)
+        return Vault.open(vault, read_only=True).verify(progress=count_steps(report))
     except (VaultBusy, Unfinished):
         raise VaultChanged from None
 
 
-def main() -> None:
-    """Verify the vault of the first argument, and write progress and result as lines of JSON."""
-    with suppress(OSError):  # a sandbox may forbid it (SystemCallFilter=~@resources); low priority is a courtesy
-        os.nice(10)
-    written = 0.0
-
-    def write(**message: Any) -> None:
-        sys.stdout.write(json.dumps(message) + "\n")
-        sys.stdout.flush()
-
-    def report(step: str, done: int, of: int) -> None:
-        nonlocal written
-        if (now := time.monotonic()) >= written + _PROGRESS_INTERVAL:
-            written = now
-            write(step=step, done=done, of=of)
-
-    def end_with_parent() -> None:
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    try:
-        verdict = audit_unlocked(Path(sys.argv[1]), report)
-        write(checks=[asdict(check) for check in verdict.checks], seconds=verdict.seconds)
-    except VaultChanged:
-        write(error=VaultChanged.__name__)
-    except ExpungeError as error:
-        write(error=type(error).__name__, message=str(error))
-    except Exception as error:
-        log_error("verification-broken", error)
-    os._exit(0)  # not sys.exit: the thread that reads standard input would keep the process
+def _audit(vault: Path, report: ReportProgress) -> dict[str, Any]:
+    verdict = audit_unlocked(vault, report)
+    return {"checks": [asdict(check) for check in verdict.checks], "seconds": verdict.seconds}
 
 
 if __name__ == "__main__":
-    main()
+    run_work(_audit, "verification-broken")

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from .service import Event, Service
 
 WebhookEvent: TypeAlias = Literal[
-    "accepted", "done", "not_known", "certified", "cancelled", "refused", "overdue",
+    "accepted", "erased", "corrected", "done", "not_known", "certified", "cancelled", "refused", "overdue",
     "matter.opened", "matter.people_added", "matter.review_changed", "matter.review_due", "matter.release_requested",
     "matter.release_withdrawn", "matter.people_released", "matter.released", "verification.failed",
+    "renewal.failed",
 ]  # fmt: skip
 WEBHOOK_EVENTS: tuple[WebhookEvent, ...] = get_args(WebhookEvent)
 
@@ -79,7 +80,7 @@ class Hooks:
         hook, salt = Hook(str(uuid.uuid4()), url, subscribed, self._service.clock(), None), secrets.token_hex(16)
         with self._database.transaction() as database:
             if len(self.list_all()) >= _MAX_HOOKS:
-                raise InvalidInput(f"there are {_MAX_HOOKS} webhooks already, the most that are possible: delete one")
+                raise InvalidInput(f"there are {_MAX_HOOKS} webhooks already, which is the maximum: delete one first")
             database.execute(
                 "INSERT INTO hooks (id, url, events, secret, made) VALUES (?, ?, ?, ?, ?)",
                 hook.id, url, " ".join(subscribed), salt, format_time(hook.made),
@@ -116,7 +117,7 @@ class Hooks:
 
     def on_event(self, event: "Event") -> None:
         """Queue messages about an event of a request."""
-        self._send(event.name, f"request.{event.name}", event.job.view)
+        self._send(event.name, f"request.{event.name}", lambda: self._service.view(event.job))
 
     def announce_matter(self, entry: MatterLogEntry, matter: Matter) -> None:
         """Queue messages about a change of a matter."""
@@ -127,6 +128,10 @@ class Hooks:
     def announce_failed_verification(self, data: dict[str, Any]) -> None:
         """Queue messages about a verification that failed."""
         self._send("verification.failed", "verification.failed", lambda: data)
+
+    def announce_failed_renewal(self, data: dict[str, Any]) -> None:
+        """Queue messages about a renewal that failed."""
+        self._send("renewal.failed", "renewal.failed", lambda: data)
 
     def _send(self, event: str, type_: str, describe: Callable[[], dict[str, Any]]) -> None:
         """Queue a message to every webhook with this event; ``describe`` is called only if there is one."""
@@ -156,7 +161,7 @@ class Hooks:
     def _get_enabled(self, id_: str) -> Hook:
         hook = self.get(id_)
         if hook.off is not None:
-            raise InvalidInput("this webhook is disabled because its receiver answered 410: create it anew")
+            raise InvalidInput("this webhook is disabled because its receiver answered 410: create a new one")
         return hook
 
     def sign(self, hook: str, message: str, body: bytes) -> dict[str, str] | None:

@@ -75,8 +75,8 @@ class TouchedRows:
         """Return the rows in a block of stripes, with stripes counted from its first."""
         if len(self.stripe) == 1 and block.start <= self.stripe[0] < block.stop:
             return type(self)(self.indices, self.stripe - block.start, self.lane)
-        here = (self.stripe >= block.start) & (self.stripe < block.stop)
-        return type(self)(self.indices[here], self.stripe[here] - block.start, self.lane[here])
+        inside = (self.stripe >= block.start) & (self.stripe < block.stop)
+        return type(self)(self.indices[inside], self.stripe[inside] - block.start, self.lane[inside])
 
     @property
     def index(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:

@@ -160,7 +160,7 @@ class IdIndex:
         ids[places] = heirs if len(heirs) == 1 else heirs.repeat(np.diff(lasts, prepend=-1))
 
     def _ranges(self, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Where the entries of these ids begin and end."""
+        """Return where the entries of these ids begin and end."""
         if not len(self._ids):
             return np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=np.intp)
         if wanted.dtype == self._ids.dtype:
@@ -195,14 +195,14 @@ def slots_of_mentions(
     counts : array
         Rows per id.
     where, way_out : str
-        Parts of the error for ids that were named more or less often than they have rows: "2 ids have another number
-        of rows {where}: give all rows of an id; to remove or add some, {way_out}".
+        Parts of the error for ids that were named more or less often than they have rows: "2 ids have a different
+        number of rows {where}: give all rows of an id; to remove or add some, {way_out}".
     """
     mentions = np.bincount(group, minlength=len(counts))
     if mismatches := int((mentions != counts).sum()):
         ids = "1 id has" if mismatches == 1 else f"{mismatches:,} ids have"
         raise PeopleMismatch(
-            f"{ids} another number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
+            f"{ids} a different number of rows {where}: give all rows of an id; to remove or add some, {way_out}"
         )
     ordered = np.empty_like(slots)
     ordered[np.argsort(group, kind="stable")] = slots

@@ -122,10 +122,10 @@ class Rows:
         for block in cut(len(self.live) // encoder.code.shards, len(column.lanes) * encoder.width, part):
             stripes = np.arange(block.start, block.stop)
             slots = stripes[:, None] * encoder.code.shards + column.lanes
-            live, here = self.live[slots], touch.restrict(block)
-            live[here.index] = False  # a row that is replaced is not read: if a bound moved, it may be far outside
-            coded = self._encode(encoder, column, slots, live[None], change, here)[-1]
-            live[here.index] = change is not None and not change.erases
+            live, in_block = self.live[slots], touch.restrict(block)
+            live[in_block.index] = False  # a row that is replaced is not read: if a bound moved, it may be far outside
+            coded = self._encode(encoder, column, slots, live[None], change, in_block)[-1]
+            live[in_block.index] = change is not None and not change.erases
             yield CodedBlock.from_stripes(stripes, coded, live)
 
     def touched_blocks(
@@ -136,11 +136,11 @@ class Rows:
         for block in cut(len(stripes), len(column.lanes) * encoder.width, part):
             touched = stripes[block]
             slots = touched[:, None] * encoder.code.shards + column.lanes
-            here, live = touch.restrict(block), self.live[slots]
+            in_block, live = touch.restrict(block), self.live[slots]
             kept = live.copy()
-            kept[here.index] = False
-            before, after = self._encode(encoder, column, slots, np.stack([live, kept]), change, here)
-            kept[here.index] = not change.erases
+            kept[in_block.index] = False
+            before, after = self._encode(encoder, column, slots, np.stack([live, kept]), change, in_block)
+            kept[in_block.index] = not change.erases
             yield CodedBlock.from_stripes(touched, before, live), CodedBlock.from_stripes(touched, after, kept)
 
     def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> Stripe:
@@ -164,14 +164,14 @@ class Rows:
     def read_stripes(self, shards: int, stripes: range, change: Change | None = None) -> "Rows":
         first, last = stripes.start * shards, stripes.stop * shards
         live = self.live[first:last].copy()
-        here = None if change is None else change.restrict(first, last)
-        if here is not None:
-            live[here.slots - first] = False  # a row that is replaced is not read: see `shard`
+        local_change = None if change is None else change.restrict(first, last)
+        if local_change is not None:
+            live[local_change.slots - first] = False  # a row that is replaced is not read: see `shard`
         X, y = np.zeros((last - first, self.X.shape[1])), np.zeros((last - first, self.y.shape[1]))
         X[live], y[live] = self.take(first + np.flatnonzero(live))
-        if here is not None and here.X is not None and here.y is not None:
-            at = here.slots - first
-            X[at], y[at], live[at] = here.X, here.y, True
+        if local_change is not None and local_change.X is not None and local_change.y is not None:
+            at = local_change.slots - first
+            X[at], y[at], live[at] = local_change.X, local_change.y, True
         return Rows(X, y, live)
 
     def _encode(
@@ -181,7 +181,7 @@ class Rows:
         slots: Slots,
         row_sets: NDArray[np.bool_],
         change: Change | None,
-        here: TouchedRows,
+        touch: TouchedRows,
     ) -> Sequence[Floats]:
         """Return coded rows, (m, width), for each of ``row_sets``, (sets, m, L), of which the first contains the
         others; the new rows of a change are added to the last.
@@ -192,14 +192,14 @@ class Rows:
             weights = row_sets[:, first] * column.floats[lane]
             sums = encoder.encode(*self.take(slots[first]), owner, weights, len(slots))
             if change is not None and change.X is not None and change.y is not None:
-                X, y, weights = change.X[here.indices], change.y[here.indices], column.floats[None, here.lane]
-                sums[-1] += encoder.encode(X, y, here.stripe, weights, len(slots))[0]
+                X, y, weights = change.X[touch.indices], change.y[touch.indices], column.floats[None, touch.lane]
+                sums[-1] += encoder.encode(X, y, touch.stripe, weights, len(slots))[0]
             return tuple(sums)
         Z = self.integers(encoder, slots, first)
         if change is None:
             return [column.sum(Z)]
         before = [column.sum(Z).copy()] if len(row_sets) > 1 else []  # a copy: with one lane the sum is Z itself
-        Z[here.index] = change.integers(encoder, here.indices)
+        Z[touch.index] = change.integers(encoder, touch.indices)
         return [*before, column.sum(Z)]
 
     def integers(self, encoder: Encoder, slots: Slots, live: NDArray[np.bool_]) -> Floats:
@@ -307,9 +307,9 @@ class CodedStore:
         for block in cut(self.q.shape[1], encoder.width, part):
             q, live = self.q[learner, block].astype(np.float64), self._members()[block][:, lanes]
             if change is not None:
-                here = touch.restrict(block)
-                self._add(encoder, learner, q, change, here)
-                live[here.index] = not change.erases
+                in_block = touch.restrict(block)
+                self._add(encoder, learner, q, change, in_block)
+                live[in_block.index] = not change.erases
             yield CodedBlock.from_stripes(np.arange(block.start, block.stop), q, live)
 
     def touched_blocks(
@@ -321,9 +321,9 @@ class CodedStore:
             touched = stripes[block]
             q, live = self.q[learner, touched].astype(np.float64), self._members()[np.ix_(touched, lanes)]
             before = CodedBlock.from_stripes(touched, q.copy(), live)
-            here = touch.restrict(block)
-            self._add(encoder, learner, q, change, here)
-            live[here.index] = not change.erases
+            in_block = touch.restrict(block)
+            self._add(encoder, learner, q, change, in_block)
+            live[in_block.index] = not change.erases
             yield before, CodedBlock.from_stripes(touched, q, live)
 
     def read_stripe(self, encoder: Encoder, learner: int, slot: int) -> None:

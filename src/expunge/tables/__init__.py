@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 from ..lazy_imports import lazy_attributes
 from .blocks import BLOCK_ROWS, Block, Piece, check_parts
-from .ids import find_similar_ids, id_bytes, id_texts, parse_id_list, refuse_json
+from .ids import (
+    find_similar_ids,
+    id_bytes,
+    id_texts,
+    parse_id_list,
+    rank_ids,
+    refuse_json,
+    sample_positions,
+)
 from .knots import has_more_values, place_knots
 from .messages import printable_text, quote_names, table_title
 from .schema import Schema
@@ -50,10 +58,12 @@ __all__ = [
     "printable_text",
     "propose_schema",
     "quote_names",
+    "rank_ids",
     "read_blocks",
     "read_ids",
     "read_piece",
     "refuse_json",
+    "sample_positions",
     "split_table",
     "table_title",
     "toml_literal",

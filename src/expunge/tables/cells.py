@@ -142,9 +142,9 @@ def to_days(array: Arrow, example: str | None = None) -> Floats:
 
 
 def to_iso_dates(text: Arrow, example: str) -> Arrow:
-    """Rewrite the texts with a date like this example as ISO does, and leave all others as they are."""
-    found = pc.extract_regex(trim_text(text), date_pattern(example))
-    day, month, year, time = (pc.struct_field(found, name) for name in ("day", "month", "year", "time"))
+    """Rewrite texts that hold a date like this example in ISO form; leave all others unchanged."""
+    parts = pc.extract_regex(trim_text(text), date_pattern(example))
+    day, month, year, time = (pc.struct_field(parts, name) for name in ("day", "month", "year", "time"))
     pad = partial(pc.utf8_lpad, width=2, padding="0")
     date = pc.binary_join_element_wise(year, pad(month), pad(day), pa.scalar("-", text.type))
     return pc.coalesce(pc.binary_join_element_wise(date, time, pa.scalar("", text.type)), text)

@@ -153,6 +153,16 @@ def hash_ids(ids: Iterable[bytes], key: bytes) -> NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
+def planning_key(seed: int) -> bytes:
+    """Return the key of the hashes by which a plan with this seed chooses people."""
+    return hashlib.blake2b(str(seed).encode(), person=b"expunge plan").digest()
+
+
+def rank_ids(ids: Iterable[bytes], seed: int) -> NDArray[np.uint64]:
+    """Return the hash of each id by which a plan with this seed chooses people: (n,)."""
+    return hash_ids(ids, planning_key(seed))
+
+
 def sample_positions(people: NDArray[np.uint64], max_rows: int) -> NDArray[np.intp]:
     """Return the positions of the first ``max_rows`` rows in the order of their people's hashes, then of the table.
 

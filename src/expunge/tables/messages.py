@@ -113,7 +113,7 @@ def separator_hint(header: str, separator: str) -> str:
 
 
 def _missing_name_hint(names: Sequence[str], missing: Sequence[str]) -> str:
-    """Return the same question if a missing name is part of a longer one, or if there is only one column."""
+    """Return a question about the separator if a missing name is part of a longer one, or there is only one column."""
     for mark in _SEPARATORS:
         cells = {cell.strip(' "') for name in names if mark in name for cell in name.split(mark)}
         if cells & set(missing) or (cells and len(names) == 1 and mark != ","):

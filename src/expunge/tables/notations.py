@@ -1,6 +1,6 @@
 """Notations: how the cells of a column of text write numbers or dates, declared by one example (``format``).
 
-A format of numbers is 1234.56 as the cells write it: ``"1.234,56 €"``. A format of dates is the last day of 2020:
+A format of numbers is 1234.56 as written in the cells: ``"1.234,56 €"``. A format of dates is the last day of 2020:
 ``"31.12.2020"``, ``"12/31/2020"``. An example cannot be misread, and other cells than those like it are refused.
 """
 
@@ -47,7 +47,7 @@ class NumberNotation:
         match = _NUMBER_EXAMPLE.fullmatch(example) if isinstance(example, str) else None
         if match is None or (match["before"] and match["after"]) or match["group"] == match["decimal"]:
             raise InvalidSetting(
-                f'format must be the number 1234.56 as the cells write it: "1.234,56 €", got {example!r}'
+                f'format must be the number 1234.56 as written in the cells: "1.234,56 €", got {example!r}'
             )
         return cls(match["before"] or match["after"] or "", match["group"], match["decimal"])
 
@@ -79,6 +79,6 @@ def check_date_format(example: object) -> None:
     if example not in DATE_FORMATS:
         allowed = ", ".join(f'"{known}"' for known in DATE_FORMATS)
         raise InvalidSetting(
-            f"format must be the last day of 2020 as the cells write it, one of {allowed}, got {example!r}; dates like "
-            "2020-12-31 need no format"
+            f"format must be the last day of 2020 as written in the cells, one of {allowed}, got {example!r}; dates "
+            "like 2020-12-31 need no format"
         )

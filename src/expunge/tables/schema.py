@@ -173,6 +173,15 @@ class Schema:
         """Return the scales on which the targets are learned, None for a target that declares none."""
         return [kind.scales() if kind.declares_scale else None for kind in self.target_kinds.values()]
 
+    def plan_options(self) -> dict[str, Any]:
+        """Return what a plan takes as declared: bounds and scales of inputs and targets."""
+        return {
+            "bounds": self.bounds(),
+            "target_bounds": self.target_bounds(),
+            "scales": self.scales_to_plan(),
+            "target_scales": self.target_scales(),
+        }
+
     def clip(self, X: Floats) -> Floats:
         """Move inputs whose column declares ``clip`` to their bounds: (n, d) -> (n, d)."""
         unclipped = [not kind.clips for kind in self._kind_by_input]

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from .backup import Backup
     from .certificates.personal_receipts import PersonalReceipt, check_receipt
     from .certificates.statements import Anchor
+    from .disk.manifest import Planning
     from .evaluation.evaluation import Evaluation, TargetScores
     from .evaluation.scores import Score, Scores
     from .ledger.records import LoggedCaller, LoggedRequest
     from .requests.lookup import Holding
+    from .requests.replan import PreparedPlan
     from .requests.request import Caller, Erasure
     from .restoration import RestoreResult
     from .results import Check, PersonOutcome, Predictions, Receipt, Status, Verdict, WrittenPredictions
@@ -34,7 +36,9 @@ __all__ = [
     "LoggedRequest",
     "PersonOutcome",
     "PersonalReceipt",
+    "Planning",
     "Predictions",
+    "PreparedPlan",
     "Receipt",
     "RestoreResult",
     "Schema",
@@ -61,6 +65,7 @@ _HOMES = {
     "check_receipt": "certificates.personal_receipts",
     "Check": "results",
     "PersonOutcome": "results",
+    "Planning": "disk.manifest",
     "Predictions": "results",
     "Receipt": "results",
     "Status": "results",
@@ -69,6 +74,7 @@ _HOMES = {
     "Caller": "requests.request",
     "Erasure": "requests.request",
     "Holding": "requests.lookup",
+    "PreparedPlan": "requests.replan",
     "RestoreResult": "restoration",
     "Schema": ".tables.schema",
     "Vault": "vault",

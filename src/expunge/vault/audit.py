@@ -16,6 +16,7 @@ from ..errors import ExpungeError, InvalidCertificate, VaultBusy
 from ..exact.arrays import Floats
 from ..learning.state import ModelState
 from ..saving import files
+from ..saving.format import blueprint_parts
 from .certificates import jws
 from .certificates.commitments import RequestLeaves, merkle_root
 from .certificates.jws import PublicKey
@@ -27,12 +28,14 @@ from .disk.runs import count_parts
 from .disk.snapshot import OwnershipCount, count_owned_rows, find_row_damage, load_moments
 from .ledger.records import DONE, KEY, LIST, SIGNATURE, START, Position, Record
 from .requests import read_request
+from .requests.choice import choose_settings
 from .requests.intake import ProgressCallback
+from .requests.train import draw_next_blueprint
 from .results import Check, Verdict
 from .writer import Writer
 
 _CHECK_INTERVAL = 256  # records between two checks whether the vault changed
-_OUT_OF_ORDER = "requests are missing, doubled or out of order"
+_OUT_OF_ORDER = "requests are missing, duplicated or out of order"
 
 
 def verify(
@@ -40,8 +43,10 @@ def verify(
     progress: ProgressCallback,
     head: Anchor | None = None,
     check_unchanged: Callable[[], None] = lambda: None,
+    *,
+    plan: bool = False,
 ) -> Verdict:
-    """Run the five checks, and a sixth if there is a head.
+    """Run the five checks, one more if there is a head, and one that plans again if ``plan`` asks for it.
 
     ``check_unchanged`` raises `VaultBusy` if the vault changed since: it is called regularly, so that an audit without
     the lock does not continue for long with an outdated state.
@@ -64,6 +69,8 @@ def verify(
         "people": lambda: _check_people(writer),
         "model": lambda: _check_model(writer, advance),
     }
+    if plan:
+        checks["plan"] = lambda: _check_plan(writer, advance)
     if head is not None:
         checks["head"] = lambda: head.check(read(), [PublicKey.from_x(x) for x in writer.notary.known_keys])
     return Verdict(tuple(_run_check(name, check, check_unchanged) for name, check in checks.items()))
@@ -171,6 +178,31 @@ def _check_model(writer: Writer, progress: ProgressCallback) -> str:
     )
 
 
+def _check_plan(writer: Writer, progress: ProgressCallback) -> str:
+    """Check that planning on the surviving rows, of those that there were when the vault was planned, gives its model.
+
+    If people whose rows the plan looked at have left since, it may give other settings: these wait for a replan.
+    """
+    snapshot, planning = writer.snapshot, writer.snapshot.manifest.planning
+    if planning is None:
+        return "no row in the vault chose the settings: they were declared, or planned on rows of nobody here"
+    if planning.open:
+        count = f"{planning.open:,} erasure{'s'[: planning.open != 1]} or corrections"
+        return f"not planned again: {count} of people whose rows the plan looked at wait for a replan"
+    if planning.schema != snapshot.manifest.schema.sum:
+        return "not planned again: bounds were declared since the plan, which scaled the rows by others"
+    choice = choose_settings(
+        snapshot.rows, snapshot.schema, planning, progress, drawn=planning.drawn, row_count=planning.rows
+    )
+    again = draw_next_blueprint(choice.settings, snapshot.schema, snapshot.state.blueprint)
+    header, arrays = blueprint_parts(again)
+    used_header, used_arrays = blueprint_parts(snapshot.state.blueprint)
+    same = all(arrays[name].tobytes() == used_arrays[name].tobytes() for name in arrays)
+    if not same or header != used_header:
+        raise _AuditFailure("the settings are not those that planning on the surviving rows gives")
+    return f"planned again on the rows of {choice.planning.people:,} people: the same settings"
+
+
 def _compare_weights(stored: Sequence[Floats | None], retrained: Sequence[Floats | None]) -> str:
     """Compare weights: equal byte for byte on one machine; the BLAS of another may round differently."""
     pairs = [(a, b) for a, b in zip(stored, retrained, strict=True) if a is not None and b is not None]
@@ -189,7 +221,7 @@ def check_signatures(writer: Writer, read: Callable[[], Iterable[Record]]) -> st
     because people may have taken it away.
     """
     vault, folder = writer.identity.vault, writer.places.certificates
-    names = {name for name in files.list_names(folder) if name.endswith(".jws")} if folder.is_dir() else set()
+    names = {name for name in files.VaultDir(folder).names() if name.endswith(".jws")} if folder.is_dir() else set()
     uncertified = dict[int, tuple[Record, Record | None]]()  # records of requests, and of their completion
     keys, restores, after = list[PublicKey](), list[Record](), START
     signed = unendorsed = missing = lost_leaves = 0
@@ -209,7 +241,7 @@ def check_signatures(writer: Writer, read: Callable[[], Iterable[Record]]) -> st
             request, done = uncertified.pop(record.request)
             text = str(record.body["certificate"])
             if done is None:
-                raise LookupError(f"request {record.request} is certified and was never done")
+                raise LookupError(f"request {record.request} is certified but was never done")
             if canonical_json(jws.verify_statement(text, keys[:1])) != certificate_payload(vault, request, done):
                 raise InvalidCertificate(f"the certificate of request {record.request} does not match the ledger")
             signed += 1
@@ -304,7 +336,7 @@ def _check_unmatched_files(
 
 def _foreign_file_error(path: Path) -> InvalidCertificate:
     return InvalidCertificate(
-        f"{path} was changed, or is no certificate of this vault: remove it; the ledger has the certificates"
+        f"{path} was changed, or is not a certificate of this vault: remove it; the ledger has the certificates"
     )
 
 

@@ -167,7 +167,7 @@ def _write_backup(places: VaultPaths, lock_vault: LockVault, target: Path, with_
 def _check_target(target: Path, places: VaultPaths) -> None:
     """Refuse a path that exists, or that is inside the vault."""
     if os.path.lexists(target):
-        raise InvalidSetting(f"{target} exists already: choose a new folder for the backup")
+        raise InvalidSetting(f"{target} already exists: choose a new folder for the backup")
     if not target.parent.is_dir():
         raise InvalidSetting(f"{target} cannot be created: {target.parent} is not a folder")
     parent = target.parent.resolve()
@@ -269,7 +269,7 @@ class _VaultCopy:
 
     def _list_names(self, folder: str) -> list[str]:
         beside: SiblingPath = getattr(self._places, folder)
-        names = files.list_names(beside) if beside.is_dir() else []
+        names = files.VaultDir(beside).names() if beside.is_dir() else []
         return [name for name in names if FOLDER_PATTERNS[folder].fullmatch(name)]
 
     def _copy(self, pieces: Iterable[_MissingRanges]) -> None:
@@ -313,7 +313,7 @@ class _VaultCopy:
 def _find_changed_rows(snapshot: Snapshot, requests: Sequence[Request]) -> Iterator[_MissingRanges]:
     """Yield the entries of rows that requests overwrote."""
     layout, none = snapshot.rows.layout, np.empty(0, dtype=np.int64)
-    rows = np.unique(layout.dealt.rows(np.concatenate([none, *(request.touched_entries[0] for request in requests)])))
+    rows = np.unique(np.concatenate([none, *(request.touched_entries[0] for request in requests)]))
     first, width = 0, layout.entry_bytes
     for k, segment in enumerate(layout.segments):
         entries = rows[(rows >= first) & (rows < first + segment.count)] - first
@@ -362,7 +362,7 @@ def check_copy(copy: Path, target: Path) -> None:
     records, torn = parse_records(files.read(path, offset=before.offset), before, path)
     requests = [record for record in records if record.is_request]
     if torn or not requests or requests[0].end.hash != manifest.record or requests[-1].request != manifest.request:
-        problem = "its ledger and its folder are of different requests"
+        problem = "its ledger and its folder are at different requests"
     else:
         snapshot = load_snapshot(folder, manifest, None)
         check_state_commitment(manifest, records, snapshot.state.ensemble.digest())
@@ -376,7 +376,7 @@ def check_copy(copy: Path, target: Path) -> None:
 def _find_mismatch(snapshot: Snapshot) -> str | None:
     manifest, rows, people = snapshot.manifest, snapshot.rows, snapshot.people
     if (rows.live.count(), rows.live_sum) != (manifest.rows, manifest.slots_sum):
-        return "it has rows in other slots than its manifest says"
+        return "its rows are in other slots than its manifest says"
     damage = find_row_damage(rows, range(manifest.drawn))
     if damage is not None:
         return damage

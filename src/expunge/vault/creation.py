@@ -54,12 +54,12 @@ def resolve_schema(
 def check_ledger_vault(places: VaultPaths, identity: VaultIdentity) -> None:
     """Refuse the ledger of another vault. A ledger that a crash cut within its first line has no owner yet."""
     if Ledger(places.ledger).read_vault_name() not in (None, identity.vault):
-        raise InvalidFile(f"{places.ledger} is the ledger of another vault than {places.vault}")
+        raise InvalidFile(f"{places.ledger} and {places.vault} belong to different vaults")
 
 
 def vault_exists_error(places: VaultPaths) -> InvalidSetting:
-    """Return the error that a vault to be created exists."""
-    return InvalidSetting(f"{places.vault} exists already; add rows, or train it again with --replace")
+    """Return the error for creating a vault that already exists."""
+    return InvalidSetting(f"{places.vault} already exists; add rows, or train it again with --replace")
 
 
 def check_new_vault_path(path: str | Path, *, replace: bool) -> None:
@@ -102,7 +102,7 @@ class VaultCreation:
         vault, deadline = self._places.vault, time.monotonic() + wait
         if group and vault.is_dir() and not vault.for_group:
             raise InvalidSetting(
-                f"{vault} exists already and is for its owner only; docs/vault.md describes how to share it"
+                f"{vault} already exists and is for its owner only; docs/vault.md describes how to share it"
             )
         while True:
             self._create_ledger()
@@ -128,7 +128,7 @@ class VaultCreation:
                     "back, or move the ledger away to start over (erased ids are then forgotten)"
                 )
             self.track_new(places.vault)
-            files.make_folder(places.vault, for_group=group)
+            files.VaultDir(places.vault).make(for_group=group)
             with files.open_file(places.ledger, os.O_WRONLY | os.O_CREAT):  # with the access rights of the folder
                 files.sync_folder(places.vault.parent)
             if vault_name is None:  # no owner yet: an identity in the folder may never have been synced
@@ -205,10 +205,10 @@ def clone_vault(source: Writer, path: str | Path, callers: Sequence[Caller], wai
 
 
 def _check_clone_path(places: VaultPaths) -> None:
-    """Refuse a path beside which files of a vault or of a service exist: its tokens and holds would be the clone's."""
+    """Refuse a path beside which files of a vault or a service exist: its tokens and holds would become the clone's."""
     for path in (*(getattr(places, field.name) for field in fields(places)), queue_folder(places.vault)):
         if os.path.lexists(path):
-            raise InvalidSetting(f"{path} exists already: choose another path, or remove what was left there")
+            raise InvalidSetting(f"{path} already exists: choose another path, or remove what was left there")
     if not places.vault.parent.is_dir():
         raise InvalidSetting(f"{places.vault} cannot be created: {places.vault.parent} is not a folder")
 
@@ -217,7 +217,7 @@ def _build_clone(
     source: Writer, staged: VaultPaths, identity: VaultIdentity, callers: Sequence[Caller], wait: float
 ) -> None:
     """Write the clone: its identity, its ledger with a new key, and its first request, which is certified."""
-    files.make_folder(staged.vault, for_group=False)
+    files.VaultDir(staged.vault).make(for_group=False)
     Folder(staged.vault).write_identity(identity)
     files.create(staged.ledger, header_record(identity.vault).line)
     files.sync_folder(staged.vault.parent)

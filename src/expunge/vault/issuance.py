@@ -18,7 +18,9 @@ from .certificates.commitments import Commitments, merkle_root
 from .certificates.notary import current_time
 from .certificates.payload import SOFTWARE, receipt_fields, statement_payload
 from .certificates.personal_receipts import UNKNOWN_KIND, PersonalReceipt, build_receipts, verify_receipt
+from .disk.people import hash_ids, hashes_to_bytes
 from .ledger.records import Record
+from .requests import Unlearn, read_request
 from .requests.lookup import IdLookup, find_holdings, find_similar
 from .results import PersonOutcome, Receipt
 
@@ -70,7 +72,7 @@ def issue_receipts(
 
 
 def _issue_for_request(writer: "Writer", number: int, ids: Sequence[bytes]) -> dict[bytes, PersonalReceipt]:
-    """Return the receipts of one request, for those of these ids that it was about."""
+    """Return the receipts of one request, for the ids among these that it included."""
     record, logged = writer.index.read_request_record(number), writer.index.read_request(number)
     if logged is not None and (logged.kind == "restore" or logged.state == "restored"):
         raise InvalidSetting(f"request {number} {_NO_RECEIPTS_RESTORED}")
@@ -133,17 +135,47 @@ def build_outcomes(
                 issued |= issue_receipts(writer, earlier, None, skip_unknown=True, lenient=True)
         if attest_unknown and unknown:
             issued |= sign_unknown_ids(writer, unknown)
+    still_open = _OpenPeople(writer)
     outcomes = []
-    for person in ids:
+    for person, hash_ in zip(ids, hashes_to_bytes(hash_ids(writer.identity.key, ids)), strict=True):
         holding, receipt = before.get(person), issued.get(person)
         if holding is None:
             outcomes.append(PersonOutcome("unknown", receipt=receipt, similar=person in similar))
         elif holding.state == "present":
             assert erasure is not None  # a person with rows was erased
-            outcomes.append(PersonOutcome("erased", holding.rows, erasure.request, receipt))
+            complete = not erasure.open or not still_open.contains(erasure.request, hash_)
+            outcomes.append(PersonOutcome("erased", holding.rows, erasure.request, receipt, complete=complete))
         else:
-            outcomes.append(PersonOutcome("earlier", request=holding.request, receipt=receipt))
+            complete = not still_open.contains(holding.request or 0, hash_)
+            outcomes.append(PersonOutcome("earlier", request=holding.request, receipt=receipt, complete=complete))
     return tuple(outcomes)
+
+
+class _OpenPeople:
+    """The people whose erasure is not complete, by the request that erased them."""
+
+    def __init__(self, writer: "Writer") -> None:
+        self._writer = writer
+        self._found = dict[int, frozenset[bytes] | None]()  # None: which ones is not known
+
+    def contains(self, request: int, hash_: bytes) -> bool:
+        """Return whether the plan in use had looked at rows of a person whom this request erased."""
+        if request not in self._found:
+            self._found[request] = self._find(request)
+        found = self._found[request]
+        return found is None or hash_ in found
+
+    def _find(self, request: int) -> frozenset[bytes] | None:
+        manifest = self._writer.snapshot.manifest
+        if manifest.planning is None or not manifest.planning.open or request < manifest.training:
+            return frozenset()
+        record = self._writer.index.read_request_record(request)
+        if record is None or record.kind not in ("unlearn", "restore"):
+            return None
+        if not record.body["open"]:
+            return frozenset()
+        erasure = read_request(record, self._writer.lists)
+        return frozenset(hashes_to_bytes(erasure.bury[: erasure.open])) if isinstance(erasure, Unlearn) else None
 
 
 def _check_issued(writer: "Writer", person: bytes, receipt: PersonalReceipt) -> None:

@@ -75,7 +75,7 @@ class Reader:
                 if time.monotonic() >= deadline:
                     raise Unfinished(
                         f"{self._folder.path} has an accepted request that is not carried out yet, and this process "
-                        "may not write there or opened it read only: open the vault with a process that may write"
+                        "may not write there or opened it read-only: open the vault with a process that may write"
                     ) from None
                 time.sleep(_POLL_SECONDS)
         raise VaultBusy(f"{self._folder.path} changes faster than it can be read; try again")
@@ -140,7 +140,7 @@ def predict_to_file(
                 )
         if tables.is_read_once(data):
             raise VaultBusy(
-                "the vault changed while the table was read, and this stream can be read only once: give it "
+                "the vault changed while the table was read, and this stream can be read only once: pass it "
                 "again; nothing was written"
             )
 
@@ -167,7 +167,7 @@ def wait_until_settled(writer: Writer, wait: float, *, without_leftovers: bool =
         if time.monotonic() >= deadline:
             raise Unfinished(
                 f"{writer.folder.path} has a request or a change of the key to finish, or files to tidy up, and is "
-                "opened read only: open it once with write access (a command without --read-only)"
+                "opened read-only: open it once with write access (a command without --read-only)"
             )
         time.sleep(_POLL_SECONDS)
 

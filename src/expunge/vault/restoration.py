@@ -141,7 +141,7 @@ def _report_not_restored(places: VaultPaths, *errors: type[Exception]) -> Iterat
 def _check_restore_path(places: VaultPaths) -> None:
     if os.path.lexists(places.vault):
         raise InvalidSetting(
-            f"{places.vault} exists already, and a restore replaces nothing: move it away (or remove it) and leave "
+            f"{places.vault} already exists, and a restore replaces nothing: move it away (or remove it) and leave "
             f"{places.ledger.name} where it is, because it records the erasures since the backup"
         )
     if not places.vault.parent.is_dir():
@@ -176,7 +176,7 @@ def _choose_ledger(backup: Backup, ledger_in_place: list[Record], since: SinceBa
     if torn or not backed_up or backed_up[0].body.get("vault") != backup.vault:
         raise InvalidFile(f"{path} is damaged: it is not the ledger that was backed up")
     if ledger_in_place and ledger_in_place[0].body.get("vault") != backup.vault:
-        raise InvalidFile(f"the ledger in place is of another vault than {backup.path}: restore to another path")
+        raise InvalidFile(f"the ledger in place and {backup.path} belong to different vaults: restore to another path")
     kept = len(ledger_in_place) >= len(backed_up)
     shorter = min(len(ledger_in_place), len(backed_up))
     if shorter and ledger_in_place[shorter - 1].end != backed_up[shorter - 1].end:
@@ -195,7 +195,7 @@ def _choose_ledger(backup: Backup, ledger_in_place: list[Record], since: SinceBa
 
 def _check_no_later_certificates(places: VaultPaths, newest: int) -> None:
     """Refuse to continue if certificates exist for requests that the ledger does not know."""
-    names = files.list_names(places.certificates) if places.certificates.is_dir() else []
+    names = files.VaultDir(places.certificates).names() if places.certificates.is_dir() else []
     later = [
         name
         for name in names
@@ -219,15 +219,15 @@ def _copy_backup(backup: Backup, places: VaultPaths, draft: Path, keep_ledger: b
         target = homes.get(name)
         if target is None:
             home = staged.vault if folder == "vault" else getattr(staged, folder)
-            files.make_folder(home, for_group=False)
+            files.VaultDir(home).make(for_group=False)
             target = home / file
         copy_verified(backup.path / name, target, size, sha256)
     if keep_ledger:
         files.wipe(staged.ledger)
         _copy_file(places.ledger, staged.ledger)
-    for name in files.list_names(places.lists) if places.lists.is_dir() else ():
+    for name in files.VaultDir(places.lists).names() if places.lists.is_dir() else ():
         if FOLDER_PATTERNS["lists"].fullmatch(name) and not (staged.lists / name).exists():
-            files.make_folder(staged.lists, for_group=False)
+            files.VaultDir(staged.lists).make(for_group=False)
             _copy_file(places.lists / name, staged.lists / name)
     for folder in (staged.vault, *(getattr(staged, name) for name in FOLDER_PATTERNS), draft):
         if folder.is_dir():
@@ -270,7 +270,7 @@ def _erase_since_backup(vault: "Vault", ids: Sequence[Any], caller: Caller, note
 
 def _set_tombstones(writer: Writer, ids: Sequence[bytes], caller: Caller) -> None:
     """Set tombstones for ids without rows, so that rows which are added again cannot bring them back."""
-    changes = MissedChanges(writer.snapshot.rows.live)
+    changes = MissedChanges(writer.snapshot.rows)
     changes.add_buried(hash_ids(writer.identity.key, ids), [writer.newest + 1] * len(ids))
     with writer.abandon_on_failure():
         plan = Restore.plan(writer.context, changes)
@@ -279,7 +279,7 @@ def _set_tombstones(writer: Writer, ids: Sequence[bytes], caller: Caller) -> Non
 
 def _export_certificates(staged: VaultPaths, places: VaultPaths) -> None:
     """Write the certificates in the ledger that exist in no file: an earlier try may have lost them."""
-    files.make_folder(staged.certificates, for_group=False)
+    files.VaultDir(staged.certificates).make(for_group=False)
     for record in read_ledger(staged.ledger)[0]:
         name = f"{record.request:06}.jws"
         if record.kind == SIGNATURE and not any((paths.certificates / name).exists() for paths in (staged, places)):
@@ -319,7 +319,7 @@ def _merge_folder(source: SiblingPath, target: SiblingPath) -> None:
     if not target.is_dir():
         files.system.rename(source, target)
     else:
-        for name in files.list_names(source):
+        for name in files.VaultDir(source).names():
             if not os.path.lexists(target / name):
                 files.system.rename(source / name, target / name)
         files.sync_folder(target)
@@ -333,7 +333,7 @@ def _place_queue(source: Path, folder: PrivateSiblingPath) -> list[str]:
     target = folder / QUEUE_FILE
     if target.exists():
         return [f"{target} is kept: it is newer than the one in the backup"]
-    files.make_folder(folder, for_group=False)
+    files.VaultDir(folder).make(for_group=False)
     for end in QUEUE_SUFFIXES:  # logs of a database that does not exist any more
         files.wipe(folder / f"{QUEUE_FILE}{end}")
     files.system.rename(source, target)

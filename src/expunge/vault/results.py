@@ -32,6 +32,9 @@ class PersonOutcome:
         statement that it is unknown, if that was requested.
     similar : bool
         For an unknown id: whether a similar one has rows, as in `Holding`.
+    complete : bool
+        Whether no setting in use was chosen by looking at the person's rows. If False, the erasure is complete with the
+        next `Vault.replan` or training.
     """
 
     state: str
@@ -39,6 +42,7 @@ class PersonOutcome:
     request: int | None = None
     receipt: "PersonalReceipt | None" = field(default=None, repr=False)
     similar: bool = False
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Receipt:
     request : int
         Its number.
     kind : str
-        train, add, rectify, unlearn, readmit or rebound.
+        train, replan, add, rectify, unlearn, readmit or rebound.
     rows, people : int
         How many rows were erased, corrected or added, and of how many ids.
     learners : int
@@ -75,6 +79,9 @@ class Receipt:
         Messages for people.
     outcomes : tuple of PersonOutcome
         For an erasure: the outcome for each id, in the order given.
+    open : int
+        For an erasure or correction: of how many of these people the plan that chose the settings in use had looked at
+        rows. They are complete with the next `Vault.replan` or training, the others at once.
     """
 
     request: int
@@ -92,6 +99,12 @@ class Receipt:
     notes: tuple[str, ...] = ()
     outcomes: tuple[PersonOutcome, ...] = field(default=(), repr=False)
     erased_earlier: int = 0
+    open: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether no setting in use was chosen by looking at rows of these people."""
+        return not self.open
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +181,15 @@ class Status:
     requests, uncertified : int
         Requests so far, and how many of them wait for the signing key.
     trained : str
-        When it was trained (ISO 8601, UTC).
+        When it was trained, or its settings were chosen anew (ISO 8601, UTC).
+    settled : int
+        The request that chose the settings in use, a training or a replan: every earlier request is complete.
+    open : int
+        How many erasures and corrections since then are not complete: the plan had looked at rows of these people.
+    planning_people : int
+        At the rows of how many people the plan looked.
+    renewable : bool
+        Whether the settings were chosen from rows in the vault, so that `Vault.replan` can choose them anew.
     targets, columns, inputs : tuple of str
         The predicted columns; the columns that they are predicted from; and the d inputs made from these.
     shards, learners : int
@@ -200,6 +221,10 @@ class Status:
     requests: int
     uncertified: int
     trained: str
+    settled: int
+    open: int
+    planning_people: int
+    renewable: bool
     targets: tuple[str, ...]
     columns: tuple[str, ...]
     inputs: tuple[str, ...]

@@ -119,7 +119,7 @@ def check_manifest_vault(folder: Folder, manifest: Manifest | None, vault: str) 
 def different_vault_error(folder: Folder) -> InvalidFile:
     """Return the error that this path now holds a different vault."""
     return InvalidFile(
-        f"{folder.path} now holds another vault than the one that was opened, or files of two vaults: open it again"
+        f"{folder.path} now holds a different vault than the one that was opened, or files of two vaults: open it again"
     )
 
 
@@ -159,6 +159,10 @@ def build_status(places: VaultPaths, manifest: Manifest, index: LedgerIndex) -> 
         requests=index.newest,
         uncertified=index.uncertified,
         trained=str(trained.body["time"]),
+        settled=manifest.training,
+        open=0 if manifest.planning is None else manifest.planning.open,
+        planning_people=0 if manifest.planning is None else manifest.planning.people,
+        renewable=manifest.planning is not None,
         targets=about.targets,
         columns=about.columns,
         inputs=about.inputs,

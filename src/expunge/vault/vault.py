@@ -26,17 +26,20 @@ from ..tables import Schema
 from .certificates.keys import KeyStore, known_keys, thumbprint
 from .creation import check_ledger_vault, resolve_schema, undo_on_failure, vault_exists_error
 from .disk.folder import Folder, VaultIdentity, VaultPaths, queue_folder
+from .disk.manifest import Planning
 from .disk.people import hash_ids, hashes_to_bytes
 from .issuance import build_outcomes, issue_receipts, sign_unknown_ids
 from .ledger.index import LedgerIndex, RequestLog
 from .ledger.ledger import Ledger
 from .ledger.records import KeyChange, LoggedRequest, Record
 from .reader import Reader, load_unlocked, predict_table, predict_to_file, wait_until_settled
-from .requests import Add, Readmit, Rebound, Rectify, Train, Unlearn
+from .requests import Add, Readmit, Rebound, Rectify, Replan, Train, Unlearn
+from .requests.choice import check_planning
 from .requests.comparison import TOLERANCE, ReplacementRules
 from .requests.intake import ProgressCallback, Workers, ignore_progress
 from .requests.lookup import SKIP_OR_ATTEST_HINT, Holding, IdLookup, find_holdings, find_ids, look_up
 from .requests.plan import RequestPlan
+from .requests.replan import PreparedPlan, read_planning_rows
 from .requests.request import Caller, CallerArgs, Erasure, check_one_line
 from .requests.train import draw_vault_blueprint
 from .results import PersonOutcome, Predictions, Receipt, Status, Verdict, WrittenPredictions
@@ -77,7 +80,7 @@ class Vault:
         self, places: VaultPaths, identity: VaultIdentity, keys: KeyStore, *, wait: float, read_only: bool = False
     ) -> None:
         """Use `create` or `open`."""
-        self.places, self.read_only = places, read_only
+        self.places, self.read_only, self._queue = places, read_only, queue_folder(places.vault)
         self._wait, self._keys = wait, keys
         self._writer = Writer(places, identity, keys)
         self.receipt: Receipt | None = None  # of the training, in a vault that was just created
@@ -92,6 +95,7 @@ class Vault:
         target: str | list[str] | None = None,
         id: str | None = None,  # noqa: A002 - the word that a user looks for
         model: Any = None,
+        planning: Planning | None = None,
         planned: str = "",
         schema: Schema | str | Path | None = None,
         fold_case: bool = False,
@@ -124,7 +128,11 @@ class Vault:
             The columns of the target (or targets) and of the ids; not needed if a schema names them.
         model : CodedRegressor or Settings, optional
             The parameters; ``learner`` and ``keep`` must be the defaults: a vault learns by ridge regression and keeps
-            its rows.
+            its rows. Default: a small plan chooses them by looking at up to 6,000 rows, as ``expunge train`` does;
+            `replan` chooses them anew after people left.
+        planning : Planning, optional
+            Without ``model``: how the plan searches. With it: the plan that chose it by looking at rows of this table,
+            as a plan file says; without ``planning`` a given model counts as declared.
         planned : str
             What a plan promised of the model, one line for the ledger, which `status` shows.
         schema : Schema or path, optional
@@ -168,7 +176,9 @@ class Vault:
         """
         places, caller, data = VaultPaths.from_path(path), Caller(**caller_args), tables.open_stream(data)
         schema = resolve_schema(data, schema, target, id, fold_case)
-        blueprint = draw_vault_blueprint(Settings() if model is None else Settings.from_model(model), schema)
+        if planning is not None or model is None:
+            planning = check_planning(planning or Planning())
+        blueprint = None if model is None else draw_vault_blueprint(Settings.from_model(model), schema)
         rules = ReplacementRules(new_schema, fewer_rows, accept_worse, tolerance, evaluate_on)
         if rules.any_set and not replace:
             raise InvalidSetting("new_schema, fewer_rows, accept_worse, tolerance and evaluate_on need replace=True")
@@ -187,6 +197,7 @@ class Vault:
                         data,
                         schema,
                         blueprint,
+                        planning=planning,
                         planned=check_one_line("planned", planned),
                         skip_erased=skip_erased,
                         rules=rules,
@@ -377,7 +388,7 @@ class Vault:
                 writer.context, people, skip_unknown=skip_unknown, advice=SKIP_OR_ATTEST_HINT, similar=True
             )
             erasure, leaves = self._erase_people(lookup, [caller], started)
-            note = _forget_aliases(writer, people)
+            note = self._forget_aliases(people)
             receipt = self._repeat_receipt(lookup, caller) if erasure is None else erasure
             outcomes = build_outcomes(
                 writer, erasure, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
@@ -417,7 +428,7 @@ class Vault:
             callers = [erasure.caller for erasure in erasures]
             receipt, leaves = self._erase_people(lookup, callers, started, check_holds)
             if check_holds is None:
-                _forget_aliases(writer, lookup.ids)
+                self._forget_aliases(lookup.ids)
             outcomes = iter(
                 build_outcomes(
                     writer, receipt, leaves, lookup, people, receipts=receipts, attest_unknown=attest_unknown
@@ -436,7 +447,7 @@ class Vault:
         live = lookup.entries.live
         if not len(live.slot):
             return None, ()
-        if check_holds is None and os.path.lexists(queue_folder(self.places.vault)):
+        if check_holds is None and os.path.lexists(self._queue):
             # Matters belong to the service, whose package is above this one.
             check_holds = partial(import_module("expunge.server.matters").refuse_held_beside, self.places.vault)
         if check_holds is not None and not any(caller.despite_hold for caller in callers):
@@ -446,6 +457,14 @@ class Vault:
             plan, callers, started, earlier=lookup.earlier, erased_earlier=lookup.count_erased_earlier()
         )
         return receipt, plan.leaves
+
+    def _forget_aliases(self, ids: Sequence[bytes]) -> str:
+        """Remove erased people's e-mail addresses from the queue of a service; return a note if that failed."""
+        if not os.path.lexists(self._queue):
+            return ""
+        hashes = hashes_to_bytes(hash_ids(self._writer.identity.key, list(dict.fromkeys(ids))))
+        note: str = import_module("expunge.server.aliases").forget_erased(self.places.vault, hashes)
+        return note
 
     def rectify(self, data: Any, **caller_args: Unpack[CallerArgs]) -> Receipt:
         """Replace all rows of the ids in a table by corrected ones, in their slots.
@@ -537,6 +556,62 @@ class Vault:
                 plan = Rebound.plan(writer.context, bounds, progress)
             return self._carry_out(plan, [caller], started)
 
+    def prepare_replan(self, *, progress: ProgressCallback = ignore_progress) -> PreparedPlan:
+        """Choose settings for `replan` without the lock: requests go on meanwhile, except while rows are read.
+
+        In a vault that was opened ``read_only`` there is no lock at all; `VaultBusy` is raised if a request is accepted
+        while rows are read.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            As in `create`.
+        """
+        with self._lock_for_reading() as writer:
+            rows = read_planning_rows(writer.snapshot)
+        return PreparedPlan.choose(rows, progress)
+
+    def replan(
+        self,
+        prepared: PreparedPlan | None = None,
+        *,
+        progress: ProgressCallback = ignore_progress,
+        client: Any = None,
+        **caller_args: Unpack[CallerArgs],
+    ) -> Receipt:
+        """Choose the settings anew from the rows that are there, learn these, and so complete all erasures so far.
+
+        The result is, bit for bit, what planning and training without the people who left gives. Rows keep their
+        numbers, erased people stay erased, and what the schema and the caller of the training declared stays. The new
+        model goes live also if its validation error is larger; a note says so then. A vault whose settings were
+        declared, or planned on rows of nobody in it, has nothing to choose anew (`InvalidSetting`).
+
+        Parameters
+        ----------
+        prepared : PreparedPlan, optional
+            Settings that `prepare_replan` chose, so that only the learning has to wait for the lock. The result is the
+            same as without it: if rows that the plan looked at were changed since, it is refused (`VaultBusy`).
+        progress, client : optional
+            As in `create`.
+        **caller_args
+            As in `unlearn`.
+        """
+        caller, started = Caller(**caller_args), _start_clock()
+        with self._lock_for_writing(client=client) as writer:
+            with writer.abandon_on_failure():
+                plan = Replan.plan(writer.context, progress, prepared)
+                writer.check_process()  # the progress callback may have forked
+            return self._carry_out(plan, [caller], started)
+
+    def is_complete(self, request: LoggedRequest) -> bool:
+        """Return whether no setting in use was chosen by looking at rows of the people in an erasure or correction."""
+        return not request.open or request.number < self.settled
+
+    @property
+    def settled(self) -> int:
+        """The number of the request that chose the settings in use: every earlier request is complete."""
+        return self._reader.get_model().manifest.training
+
     def _carry_out(
         self,
         plan: RequestPlan,
@@ -563,8 +638,9 @@ class Vault:
             skipped=plan.skipped,
             known=plan.known,
             clipped=plan.clipped,
-            notes=tuple(self._writer.notary.notes),
+            notes=(*plan.notes, *self._writer.notary.notes),
             erased_earlier=erased_earlier,
+            open=plan.request.open_count,
         )
 
     def _repeat_receipt(self, lookup: IdLookup, caller: Caller) -> Receipt:
@@ -585,6 +661,7 @@ class Vault:
             skipped=lookup.skipped,
             notes=caller.note_unsaved(),
             erased_earlier=lookup.count_erased_earlier(),
+            open=0 if self.is_complete(request) else request.open,
         )
 
     # Receipts for people
@@ -763,6 +840,7 @@ class Vault:
         *,
         progress: ProgressCallback = ignore_progress,
         head: "Anchor | str | None" = None,
+        plan: bool = False,
         client: Any = None,
         report: bool = False,
         actor: str = "",
@@ -778,6 +856,9 @@ class Vault:
             As in `create`.
         head : Anchor or str, optional
             A head that was kept elsewhere, or its text: check that the ledger continues it.
+        plan : bool
+            Whether to plan again on the surviving rows as well, and compare the settings. If erasures or corrections
+            wait for a replan, the check only says how many.
         client : distributed.Client or expunge.distributed.Cluster, optional
             As in `create`.
         report : bool
@@ -796,7 +877,7 @@ class Vault:
         actor, started = check_one_line("actor", actor), time.monotonic()
         with self._lock_for_audit(client) as (writer, check_unchanged):
             signer = writer.notary.require_signer() if report else None  # before the work: the key may be missing
-            verdict = audit.verify(writer, progress, head, check_unchanged)
+            verdict = audit.verify(writer, progress, head, check_unchanged, plan=plan)
             verdict = replace(verdict, seconds=time.monotonic() - started)
             if signer is None:
                 return verdict
@@ -1046,16 +1127,6 @@ def _find_workers(client: Any) -> Workers:
     """Return the workers of a cluster; imported by name, because that package is above this one."""
     workers: Workers = import_module("expunge.distributed").workers_of(client)
     return workers
-
-
-def _forget_aliases(writer: Writer, ids: Sequence[bytes]) -> str:
-    """Remove erased people's e-mail addresses from the queue of a service; return a note if that failed."""
-    vault = writer.places.vault
-    if not os.path.lexists(queue_folder(vault)):
-        return ""
-    hashes = hashes_to_bytes(hash_ids(writer.identity.key, list(dict.fromkeys(ids))))
-    note: str = import_module("expunge.server.aliases").forget_erased(vault, hashes)
-    return note
 
 
 def _start_clock(*, reads_tables: bool = False) -> float:

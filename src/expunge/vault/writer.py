@@ -90,7 +90,7 @@ class Writer:
         deadline = time.monotonic() + wait
         with self.turns.hold(wait):
             if self.sync_failed:
-                raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault again to go on")
+                raise Unfinished("a sync failed, so what is on the disk is uncertain: open the vault again to continue")
             with self.ledger.lock(max(0.0, deadline - time.monotonic())), self.folder.dir.hold():
                 try:
                     self._refresh()
@@ -242,12 +242,12 @@ class Writer:
     def check_rows(self, snapshot: Snapshot) -> None:
         """Refuse a folder whose bits name other slots than its manifest: a hidden row would stay in the moments."""
         if snapshot.rows.live.count() != snapshot.manifest.rows:
-            raise InvalidFile(f"{self.folder.path} is damaged: it has another number of rows than its manifest says")
+            raise InvalidFile(f"{self.folder.path} is damaged: its number of rows differs from its manifest")
         if snapshot.rows.live_sum != snapshot.manifest.slots_sum:
-            raise InvalidFile(f"{self.folder.path} is damaged: it has rows in other slots than its manifest says")
+            raise InvalidFile(f"{self.folder.path} is damaged: its rows are in other slots than its manifest says")
 
     def tidy(self) -> None:
-        """Wipe rows beyond those that count, which an interrupted request was adding, then all leftovers."""
+        """Wipe rows beyond those of the live state, which an interrupted request was adding, then all leftovers."""
         self.snapshot.rows.trim()
         self.folder.wipe_all_but(self.snapshot.manifest)
 
@@ -311,7 +311,7 @@ def _read_tail(writer: Writer, manifest: Manifest | None) -> list[Record]:
     numbers = [record.request for record in records if record.is_request]
     first = 1 if manifest is None else manifest.request
     if numbers != list(range(first, first + len(numbers))):
-        raise InvalidFile(f"{ledger.path} was changed: requests are missing, doubled or out of order")
+        raise InvalidFile(f"{ledger.path} was changed: requests are missing, duplicated or out of order")
     if any(record.kind == DONE and record.request not in numbers for record in records):
         raise InvalidFile(f"{ledger.path} was changed: it marks requests as done that it does not contain")
     writer.newest = max(numbers, default=0)
@@ -351,7 +351,7 @@ def _catch_up(writer: Writer, manifest: Manifest | None, records: Sequence[Recor
     # can write to the ledger could have anything signed.
     writer.notary.uncertified = find_uncertified(records, until=manifest.request)
     done = records_of_kind(records, DONE)
-    changes = MissedChanges(snapshot.rows.live)
+    changes = MissedChanges(snapshot.rows)
     for number, request in missed:
         request.replay(changes, number, done=number in done)
     # People whose erasure was never certified are erased by this request.

@@ -73,7 +73,7 @@ def preview_erasure(request: Request, form: Annotated[SubmittedForm, require_for
 
 @router.get("/erase/now")
 def redirect_to_form() -> Response:
-    """Redirect to the form: a visit by address has confirmed nothing."""
+    """Redirect to the form: opening the URL confirms nothing."""
     return redirect_to("/erase")
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from ...reports.svg import PlotArea, svg_element, tooltip
 from ...vault import LoggedRequest
 from ..auth import get_service
-from ..clocks import format_time, parse_time
+from ..clocks import parse_time
 from ..queue import ERASURE, OPEN_STATES, JobFilter
 from ..service import Service
 from .templating import PageRoute, format_count, format_seconds, pluralize, redirect_to, render_page
@@ -55,6 +55,8 @@ def show_overview(request: Request, visitor: Annotated[Visitor, require_visitor(
         verification=service.verifications.newest(),
         keys=service.vault.public_keys(),
         options=service.options,
+        renewal=service.renewals.newest(),
+        next_renewal=service.renewals.next_time(),
     )
 
 
@@ -98,15 +100,10 @@ def count_requests(service: Service) -> RequestTotals:
     states = dict[str, int]()
     for (_, _, state), number in service.queue.counts().items():
         states[state] = states.get(state, 0) + number
-    row = service.database.fetch_one(
-        "SELECT COUNT(*) AS n FROM requests WHERE due < ? AND state IN (?, ?, ?)",
-        format_time(service.clock()),
-        *OPEN_STATES,
-    )
     return RequestTotals(
         open=sum(states.get(state, 0) for state in OPEN_STATES),
         held=states.get("held", 0),
-        overdue=0 if row is None else row["n"],
+        overdue=service.queue.overdue_count(),
         done=states.get("done", 0),
         all=sum(states.values()),
     )
@@ -127,7 +124,7 @@ def count_per_day(service: Service) -> list[tuple[date, int]]:
 def read_erasure_seconds(service: Service) -> list[float]:
     """Return how long each of the newest erasures took in the vault, oldest first."""
     rows = service.database.fetch_all(
-        "SELECT json_extract(outcome, '$.seconds') AS s FROM requests WHERE kind = ? AND state = 'done'"
+        "SELECT json_extract(outcome, '$.seconds') AS s FROM requests WHERE kind = ? AND state IN ('erased', 'done')"
         " AND json_extract(outcome, '$.request') IS NOT NULL ORDER BY number DESC LIMIT ?",
         ERASURE,
         _CHART_ERASURES,

@@ -14,6 +14,7 @@ from ...vault import check_receipt
 from ...vault.certificates.keys import public_pem
 from ...vault.certificates.personal_receipts import offline_checker_page
 from ..auth import check_rate, get_service
+from ..clocks import format_time
 from ..logs import log, tag_token
 from ..service import Service
 from .templating import PageRoute, redirect_to, render_page
@@ -36,7 +37,7 @@ _POLICY_TAG = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)
 
 @router.get("/login")
 def show_login(request: Request, next: Annotated[str, Query(max_length=200)] = "/") -> Response:  # noqa: A002
-    """Show the login form, or go on to the next page if the visitor needs none."""
+    """Show the login form, or redirect to the next page if the visitor needs none."""
     visitor = identify_visitor(request)
     if visitor.principal is not None:
         return redirect_to(_safe_path(next))
@@ -95,12 +96,29 @@ def check_receipt_form(request: Request, form: Annotated[SubmittedForm, require_
         statement = check_receipt(text, id_, _public_keys_pem(get_service(request)))
     except ExpungeError as error:
         return _render_receipt_form(request, form.visitor, receipt=text, problem=str(error))
-    return _render_receipt_form(request, form.visitor, receipt=text, statement=statement)
+    completion = _describe_completion(get_service(request), statement)
+    return _render_receipt_form(request, form.visitor, receipt=text, statement=statement, completion=completion)
+
+
+def _describe_completion(service: Service, statement: dict[str, Any]) -> str:
+    """Return whether the erasure or correction of a valid receipt is complete, or by when it will be."""
+    if "complete" not in statement:  # another kind of request
+        return ""
+    settled = service.vault.settled
+    if statement["complete"]:
+        return "It was complete at once: no setting of the model was chosen with the help of its people."
+    if statement["request"] < settled:
+        return f"It is complete: request {settled} chose the settings of the model anew, without the people who left."
+    by = format_time(service.renewals.expected_time())[:10]
+    return (
+        f"The rows are gone. It is complete with the next renewal, by {by}: some settings of the model were chosen "
+        f"with the help of {statement['open']:,} of its {statement['people']:,} people, and are then chosen anew."
+    )
 
 
 def _render_receipt_form(request: Request, visitor: Visitor, **facts: Any) -> Response:
     thumbprints = get_service(request).vault.public_keys()
-    facts = {"receipt": "", "statement": None, "problem": "", "keys": thumbprints} | facts
+    facts = {"receipt": "", "statement": None, "completion": "", "problem": "", "keys": thumbprints} | facts
     return render_page(request, "receipt.html", visitor, status=422 if facts["problem"] else 200, **facts)
 
 

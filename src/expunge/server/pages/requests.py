@@ -14,10 +14,10 @@ from ...errors import InvalidCertificate
 from ...vault.certificates.jws import PublicKey, unverified_header, unverified_payload, verify_statement
 from ..audit import format_csv, format_json, read_trail
 from ..auth import LOCAL_HOSTS, get_service
-from ..clocks import format_time
+from ..clocks import format_time, parse_time
 from ..matters import Author
 from ..problems import Problem
-from ..queue import CARRIED_OUT_STATES, ERASURE, JOB_STATES, OPEN_STATES, Job, JobFilter, was_repeated
+from ..queue import ERASURE, JOB_STATES, OPEN_STATES, Job, JobFilter, was_repeated
 from ..service import Service
 from .templating import STATE_LABELS, PageRoute, redirect_to, render_page, source_label
 from .visitors import SubmittedForm, Visitor, check_line, require_form, require_visitor
@@ -89,7 +89,7 @@ def _parse_date(text: str) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        raise Problem(422, "invalid-input", "Write the date like 2026-01-31.") from None
+        raise Problem(422, "invalid-input", "Enter the date as 2026-01-31.") from None
 
 
 @router.get("/audit.csv")
@@ -157,7 +157,7 @@ def _list_steps(service: Service, job: Job, certified: bool) -> list[RequestStep
         steps.append(RequestStep("On hold", "now", None, job.reason))
     elif job.state == "waiting":
         steps.append(RequestStep("Waiting", "now", job.runs, job.reason or _describe_wait(service, job)))
-    elif delayed and job.state in ("running", *CARRIED_OUT_STATES):
+    elif delayed and (job.state == "running" or job.carried_out):
         steps.append(RequestStep("Waited", "past", job.runs, "could be cancelled until then"))
     if job.state in ("cancelled", "failed"):
         state = "off" if job.state == "cancelled" else "bad"
@@ -165,12 +165,21 @@ def _list_steps(service: Service, job: Job, certified: bool) -> list[RequestStep
     if job.state == "not_known":
         reason = "nothing was erased: the vault has no rows of these people and no record of erasing any"
         return [*steps, RequestStep(STATE_LABELS[job.state], "off", job.ended, reason)]
-    done = job.state == "done"
-    carried_out = RequestStep("Carried out", "past" if done else "now" if job.state == "running" else "next", job.ended)
+    done, early = job.carried_out, job.outcome.get("carried_out")  # before it was complete
+    time = job.ended if early is None else parse_time(early)
+    steps.append(RequestStep("Carried out", "past" if done else "now" if job.state == "running" else "next", time))
     if certified:
-        return [*steps, carried_out, RequestStep("Certified", "past")]
-    wait = "signed as soon as the signing key is available" if done else ""
-    return [*steps, carried_out, RequestStep("Certified", "now" if done else "next", None, wait)]
+        steps.append(RequestStep("Certified", "past"))
+    else:
+        wait = "signed as soon as the signing key is available" if done else ""
+        steps.append(RequestStep("Certified", "now" if done else "next", None, wait))
+    if job.incomplete:
+        why = "the settings of the model are chosen anew then, without these people's rows"
+        steps.append(RequestStep("Complete with the next renewal", "now", service.complete_by(job), why))
+    elif early is not None:
+        why = f"request {job.outcome['renewal']} of the vault chose the settings anew, without these people's rows"
+        steps.append(RequestStep("Complete", "past", job.ended, why))
+    return steps
 
 
 def _describe_wait(service: Service, job: Job) -> str:

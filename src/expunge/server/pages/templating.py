@@ -66,6 +66,8 @@ STATE_LABELS = {
     "waiting": "Waiting",
     "held": "On hold",
     "running": "Running",
+    "erased": "Erased",
+    "corrected": "Corrected",
     "done": "Done",
     "not_known": "Not known here",
     "cancelled": "Cancelled",
@@ -83,6 +85,7 @@ _ACTION_LABELS = {
     "add": "added rows of",
     "readmit": "allowed the return, after an erasure, of",
     "train": "trained a model on the rows of",
+    "replan": "chose the settings anew from the rows of",
     "rebound": "set new bounds for the rows of",
     "restore": "repeated the erasures of",
     "clone": "recorded that a clone of the vault was made with the rows of",
@@ -111,7 +114,12 @@ _STARTER_LABELS = {
     "page": "the dashboard",
     "command line": "the command line",
 }
-_PLURALS = {"person": "people", "has": "have", "is": "are"}
+_PLURALS = {
+    "person": "people",
+    "has": "have",
+    "is": "are",
+    "erasure or correction": "erasures or corrections",
+}
 
 
 def format_count(number: int) -> str:
@@ -282,6 +290,7 @@ def render_page(request: Request, template: str, visitor: Visitor, *, status: in
         path=route_path(request.scope),
         now=service.clock(),
         vault_name=service.vault.places.vault.stem,
+        complete_by=service.complete_by,
         **facts,
     )
     response = HTMLResponse(prefix_links(text, request.scope.get("root_path", "")), status, headers=_HEADERS)

@@ -36,7 +36,7 @@ def check_line(text: str, label: str, *, allow_empty: bool = True) -> str:
     if not text and not allow_empty:
         raise Problem(422, "invalid-input", f"Fill in {label}.")
     if len(text) > _MAX_LINE_LENGTH or _CONTROL_CHARACTER.search(text):
-        raise Problem(422, "invalid-input", f"Write {label} in one line of at most {_MAX_LINE_LENGTH} characters.")
+        raise Problem(422, "invalid-input", f"Enter {label} in one line of at most {_MAX_LINE_LENGTH} characters.")
     return text
 
 
@@ -59,7 +59,7 @@ def parse_future_date(text: str, now: datetime) -> datetime | None:
     try:
         day = datetime.combine(date.fromisoformat(text), time(), UTC)
     except ValueError:
-        raise Problem(422, "invalid-input", "Write the date like 2027-01-31.") from None
+        raise Problem(422, "invalid-input", "Enter the date as 2027-01-31.") from None
     if day <= now:
         raise Problem(422, "invalid-input", "The date must be in the future.")
     return day
@@ -80,7 +80,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of a service, by the hash of their cookie, so that a copy of this table lets nobody in."""
+    """The sessions of a service, by the hash of their cookie, so that a copy of this table cannot be used to log in."""
 
     def __init__(self, tokens: Tokens, clock: Clock) -> None:
         self._tokens, self._clock = tokens, clock

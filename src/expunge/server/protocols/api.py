@@ -22,7 +22,7 @@ from ...vault.certificates.jws import unverified_payload
 from ..audit import format_csv, format_json, read_trail
 from ..auth import Principal, get_service, require_scope
 from ..bodies import media_type, parse_json, read_upload
-from ..clocks import Regulation
+from ..clocks import Regulation, format_time
 from ..matters import Author
 from ..problems import Problem
 from ..queue import ERASURE, JOB_STATES, Job, JobFilter, JobKind, NewJob, ProtocolName
@@ -48,6 +48,7 @@ from .api_models import (
 router = APIRouter(prefix="/api/v1", tags=["own API"], responses=PROBLEM_RESPONSES)
 
 Erase, Read, Rows = require_scope("erase"), require_scope("read"), require_scope("rows")
+Admin = require_scope("admin")
 Follow = require_scope("read", "erase", "rows")  # a caller may follow its own request: its id cannot be guessed
 _RESPOND_ASYNC = "respond-async"
 _MAX_RECEIPTS = MAX_RECEIPTS  # in a response: each contains the certificate
@@ -106,7 +107,8 @@ def check_idempotency(request: Request, principal: Principal, body: bytes) -> It
     responses={
         200: {
             "model": ErasureResponse,
-            "description": "carried out; the state is not_known if none of these people are known here",
+            "description": "carried out; the state is not_known if none of these people are known here, and erased if "
+            "it is complete with the next renewal (complete_by)",
         },
         202: {"model": ErasureResponse, "description": "accepted, and carried out later"},
     },
@@ -154,7 +156,7 @@ def _erase(request: Request, body: ErasureBody, raw: bytes, principal: Principal
             )
             result = service.erase_people(body.ids, new_job, wait=not later, receipts=with_receipts)
         job = result.job
-        view = job.view(similar=True) | {"certificate": None, "receipts": None}
+        view = service.view(job, similar=True) | {"certificate": None, "receipts": None}
         if job.carried_out:
             view["certificate"] = result.certificate or service.certificate(job)
             with suppress(VaultBusy, Unfinished, SigningFailed):  # the erasure is done: receipts can be fetched later
@@ -304,7 +306,7 @@ def _change(
                 service.queue.remember_key(record.idempotency, id_)  # a failed request does not keep its key
                 job = service.queue.get(id_)
     if principal.can_see_people:
-        return job.view() | {"certificate": service.certificate(job)}
+        return service.view(job) | {"certificate": service.certificate(job)}
     return JSONResponse(job.accepted_view(), 202, headers={"Location": f"/api/v1/requests/{job.id}"})
 
 
@@ -327,18 +329,24 @@ def list_requests(
     ``reference`` matches part of a request's reference; ``since`` and ``until`` limit the day of receipt.
     """
     job_filter = JobFilter(state or (), kind, protocol, overdue, reference, since, until, before, limit)
-    jobs, similar = get_service(request).queue.page(job_filter), principal.allows("erase")
+    service, similar = get_service(request), principal.allows("erase")
+    jobs = service.queue.page(job_filter)
     return {
-        "requests": [job.view(similar=similar) for job in jobs],
+        "requests": [service.view(job, similar=similar) for job in jobs],
         "next": jobs[-1].number if len(jobs) == limit else None,
     }
 
 
 @router.get("/requests/{id}", response_model=RequestInfo | AcceptedRequest)
 def get_request(request: Request, id: str, principal: Annotated[Principal, Follow]) -> dict[str, Any]:  # noqa: A002
-    """Return a request; its outcome is shown only to tokens with `erase` or `read`."""
-    job = get_service(request).queue.get(id)
-    return job.view(similar=principal.allows("erase")) if principal.can_see_people else job.accepted_view()
+    """Return a request; its outcome is shown only to tokens with `erase` or `read`.
+
+    It is `complete` when no setting in use was chosen with the help of its people. One that is `erased` or `corrected`
+    will be with the vault's next renewal, `complete_by`.
+    """
+    service = get_service(request)
+    job = service.queue.get(id)
+    return service.view(job, similar=principal.allows("erase")) if principal.can_see_people else job.accepted_view()
 
 
 @router.delete("/requests/{id}", response_model=RequestInfo)
@@ -362,7 +370,7 @@ async def extend_request(request: Request, id: str, principal: Annotated[Princip
     )
     if job is None:
         raise Problem(409, "too-late", "the request is closed or overdue, or its deadline was already extended")
-    return job.view()
+    return get_service(request).view(job)
 
 
 @router.get("/requests/{id}/certificate")
@@ -397,10 +405,14 @@ def export_audit(
 
 @router.get("/status")
 def get_status(request: Request, principal: Annotated[Principal, Read]) -> dict[str, Any]:
-    """Return what the vault contains, and how many requests are waiting."""
+    """Return what the vault contains, how many requests are waiting, and when the next renewal starts, if one is due.
+
+    `open` counts the erasures and corrections of people that it will make complete.
+    """
     service = get_service(request)
     states = Counter(job.state for job in service.queue.pending())
-    return {**vars(service.vault.status()), "waiting": states["waiting"] + states["running"], "held": states["held"]}
+    counts = {"waiting": states["waiting"] + states["running"], "held": states["held"]}
+    return {**vars(service.vault.status()), **counts, "complete_by": format_time(service.renewals.next_time())}
 
 
 @router.get("/keys")
@@ -433,3 +445,29 @@ def list_verifications(
 def get_verification(request: Request, id: str, principal: Annotated[Principal, Read]) -> dict[str, Any]:  # noqa: A002
     """Return the progress of a verification, and its result."""
     return get_service(request).verifications.get(id).view()
+
+
+@router.post("/replan", status_code=202)
+def start_renewal(request: Request, principal: Annotated[Principal, Admin], response: Response) -> dict[str, Any]:
+    """Start a renewal: choose the settings anew from the rows that are there, which completes all erasures so far.
+
+    The service does this by itself in time for every deadline. It keeps answering requests meanwhile; the model in use
+    predicts until the new one has learned. If a renewal is running, that one is returned.
+    """
+    renewal = get_service(request).renewals.start("api", actor=principal.name, caller=principal.token_id)
+    response.headers["Location"] = f"/api/v1/replan/{renewal.id}"
+    return renewal.view()
+
+
+@router.get("/replan")
+def list_renewals(
+    request: Request, principal: Annotated[Principal, Read], limit: Annotated[int, Query(ge=1, le=1000)] = 50
+) -> list[dict[str, Any]]:
+    """List renewals, newest first; `request` is that of the vault which chose the settings."""
+    return [renewal.view() for renewal in get_service(request).renewals.page(limit)]
+
+
+@router.get("/replan/{id}")
+def get_renewal(request: Request, id: str, principal: Annotated[Principal, Read]) -> dict[str, Any]:  # noqa: A002
+    """Return the progress of a renewal, and its result."""
+    return get_service(request).renewals.get(id).view()

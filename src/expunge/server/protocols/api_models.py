@@ -52,6 +52,8 @@ class RequestInfo(ResponseBody):
     extension: str
     overdue: bool
     ended: str | None
+    complete: bool
+    complete_by: str | None
     people: int
     reference: str
     actor: str

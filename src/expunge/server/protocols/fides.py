@@ -20,7 +20,7 @@ from ...tables import refuse_json
 from ..auth import Principal, get_service, require_scope
 from ..bodies import media_type
 from ..problems import Problem
-from ..queue import CARRIED_OUT_STATES, ERASURE, Job, NewJob, ProtocolName
+from ..queue import ERASURE, Job, NewJob, ProtocolName
 from ..service import Service, run_in_writer_thread
 from .api_models import read_body
 
@@ -101,7 +101,7 @@ async def receive_webhook(request: Request, principal: Annotated[Principal, Secr
 
 
 def _erase_for_webhook(service: Service, message: FidesWebhook, principal: Principal) -> Job | None:
-    """Erase the person; return None if their e-mail address is nobody's."""
+    """Erase the person; return None if their e-mail address belongs to nobody."""
     ids = service.aliases.resolve(message.identity.ids, [message.identity.email] if message.identity.email else [])
     if ids is None:
         raise Problem(422, "no-identity", "identity has no external_id, which is the id in the vault")
@@ -125,7 +125,7 @@ async def find_person(request: Request, principal: Annotated[Principal, Erase]) 
 @router.post(
     "/erasures",
     openapi_extra=_describe_body("text/plain", _PERSON_SCHEMA),
-    responses={202: {"description": "accepted, and carried out later"}},
+    responses={202: {"description": "accepted, and carried out or complete later"}},
 )
 async def erase_person(
     request: Request, principal: Annotated[Principal, Erase], fides_privacy_request: Annotated[str, Header()] = ""
@@ -140,7 +140,7 @@ async def erase_person(
         raise Problem(409, "not-erased", detail)
     if not _is_accepted(job):
         raise Problem(409, "not-erased", job.reason)
-    return JSONResponse(job.view(similar=True), 200 if job.carried_out else 202)
+    return JSONResponse(get_service(request).view(job, similar=True), 200 if job.complete else 202)
 
 
 @router.get("/connector.zip")
@@ -192,4 +192,4 @@ def _erase_people(service: Service, ids: list[str], name: str, principal: Princi
 
 def _is_accepted(job: Job) -> bool:
     """Return whether the people are erased, will be, or are not known here, so that Fides need not try again."""
-    return job.state in (*CARRIED_OUT_STATES, "waiting", "running")
+    return job.carried_out or job.state in ("waiting", "running")

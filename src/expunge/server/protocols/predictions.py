@@ -128,7 +128,11 @@ def _read_rows(body: Any, vault: Vault, max_rows: int) -> Any:
     (form,), value = forms, body[forms[0]]
     if form == "dataframe_split":
         columns, data = (value.get("columns"), value.get("data")) if isinstance(value, dict) else (None, None)
-        if not isinstance(columns, list) or not isinstance(data, list) or not _is_table(data, len(columns)):
+        if not (
+            isinstance(columns, list)
+            and isinstance(data, list)
+            and all(isinstance(row, list) and len(row) == len(columns) for row in data)
+        ):
             raise InvalidInput("dataframe_split must have columns, and data with as many cells in each row")
         if repeated := len(columns) - len(set(map(str, columns))):
             raise InvalidInput(f"dataframe_split names columns more than once: {repeated:,} of {len(columns):,}")
@@ -141,10 +145,6 @@ def _read_rows(body: Any, vault: Vault, max_rows: int) -> Any:
     if form == "dataframe_records" or (value and all(isinstance(row, dict) for row in value)):
         return Upload(value, max_rows)
     return _build_array(value, len(vault.inputs))
-
-
-def _is_table(data: list[Any], width: int) -> bool:
-    return all(isinstance(row, list) and len(row) == width for row in data)
 
 
 def _build_array(rows: list[Any], width: int) -> Floats:
@@ -303,4 +303,4 @@ def _error_response(status: int, detail: str, headers: Mapping[str, str] | None 
 
 def _refuse_while_draining(service: Service) -> None:
     if service.draining:
-        raise Problem(503, "draining", "the service is being stopped")
+        raise Problem(503, "draining", "the service is shutting down")

@@ -29,16 +29,16 @@ from .texts import TextSummary
 _SCHEMA_HEADER = """\
 # A proposal for a schema, read from {name}. Check it line by line before you train.
 #
-# Bounds, fills, categories: supported by at least {people} {whose}, rounded; from now on your declaration. They stay
-# in the model when people leave: better are public facts, what a form allows, what a device can measure.
+# Bounds, fills and categories are rounded and supported by at least {people} {whose}. In training they count as your
+# declaration and stay in the model when people leave: prefer public facts, such as the limits of a form or a device.
 #
 # low, high   the range of the values; without them the bounds are observed, and change with the rows
 # clip        a value outside the bounds counts as the bound in training; without it its row is refused
 # fill        replaces an empty cell; without it empty cells are refused. The proposal is the rounded median of {whose}
 # gaps        texts that count as empty cells in a column of numbers; "text" stands for any text that is not a number
-# format      how the cells write 1234.56 or the last day of 2020, if not like this or like 2020-12-31
+# format      1234.56 or the last day of 2020 as written in the cells; not needed for 1234.56 or 2020-12-31
 # scale       "linear", "log", or knots; without it the plan decides
-# values      those that at least {people} {whose} have; all others count as "{other}"
+# values      the texts that at least {people} {whose} have; all others count as "{other}"
 # id_format   the form of every id: "integer", "uuid", "email" or "^a regular expression$"; others are refused
 # kind        number, boolean, date, category or ignore; codes made of digits, like post codes, are categories
 """
@@ -75,7 +75,7 @@ def draft_schema(
     id: str | None = None,  # noqa: A002 (the key in a schema)
     people: int = 10,
 ) -> Draft:
-    """Return the same schema with notes on what was left out, could not be read, or looks odd."""
+    """Return the schema of `propose_schema`, with notes on what was left out, could not be read, or looks odd."""
     whole_number("people", people)
     targets = (target,) if isinstance(target, str) else tuple(target)
     source = open_stream(source)
@@ -94,7 +94,7 @@ def plain_schema(source: Source, target: str | Sequence[str], id: str | None = N
 
 
 def plain_schema_from_types(types: Arrow, target: str | Sequence[str], id: str | None = None) -> Schema:  # noqa: A002 (the key)
-    """Return the same from the names and types of the columns, given as a pyarrow schema."""
+    """Return the schema of `plain_schema`, from names and types of columns, given as a pyarrow schema."""
     targets = (target,) if isinstance(target, str) else tuple(target)
     check_columns_exist(types.names, targets if id is None else [*targets, id])
     cells = {field.name: unpack_type(field.type) for field in types if not is_row_label(field.name)}
@@ -169,7 +169,7 @@ def _inspect_columns(
             unread = "" if hint is None else f"; it {hint}"
             raise InvalidInput(f"target {name!r} must hold finite numbers, or true and false{unread}")
         if name not in targets and is_index_name(name) and _looks_like_an_id(summary):
-            proposal = Ignore(), "has no real name and looks like the numbers of the rows"
+            proposal = Ignore(), "has no real name and looks like row numbers"
         proposals[name] = proposal
     return proposals, id_format, list(_find_notes(proposals, summaries, targets, "rows" if id_ is None else "people"))
 
@@ -185,7 +185,7 @@ def _find_notes(
             yield f'{column} is left out (kind = "ignore"): it {unread or note}'
             continue
         if isinstance(kind, Category) and len(kind.values) > _MANY_CATEGORIES:
-            yield f"{column} becomes {len(kind.values)} categories, an input each: is that meant?"
+            yield f"{column} becomes {len(kind.values)} categories, one input each: is that intended?"
         elif note:
             yield f"{column}: {note}"
         if unread:
@@ -206,11 +206,16 @@ def _find_notes(
             continue
         for target in targets:
             if summary.sample.correlation(summaries[target].sample) ** 2 > _NEARLY_EQUAL:
-                yield f"{column} nearly equals the target {target!r} after a line: is it known before the target is?"
+                yield (
+                    f"{column} nearly equals a linear function of the target {target!r}: is it known before the "
+                    "target is?"
+                )
         if is_index_name(name):
             yield f'{column} has no real name: if it numbers the rows, leave it out (kind = "ignore")'
         elif _looks_like_an_id(summary):
-            yield f"{column} looks like an id: nearly every value is another whole number; leave it out if it is one"
+            yield (
+                f"{column} looks like an id: nearly every value is a different whole number; leave it out if it is one"
+            )
 
 
 def _looks_like_an_id(summary: ColumnSummary) -> bool:

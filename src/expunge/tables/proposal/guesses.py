@@ -113,7 +113,7 @@ class NotationGuess:
         return [by_family[family] for family in self._against if family in by_family]
 
     def format(self, candidate: Candidate) -> str | None:
-        """Return the format to declare; None for dates as ISO writes them."""
+        """Return the format to declare; None for dates in ISO form."""
         if not candidate.is_number or not self._units:
             return candidate.example
         unit = next(iter(self._units))

@@ -69,8 +69,8 @@ class RangeSummary(ABC):
         self._infinite |= bool(np.isinf(values).any())
         if not finite.all():
             values, owners = values[finite], owners.select(finite)
-        for kept in (self.sample, self._low, self._high):
-            kept.add(values, owners)
+        for collector in (self.sample, self._low, self._high):
+            collector.add(values, owners)
         self.distinct.add(values)
 
     def propose(self) -> ProposedKind:
@@ -80,9 +80,10 @@ class RangeSummary(ABC):
         if not math.isfinite(float(values[-1]) - float(values[0])):
             return Ignore(), _TOO_FAR
         if self.gaps and count < 2 * self.people:
-            return Ignore(), f"has gaps, and fewer than {2 * self.people} have a value"
+            return Ignore(), f"has gaps, and fewer than {2 * self.people} people (or rows) have a value"
         if (ends := self._find_bounds(values, count)) is None:
-            note = f"fewer than {4 * self.people} have a value that could be a bound, so the bounds are observed"
+            need = 4 * self.people
+            note = f"fewer than {need} people (or rows) have a value that could be a bound, so the bounds are observed"
             return self.kind(fill=self._find_fill(values, None)), note
         low, high = map(self.to_value, ends)
         return self.kind(low, high, self._find_fill(values, ends), clip=True), ""

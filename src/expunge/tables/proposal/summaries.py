@@ -76,11 +76,11 @@ class ColumnSample:
     def correlation(self, other: "ColumnSample") -> float:
         """Return the correlation with another column, over rows that are in both samples; 0 if there are few."""
         key = np.dtype([("person", np.uint64), ("row", np.uint64)])
-        mine, others = np.empty(len(self._values), key), np.empty(len(other._values), key)
+        mine, theirs = np.empty(len(self._values), key), np.empty(len(other._values), key)
         mine["person"], mine["row"] = self._person_hashes, self._row_hashes
-        others["person"], others["row"] = other._person_hashes, other._row_hashes
-        _, here, there = np.intersect1d(mine, others, assume_unique=True, return_indices=True)
-        x, y = self._values[here], other._values[there]
+        theirs["person"], theirs["row"] = other._person_hashes, other._row_hashes
+        _, my_places, other_places = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
+        x, y = self._values[my_places], other._values[other_places]
         with np.errstate(all="ignore"):  # values may be too far apart: NaN
             return float(np.corrcoef(x, y)[0, 1]) if len(x) >= 20 and np.ptp(x) and np.ptp(y) else 0.0
 
@@ -189,7 +189,7 @@ class BooleanSummary:
     def propose(self) -> ProposedKind:
         values = self.sample.values()
         if self._gaps and len(values) < 2 * self.people:
-            return Ignore(), f"has gaps, and fewer than {2 * self.people} have a value"
+            return Ignore(), f"has gaps, and fewer than {2 * self.people} people (or rows) have a value"
         return Boolean(fill=bool(2 * values.sum() > len(values)) if self._gaps else None), ""
 
     def propose_target(self) -> ProposedKind | None:

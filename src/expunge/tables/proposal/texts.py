@@ -141,12 +141,12 @@ class TextSummary:
         if fitting := self._guess.fitting():
             formats = " or ".join(f'format = "{self._guess.format(candidate)}"' for candidate in fitting)
             kind = "number" if fitting[0].is_number else "date"
-            return f'has {kind}s that could be meant in more than one way: declare kind = "{kind}" with {formats}'
+            return f'has {kind}s that can be read in more than one way: declare kind = "{kind}" with {formats}'
         for what, count in self._unread.items():
             if count and count >= _UNREAD_SHARE * cells:
                 kind = "date" if what.startswith("dates") else "number"
-                way = f'write all alike, and declare kind = "{kind}" with a format'
-                return f"has {what}, which are not read as {kind}s, because not all cells are like that: {way}"
+                way = f'write all in one notation, and declare kind = "{kind}" with a format'
+                return f"has {what}, which are not read as {kind}s, because some cells are written differently: {way}"
         return None
 
     def _find_notation(self) -> Candidate | None:
@@ -183,7 +183,7 @@ class TextSummary:
         shared = all(len(people) >= self.min_people for people in words.values())
         listed = shared and not (self._others.overflowed or self._long)
         gaps = tuple(sorted(self._marks.union(words) - {""})) if listed else ANY_TEXT
-        cells = "1 cell is no number: it counts" if odd == 1 else f"{odd:,} cells are no numbers: they count"
+        cells = "1 cell is not a number: it counts" if odd == 1 else f"{odd:,} cells are not numbers: they count"
         return replace(kind, gaps=gaps), "; ".join(filter(None, [f"{cells} as empty", note]))
 
     def _propose_category(self) -> ProposedKind:
@@ -193,6 +193,6 @@ class TextSummary:
             return Ignore(), f"has more than {MAX_TRACKED_VALUES:,} different values"
         if 0 < len(values) <= MAX_CATEGORY_VALUES:
             return Category(tuple(values), OTHER if self._gaps else None), ""
-        many = f"has more than {MAX_CATEGORY_VALUES} values that would be a category each"
-        few = "has no values" if self._blank else f"has no value that {self.min_people} or more have"
+        many = f"has more than {MAX_CATEGORY_VALUES} values, each of which would be a category"
+        few = "has no values" if self._blank else f"has no value shared by at least {self.min_people} people (or rows)"
         return Ignore(), self._obstacle or (many if values else few)

@@ -35,7 +35,7 @@ class BinaryTable(FileTable):
 
     @contextmanager
     def _replace_errors(self) -> Iterator[None]:
-        damaged = f"{self.name} is damaged, or not of the format that its name suggests{self._unreachable_hint}"
+        damaged = f"{self.name} is damaged, or not in the format that its name suggests{self._unreachable_hint}"
         try:
             with replace_arrow_errors(lambda _: InvalidFile(damaged), self.name):
                 yield

@@ -152,14 +152,16 @@ def _check_same_columns(file: FileTable, first: FileTable) -> None:
         return
     if file.names_are_certain:
         details = [
-            f"{quote_names(names)} {how}" for names, how in ((missing, "missing"), (more, "only there")) if names
+            f"{quote_names(names)} {how}" for names, how in ((missing, "missing"), (more, "only in this file")) if names
         ]
         way_out = "write the same columns to all files"
     else:  # the names may be cells
         places = ", ".join(str(file.names.index(name) + 1) for name in more[:10])
-        details = [f"{len(missing):,} missing"] * bool(missing) + [f"column {places} only there"] * bool(more)
+        details = [f"{len(missing):,} missing"] * bool(missing) + [f"column {places} only in this file"] * bool(more)
         way_out = "does each begin with the same row of names?"
-    raise InvalidInput(f"{file.name} has other columns than {first.name} ({'; '.join(details)}); {way_out}")
+    raise InvalidInput(
+        f"the columns of {file.name} differ from those of {first.name} ({'; '.join(details)}); {way_out}"
+    )
 
 
 def _names_missing_from(names: Sequence[str], others: Sequence[str]) -> list[str]:

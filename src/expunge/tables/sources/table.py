@@ -30,7 +30,7 @@ _CELL_DESCRIPTIONS = {"float64": Number.cell_description, "bool": Boolean.cell_d
 
 
 def parse_partition(folders: Sequence[str]) -> Partition:
-    """Return the columns and values in the folders right above a file that are named ``column=value``."""
+    """Return the columns and values in the folders directly above a file that are named ``column=value``."""
     pairs: list[tuple[str, str | None]] = []
     for folder in reversed(folders):
         name, mark, value = folder.partition("=")

@@ -152,8 +152,11 @@ class RequestLeaves:
             return
         self._folder.make()
         path = self._path(request, root)
-        self._pending = None if path.exists() else path
-        files.put(path, b"".join(leaves))
+        if path.exists():  # of a request that was not accepted, or after an older pair was put back
+            files.put(path, b"".join(leaves))
+        else:
+            self._pending = path
+            files.create_named(path, b"".join(leaves))
 
     def keep(self) -> None:
         """Keep the file that was written: its request is accepted."""

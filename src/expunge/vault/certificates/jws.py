@@ -197,7 +197,9 @@ def verify_statement(
             expected = _TYPE_NAMES.get(types[0], "the expected statement")
             raise InvalidCertificate(f"this was signed with the key, but is not {expected} of a vault")
         return payload
-    raise InvalidCertificate("the signature is not of this key: the certificate was changed, or another key signed it")
+    raise InvalidCertificate(
+        "the signature was not made with this key: the certificate was changed, or another key signed it"
+    )
 
 
 def select_pinned_key(keys: Sequence[PublicKey], thumbprint: str) -> list[PublicKey]:

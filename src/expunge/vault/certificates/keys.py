@@ -105,8 +105,10 @@ class KeyStore:
             check_signer_address(sign_with)  # now: later, an accepted request could not be finished
         self._private, self._beside = places.key if key_path is None else ExternalKeyPath(key_path), places.key
         self._elsewhere, self._public, self._sign_with = key_path is not None, places.public, sign_with
-        self._stem = places.vault.stem
-        self._draft_paths = self._draft_path, files.draft_path(self._public)
+        self._draft = files.draft_path(self._private)
+        if self._elsewhere:  # there it has a name that no one else uses
+            self._draft = self._private.with_name(f".{self._private.name}.{places.vault.stem}.new")
+        self._drafts = files.draft_path(self._public), self._draft
         self.problem = ""  # why there was no signer when one was last needed
 
     def load_named_signer(self, public: str | Path | None) -> "VaultSigner | None":
@@ -168,21 +170,21 @@ class KeyStore:
             if key.public.x not in known:  # it may be another vault's, so it is used and never overwritten
                 return key
             if self._elsewhere:
-                raise InvalidSetting(f"{self._private} signs for this vault already; name another key")
+                raise InvalidSetting(f"{self._private} already signs for this vault; name another key")
         key = SigningKey.generate()
-        files.wipe_draft(self._draft_path)
-        files.create(self._draft_path, key.pem())
-        files.sync_folder(self._draft_path.parent)
+        files.wipe_draft(self._draft)
+        files.create(self._draft, key.pem())
+        files.sync_folder(self._draft.parent)
         return key
 
     def finish_change(self, known: Sequence[str]) -> None:
         """Move a new key into its place if the ledger knows it, and wipe the old one; otherwise wipe its draft."""
         from .jws import SigningKey
 
-        for draft in filter(files.is_draft, (files.draft_path(self._public), self._draft_path)):
+        for draft in filter(files.is_draft, self._drafts):
             key = None
             with suppress(InvalidFile):  # a crash may have cut it short: then the ledger does not know it
-                key = SigningKey.load(draft) if draft == self._draft_path else None
+                key = SigningKey.load(draft) if draft == self._draft else None
             if key is not None and key.public.x in known:
                 files.wipe(self._private)
                 files.rename(draft, self._private)
@@ -204,7 +206,7 @@ class KeyStore:
 
     def has_leftover_draft(self) -> bool:
         """Return whether a change of the key was interrupted."""
-        for draft in filter(files.is_draft, self._draft_paths):
+        for draft in filter(files.is_draft, self._drafts):
             with suppress(InvalidFile):  # planted by another user, whose file would stay forever
                 cast("GuardedPath", draft).check_existing()
                 return True
@@ -213,7 +215,7 @@ class KeyStore:
     def check_public_file(self, x: str) -> None:
         """Refuse to create a vault beside a file with other public keys."""
         if self._public.exists() and files.read(self._public, max_bytes=_MAX_PUBLIC_FILE_BYTES) != public_pem(x):
-            raise InvalidFile(f"{self._public} exists, and holds something else than this vault's key: remove it")
+            raise InvalidFile(f"{self._public} exists, but does not hold this vault's key: remove it")
 
     def export_public_keys(self, known: Sequence[str]) -> None:
         """Update the file with the public keys, unless it holds something else, which the audit reports."""
@@ -226,10 +228,3 @@ class KeyStore:
     def created_files(self) -> tuple[Path, ...]:
         """The files that creating a vault may make: keys, and their drafts."""
         return self._beside, self._public, files.draft_path(self._beside), files.draft_path(self._public)
-
-    @property
-    def _draft_path(self) -> Path:
-        """The draft of a new key. Elsewhere than beside the vault it has a name that no one else uses."""
-        if self._elsewhere:
-            return self._private.with_name(f".{self._private.name}.{self._stem}.new")
-        return files.draft_path(self._private)

@@ -17,14 +17,14 @@ from ...errors import InvalidFile
 from ..disk.manifest import Manifest
 from ..ledger.records import DONE, Position, Record, compose_record, records_of_kind
 
-VERSION = 1
+VERSION = 2
 SOFTWARE = f"expunge {__version__}"
 NOT_COVERED = {
     VERSION: (
         "copies of the data outside the vault: its source, exports, backups of the folder or of the ledger",
         "blocks that the file system or the disk keeps below the files",
         "predictions and reports that were made from the model before",
-        "settings that a plan chose by looking at rows: they stay until the vault is planned and trained again",
+        "the values in the schema, whose SHA-256 this names: the operator declared them, and they stay",
     )
 }
 _HASH = re.compile("[0-9a-f]{64}")
@@ -62,6 +62,8 @@ def certificate_payload(vault: str, request_record: Record, done_record: Record)
         "software": _require_match(_SOFTWARE, done_record.body["software"]),
         "not_covered": list(NOT_COVERED[VERSION]),
     }
+    if "open" in body:
+        fields |= completion_fields(int(body["open"]))
     if "clone_of" in done_record.body:
         fields["clone_of"] = _require_match(_CLONE_OF, done_record.body["clone_of"])
     if request_record.kind == "clone":
@@ -72,6 +74,22 @@ def certificate_payload(vault: str, request_record: Record, done_record: Record)
         [caller] = body["callers"] or [dict.fromkeys(("reference", "actor"), "")]  # several callers are not named
         fields |= {name: caller[name] for name in ("reference", "actor") if caller[name]}
     return statement_payload(vault, request_record.request, str(body["time"]), fields)
+
+
+def completion_fields(still_open: int) -> dict[str, Any]:
+    """Return the fields that say whether no setting in use was chosen by looking at these people's rows."""
+    if not still_open:
+        return {"complete": True}
+    people = "1 of these people" if still_open == 1 else f"{still_open:,} of these people"
+    until = "the next certificate of this vault of the kind replan or train completes this erasure or correction"
+    return {
+        "complete": False,
+        "open": still_open,
+        "not_covered": [
+            *NOT_COVERED[VERSION],
+            f"settings in use, which a plan chose by looking at rows, also at those of {people}: {until}",
+        ],
+    }
 
 
 def receipt_fields(root: str, *, fold_case: bool) -> dict[str, Any]:

@@ -256,8 +256,8 @@ def _verify_answer(signed: bytes, answer: bytes, public: PublicKey, signer_name:
         public.key.verify(signature, signed)
     except InvalidSignature:
         raise SigningFailed(
-            f"{signer_name} answered with a signature that is not of the key {public.thumbprint}: another key signed, "
-            "or it signed something else (Ed25519 signs the input itself, not a hash of it)"
+            f"{signer_name} answered with a signature that was not made with the key {public.thumbprint}: another key "
+            "signed, or it signed something else (Ed25519 signs the input itself, not a hash of it)"
         ) from None
     return compact_jws(signed, signature)
 

@@ -79,13 +79,13 @@ def check_head(payload: Mapping[str, Any], records: Iterable[Record]) -> None:
         raise VerificationFailed("the head is of another vault")
     if count < payload["records"]:
         raise VerificationFailed(
-            f"the ledger has {count:,} records and the head {payload['records']:,}: it is an older copy, or "
-            "records were removed; restore the newest"
+            f"the ledger has {count:,} records, but the head counts {payload['records']:,}: the ledger is an older "
+            "copy, or records were removed; restore the newest"
         )
     if end != Position(payload["bytes"], payload["head"]):
         raise VerificationFailed("the ledger does not continue the head: records before it were changed")
     if newest != payload["request"]:
-        raise VerificationFailed("the head names another newest request than the ledger had at that point")
+        raise VerificationFailed("the newest request in the head is not the one that the ledger had at that point")
 
 
 def sign_head(index: LedgerIndex, signer: VaultSigner) -> str:
@@ -175,7 +175,7 @@ def write_report(path: Path, report: str) -> None:
 
 def _check_new_file(path: Path, content: str) -> None:
     if path.is_symlink() or path.exists():
-        raise InvalidSetting(f"{path} exists already, and a {content} is not overwritten: name another file")
+        raise InvalidSetting(f"{path} already exists, and a {content} is not overwritten: name another file")
     if not path.parent.is_dir():
         raise InvalidSetting(f"there is no folder {path.parent} for the {content}")
 

@@ -94,7 +94,7 @@ def request_timestamp(url: str, data: bytes, *, timeout: float = 30.0) -> bytes:
             f"{authority} answered with {len(answer):,} bytes that are not an RFC 3161 timestamp"
         ) from None
     if not matches:
-        raise SigningFailed(f"{authority} answered with a timestamp of something else, or with an old one")
+        raise SigningFailed(f"{authority} answered with a timestamp of other data, or with an old one")
     return answer
 
 
@@ -109,7 +109,7 @@ def verify_timestamp(response: bytes, data: bytes, roots: Sequence[x509.Certific
     except ValueError:
         raise InvalidCertificate("this is not an RFC 3161 timestamp, or it is damaged") from None
     if not matches:
-        raise InvalidCertificate("the timestamp is of something else")
+        raise InvalidCertificate("the timestamp is of other data")
     try:
         VerifierBuilder(roots=list(roots)).build().verify(stamp, hashlib.sha256(data).digest())
     except (VerificationError, ValueError):
@@ -189,7 +189,7 @@ def _parse_host(url: str) -> str:
 
 
 def _describe_failure(error: OSError | http.client.HTTPException, timeout: float) -> str:
-    """Return what went wrong."""
+    """Describe a failed request."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
         return f"no answer within {timeout:g} seconds"

@@ -132,7 +132,7 @@ class Folder:
         self._cached_identity: tuple[bytes, VaultIdentity] | None = None  # the file as last read, parsed
 
     def read_identity(self) -> VaultIdentity:
-        """Read which vault this is."""
+        """Read the identity of the vault."""
         file = self.dir / "identity.json"
         try:
             data = files.read(file, max_bytes=MAX_MANIFEST_BYTES)
@@ -151,14 +151,14 @@ class Folder:
         return identity
 
     def write_identity(self, identity: VaultIdentity) -> None:
-        """Write which vault this is, once."""
+        """Write the identity of the vault, once."""
         content = {"vault": identity.vault, "key": identity.key.hex(), "sum": identity.sum}
         files.wipe(self.dir / "identity.json")
         files.create(self.dir / "identity.json", json.dumps(content).encode())
         self.dir.sync()
 
     def read_current_manifest(self) -> Manifest | None:
-        """Return the manifest that counts; None if no training was ever finished."""
+        """Return the live manifest; None if no training was ever finished."""
         while (pointer := self._read_current_pointer()) is not None:
             try:
                 return self._read_manifest(*pointer)
@@ -168,7 +168,7 @@ class Folder:
         return None
 
     def _read_current_pointer(self) -> tuple[int, int] | None:
-        """Return the page of the manifest that counts, and its request."""
+        """Return the page of the live manifest, and its request."""
         file = self.dir / "current"
         try:
             requests = parse_pointers(files.read(file, max_bytes=100), file)
@@ -195,7 +195,7 @@ class Folder:
         return None
 
     def commit(self, manifest: Manifest) -> None:
-        """Make this manifest the one that counts."""
+        """Make this manifest the live one."""
         file, line = self.dir / "current", pointer_line(manifest.request)
         try:
             files.overwrite(file, [(manifest.page * len(line), line)])
@@ -254,13 +254,13 @@ class Folder:
 
     def find_leftovers(self, manifest: Manifest | None) -> list[str]:
         """Return the vault's own files that a manifest does not name, except for empty spares."""
-        own = [name for name in self.dir.names() if _OWN_NAME.fullmatch(name)]
+        own_names = [name for name in self.dir.names() if _OWN_NAME.fullmatch(name)]
         if manifest is None:
-            return own
+            return own_names
         named, spares = manifest.file_names, manifest.spares
-        others = [name for name in own if name not in named]
-        sizes = self.dir.sizes(name for name in others if name in spares)
-        return [name for name in others if sizes.get(name) != 0]
+        leftovers = [name for name in own_names if name not in named]
+        sizes = self.dir.sizes(name for name in leftovers if name in spares)
+        return [name for name in leftovers if sizes.get(name) != 0]
 
 
 def sha256_hex(*parts: Data) -> str:

@@ -54,7 +54,7 @@ def _field_types(type_: Any) -> dict[str, Any]:
     return get_type_hints(type_) if is_dataclass(type_) else {}
 
 
-VERSION = 9
+VERSION = 10
 MAX_MANIFEST_BYTES = 2**26  # larger than any manifest
 _NO_SUM = b'"sum":""'
 _LEARNER_NAME = re.compile(r"learner\.\d+\.\d+\.[01]")
@@ -114,6 +114,53 @@ class PeopleSegment:
 
 
 @dataclass(frozen=True)
+class Planning:
+    """How a plan chooses the settings from the rows of a vault, and at whose rows it looked.
+
+    There is no list of people: those whom it looked at are those with the smallest keyed hashes.
+
+    Attributes
+    ----------
+    seed : int
+        The seed of the features and the code; the key of the hashes follows from it.
+    quick : bool
+        Whether the search takes seconds rather than minutes.
+    forget_ms : float or None
+        The longest time to forget one row, as predicted from counts of operations.
+    max_features : int
+        The largest number of cosines to try.
+    declared : str
+        The settings that the plan does not choose, as JSON.
+    largest_hash, people : int
+        The largest hash of the people whose rows it looked at, and how many they were; 0 people if there were too few
+        rows for a plan.
+    drawn : int
+        The row numbers given out then: rows with larger numbers came later.
+    rows : int
+        The number of rows then, by which it predicted costs.
+    schema : str
+        The checksum of the schema with which it scaled them.
+    error : float or None
+        The mean squared error on its validation rows, over the target's variance.
+    open : int
+        How many erasures and corrections of people whose rows it looked at were carried out since.
+    """
+
+    seed: int = 0
+    quick: bool = True
+    forget_ms: float | None = 5.0
+    max_features: int = 600
+    declared: str = "{}"
+    largest_hash: UInt64 = UInt64(0)
+    people: int = 0
+    drawn: int = 0
+    rows: int = 0
+    schema: str = ""
+    error: float | None = None
+    open: int = 0
+
+
+@dataclass(frozen=True)
 class ModelSummary:
     """Facts about a model that can be shown without loading it."""
 
@@ -139,7 +186,7 @@ class Manifest:
     vault: str
     request: int  # the newest request that is carried out
     page: int  # 0 or 1: which of the two files it is in
-    training: int  # the request that trained the model
+    training: int  # the request that chose the settings and dealt the slots: a training, or a replan
     before: Position  # where the ledger's record of `request` begins
     record: str  # hash of that record
     drawn: int  # slots assigned so far
@@ -159,6 +206,7 @@ class Manifest:
     targets: StoredExtent
     stage: ImmutableFile | None  # corrected rows, until they are written to their slots
     about: ModelSummary
+    planning: Planning | None  # None: the settings were declared, or planned from rows of nobody here
 
     @property
     def charter(self) -> tuple[ImmutableFile, ImmutableFile]:
@@ -196,7 +244,7 @@ class Manifest:
 
     @property
     def spares(self) -> set[str]:
-        """The names of the pages that do not count; these files are empty or missing."""
+        """The names of the pages that are not live; these files are empty or missing."""
         return {self.spare, *(learner.spare for learner in self.learners)}
 
     def to_bytes(self) -> bytes:
@@ -248,7 +296,8 @@ def _decode_manifest(content: Mapping[str, Any]) -> Manifest:
     about: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in fields["about"].items()
     }
-    manifest = Manifest(**{**fields, "about": ModelSummary(**about)})
+    planning = None if fields["planning"] is None else Planning(**fields["planning"])
+    manifest = Manifest(**{**fields, "about": ModelSummary(**about), "planning": planning})
     staged = {manifest.stage.name} if manifest.stage else set()
     if any(
         Path(name).name != name or not (name.isascii() and name.isprintable()) for name in manifest.file_names | staged

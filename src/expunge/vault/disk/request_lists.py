@@ -64,13 +64,10 @@ class RequestLists:
 
     def wipe_marked_drafts(self) -> None:
         """Wipe the drafts that marks name; call it after the drafts of accepted requests were renamed."""
-        self._wipe_drafts(self._read_marks())
-
-    def _read_marks(self) -> list[str]:
-        """Return the lists that marks name. A mark that a crash cut short names none: its draft does not exist yet."""
         marks = [self._vault / name for name in self._vault.names() if _MARK_NAME.fullmatch(name)]
         names = [files.read(mark, stop=200).decode("ascii", "replace") for mark in marks]
-        return [name for name in names if _LIST_NAME.fullmatch(name)]
+        # A mark that a crash cut short names no list: its draft does not exist yet.
+        self._wipe_drafts(name for name in names if _LIST_NAME.fullmatch(name))
 
     def _wipe_drafts(self, names: Iterable[str]) -> None:
         with suppress(InvalidFile, PermissionError, NotADirectoryError):  # a foreign folder has no draft of ours

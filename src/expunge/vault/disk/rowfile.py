@@ -1,10 +1,11 @@
 """Row files: the rows on disk in order of arrival, one entry of fixed width per row.
 
-A row is erased by overwriting its entry in place. An entry holds the row's inputs and targets as float64, and a
-checksum of these, the row's number and the vault's seal. The entry of a row that was erased, or left out on arrival, is
-all zeros. A row's slot follows from its number (`encoding.placement`). A separate file says which slots have a row, one
-bit per slot. Subtracting a row that differs in one bit from the row that was learned would leave a residue forever, so
-every row that is read is checked; a file of another vault fails like a damaged one. The bits are checked as a whole:
+A row is erased by overwriting its entry in place. An entry holds the row's inputs and targets as float64, the rank of
+its person, and a checksum of these, the row's number and the vault's seal. The rank is the keyed hash by which a plan
+chooses people, 0 in a vault whose settings no plan chooses. The entry of a row that was erased, or left out on arrival,
+is all zeros. A row's slot follows from its number (`encoding.placement`). A separate file says which slots have a row,
+one bit per slot. Subtracting a row that differs in one bit from the row that was learned would leave a residue forever,
+so every row that is read is checked; a file of another vault fails like a damaged one. The bits are checked as a whole:
 the manifest has the sum of the slots in use (`sum_slots`).
 """
 
@@ -88,9 +89,14 @@ class RowLayout:
         return slots_needed(self.dealt.drawn, self.dealt.shards)
 
     @property
+    def entry_words(self) -> int:
+        """The number of 64-bit words of an entry."""
+        return entry_words(self.inputs, self.targets)
+
+    @property
     def entry_bytes(self) -> int:
         """The size of an entry."""
-        return 8 * (self.inputs + self.targets + 1)
+        return 8 * self.entry_words
 
     @property
     def bits_bytes(self) -> int:
@@ -164,20 +170,31 @@ class RowFile(Rows):
         return None if self.helpers is None else self.helpers(self, encoder, stripes, change)
 
     def take(self, slots: Slots) -> tuple[Floats, Floats]:
-        rows = self.layout.dealt.rows(slots)
+        return self.read_values(self.layout.dealt.rows(slots))
+
+    def read_values(self, rows: RowNumbers) -> tuple[Floats, Floats]:
+        """Return the inputs and targets of the rows with these numbers, checked: (k, d) and (k, t)."""
+        table = self._read_checked(rows)
+        self.on_rows_read(len(rows))
+        values, d = table[:, :-2].view("<f8"), self.layout.inputs
+        return values[:, :d], values[:, d:]
+
+    def read_ranks(self, rows: RowNumbers) -> Words:
+        """Return the ranks of the people of the rows with these numbers, checked: (k,)."""
+        ranks: Words = self._read_checked(rows)[:, -2]
+        return ranks
+
+    def _read_checked(self, rows: RowNumbers) -> Words:
         table = self.read_entries(rows)
         if (row_checksums(rows, table[:, :-1], self.layout.seal) != table[:, -1]).any():
             raise InvalidFile(f"{self.locate_rows(rows)} is damaged: rows fail their checksum")
-        self.on_rows_read(len(slots))
-        values = table[:, :-1].view("<f8")
-        d = self.layout.inputs
-        return values[:, :d], values[:, d:]
+        return table
 
     def read_entries(self, rows: RowNumbers) -> Words:
-        """Return the entries of rows as they are on disk: (k, d + t + 1)."""
+        """Return the entries of rows as they are on disk: (k, d + t + 2)."""
         if len(self.layout.segments) == 1:
             return self._map_segment(0)[rows]
-        table = np.empty((len(rows), self.width + 1), dtype="<u8")
+        table = np.empty((len(rows), self.layout.entry_words), dtype="<u8")
         segment = np.searchsorted(self._starts, rows, "right") - 1
         for k in np.flatnonzero(np.bincount(segment)).tolist():
             mask = segment == k
@@ -189,7 +206,7 @@ class RowFile(Rows):
         if table is None:
             count = self.layout.segments[segment].count
             data = files.map_file(self.layout.segment_file(segment), count * self.layout.entry_bytes)
-            table = np.frombuffer(data, dtype="<u8").reshape(count, self.width + 1)
+            table = np.frombuffer(data, dtype="<u8").reshape(count, self.layout.entry_words)
         self._mapped_segments[segment] = table  # last: the most recently used
         while len(self._mapped_segments) > _MAX_MAPPED_FILES:
             self._mapped_segments.pop(next(iter(self._mapped_segments)), None)
@@ -212,10 +229,9 @@ class RowFile(Rows):
 
     # Overwriting
 
-    def write_rows(self, slots: Slots, X: Floats, y: Floats) -> None:
-        """Write rows into their slots, and sync."""
-        rows = self.layout.dealt.rows(slots)
-        self._overwrite(rows, pack_rows(rows, X, y, self.layout.seal))
+    def write_rows(self, rows: RowNumbers, X: Floats, y: Floats, ranks: Words) -> None:
+        """Overwrite the rows with these numbers, and sync."""
+        self._overwrite(rows, pack_rows(rows, X, y, ranks, self.layout.seal))
 
     def set_live_from(self, first: int) -> None:
         """Mark the rows from number ``first`` on as live, except those that were left out, and sync the bits."""
@@ -225,9 +241,10 @@ class RowFile(Rows):
         start = first // self.layout.dealt.shards * self.layout.dealt.shards // 8  # before all their slots
         files.overwrite(self.bits_file, [(start, self.live.packed[start:].data)])
 
-    def erase(self, slots: Slots) -> None:
-        """Overwrite the rows in these slots with zeros, clear their bits, and sync both."""
-        self._overwrite(self.layout.dealt.rows(slots), np.zeros((len(slots), self.width + 1), dtype=np.uint64))
+    def erase(self, rows: RowNumbers) -> None:
+        """Overwrite the rows with these numbers with zeros, clear their slots' bits, and sync both."""
+        slots = self.layout.dealt.slots(rows)
+        self._overwrite(rows, np.zeros((len(rows), self.layout.entry_words), dtype=np.uint64))
         self.set_live(slots, False)
         places, packed = unique(slots // 8), self.live.packed[:, None]
         files.overwrite(self.bits_file, plan_spans(places, packed[places], packed))
@@ -279,11 +296,16 @@ def read_bits(path: Location, slots: int) -> Bits:
     return Bits(np.frombuffer(data, dtype=np.uint8).copy(), slots)
 
 
-def pack_rows(rows: RowNumbers, X: Floats, y: Floats, seal: bytes) -> Words:
-    """Return the entries of rows: (n, d + t + 1)."""
-    table = np.empty((len(rows), X.shape[1] + y.shape[1] + 1), dtype="<u8")
-    values = table[:, :-1].view("<f8")
-    values[:, : X.shape[1]], values[:, X.shape[1] :] = X, y
+def entry_words(inputs: int, targets: int) -> int:
+    """Return the number of 64-bit words of an entry: the values, a rank, and a checksum."""
+    return inputs + targets + 2
+
+
+def pack_rows(rows: RowNumbers, X: Floats, y: Floats, ranks: Words, seal: bytes) -> Words:
+    """Return the entries of rows: (n, d + t + 2)."""
+    table = np.empty((len(rows), entry_words(X.shape[1], y.shape[1])), dtype="<u8")
+    values = table[:, :-2].view("<f8")
+    values[:, : X.shape[1]], values[:, X.shape[1] :], table[:, -2] = X, y, ranks
     table[:, -1] = row_checksums(rows, table[:, :-1], seal)
     return table
 

@@ -12,7 +12,8 @@ from ...saving.drafts import open_draft
 from .report import render_page
 from .scores import CONFIDENCE_LEVEL, RowOwners, Score, Scores, compute_scores, format_score
 
-VAULT, LINEAR, MEAN = "vault", "linear", "mean"
+VAULT, LINEAR, TREES, MEAN = "vault", "linear", "trees", "mean"
+_ALIKE = 0.01  # closer ratios are no difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,18 @@ class TargetScores:
         Scores of the vault's model.
     linear : Scores
         Scores of a linear model of the same inputs, trained on the vault's rows.
+    trees : Scores or None
+        Scores of boosted trees, trained on the vault's rows; None if there are none.
     mean : Scores
         Scores of the mean target of the vault's rows.
     ratio : Score
         The vault's RMSE divided by the linear model's: below 1 the vault is better.
+    ratio_to_trees : Score or None
+        The same for boosted trees.
+    ratio_to_mean : Score
+        The same for the mean.
+    is_linear : bool
+        Whether the vault's model is linear itself.
     """
 
     target: str
@@ -38,20 +47,38 @@ class TargetScores:
     linear: Scores
     mean: Scores
     ratio: Score
+    ratio_to_mean: Score
     y: Floats = field(repr=False)
     predicted: Floats = field(repr=False)
+    trees: Scores | None = None
+    ratio_to_trees: Score | None = None
+    is_linear: bool = False
 
     @property
     def advice(self) -> str:
         """The conclusion, in one sentence."""
-        ratio = self.ratio
-        if ratio.value is None:
+        sentences = [self._compare_with_line()]
+        if self.ratio_to_trees is not None and self.ratio_to_trees.value is not None:
+            sentences.append(f"{format_score(self.ratio_to_trees)} times that of boosted trees")
+        if self.ratio_to_mean.value is not None and _verdict(self.ratio_to_mean) != "better than":
+            sentences.append("it is no better than the mean")
+        return "; ".join(sentences)
+
+    def _compare_with_line(self) -> str:
+        if self.ratio.value is None:
             return "a linear model on the vault's rows makes no error here"
-        if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
-            verdict = "about as good as"
-        else:
-            verdict = "better than" if ratio.high < 1 else "worse than"
-        return f"the vault is {verdict} a linear model on its rows: {format_score(ratio)} times its RMSE"
+        times = f"{format_score(self.ratio)} times"
+        if self.is_linear:  # it would be called better than itself
+            return f"the vault is a linear model: {times} the RMSE of one with another penalty"
+        return f"the vault is {_verdict(self.ratio)} a linear model on its rows: {times} its RMSE"
+
+
+def _verdict(ratio: Score) -> str:
+    """Return what an interval says about a ratio of errors."""
+    assert ratio.value is not None
+    if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high or abs(ratio.value - 1) < _ALIKE:
+        return "about as good as"
+    return "better than" if ratio.high < 1 else "worse than"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +114,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers as plain values, for JSON, without the rows."""
-        names = (VAULT, LINEAR, MEAN, "ratio")
+        names = (VAULT, LINEAR, TREES, MEAN, "ratio", "ratio_to_trees", "ratio_to_mean")
         targets = [
-            {"target": scores.target, **{name: asdict(getattr(scores, name)) for name in names}}
+            {"target": scores.target}
+            | {name: asdict(score) for name in names if (score := getattr(scores, name)) is not None}
             for scores in self.targets
         ]
         counts = {name: getattr(self, name) for name in ("rows", "people", "known", "outside", "resamples")}
@@ -124,12 +152,28 @@ def evaluate_predictions(
     *,
     resamples: int,
     seed: int,
+    is_linear: bool = False,
     **about: Any,
 ) -> Evaluation:
-    """Evaluate predictions by the vault, a linear model and the mean, (n, t) each."""
+    """Evaluate predictions by the vault, a linear model, the mean and perhaps boosted trees, (n, t) each."""
     by_target = []
     for j, target in enumerate(targets):
-        predicted = {name: predictions[name][:, j] for name in (LINEAR, MEAN, VAULT)}
-        scores, ratios = compute_scores(y[:, j], predicted, owners, resamples=resamples, seed=seed)
-        by_target.append(TargetScores(target, **scores, ratio=ratios[VAULT], y=y[:, j], predicted=predicted[VAULT]))
+        predicted = {name: values[:, j] for name, values in predictions.items()}
+        ratios = dict[str, Score]()
+        for name in filter(VAULT.__ne__, predicted):
+            pair = {name: predicted[name], **predicted}  # the first is what the others are divided by
+            scores, ratio = compute_scores(y[:, j], pair, owners, resamples=resamples, seed=seed)
+            ratios[name] = ratio[VAULT]
+        by_target.append(
+            TargetScores(
+                target,
+                **scores,
+                ratio=ratios[LINEAR],
+                ratio_to_trees=ratios.get(TREES),
+                ratio_to_mean=ratios[MEAN],
+                y=y[:, j],
+                predicted=predicted[VAULT],
+                is_linear=is_linear,
+            )
+        )
     return Evaluation(rows=len(y), resamples=resamples, targets=tuple(by_target), **about)

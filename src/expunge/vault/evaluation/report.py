@@ -1,6 +1,6 @@
 """The page of an evaluation: its scores, and charts of the errors.
 
-The charts show predictions against true values, errors along the predictions, and the sizes of the errors. They count
+The charts show predictions against true values, errors by prediction, and the distribution of errors. They count
 rows and show no single row. The axes leave out the outermost half per cent at either end, so that a few rows do not
 shrink the rest; the labels say how many rows are left out.
 """
@@ -27,6 +27,7 @@ _TRIMMED_SHARE = 0.005  # of the rows, at either end of an axis
 _ROW_LABELS = {
     "vault": "this vault",
     "linear": "a linear model of the vault's rows",
+    "trees": "boosted trees of the vault's rows",
     "mean": "the mean of the vault's rows",
 }
 
@@ -37,7 +38,8 @@ def render_page(evaluation: "Evaluation", title: str) -> str:
     for target in evaluation.targets:
         rows = []
         for name, label in _ROW_LABELS.items():
-            scores = getattr(target, name)
+            if (scores := getattr(target, name)) is None:
+                continue
             rows.append((label, format_score(scores.r2, decimals=3), *map(format_score, (scores.rmse, scores.mae))))
         targets.append(
             {
@@ -81,7 +83,7 @@ def draw_errors_along_predictions(target: str, y: Floats, predicted: Floats) -> 
     ends = _axis_range(predicted)
     quantiles = [np.quantile(errors[group], [0.05, 0.25, 0.5, 0.75, 0.95]) for group in groups]
     span = _widen(float(min(q[0] for q in quantiles)), float(max(q[-1] for q in quantiles)))
-    chart = SvgChart("Errors along the predictions", ends, span, (f"predicted {target}", "true - predicted"))
+    chart = SvgChart("Errors by prediction", ends, span, (f"predicted {target}", "true - predicted"))
     edges = [predicted[group[0]] for group in groups] + [predicted[order[-1]]]
     for left, right, (q05, q25, q50, q75, q95) in zip(edges, edges[1:], quantiles, strict=False):
         right = max(right, left + 0.004 * (ends[1] - ends[0]))
@@ -97,7 +99,7 @@ def draw_error_sizes(target: str, errors: Floats) -> str:
     ends = _axis_range(errors)
     counts, edges = np.histogram(errors, bins=_BARS, range=ends)
     labels = _axis_label(f"true - predicted {target}", len(errors), counts.sum()), "rows"
-    chart = SvgChart("Sizes of the errors", ends, (0.0, max(float(counts.max()), 1.0) * 1.05), labels)
+    chart = SvgChart("Distribution of errors", ends, (0.0, max(float(counts.max()), 1.0) * 1.05), labels)
     for count, left, right in zip(counts.tolist(), edges, edges[1:], strict=False):
         if count:
             chart.box(left, 0.0, right, count, PALE, f"{count:,} rows from {left:.4g} to {right:.4g}")

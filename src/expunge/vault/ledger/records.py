@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import InvalidFile
 
-VERSION = 6
+VERSION = 7
 LEDGER, KEY, DONE, SIGNATURE = "ledger", "key", "done", "signature"
 LIST = "list"  # in a request with long lists: the SHA-256 of their file beside the ledger
 
@@ -112,10 +112,10 @@ def scan_records(chunks: Iterable[bytes], after: Position, path: Path) -> Genera
 
 def parse_records(data: bytes, after: Position, path: Path) -> tuple[list[Record], bool]:
     """Return the records in these bytes, and whether a torn one follows."""
-    records, found = list[Record](), scan_records([data], after, path)
+    records, scan = list[Record](), scan_records([data], after, path)
     while True:
         try:
-            records.append(next(found))
+            records.append(next(scan))
         except StopIteration as ended:
             return records, bool(ended.value)
 
@@ -165,7 +165,13 @@ def find_uncertified(records: Sequence[Record], until: int | None = None) -> int
     return max(uncertified, default=0)
 
 
-_FACTS = {"train": ("compared", "accepted"), "clone": ("clone",), "cloned": ("source", "source_request")}
+_FACTS = {
+    "train": ("compared", "accepted"),
+    "replan": ("planned",),
+    "restore": ("replanned", "planned"),
+    "clone": ("clone",),
+    "cloned": ("source", "source_request"),
+}
 
 
 @dataclass(frozen=True)
@@ -199,8 +205,8 @@ class LoggedRequest:
     number : int
         Requests are numbered from 1, the first training.
     kind : str
-        train, add, rectify, unlearn, readmit, rebound, restore (an old copy of the folder was brought up to date),
-        clone (this vault was cloned) or cloned (this vault is a clone).
+        train, replan, add, rectify, unlearn, readmit, rebound, restore (an old copy of the folder was brought up to
+        date), clone (this vault was cloned) or cloned (this vault is a clone).
     time : str
         When it was accepted (ISO 8601, UTC).
     rows, people : int
@@ -212,10 +218,13 @@ class LoggedRequest:
         The certificate, a compact JWS.
     callers : tuple of LoggedCaller
         The callers; several if a service carried out their requests together.
+    open : int
+        For an erasure or correction: of how many of its people the plan in use had looked at rows. These are complete
+        with the next training or replan; the others at once.
     facts : dict
-        Further facts about a training or clone: ``compared`` (errors beside those of the replaced model), ``accepted``
-        (what would otherwise have been refused), ``clone`` (the name of the new vault), ``source`` and
-        ``source_request`` (what the vault is a clone of).
+        Further facts about a training, replan or clone: ``planned`` (what the plan promised), ``compared``
+        (errors beside those of the replaced model), ``accepted`` (what would otherwise have been refused),
+        ``clone`` (the name of the new vault), ``source`` and ``source_request`` (what the vault is a clone of).
     """
 
     number: int
@@ -226,7 +235,13 @@ class LoggedRequest:
     state: str
     certificate: str | None
     callers: tuple[LoggedCaller, ...]
+    open: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def settles(self) -> bool:
+        """Whether it chose the settings, so that every earlier request is complete."""
+        return self.kind in ("train", "replan", "cloned") or bool(self.facts.get("replanned"))
 
     @property
     def reference(self) -> str:
@@ -273,5 +288,6 @@ def make_logged_request(request_record: Record, signature: Record | None, state:
         state=state,
         certificate=None if signature is None else str(signature.body["certificate"]),
         callers=tuple(LoggedCaller(**caller) for caller in body["callers"]),
+        open=int(body.get("open", 0)),
         facts={name: body[name] for name in _FACTS.get(request_record.kind, ()) if body.get(name)},
     )

@@ -10,13 +10,15 @@ from .add import Add
 from .clone import Clone, CloneOrigin
 from .rebound import Rebound
 from .rectify import Rectify
+from .replan import Replan
 from .request import Request
 from .restore import Restore
 from .train import Train
 from .unlearn import Readmit, Unlearn
 
 REQUEST_TYPES: dict[str, type[Request]] = {
-    request.kind: request for request in (Train, Add, Rectify, Unlearn, Readmit, Rebound, Restore, Clone, CloneOrigin)
+    request.kind: request
+    for request in (Train, Add, Rectify, Unlearn, Readmit, Rebound, Replan, Restore, Clone, CloneOrigin)
 }
 
 
@@ -38,6 +40,7 @@ __all__ = [
     "Readmit",
     "Rebound",
     "Rectify",
+    "Replan",
     "Request",
     "Restore",
     "Train",

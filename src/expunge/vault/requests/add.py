@@ -56,6 +56,7 @@ class Add(Request):
             snapshot.state.drawn,
             "adding",
             snapshot.manifest.charter,
+            snapshot.manifest.planning,
             context.commitments,
             clip,
         )

@@ -73,6 +73,7 @@ class CloneOrigin(Request):
             people=_copy_people(context, source),
             definition=definition,
             fresh=True,
+            planning=manifest.planning,
             clone_of=f"{manifest.vault}/{manifest.request}",
         )
 

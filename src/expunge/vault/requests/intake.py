@@ -27,11 +27,12 @@ from ...stores.change import Change
 from ...tables import Block, Schema, check_parts
 from ..certificates.commitments import Commitments
 from ..disk.folder import VaultIdentity
-from ..disk.manifest import ImmutableFile, PeopleSegment, RowSegment
+from ..disk.manifest import ImmutableFile, PeopleSegment, Planning, RowSegment
 from ..disk.people import Hashes, People, hash_ids, segment_bytes
-from ..disk.rowfile import RowFile, pack_rows
+from ..disk.rowfile import RowFile, entry_words, pack_rows
 from ..disk.runs import AnyRun, RunCollector, merge_all_ranges
 from ..disk.snapshot import OwnershipCount
+from .choice import rank_people
 from .plan import RequestContext
 
 ProgressCallback: TypeAlias = Callable[[str, int, int | None], None]  # stage, rows just done, of how many
@@ -102,6 +103,7 @@ class Intake:
     people: People  # before these rows
     first_row: int  # the number of the first row
     collector: RunCollector
+    planning: Planning | None = None  # how a plan ranks people
     commitments: Commitments | None = None  # to the people, for their receipts
     clip: bool = False  # whether values outside declared bounds are moved to the bound
     check_process: Callable[[], None] = lambda: None  # raises in a forked child, before and after each block
@@ -119,14 +121,14 @@ class Intake:
 
         With ``wipe_on_failure`` the file holds zeros if the intake fails, even if it lost its name meanwhile.
         """
-        width = 8 * (len(self.schema.inputs) + len(self.schema.targets) + 1)
+        words = entry_words(len(self.schema.inputs), len(self.schema.targets))
         with (
             files.open_file(path, os.O_WRONLY | os.O_CREAT) as fd,
             files.zero_on_error(fd) if wipe_on_failure else nullcontext(),
         ):
             for table in check_parts(blocks, self._admit_block):
                 self.check_process()
-                files.write_all(fd, table.reshape(-1).view(np.uint8).data, (entry + self._rows) * width)
+                files.write_all(fd, table.reshape(-1).view(np.uint8).data, (entry + self._rows) * 8 * words)
                 self._rows += len(table)
                 yield len(table)
                 self.check_process()  # the progress callback may have forked
@@ -155,8 +157,8 @@ class Intake:
         if self.commitments is not None:
             self._leaves.update(self.commitments.compute(set(ids)))
         self.collector.add(hashes, rows[kept])
-        table = np.zeros((len(rows), X.shape[1] + y.shape[1] + 1), dtype="<u8")
-        table[kept] = pack_rows(rows[kept], X, y, self.identity.seal)
+        table = np.zeros((len(rows), entry_words(X.shape[1], y.shape[1])), dtype="<u8")
+        table[kept] = pack_rows(rows[kept], X, y, rank_people(self.planning, ids), self.identity.seal)
         return table
 
     def _find_kept(self, hashes: Hashes) -> np.ndarray:
@@ -190,6 +192,7 @@ class IncomingTable:
     first_row: int  # the number of the first row
     stage: str  # the name in a progress bar
     definition_files: tuple[ImmutableFile, ImmutableFile]  # the files of the schema and the blueprint
+    planning: Planning | None  # how a plan ranks people
     commitments: Commitments | None = None
     clip: bool = False
 
@@ -246,6 +249,7 @@ def take_table(
         table.people,
         table.first_row,
         collector,
+        table.planning,
         table.commitments,
         table.clip,
         context.check_process,

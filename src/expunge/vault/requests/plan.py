@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...encoding.features import FeatureMap
+from ...encoding.randomness import Words
 from ...encoding.scales import Scales
 from ...errors import InvalidFile
-from ...exact.arrays import Floats, Slots
+from ...exact.arrays import Slots
 from ...learning.blueprint import Blueprint
 from ...learning.rules import RidgeRule
 from ...learning.state import ModelState
@@ -22,7 +23,7 @@ from ...saving.format import blueprint_parts
 from ...tables.schema import Schema
 from ..certificates.commitments import Commitments, RequestLeaves, merkle_root
 from ..disk.folder import Folder, VaultIdentity, sha256_hex
-from ..disk.manifest import ImmutableFile, LearnerFile, Manifest, ModelSummary, PeopleSegment, UInt64
+from ..disk.manifest import ImmutableFile, LearnerFile, Manifest, ModelSummary, PeopleSegment, Planning, UInt64
 from ..disk.rowfile import sum_slots
 from ..disk.snapshot import Snapshot, get_row_file, store_extent
 from ..ledger.records import Position, Record
@@ -78,17 +79,25 @@ class ModelDefinition:
     files: tuple[ImmutableFile, ImmutableFile]  # of the schema and of the blueprint
 
     @classmethod
-    def write(cls, context: RequestContext, schema: Schema, blueprint: Blueprint) -> "ModelDefinition":
-        """Write the two files."""
-        described = io.BytesIO()
-        dump_archive(described, *blueprint_parts(blueprint))
-        return cls(
-            schema,
-            (
-                context.folder.write(f"schema.{context.number}", schema.to_json().encode()),
-                context.folder.write(f"blueprint.{context.number}", described.getvalue()),
-            ),
-        )
+    def write(
+        cls, context: RequestContext, schema: Schema, blueprint: Blueprint, *, provisional: bool = False
+    ) -> "ModelDefinition":
+        """Write the two files; a provisional blueprint is followed by another one (`finish`)."""
+        file = context.folder.write(f"schema.{context.number}", schema.to_json().encode())
+        name = f"blueprint.{context.number}{'.0' if provisional else ''}"
+        return cls(schema, (file, context.folder.write(name, blueprint_bytes(blueprint))))
+
+    def finish(self, context: RequestContext, blueprint: Blueprint) -> "ModelDefinition":
+        """Write the blueprint that follows a provisional one."""
+        file = context.folder.write(f"blueprint.{context.number}", blueprint_bytes(blueprint))
+        return replace(self, files=(self.files[0], file))
+
+
+def blueprint_bytes(blueprint: Blueprint) -> bytes:
+    """Return the content of a blueprint's file."""
+    described = io.BytesIO()
+    dump_archive(described, *blueprint_parts(blueprint))
+    return described.getvalue()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,14 +111,16 @@ class RequestPlan:
     learners: int = 0  # learners that learned again
     people: tuple[PeopleSegment, ...] | None = None  # all segments of people, if there are new ones
     erased_slots: Slots | None = None
-    corrected_rows: Floats | None = None  # (k, d + t), for the slots that the request names
+    corrected_rows: Words | None = None  # (k, d + t + 1) values and ranks, for the slots that the request names
     definition: ModelDefinition | None = None  # a new schema and blueprint
     leaves: Sequence[bytes] = ()  # commitments to the people of the request
-    fresh: bool = False  # whether nothing of the previous state continues: a training
+    fresh: bool = False  # whether all files are new: a training, a replan, or the first request of a clone
+    planning: Planning | None = None  # how the settings were chosen, if they were
     clone_of: str = ""  # in the first request of a clone: its source and the source's newest request
     skipped: int = 0  # ids that were left out, on demand
     known: int = 0  # people who had rows before
     clipped: int = 0  # values that were moved to a bound
+    notes: tuple[str, ...] = ()  # messages for people
 
     def prepare(self, context: RequestContext, after: Position, record: Record) -> Manifest:
         """Write the request's new files and the manifest that names them, and sync all (step 1)."""
@@ -150,6 +161,7 @@ class RequestPlan:
             if self.corrected_rows is None
             else context.folder.write(f"stage.{number}", *array_parts(self.corrected_rows)),
             about=about,
+            planning=self._next_planning(context),
         )
         if self.leaves:
             context.leaves.write(number, record.body["receipts"], self.leaves)
@@ -161,6 +173,14 @@ class RequestPlan:
         if self.fresh or self.definition is not None or self.people is not None or self.corrected_rows is not None:
             context.folder.dir.sync()  # otherwise there is no new file name
         return manifest
+
+    def _next_planning(self, context: RequestContext) -> Planning | None:
+        """Return how the settings are chosen from now on, with the count of erasures and corrections still open."""
+        if self.fresh:
+            return self.planning
+        planning = context.snapshot.manifest.planning
+        added = self.request.open_count
+        return planning if planning is None or not added else replace(planning, open=planning.open + added)
 
 
 def _write_learners(context: RequestContext, state: ModelState, before: Snapshot | None) -> tuple[LearnerFile, ...]:

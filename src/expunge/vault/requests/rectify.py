@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ...encoding.placement import RowNumbers
 from ...errors import ErasedId
-from ...exact.arrays import Slots, unique
+from ...exact.arrays import unique
 from ...stores.change import Change
 from ...stores.ids import slots_of_mentions
 from ...tables import Block
 from ..disk.people import Hashes, hashes_to_bytes
 from ..disk.snapshot import Snapshot, load_array
+from .choice import put_open_first
 from .intake import admit_rows
 from .lookup import look_up
 from .plan import RequestContext, RequestPlan
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Rectify(Request):
-    """Rows that replace others; until they are in their slots they lie in a file, the stage."""
+    """Rows that replace others; until they are in their places they lie in a file, the stage."""
 
     receipts: str  # the root of the tree of receipts
-    replace: NumberList  # slots
-    replaced: HashList  # keyed hashes of the ids
+    replace: NumberList  # row numbers
+    replaced: HashList  # keyed hashes of the ids; first those of people whose rows the plan looked at
+    open: int  # how many these are
 
     kind: ClassVar[str] = "rectify"
 
@@ -57,28 +60,36 @@ class Rectify(Request):
         state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(slots))
         outcome = state.prepare(Change(slots, X, y))
         leaves, root = context.receipt_tree(lookup.ids)
+        people, still_open = put_open_first(snapshot, lookup, np.arange(len(position)))
+        numbers = snapshot.rows.layout.dealt.rows(slots)
+        ranks = snapshot.rows.read_ranks(numbers)
         return RequestPlan(
-            cls(len(slots), len(position), root, slots, lookup.hashes),
+            cls(len(slots), len(position), root, numbers, lookup.hashes[people], still_open),
             outcome.state,
             snapshot.manifest.owners,
             snapshot.manifest.erased,
             outcome.learners,
-            corrected_rows=np.column_stack([X, y]),
+            corrected_rows=np.column_stack([X.view("<u8"), y.view("<u8"), ranks]),
             leaves=leaves,
             clipped=clipped,
         )
 
     @property
-    def touched_entries(self) -> tuple[Slots, Hashes]:
+    def open_count(self) -> int:
+        return self.open
+
+    @property
+    def touched_entries(self) -> tuple[RowNumbers, Hashes]:
         return self.replace, super().touched_entries[1]
 
     def overwrite(self, snapshot: Snapshot, number: int) -> None:
         stage, rows, folder = snapshot.manifest.stage, snapshot.rows, snapshot.folder
         if stage is None or not (folder.dir / stage.name).exists():
             return
-        slots, d = self.replace, rows.X.shape[1]
-        values = load_array(folder, stage.name, folder.read(stage), "<f8", len(slots), rows.width)
-        rows.write_rows(slots, values[:, :d], values[:, d:])
+        numbers, d = self.replace, rows.layout.inputs
+        words = load_array(folder, stage.name, folder.read(stage), "<u8", len(numbers), rows.width + 1)
+        values = words[:, :-1].view("<f8")
+        rows.write_rows(numbers, values[:, :d], values[:, d:], words[:, -1])
         folder.rename(stage.name, f"{stage.name}.0")  # a half wiped stage would look damaged
 
     def replay(self, missed: "MissedChanges", number: int, *, done: bool) -> None:

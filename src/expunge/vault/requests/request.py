@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, Type
 import numpy as np
 from numpy.typing import NDArray
 
+from ...encoding.placement import RowNumbers
 from ...errors import InvalidFile, InvalidSetting
-from ...exact.arrays import Slots
 from ...saving.files import Data
 from ..disk.folder import sha256_hex
 from ..disk.people import Hashes, hashes_from_hex, hashes_to_hex
@@ -138,7 +138,7 @@ class ListCodec(Protocol):
 
 
 class _NumberListCodec:
-    """Whole numbers: slots, or requests."""
+    """Whole numbers: of rows, or of requests."""
 
     width = 8
 
@@ -242,8 +242,13 @@ class Request:
         return lists
 
     @property
-    def touched_entries(self) -> tuple[Slots, Hashes]:
-        """The slots, and the keyed hashes of people, whose entries it overwrites in place."""
+    def open_count(self) -> int:
+        """How many of its people's rows the plan in use had looked at: what it chose stays until the next plan."""
+        return 0
+
+    @property
+    def touched_entries(self) -> tuple[RowNumbers, Hashes]:
+        """The numbers of rows, and the keyed hashes of people, whose entries it overwrites in place."""
         return np.empty(0, dtype=np.int64), np.empty((0, 2), dtype=np.uint64)
 
     def overwrite(self, snapshot: Snapshot, number: int) -> None:

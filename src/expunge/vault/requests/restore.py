@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...encoding.bounds import Bounds
+from ...encoding.placement import RowNumbers
+from ...errors import InvalidFile
 from ...exact.arrays import Floats, Slots, cut, isin, unique
 from ...learning.blueprint import Blueprint
 from ...learning.state import ModelState
 from ...saving import files
 from ...stores.bits import Bits
 from ...stores.change import Change
+from ...tables import Schema
 from ..disk.manifest import PeopleSegment, RowSegment
 from ..disk.people import (
     NOBODY,
@@ -25,10 +28,15 @@ from ..disk.people import (
     ids_among,
     segment_bytes,
 )
+from ..disk.rowfile import RowFile
 from ..disk.snapshot import Snapshot, get_row_file
+from .choice import choose_settings, find_looked_at
+from .intake import ignore_progress
 from .plan import ModelDefinition, RequestContext, RequestPlan
 from .rebound import change_bounds
+from .replan import deal_again, write_people_again
 from .request import HashList, NumberList, Request
+from .train import draw_next_blueprint, learn_rows
 
 
 @dataclass
@@ -41,8 +49,8 @@ class MissedChanges:
     had lost them.
     """
 
-    live: Bits  # which slots have a row in the old copy
-    erase: Bits = field(init=False)  # which of them are erased
+    rows: RowFile  # of the old copy
+    erase: Bits = field(init=False)  # which of their slots are erased
     people: set[bytes] = field(default_factory=set)  # keyed hashes of the ids that were erased or corrected
     bury: dict[bytes, int] = field(default_factory=dict)  # hash of an id -> the request that certifies its erasure
     drop: set[bytes] = field(default_factory=set)  # ids whose rows are removed and who may be added again
@@ -50,15 +58,16 @@ class MissedChanges:
     bounds: dict[str, tuple[str, str]] = field(default_factory=dict)  # column -> low and high, as text
     drawn: int = 0
     missing: int = 0
+    replanned: bool = False  # whether the settings were chosen anew
 
     def __post_init__(self) -> None:
-        self.erase = Bits.zeros(len(self.live))
+        self.erase = Bits.zeros(len(self.rows.live))
 
-    def add_erased(self, slots: Slots) -> int:
+    def add_erased(self, numbers: RowNumbers) -> int:
         """Add erased rows; return how many of them the copy never had, because they were added and erased since."""
-        erased = unique(slots)
-        present = erased[erased < len(self.live)]
-        present = present[self.live[present]]
+        erased, dealt = unique(numbers), self.rows.layout.dealt
+        present = dealt.slots(erased[erased < dealt.drawn])
+        present = present[self.rows.live[present]]
         self.erase[present] = True
         return len(erased) - len(present)
 
@@ -85,7 +94,7 @@ class Restore(Request):
     """The changes that an old copy of the folder has missed, carried out at once."""
 
     since: int  # the newest request that the copy includes
-    erase: NumberList  # slots
+    erase: NumberList  # row numbers
     bury: HashList  # keyed hashes of the ids that were erased
     by: NumberList  # the requests that erased them
     drop: HashList  # ids whose rows are removed and who may be added again
@@ -93,6 +102,9 @@ class Restore(Request):
     drawn: int  # row numbers used so far
     missing: int  # rows that were added since and are lost
     outside: int  # rows that are erased because they are outside bounds that were declared since
+    open: int  # people among the erased and corrected ones whose rows the plan in use had looked at
+    replanned: int  # 1 if the settings were chosen anew, because the copy had missed a replan
+    planned: str  # what that plan promised, as text
 
     kind: ClassVar[str] = "restore"
     same_length_fields: ClassVar[tuple[str, ...]] = ("bury", "by")
@@ -105,21 +117,14 @@ class Restore(Request):
         schema, blueprint = change_bounds(snapshot.schema, snapshot.state.blueprint, missed.bounds)
         outside = _drop_outside(snapshot, blueprint, missed) if missed.bounds else 0
         state = _reserve_row_numbers(snapshot, max(missed.drawn, snapshot.state.drawn))
-        change = Change(np.flatnonzero(missed.erase))
-        snapshot.rows.check_live(change.slots)
-        definition = None
-        if missed.bounds:
-            definition = ModelDefinition.write(context, schema, blueprint)
-            after = ModelState.learn(blueprint, get_row_file(state), state.drawn, change)
-            learners = blueprint.code.learners
-        else:
-            outcome = snapshot.with_moments(state, blueprint.code.learners_of(change.slots)).prepare(change)
-            after, learners = outcome.state, outcome.learners
+        slots = np.flatnonzero(missed.erase)
+        snapshot.rows.check_live(slots)
+        numbers = snapshot.rows.layout.dealt.rows(slots)
         request = cls(
-            rows=len(change.slots),
+            rows=len(slots),
             people=len(missed.bury),
             since=snapshot.manifest.request,
-            erase=change.slots,
+            erase=numbers,
             bury=hashes_from_bytes(missed.bury),
             by=np.array(list(missed.bury.values()), dtype=np.int64),
             drop=hashes_from_bytes(sorted(missed.drop)),
@@ -127,33 +132,88 @@ class Restore(Request):
             drawn=state.drawn,
             missing=missed.missing,
             outside=outside,
+            open=0 if missed.replanned else _count_looked_at(snapshot, slots),
+            replanned=int(missed.replanned),
+            planned="",
         )
-        tombstones = _find_missing_tombstones(snapshot, missed, change.slots)
-        owners, erased = request._count_people(snapshot, tombstones)
+        tombstones = _find_missing_tombstones(snapshot, missed, slots)
+        owners, erased = request._count_people(snapshot, slots, tombstones)
         people = None if tombstones is None else _write_tombstones(context, tombstones)
+        if missed.replanned:
+            return request._plan_again(context, state, (schema, blueprint), owners, erased, people)
+        definition = None
+        change = Change(slots)
+        if missed.bounds:
+            definition = ModelDefinition.write(context, schema, blueprint)
+            after = ModelState.learn(blueprint, get_row_file(state), state.drawn, change)
+            learners = blueprint.code.learners
+        else:
+            outcome = snapshot.with_moments(state, blueprint.code.learners_of(slots)).prepare(change)
+            after, learners = outcome.state, outcome.learners
         return RequestPlan(
-            request, after, owners, erased, learners, people=people, erased_slots=request.erase, definition=definition
+            request, after, owners, erased, learners, people=people, erased_slots=slots, definition=definition
         )
 
-    def _count_people(self, snapshot: Snapshot, tombstones: tuple[Hashes, Slots] | None) -> tuple[int, int]:
+    def _plan_again(
+        self,
+        context: RequestContext,
+        state: ModelState,
+        declared: tuple[Schema, Blueprint],
+        owners: int,
+        erased: int,
+        people: tuple[PeopleSegment, ...] | None,
+    ) -> RequestPlan:
+        """Plan the restore of a copy that has missed a replan: choose the settings anew from the rows that remain."""
+        snapshot, (schema, bounded) = context.snapshot, declared
+        planning, before = snapshot.manifest.planning, get_row_file(state)
+        if planning is None:
+            raise InvalidFile("the ledger was changed: it has a replan of a vault whose settings no plan chose")
+        choice = choose_settings(before, schema, planning, ignore_progress, erased=self.erase)
+        blueprint = draw_next_blueprint(choice.settings, schema, bounded)
+        definition = ModelDefinition.write(context, schema, blueprint)
+        rows = deal_again(context, before, blueprint)
+        slots = rows.layout.dealt.slots(self.erase)
+        learned = learn_rows(context, blueprint, rows, ignore_progress, change=Change(slots))
+        segments = write_people_again(context, snapshot, rows, first=0 if people is None else 1)
+        return RequestPlan(
+            replace(self, planned=choice.score),
+            learned,
+            owners,
+            erased,
+            blueprint.code.learners,
+            people=segments if people is None else (*segments, people[-1]),
+            erased_slots=slots,
+            definition=definition,
+            fresh=True,
+            planning=replace(choice.planning, schema=definition.files[0].sum),
+        )
+
+    @property
+    def open_count(self) -> int:
+        return self.open
+
+    def _count_people(
+        self, snapshot: Snapshot, erased: Slots, tombstones: tuple[Hashes, Slots] | None
+    ) -> tuple[int, int]:
         """Return how many ids will have rows, and how many will be erased."""
         hashes, slots = snapshot.people.read_entries()
         if tombstones is not None:
             hashes, slots = np.concatenate([hashes, tombstones[0]]), np.concatenate([slots, tombstones[1]])
-        is_erased = isin(slots, self.erase)
+        is_erased = isin(slots, erased)
         freed = ids_among(hashes, self.free) & (slots >= encode_tombstone(self.since))
         buried = (slots < NOBODY) & ~freed | ids_among(hashes, self.bury)
         return count_distinct_ids(hashes[(slots >= 0) & ~is_erased]), count_distinct_ids(hashes[buried])
 
     def overwrite(self, snapshot: Snapshot, number: int) -> None:
+        erased = snapshot.rows.layout.dealt.slots(self.erase)
         if len(self.erase):
             snapshot.rows.erase(self.erase)
         if len(self.bury):
-            snapshot.people.bury(self.bury, self.by, self.erase)
+            snapshot.people.bury(self.bury, self.by, erased)
             # The copy may have tombstones of an earlier request, which was never certified.
             snapshot.people.drop_tombstones(self.bury, until=self.since, spared=self.by)
         if len(self.drop):
-            snapshot.people.drop_entries(self.drop, self.erase)
+            snapshot.people.drop_entries(self.drop, erased)
         if len(self.free):
             # A person who was readmitted and erased again stays erased.
             erased_again = dict(zip(hashes_to_bytes(self.bury), self.by.tolist(), strict=True))
@@ -162,6 +222,7 @@ class Restore(Request):
 
     def replay(self, missed: MissedChanges, number: int, *, done: bool) -> None:
         missed.add_erased(self.erase)
+        missed.replanned |= bool(self.replanned)
         if done:  # these rows were reported as missing by that request
             missed.missing = max(0, missed.missing - self.missing)
         missed.drawn = self.drawn
@@ -177,6 +238,8 @@ class Restore(Request):
         )
         if self.outside:
             text += f"; {self.outside} rows are outside bounds that were declared since, so they are erased"
+        if self.replanned:
+            text += "; a plan was missed as well, so the settings were chosen anew from the rows that remain"
         return text
 
 
@@ -191,6 +254,12 @@ def _reserve_row_numbers(snapshot: Snapshot, drawn: int) -> ModelState:
     files.lengthen(rows.layout.folder / last.name, (last.count - missing) * size, last.count * size)
     rows = rows.with_batch(rows.layout.dealt.with_batch(missing), (*others, last))
     return replace(snapshot.state, ensemble=replace(snapshot.state.ensemble, store=rows), drawn=drawn)
+
+
+def _count_looked_at(snapshot: Snapshot, slots: Slots) -> int:
+    """Return how many people with rows in these slots the plan in use had looked at."""
+    seen = slots[find_looked_at(snapshot, slots)]
+    return count_distinct_ids(snapshot.people.find_owners(seen)) if len(seen) else 0
 
 
 def _write_tombstones(context: RequestContext, tombstones: tuple[Hashes, Slots]) -> tuple[PeopleSegment, ...]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...encoding.bounds import Extents
 from ...encoding.placement import Placement, free_slots, slots_needed
 from ...encoding.scales import Scales, ScalesLike
 from ...errors import InvalidInput, InvalidSetting
@@ -13,11 +14,13 @@ from ...learning.settings import Settings
 from ...learning.state import ModelState
 from ...saving import files
 from ...stores.bits import Bits
+from ...stores.change import Change
 from ...tables import Schema
 from ...tables.kinds import LINEAR
-from ..disk.manifest import RowSegment
+from ..disk.manifest import Planning, RowSegment
 from ..disk.people import People
 from ..disk.rowfile import RowFile, RowLayout
+from .choice import choose_settings, parse_declared
 from .comparison import ModelComparison, ReplacementRules
 from .intake import IncomingOwners, IncomingTable, ProgressCallback, StoredTable, take_table, write_people
 from .plan import ModelDefinition, RequestContext, RequestPlan
@@ -42,6 +45,11 @@ def draw_vault_blueprint(settings: Settings, schema: Schema) -> Blueprint:
         _check_scales(settings.scales, schema)
         scales["scales"] = settings.scales
     return draw_blueprint(replace(settings, **scales, **bounds), len(schema.inputs), len(schema.targets))
+
+
+def draw_next_blueprint(settings: Settings, schema: Schema, before: Blueprint) -> Blueprint:
+    """Return the blueprint of settings that were chosen anew; the declared bounds are those that there were."""
+    return replace(draw_vault_blueprint(settings, schema), inputs=before.inputs, targets=before.targets)
 
 
 def _resolve_target_scales(settings: Settings, schema: Schema) -> list[str]:
@@ -82,8 +90,9 @@ class Train(Request):
         context: RequestContext,
         data: Any,
         schema: Schema,
-        blueprint: Blueprint,
+        blueprint: Blueprint | None,
         *,
+        planning: Planning | None,
         planned: str,
         skip_erased: bool,
         rules: ReplacementRules,
@@ -91,20 +100,34 @@ class Train(Request):
     ) -> RequestPlan:
         """Plan a training: stream a table into a new row file and learn it. Erased people stay erased.
 
+        Without a blueprint, a plan (``planning``) chooses the settings by looking at the rows that were stored; with
+        one, ``planning`` says how it was chosen, if it was chosen by looking at these people's rows.
+
         A model that would replace another is compared with it (`comparison`). No manifest names the new files yet, so a
         refusal wipes them and changes nothing.
         """
         _check_same_ids(context, schema)
         comparison = None if context.loaded_snapshot is None else ModelComparison(context, schema, rules)
-        definition = ModelDefinition.write(context, schema, blueprint)
+        first_blueprint = blueprint or _draw_provisional_blueprint(planning, schema)
+        definition = ModelDefinition.write(context, schema, first_blueprint, provisional=blueprint is None)
         before = People([]) if context.loaded_snapshot is None else context.loaded_snapshot.people
-        table = IncomingTable(data, schema, blueprint, before, 0, "reading", definition.files)
+        table = IncomingTable(data, schema, first_blueprint, before, 0, "reading", definition.files, planning)
         stored = take_table(context, table, RowSegment(f"rows.{context.number}.0", 0), progress)
         summary = stored.summary
         if not skip_erased:
             summary.refuse_erased()
         if summary.kept_rows == 0:
             raise InvalidInput("there are no rows left to learn from: everybody in this table was erased")
+        notes = tuple[str, ...]()
+        if planning is not None:
+            planning = replace(planning, drawn=summary.rows, rows=summary.kept_rows, open=0)
+            if blueprint is None:
+                choice = choose_settings(_open_stored_rows(context, schema, stored), schema, planning, progress)
+                blueprint, planning = draw_vault_blueprint(choice.settings, schema), choice.planning
+                planned = choice.score
+                definition, notes = definition.finish(context, blueprint), (choice.note,)
+            planning = replace(planning, schema=definition.files[0].sum)
+        assert blueprint is not None
         if summary.kept_rows < (shards := blueprint.code.shards):
             raise InvalidInput(
                 f"training needs as many rows as shards, got {summary.kept_rows} rows, {shards=}; use fewer shards"
@@ -113,8 +136,7 @@ class Train(Request):
             comparison.check_rows(summary.kept_rows)
         dealt = Placement(blueprint.key, blueprint.code.shards, (0,), summary.rows)
         rows = _create_row_file(context, schema, dealt, stored)
-        with rows.report_reads(lambda k: progress(context.describe_stage("learning"), k, summary.kept_rows)):
-            state = ModelState.learn(blueprint, rows, summary.rows, extents=summary.extents)
+        state = learn_rows(context, blueprint, rows, progress, extents=summary.extents)
         people = write_people(context, IncomingOwners(stored.runs, dealt, before, before, only_erased=True))
         compared, accepted = "", tuple[str, ...]()
         if comparison is not None:
@@ -129,6 +151,8 @@ class Train(Request):
             people=people.segments,
             definition=definition,
             fresh=True,
+            planning=planning,
+            notes=notes,
             skipped=len(summary.erased),
             clipped=summary.clipped,
         )
@@ -147,6 +171,35 @@ def _check_same_ids(context: RequestContext, schema: Schema) -> None:
         raise InvalidSetting(
             f"this vault was trained {before}: keep the same fold_case; changing it would let erased ids return"
         )
+
+
+def _draw_provisional_blueprint(planning: Planning | None, schema: Schema) -> Blueprint:
+    """Return the blueprint with which rows are checked and stored before a plan has chosen the settings."""
+    clip = planning is not None and parse_declared(planning.declared).get("clip") is True
+    return draw_vault_blueprint(Settings(shards=1, rate=1, clip=clip, random_state=0), schema)
+
+
+def learn_rows(
+    context: RequestContext,
+    blueprint: Blueprint,
+    rows: RowFile,
+    progress: ProgressCallback,
+    *,
+    change: Change | None = None,
+    extents: Extents | None = None,
+) -> ModelState:
+    """Learn rows from scratch, and show progress."""
+    total = rows.live.count() * (1 + (blueprint.observed and extents is None))
+    with rows.report_reads(lambda k: progress(context.describe_stage("learning"), k, total)):
+        return ModelState.learn(blueprint, rows, rows.layout.dealt.drawn, change, extents=extents)
+
+
+def _open_stored_rows(context: RequestContext, schema: Schema, stored: StoredTable) -> RowFile:
+    """Return the stored rows for reading by number: without a code, they have no slots yet."""
+    dealt = Placement(np.zeros(2, dtype=np.uint64), 1, (0,), stored.summary.rows)
+    sizes = len(schema.inputs), len(schema.targets)
+    layout = RowLayout(context.folder.dir, stored.segments, "", dealt, *sizes, context.identity.seal)
+    return RowFile(layout, Bits.zeros(0))
 
 
 def _create_row_file(context: RequestContext, schema: Schema, dealt: Placement, stored: StoredTable) -> RowFile:

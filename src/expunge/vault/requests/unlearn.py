@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ...exact.arrays import Slots, isin, unique
+from ...encoding.placement import RowNumbers
+from ...exact.arrays import isin, unique
 from ...stores.change import Change
 from ..disk.people import Hashes, hashes_to_bytes
 from ..disk.snapshot import Snapshot
+from .choice import put_open_first
 from .lookup import IdLookup
 from .plan import RequestContext, RequestPlan
 from .request import HashList, NumberList, Request
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Unlearn(Request):
-    """Rows to erase, in these slots, and tombstones for their owners."""
+    """Rows to erase, and tombstones for their owners."""
 
     receipts: str  # the root of the tree of receipts
-    erase: NumberList  # slots
-    bury: HashList  # keyed hashes of the ids
+    erase: NumberList  # row numbers
+    bury: HashList  # keyed hashes of the ids; first those of people whose rows the plan looked at
+    open: int  # how many these are
 
     kind: ClassVar[str] = "unlearn"
 
@@ -35,11 +38,12 @@ class Unlearn(Request):
         snapshot.rows.check_live(live.slot)
         state = snapshot.with_moments(snapshot.state, snapshot.state.blueprint.code.learners_of(live.slot))
         outcome = state.prepare(Change(live.slot))
-        hashes = lookup.hashes[owners]
+        people, still_open = put_open_first(snapshot, lookup, owners)
+        hashes = lookup.hashes[people]
         leaves, root = context.receipt_tree([lookup.ids[k] for k in owners.tolist()])
         newly_erased = int(np.count_nonzero(~isin(owners, lookup.entries.tombstones.owner)))
         return RequestPlan(
-            cls(len(live.slot), len(hashes), root, live.slot, hashes),
+            cls(len(live.slot), len(hashes), root, snapshot.rows.layout.dealt.rows(live.slot), hashes, still_open),
             outcome.state,
             snapshot.manifest.owners - len(hashes),
             snapshot.manifest.erased + newly_erased,
@@ -50,12 +54,17 @@ class Unlearn(Request):
         )
 
     @property
-    def touched_entries(self) -> tuple[Slots, Hashes]:
+    def open_count(self) -> int:
+        return self.open
+
+    @property
+    def touched_entries(self) -> tuple[RowNumbers, Hashes]:
         return self.erase, self.bury
 
     def overwrite(self, snapshot: Snapshot, number: int) -> None:
         snapshot.rows.erase(self.erase)
-        snapshot.people.bury(self.bury, np.full(len(self.bury), number), self.erase)
+        erased = snapshot.rows.layout.dealt.slots(self.erase)
+        snapshot.people.bury(self.bury, np.full(len(self.bury), number), erased)
 
     def replay(self, missed: "MissedChanges", number: int, *, done: bool) -> None:
         # Rows added and erased since are not missing. The count can pass zero: another copy may have had rows that this
@@ -89,7 +98,7 @@ class Readmit(Request):
         )
 
     @property
-    def touched_entries(self) -> tuple[Slots, Hashes]:
+    def touched_entries(self) -> tuple[RowNumbers, Hashes]:
         return super().touched_entries[0], self.free
 
     def overwrite(self, snapshot: Snapshot, number: int) -> None:

@@ -210,6 +210,7 @@ _STATUS_NAMES = {
     "waiting": "pending",
     "held": "pending",
     "running": "in_progress",
+    "erased": "in_progress",  # until no setting of the model was chosen with the person's help
     "done": "completed",
     "not_known": "completed",  # with results_count 0
     "cancelled": "cancelled",
@@ -320,7 +321,7 @@ class Processor:
             "expected_completion_time": format_time(job.due),
             "request_status": _STATUS_NAMES[job.state],
         }
-        if job.carried_out:
+        if job.complete:
             fields["results_count"] = job.outcome.get("rows", 0)
             if job.outcome.get("request") is not None:
                 fields["results_url"] = f"{self.address}{PREFIX}/requests/{job.outside}/results"

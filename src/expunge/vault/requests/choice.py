@@ -1,0 +1,254 @@
+"""Choice: how the settings follow from the rows that a vault holds, so that they forget as the rows do.
+
+A plan looks at the rows of the people with the smallest ranks. A rank is a keyed hash of the id, stored with each row,
+so a training and every later replan choose people by the same function of those who are there: what a replan gives is
+what planning and training without the people who left would have given.
+
+An erasure is *complete* when no setting in use was chosen with the person's help: at once for people whose rows the
+plan did not look at, for the others with the next plan.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...encoding.features import FeatureMap, IdentityMap
+from ...encoding.placement import RowNumbers
+from ...encoding.randomness import Words
+from ...errors import InvalidSetting
+from ...exact.arrays import Floats, Slots, cut, isin, unique
+from ...learning.settings import Settings
+from ...saving.format import PLAIN_MAPS
+from ...tables import Schema, rank_ids, sample_positions
+from ..disk.manifest import Planning, UInt64
+from ..disk.rowfile import RowFile
+from ..disk.snapshot import Snapshot
+from .lookup import IdLookup
+
+_MAX_SEED = 2**63
+_DECLARABLE = ("shards", "rate", "features", "alpha", "outside", "clip", "random_state")
+
+
+class ChosenSettings(Protocol):
+    """What a planner chose."""
+
+    settings: Settings  # without the bounds and scales that a schema declares
+    people: int  # whose rows it looked at
+    largest_hash: int  # of these
+    error: float | None  # on validation rows, over the target's variance
+    score: str  # the same in words, for the ledger
+    note: str  # what was chosen, in words
+
+
+class Planner(Protocol):
+    """What chooses settings by looking at rows."""
+
+    def sample_size(self, *, quick: bool) -> int:
+        """Return how many rows it looks at."""
+
+    def choose(
+        self,
+        X: Floats,
+        y: Floats,
+        ranks: Words,
+        schema: Schema,
+        *,
+        rows: int,
+        progress: Callable[[float], None],
+        **options: Any,
+    ) -> ChosenSettings:
+        """Choose settings for ``rows`` rows, of which these, (n, d) and (n, t), have the smallest ranks."""
+
+
+def load_planner() -> Planner:
+    """Return the planner; imported by name, because its package does not belong to those below this one."""
+    planner: Planner = import_module("expunge.planning.choice").SettingsPlanner()
+    return planner
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Settings that were chosen, and what has to be remembered of that."""
+
+    settings: Settings
+    planning: Planning
+    score: str
+    note: str
+
+
+@dataclass(frozen=True, eq=False)
+class PlanningRows:
+    """The rows that a plan looks at, and whatever else decides its choice."""
+
+    X: Floats  # (n, d)
+    y: Floats  # (n, t)
+    ranks: Words  # (n,)
+    schema: Schema
+    planning: Planning  # how to search
+    drawn: int  # row numbers given out
+    total: int  # rows to train on
+
+    @classmethod
+    def read(
+        cls,
+        rows: RowFile,
+        schema: Schema,
+        planning: Planning,
+        *,
+        erased: RowNumbers | None = None,
+        drawn: int | None = None,
+    ) -> "PlanningRows":
+        """Read them from the disk.
+
+        ``erased`` are the numbers of rows that are about to be erased. With ``drawn`` only rows with smaller numbers
+        count.
+        """
+        drawn = rows.layout.dealt.drawn if drawn is None else drawn
+        numbers, total = sample_rows(rows, drawn, load_planner().sample_size(quick=planning.quick), erased)
+        return cls(*rows.read_values(numbers), rows.read_ranks(numbers), schema, planning, drawn, total)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides the choice: of the other rows only the power of two of their number.
+
+        It is as secret as the rows.
+        """
+        planning = self.planning
+        search = planning.seed, planning.quick, planning.forget_ms, planning.max_features, planning.declared
+        about = self.schema.to_json(), search, self.total.bit_length(), self.X.shape, self.y.shape
+        digest = hashlib.sha256(json.dumps(about).encode())
+        for part in (self.X, self.y, self.ranks):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    def choose(self, progress: Callable[[str, int, int | None], None], row_count: int | None = None) -> Choice:
+        """Choose settings, with costs predicted for ``row_count`` rows if given, to repeat an earlier choice."""
+        done = 0
+
+        def report(share: float) -> None:
+            nonlocal done
+            if (percent := int(100 * share)) > done:
+                progress("planning", percent - done, 100)
+                done = percent
+
+        planning = self.planning
+        chosen = load_planner().choose(
+            self.X,
+            self.y,
+            self.ranks,
+            self.schema,
+            rows=self.total if row_count is None else row_count,
+            seed=planning.seed,
+            quick=planning.quick,
+            forget_ms=planning.forget_ms,
+            max_features=planning.max_features,
+            progress=report,
+        )
+        looked_at = replace(
+            planning,
+            largest_hash=UInt64(chosen.largest_hash),
+            people=chosen.people,
+            drawn=self.drawn,
+            rows=self.total,
+            error=chosen.error,
+            open=0,
+        )
+        settings = replace(chosen.settings, **parse_declared(planning.declared))
+        return Choice(settings, looked_at, chosen.score, chosen.note)
+
+
+def choose_settings(
+    rows: RowFile,
+    schema: Schema,
+    planning: Planning,
+    progress: Callable[[str, int, int | None], None],
+    *,
+    erased: RowNumbers | None = None,
+    drawn: int | None = None,
+    row_count: int | None = None,
+) -> Choice:
+    """Choose settings for the rows on the disk; the parameters are those of `PlanningRows`."""
+    return PlanningRows.read(rows, schema, planning, erased=erased, drawn=drawn).choose(progress, row_count)
+
+
+def sample_rows(rows: RowFile, drawn: int, max_rows: int, erased: RowNumbers | None = None) -> tuple[RowNumbers, int]:
+    """Return the numbers of the rows that a plan looks at, ascending, and how many rows there are."""
+    numbers, ranks = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
+    limit, total = np.uint64(2**64 - 1), 0
+    for piece in cut(drawn, rows.width):
+        block = np.arange(piece.start, piece.stop)
+        entries = rows.read_entries(block)
+        there = entries[:, -1] != 0  # of an erased row the entry is zero
+        if erased is not None:
+            there &= ~isin(block, erased)
+        total += int(np.count_nonzero(there))
+        there &= entries[:, -2] <= limit
+        numbers, ranks = np.concatenate([numbers, block[there]]), np.concatenate([ranks, entries[there, -2]])
+        if len(numbers) > 2 * max_rows:
+            chosen = np.sort(sample_positions(ranks, max_rows))
+            numbers, ranks = numbers[chosen], ranks[chosen]
+            if len(chosen) == max_rows:
+                limit = ranks.max()
+    return numbers[np.sort(sample_positions(ranks, max_rows))], total
+
+
+def rank_people(planning: Planning | None, ids: Sequence[bytes]) -> Words:
+    """Return the rank of each row's person, 0 if no plan chooses the settings: (n,)."""
+    return np.zeros(len(ids), dtype=np.uint64) if planning is None else rank_ids(ids, planning.seed)
+
+
+def find_looked_at(snapshot: Snapshot, slots: Slots) -> NDArray[np.bool_]:
+    """Return which of the rows in these slots belong to the rows of people whom the plan looked at: (n,)."""
+    planning, looked_at = snapshot.manifest.planning, np.zeros(len(slots), dtype=np.bool_)
+    if planning is None or not planning.people or not len(slots):
+        return looked_at
+    numbers = snapshot.rows.layout.dealt.rows(slots)
+    early = np.flatnonzero(numbers < planning.drawn)
+    looked_at[early] = snapshot.rows.read_ranks(numbers[early]) <= np.uint64(planning.largest_hash)
+    return looked_at
+
+
+def put_open_first(snapshot: Snapshot, lookup: IdLookup, owners: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
+    """Put the people whose rows the plan looked at before the others; return all, and how many these are."""
+    live = lookup.entries.live
+    seen = isin(owners, unique(live.owner[find_looked_at(snapshot, live.slot)]))
+    return np.concatenate([owners[seen], owners[~seen]]), int(np.count_nonzero(seen))
+
+
+def check_planning(planning: Planning) -> Planning:
+    """Return how a plan shall search, or refuse what it cannot do."""
+    if type(planning.seed) is not int or not 0 <= planning.seed < _MAX_SEED:
+        raise InvalidSetting(f"seed must be a whole number from 0 to 2**63 - 1, got {planning.seed!r}")
+    parse_declared(planning.declared)
+    return planning
+
+
+def format_declared(**settings: Any) -> str:
+    """Return settings that a plan does not choose as text, for `Planning.declared`."""
+    values = dict(settings)
+    if "features" in values:
+        values["features"] = _describe_features(values["features"] or IdentityMap())
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def parse_declared(text: str) -> dict[str, Any]:
+    """Return the settings in a text of `format_declared`."""
+    values: dict[str, Any] = json.loads(text)
+    if not set(values).issubset(_DECLARABLE):
+        raise InvalidSetting(f"a plan can leave only these settings to its caller: {', '.join(_DECLARABLE)}")
+    if "features" in values:
+        values["features"] = PLAIN_MAPS[values["features"]["name"]](**values["features"]["params"])
+    return values
+
+
+def _describe_features(features: FeatureMap) -> dict[str, Any]:
+    if features.is_custom or features.array_params() or getattr(features, "random_state", None) is not None:
+        raise InvalidSetting(f"with a plan, features must have plain parameters and no random_state, got {features!r}")
+    described = features.describe()
+    return {"name": described["name"], "params": described["params"]}
