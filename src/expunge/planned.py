@@ -83,7 +83,8 @@ class PlannedRegressor(CodedRegressor):
     Parameters
     ----------
     schema : Schema or path, optional
-        How columns become numbers. None: proposed for a frame; an array of numbers needs none.
+        How columns become numbers. None: proposed for a frame, with bounds that at least ten people support; an array
+        of numbers needs none, its bounds are observed. So the same numbers may be predicted differently.
     quick : bool
         Whether to search for settings in seconds rather than minutes, as ``expunge train`` does.
     forget_ms : float, optional
