@@ -309,7 +309,7 @@ class VaultMachine(RuleBasedStateMachine):
         if end is None and not any(past.kind == "restore" for past in since):
             missing = len(self.oracle.slots - old.slots)
             assert f"{len(gone)} rows that were erased" in self.vault.notes[0]
-            assert f"{missing} rows that were added since are missing" in self.vault.notes[0]
+            assert f"{missing} rows added since are missing" in self.vault.notes[0]
         self.past += [Past("restore", set(), gone, k in done) for k in range(self.oracle.request + 1, number + 1)]
         self.oracle = restored
 
