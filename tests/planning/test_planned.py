@@ -368,7 +368,9 @@ def test_when_everybody_left_there_is_nothing_to_predict_from():
 
 
 FRAMES_ARE_NOT_ARRAYS = {
-    "check_regressor_data_not_an_array": "ten people support the bounds proposed for a frame; an array has observed ones"
+    "check_regressor_data_not_an_array": (
+        "ten people support the bounds proposed for a frame; those of an array are observed"
+    )
 }
 
 
