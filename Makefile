@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 
-.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history callers long-calls bench quality scale choosing paper docs clean
+.PHONY: demo serve-demo compare test quick lint lowest torture sanitize jose softhsm browser clients hosts load history callers long-calls bench quality scale choosing classes paper docs clean
 
 demo: $(READY)  ## a vault from real data: train, erase, certify, verify, predict
 	@$(BIN)/python examples/demo.py
@@ -105,6 +105,9 @@ quality: $(READY)  ## errors on real tables beside boosted trees (installs Light
 
 choosing: $(READY)  ## the figures and numbers of docs/choosing.md; a few minutes
 	@$(BIN)/python -m benchmarks.choosing
+
+classes: $(READY)  ## classifiers beside trees and logistic regression, and time to forget, into docs/classification.md
+	@$(BIN)/python -m benchmarks.classes
 
 paper: $(READY)  ## the paper's experiments, claims and report, in paper-results; up to an hour
 	$(BIN)/expunge paper run

@@ -1,4 +1,4 @@
-"""Regression models that can forget: train on coded shards, delete any row in about a millisecond, prove it.
+"""Models that can forget: train on coded shards, delete any row in about a millisecond, prove it.
 
 The names below are imported on first use, so that a command that needs no scikit-learn does not wait for it.
 """
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
+    from .classifier import ClassifierReport, CodedClassifier
     from .encoding.bounds import Bounds
     from .encoding.codes import Code, random_code
     from .encoding.features import FeatureMap
@@ -25,7 +26,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bounds",
+    "ClassifierReport",
     "Code",
+    "CodedClassifier",
     "CodedRegressor",
     "ExpungeError",
     "FeatureMap",
@@ -42,7 +45,9 @@ __all__ = [
 
 _HOMES = {
     "Bounds": "encoding.bounds",
+    "ClassifierReport": "classifier",
     "Code": "encoding.codes",
+    "CodedClassifier": "classifier",
     "CodedRegressor": "regressor",
     "ExpungeError": "errors",
     "FeatureMap": "encoding.features",

@@ -119,6 +119,11 @@ class FittedModel:
         located = ensemble.store.locate(slots, np.unique(row_ids, return_inverse=True)[1], Z)
         return Change(located, old=Z), found
 
+    def apply(self, change: Change) -> tuple[Self, Outcome]:
+        """Return the model after a change, and the outcome to commit; nothing is overwritten yet."""
+        outcome = self.state.prepare(change)
+        return replace(self, state=outcome.state), outcome
+
     def retrain(self, rows: Rows) -> Self:
         """Return the same model, trained from scratch on these rows."""
         state = ModelState.learn(self.state.blueprint, rows, self.state.drawn)
@@ -151,12 +156,20 @@ def exclusive(method: Callable[Concatenate[E, P], T]) -> Callable[Concatenate[E,
 
 
 class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A scikit-learn estimator on coded shards, from which rows can be unlearned. Base of `CodedRegressor`."""
+    """A scikit-learn estimator on coded shards, from which rows can be unlearned: the base of all models."""
 
     code_: Code
     features_: FeatureMap
     learner: Any
     _fitted_model: FittedModel
+
+    _task: ClassVar[str]
+    """What the model predicts; a file can only be loaded by a model with the same task."""
+
+    _estimator_rule: ClassVar[type[EstimatorRule]] = EstimatorRule
+    """The rule of a learner that is a scikit-learn estimator."""
+
+    _fitted_class: ClassVar[type[FittedModel]] = FittedModel
 
     _target_checks: ClassVar[dict[str, Any]] = {}
     """How scikit-learn checks y: further arguments of ``validate_data``."""
@@ -187,7 +200,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             rows, slots = place_rows(blueprint, *blueprint.admit(X, y, self._column_names()))
             del X, y  # if they were converted, they are copies: free them
             state = ModelState.learn(blueprint, rows, len(slots))
-            self._set_fitted_model(FittedModel(state, IdIndex(row_ids, slots), default_ids=ids is None, flat=flat))
+            self._set_fitted_model(self._make_fitted_model(state, IdIndex(row_ids, slots), ids is None, flat))
         except BaseException:
             self.__dict__ = before  # a failed fit leaves the previous model
             raise
@@ -206,7 +219,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             return self.fit(X, y, ids)
         X, y = self._admit_rows(X, y)
         roomy, change = self._fitted_model.add_rows(X, y, None if ids is None else as_ids(ids, rows=len(X)))
-        self._commit(roomy, roomy.state.prepare(change))
+        self._commit(*roomy.apply(change))
         return self
 
     @exclusive
@@ -227,7 +240,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         else:
             found = fitted.index.find(_check_distinct(as_ids(ids)))
             change = Change(found.slots)
-        return self._commit(fitted, fitted.state.prepare(change), forget=found, started=started)
+        return self._commit(*fitted.apply(change), forget=found, started=started)
 
     @exclusive
     def rectify(
@@ -253,7 +266,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         X, y = self._admit_rows(X, y)
         if len(X) != len(change.slots):
             raise InvalidInput(f"rectify needs one id per row, got {len(change.slots)} ids for {len(X)} rows")
-        return self._commit(fitted, fitted.state.prepare(change._replace(X=X, y=y)), started=started)
+        return self._commit(*fitted.apply(change._replace(X=X, y=y)), started=started)
 
     def outside_rows(self, X: TableLike) -> NDArray[np.bool_]:
         """Return which rows have an input outside the bounds in force, (n,).
@@ -304,7 +317,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """
         header, arrays = self._check_fitted().parts()
         names = getattr(self, "feature_names_in_", None)
-        header["feature_names"] = None if names is None else names.tolist()
+        header |= {"task": self._task, "feature_names": None if names is None else names.tolist()}
         write_archive(path, header | settings_parts(self._settings()) | self._own_header(), arrays)
 
     @classmethod
@@ -325,8 +338,10 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             What it drew comes from the file.
         """
         with Archive(path) as archive:
-            blueprint = load_blueprint(archive, rule=_rule_factory(learner), features=features, maps=MAPS)
-            fitted = FittedModel.load(archive, blueprint)
+            if (task := archive.choice("task", ("regression", "classification"))) != cls._task:
+                raise InvalidSetting(f"the file is a model for {task}, which {cls.__name__} cannot load")
+            blueprint = load_blueprint(archive, rule=cls._rule_factory(learner), features=features, maps=MAPS)
+            fitted = cls._fitted_class.load(archive, blueprint)
             settings = load_settings(archive, blueprint, "ridge" if learner is None else learner)
             names, inputs = archive.header.get("feature_names"), len(blueprint.inputs.low)
             if names is not None and not (isinstance(names, list) and len(names) == inputs):
@@ -404,7 +419,23 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _draw_blueprint(self, settings: Settings, inputs: int, targets: int) -> Blueprint:
         if settings.features is None:
             settings = replace(settings, features=Identity())
-        return draw_blueprint(settings, inputs, targets, rule=_rule_factory(settings.learner))
+        return draw_blueprint(settings, inputs, targets, rule=self._choose_rule(settings))
+
+    def _choose_rule(self, settings: Settings) -> RuleFactory | None:
+        """Return what makes the rule of the learners; None for ridge regression."""
+        return self._rule_factory(settings.learner)
+
+    @classmethod
+    def _rule_factory(cls, learner: Any) -> RuleFactory | None:
+        """Return a function that makes the rule of a scikit-learn estimator; None for "ridge"."""
+        return (
+            None
+            if learner is None or isinstance(learner, str)
+            else partial(cls._estimator_rule.from_estimator, learner)
+        )
+
+    def _make_fitted_model(self, state: ModelState, index: IdIndex, default_ids: bool, flat: bool) -> FittedModel:
+        return FittedModel(state, index, default_ids, flat)
 
     def _own_header(self) -> dict[str, Any]:
         """Return what a saved model of this class has in its header besides rows and settings."""
@@ -424,14 +455,14 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             raise NothingToPredictFrom(str(error)) from None
 
     def _commit(
-        self, fitted: FittedModel, outcome: Outcome, *, forget: FoundRows | None = None, started: float = 0.0
+        self, after: FittedModel, outcome: Outcome, *, forget: FoundRows | None = None, started: float = 0.0
     ) -> Report:
-        """Replace the model by the outcome of a change, overwrite the old rows, and erase the ids to forget."""
+        """Replace the model by the one after a change, overwrite the old rows, and erase the ids to forget."""
 
         def overwrite() -> None:
-            after = FittedModel(outcome.commit(), fitted.index, fitted.default_ids, fitted.flat)
+            outcome.commit()
             if forget is not None:
-                fitted.index.erase(forget)
+                after.index.erase(forget)
             self._fitted_model = after
 
         try:
@@ -614,8 +645,3 @@ def _has_gaps(column: NDArray[Any], kinds: set[type]) -> bool:
     return any(kind.__name__ in ("NoneType", "NAType", "NaTType") for kind in kinds) or any(
         cell != cell for cell in column if isinstance(cell, float)
     )
-
-
-def _rule_factory(learner: Any) -> RuleFactory | None:
-    """Return a function that creates the rule of a scikit-learn estimator; None for "ridge"."""
-    return None if learner is None or isinstance(learner, str) else partial(EstimatorRule.from_estimator, learner)

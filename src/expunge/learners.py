@@ -1,4 +1,4 @@
-"""Weak learners that are scikit-learn regressors, each trained from scratch on its coded shard.
+"""Weak learners that are scikit-learn estimators, each trained from scratch on its coded shard.
 
 Estimators of other packages run only here: on one BLAS thread and with derived seeds, so that the same integers give
 the same model if the estimator is deterministic.
@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import MethodType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.dummy import DummyClassifier
 
 from .encoding.codes import Code
 from .encoding.encoder import Encoder
@@ -25,6 +26,7 @@ from .encoding.randomness import SEEDS, Key, derive_seed
 from .errors import InvalidInput, InvalidSetting
 from .exact.arrays import Floats
 from .exact.threads import one_blas_thread
+from .learning.class_rules import count_votes
 from .learning.settings import Aggregate
 from .stores.change import Change
 from .stores.store import Store, coded_floats
@@ -37,13 +39,19 @@ class EstimatorRule:
     estimator: Any
     key: Key = field(repr=False)
 
+    _aggregates: ClassVar[tuple[Aggregate, ...]] = ("mean", "median")
+
     @classmethod
-    def from_estimator(cls, estimator: Any, key: Key) -> Self:
+    def from_estimator(cls, estimator: Any, code: Code, key: Key) -> Self:
         """Make the rule of a clone of a regressor; refuse anything else."""
         check_regressor(estimator)
         return cls(clone(estimator), key)
 
-    def check(self, code: Code) -> None:
+    def check(self, code: Code, aggregate: Aggregate) -> None:
+        if aggregate not in self._aggregates:
+            raise InvalidSetting(
+                f"aggregate must be one of {self._aggregates} where the learner is an estimator, got {aggregate!r}"
+            )
         check_learner(self.estimator, code)
 
     def wants_ones(self, code: Code) -> bool:
@@ -74,8 +82,7 @@ class EstimatorRule:
         reduce = np.mean if aggregate == "mean" else np.median
 
         def predict(phi: Floats) -> Floats:
-            if intercept:
-                phi = np.column_stack([phi, np.ones(len(phi))])
+            phi = _with_ones(phi, intercept)
             return reduce([np.reshape(model.predict(phi), (len(phi), -1)) for model in models], axis=0)
 
         return predict
@@ -91,17 +98,86 @@ class EstimatorRule:
         return {"learner": name, "params": describe_estimator(self.estimator, name=f"learner {name}")}
 
 
+@dataclass(frozen=True)
+class ClassifierRule(EstimatorRule):
+    """Any scikit-learn classifier, trained from scratch on the rows of its lane.
+
+    It learns the numbers of the classes, and predicts their probabilities (1 for its prediction, if it has none).
+    """
+
+    _aggregates: ClassVar[tuple[Aggregate, ...]] = ("mean", "median", "vote")
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, code: Code, key: Key) -> Self:
+        """Make the rule of a clone of a classifier; refuse anything else."""
+        _check_estimator(estimator, "classifier")
+        if not code.is_selection:
+            raise InvalidSetting(
+                "learner: a coded row is a sum of rows of several classes, from which no scikit-learn classifier can "
+                "learn; use Code.uncoded, Code.single or learner='ridge'"
+            )
+        return cls(clone(estimator), key)
+
+    def check(self, code: Code, aggregate: Aggregate) -> None:
+        if aggregate not in self._aggregates:
+            raise InvalidSetting(
+                f"aggregate must be one of {self._aggregates} where the learner is an estimator, got {aggregate!r}"
+            )
+
+    def learn(self, encoder: Encoder, store: Store, learner: int, change: Change | None = None) -> Any:
+        X, one_hot = coded_floats(encoder, store.shard(encoder, learner, change))
+        if not len(X):
+            return None
+        classes = one_hot.argmax(axis=1)
+        several = (classes != classes[0]).any()
+        estimator = self.estimator if several else DummyClassifier()  # most classifiers refuse to learn one class
+        seed = derive_seed(self.key, SEEDS, learner)
+        return _Spread(fit_estimator(estimator, X, classes[:, None], seed=seed, code=encoder.code), one_hot.shape[1])
+
+    def predictor(self, models: list[Any], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
+        if aggregate != "vote":
+            return super().predictor(models, aggregate, intercept)
+        return lambda phi: count_votes([model.predict(_with_ones(phi, intercept)) for model in models])
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """A trained classifier that predicts a column of probabilities for every class, also those it has not seen."""
+
+    model: Any
+    classes: int
+
+    def predict(self, phi: Floats) -> Floats:
+        p = np.zeros((len(phi), self.classes))
+        if hasattr(self.model, "predict_proba"):
+            p[:, self.model.classes_.astype(np.intp)] = self.model.predict_proba(phi)
+        else:
+            p[np.arange(len(phi)), self.model.predict(phi).astype(np.intp)] = 1.0
+        return p
+
+
+def _with_ones(phi: Floats, intercept: bool) -> Floats:
+    return np.column_stack([phi, np.ones(len(phi))]) if intercept else phi
+
+
 def check_regressor(estimator: Any) -> None:
     """Refuse anything but an instance of a regressor."""
+    _check_estimator(estimator, "regressor")
+    if is_classifier(estimator):
+        raise InvalidSetting(f"learner must be a regressor, got the classifier {type(estimator).__name__}")
+
+
+def _check_estimator(estimator: Any, kind: str) -> None:
+    """Refuse anything but an instance of an estimator."""
     if isinstance(estimator, type):
         raise InvalidSetting(f"learner must be an instance, got the class: write {estimator.__name__}()")
     for method in ("fit", "predict", "get_params"):
         if not hasattr(estimator, method):
             raise InvalidSetting(
-                f"learner must be 'ridge' or a scikit-learn regressor, got {type(estimator).__name__} without {method}"
+                f"learner must be 'ridge' or a scikit-learn {kind}, got {type(estimator).__name__} without {method}"
             )
-    if is_classifier(estimator):
-        raise InvalidSetting(f"learner must be a regressor, got the classifier {type(estimator).__name__}")
+    if kind == "classifier" and not is_classifier(estimator):
+        raise InvalidSetting(f"learner must be a classifier, got {type(estimator).__name__}")
 
 
 def check_learner(estimator: Any, code: Code) -> None:

@@ -1,9 +1,8 @@
 """PlannedRegressor: a regressor that chooses its own settings, and whose settings forget as well.
 
-A model that unlearned a row is the model that never saw it. But its settings (features, penalty, code) were chosen by
-looking at rows, and a setting can keep what it was chosen from. Here the settings are a function of the rows that are
-there: `PlannedRegressor.replan` chooses them anew, which gives those that would have been chosen without the people who
-left.
+A model that unlearned a row equals the model that never saw it. But its settings (features, penalty, code) were chosen
+by looking at rows, and can retain information about them. Here the settings are a function of the current rows:
+`PlannedRegressor.replan` chooses them again, and gets those that would have been chosen without the people who left.
 """
 
 import hashlib
@@ -44,9 +43,9 @@ class PlannedReport(Report):
     Attributes
     ----------
     complete : bool
-        Whether these people had no part in choosing the settings in use: nobody looked at their rows, and without them
-        there are still as many rows, to a power of two. If False, `PlannedRegressor.replan` chooses settings without
-        them.
+        Whether these people had no part in choosing the settings in use: the plan did not use their rows, and without
+        them the number of rows is the same, to a power of two. If False, `PlannedRegressor.replan` chooses
+        settings without them.
     """
 
     complete: bool
@@ -54,12 +53,12 @@ class PlannedReport(Report):
 
 @dataclass(frozen=True)
 class PlanningPeople:
-    """The people that a plan looked at: those with hashes up to ``largest_hash`` who had rows then."""
+    """The people whose rows a plan used: those with hashes up to ``largest_hash`` who had rows then."""
 
     rows: int  # row numbers given out when the plan was made
     people: int
     largest_hash: int
-    counted: int  # rows that were there; predicted costs depend on their number, to a power of two
+    counted: int  # rows at that time; predicted costs depend on their number, to a power of two
     gone: int = 0  # how many of these people were unlearned or corrected since
     gone_rows: int = 0  # how many of the rows counted were unlearned since
 
@@ -83,7 +82,8 @@ class PlannedRegressor(CodedRegressor):
     Parameters
     ----------
     schema : Schema or path, optional
-        How columns become numbers. None: proposed for a frame; an array of numbers needs none.
+        How columns become numbers. None: proposed for a frame, with bounds that at least ten people support; an array
+        of numbers needs none, its bounds are observed. So the same numbers may be predicted differently.
     quick : bool
         Whether to search for settings in seconds rather than minutes, as ``expunge train`` does.
     forget_ms : float, optional
@@ -99,10 +99,10 @@ class PlannedRegressor(CodedRegressor):
     settings_ : Settings
         The settings in use.
     complete_ : bool
-        Whether nobody who was unlearned or corrected had a part in choosing the settings: nobody looked at their rows,
-        and without them there are still as many rows, to a power of two, which predicted costs depend on.
+        Whether nobody who was unlearned or corrected had a part in choosing the settings: the plan did not use their
+        rows, and without them the number of rows, on which predicted costs depend, is the same, to a power of two.
     planning_people_ : int
-        How many people were looked at.
+        The number of people whose rows the plan used.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class PlannedRegressor(CodedRegressor):
         X : frame or array, shape (n, d)
             The inputs.
         y : array, shape (n,) or (n, t)
-                The target or targets.
+            The target or targets.
         ids : array of int or str, shape (n,), optional
             The person of each row; a person may have many rows. Default: 0, 1, ..., n - 1.
 
@@ -176,7 +176,7 @@ class PlannedRegressor(CodedRegressor):
 
     @exclusive
     def unlearn(self, ids: Any) -> PlannedReport:  # type: ignore[override]  # it always keeps its rows
-        """Unlearn all rows of these ids, each named once: no weight and no stored value knows them afterwards."""
+        """Unlearn all rows of these ids, each named once: no weight or stored value depends on them afterwards."""
         return self._note_gone(ids, lambda: super(PlannedRegressor, self).unlearn(ids), erased=True)
 
     @exclusive
@@ -212,9 +212,9 @@ class PlannedRegressor(CodedRegressor):
 
     @exclusive
     def replan(self) -> Self:
-        """Choose the settings anew from the people who are there, and learn their rows with these.
+        """Choose the settings again from the people who remain, and learn their rows with these.
 
-        Rows keep their numbers, so the result depends on nothing but the rows that are there and their numbers.
+        Rows keep their numbers, so the result depends only on the current rows and their numbers.
         """
         before = self.__dict__.copy()
         try:
@@ -237,7 +237,7 @@ class PlannedRegressor(CodedRegressor):
         return self
 
     def _note_planned(self) -> None:
-        """Note that the plan saw all rows that are there: people whose rows come later had no part in it."""
+        """Record that the plan used all current rows: people whose rows come later had no part in it."""
         if self._looked_at is not None:
             self._looked_at = replace(self._looked_at, rows=self._state.drawn)
 
@@ -246,7 +246,7 @@ class PlannedRegressor(CodedRegressor):
         """Return the model that planning and learning the surviving rows from scratch gives: an auditor's reference.
 
         The rows keep their numbers, and the schema is the same: its values are declared. It equals this model after
-        `replan`, and also before if `complete_` and no rows came since the last plan, which would look at them, too.
+        `replan`, and also before it if `complete_` is True and no rows were added since the last plan.
         """
         twin = super().retrained()
         twin.schema_, twin._batches, twin.settings_ = self.schema_, self._batches, self.settings_
@@ -266,7 +266,7 @@ class PlannedRegressor(CodedRegressor):
 
     @property
     def planning_people_(self) -> int:
-        """How many people were looked at to choose the settings."""
+        """The number of people whose rows the plan used."""
         self._check_fitted()
         return 0 if self._looked_at is None else self._looked_at.people
 

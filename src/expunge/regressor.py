@@ -49,8 +49,10 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
         The weak learner. An estimator is trained from scratch on its coded shard, and ``alpha`` is not used. Unless
         each learner has one lane (`Code.uncoded`, `Code.single`) it must be linear and have ``fit_intercept=False``:
         the encoded column of ones replaces its intercept, and its penalty, if it has one, applies to that column too.
-    aggregate : {"mean", "median"}
-        How the learners' predictions are combined.
+    aggregate : {"mean", "median", "pooled"}
+        How the learners are combined. "mean" and "median" are those of their predictions. "pooled" solves once for the
+        coded rows of all learners together, which predicts better where a learner has few rows per feature; only with
+        ridge learners.
     bounds, target_bounds : None, "unit" or (low, high)
         The range of the inputs and of the target. None observes it (a row that moves it makes everything refit). A
         pair of scalars, or of one value per column, declares it; columns where both are None or NaN are observed.
@@ -88,7 +90,8 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
         The prediction where all inputs are zero; only a linear model has it. With ``outside="clamp"`` predictions
         are ``X @ coef_ + intercept_`` for rows inside the bounds, as far as that is inside the target's.
     weights_ : array, shape (D,) or (t, D)
-        Mean weights of the ridge learners on the features of the scaled row, for the scaled target.
+        Mean weights of the ridge learners (if pooled, of the one for all), for the features of a scaled row and the
+        scaled target.
     n_rows_ : int
         The number of rows learned and not unlearned.
     n_features_in_ : int
@@ -108,6 +111,7 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
     True
     """
 
+    _task = "regression"
     _target_checks: ClassVar[dict[str, Any]] = {"multi_output": True, "y_numeric": True}
 
     def __init__(
@@ -186,7 +190,7 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
             f"its features are those of {encoder.features.map_name}": encoder.features.is_custom
             or not isinstance(encoder.features, IdentityMap),
             "its scales are not all linear": not encoder.plain,
-            "it predicts the median of its learners": blueprint.aggregate != "mean",
+            "it predicts the median of its learners": blueprint.aggregate == "median",
         }
         if why := [reason for reason, holds in reasons.items() if holds]:
             raise AttributeError(
@@ -203,10 +207,11 @@ class CodedRegressor(RegressorMixin, CodedEstimator):  # type: ignore[misc]  # s
     def _mean_weights(self) -> Floats:
         if not isinstance(self._check_fitted().state.blueprint.rule, RidgeRule):
             raise AttributeError("only a model with learner='ridge' has coef_, intercept_ and weights_")
-        models = [W for W in self._state.ensemble.models if W is not None]
+        ensemble = self._state.ensemble
+        models = [W for W in ensemble.models if W is not None]
         if not models:
             raise AttributeError("every row was unlearned: there are no weights")
-        return mean_weights(models)
+        return mean_weights(ensemble.pooled.models if ensemble.aggregate == "pooled" else models)
 
     def _read_targets(self, y: NDArray[Any], *, reset: bool) -> Floats:
         targets = y.reshape(len(y), -1).astype(np.float64, copy=False)

@@ -7,24 +7,29 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import clone
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone, is_classifier
 
 from .encoding.randomness import Seed, as_generator
+from .estimator import CodedEstimator
 from .exact.arrays import Floats
-from .regressor import CodedRegressor
 
-#: scikit-learn regressors that give the same bytes when they are trained on the same bytes, on one thread and with a
+#: scikit-learn estimators that give the same bytes when they are trained on the same bytes, on one thread and with a
 #: derived seed. For a model with one of these as learner, predictions are compared byte by byte.
 DETERMINISTIC = (
+    "DecisionTreeClassifier",
     "DecisionTreeRegressor",
     "ElasticNet",
     "GradientBoostingRegressor",
+    "HistGradientBoostingClassifier",
     "HistGradientBoostingRegressor",
     "HuberRegressor",
+    "KNeighborsClassifier",
     "KNeighborsRegressor",
     "Lasso",
     "LinearRegression",
+    "LogisticRegression",
+    "RandomForestClassifier",
     "RandomForestRegressor",
     "Ridge",
     "SGDRegressor",
@@ -33,17 +38,18 @@ DETERMINISTIC = (
 
 
 def check_unlearning(
-    estimator: CodedRegressor, X: ArrayLike, y: ArrayLike, *, requests: int = 6, random_state: Seed = 0
+    estimator: CodedEstimator, X: ArrayLike, y: ArrayLike, *, requests: int = 6, random_state: Seed = 0
 ) -> None:
     """Check that a model that unlearned rows is the model that never saw them.
 
     Train on some of the rows, then make random requests (unlearn a batch, add rows, correct rows). After each request
     compare the model with one that is trained from scratch on the remaining rows in their slots: the digest, and the
-    bytes of the weights (of the predictions, if the learner is one of the estimators in `DETERMINISTIC`).
+    bytes of the weights (of the predictions, if the learner is one of the estimators in `DETERMINISTIC`). Of a
+    classifier also compare the classes, and the bytes of the probabilities.
 
     Parameters
     ----------
-    estimator : CodedRegressor
+    estimator : CodedRegressor or CodedClassifier
         The model to check; a clone of it is trained.
     X, y : array
         Rows to learn and unlearn, at least twice as many as shards. With ``keep="coded"``, inside the bounds.
@@ -59,19 +65,19 @@ def check_unlearning(
 
     Examples
     --------
+    >>> from expunge import CodedRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3))
     >>> check_unlearning(CodedRegressor(shards=4, rate=2, random_state=0), X, X.sum(axis=1))
     """
-    _UnlearningCheck(
-        clone(estimator), np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64), random_state
-    ).run(requests)
+    y = np.asarray(y, dtype=None if is_classifier(estimator) else np.float64)
+    _UnlearningCheck(clone(estimator), np.asarray(X, dtype=np.float64), y, random_state).run(requests)
 
 
 class _UnlearningCheck:
     """A model and a plain record of the rows that it should have."""
 
-    def __init__(self, model: CodedRegressor, X: Floats, y: Floats, seed: Seed) -> None:
+    def __init__(self, model: CodedEstimator, X: Floats, y: NDArray[Any], seed: Seed) -> None:
         self.model, self.X, self.y, self.rng = model, X, y, as_generator(seed)
         self.coded = model.keep == "coded"
         self.history: list[str] = []
@@ -140,8 +146,15 @@ class _UnlearningCheck:
         if isinstance(self.model.learner, str):
             for j, (weights, retrained) in enumerate(zip(_weights(self.model), _weights(fresh), strict=True)):
                 self.require(weights == retrained, f"the weights of learner {j} differ from the retrained model's")
-        elif type(self.model.learner).__name__ in DETERMINISTIC and self.rows:
-            same = self.model.predict(self.X).tobytes() == fresh.predict(self.X).tobytes()
+        reproducible = isinstance(self.model.learner, str) or type(self.model.learner).__name__ in DETERMINISTIC
+        if is_classifier(self.model):
+            same = np.array_equal(self.model.classes_, fresh.classes_)
+            self.require(same, "the classes differ from the retrained model's")
+            predict = "predict_proba"
+        else:
+            predict, reproducible = "predict", reproducible and not isinstance(self.model.learner, str)
+        if reproducible and self.rows:
+            same = getattr(self.model, predict)(self.X).tobytes() == getattr(fresh, predict)(self.X).tobytes()
             self.require(same, "the predictions differ from the retrained model's")
 
     def require(self, holds: bool, problem: str) -> None:
@@ -162,6 +175,6 @@ class _UnlearningCheck:
         return [person for person, _ in pairs], [row for _, row in pairs]
 
 
-def _weights(model: CodedRegressor) -> list[bytes | None]:
+def _weights(model: CodedEstimator) -> list[bytes | None]:
     """Return the bytes of every learner's weights."""
     return [None if W is None else W.tobytes() for W in model._state.ensemble.models]

@@ -23,7 +23,7 @@ def test_a_backup_is_made_and_put_back(ok, run, spend):
     lose("spend.vault")
     code, out, err = run("restore", "saved", *V)
     assert (code, out) == (0, "restored spend.vault from a backup of request 1; now at 3\n")
-    assert err.startswith("note: this folder was a copy from request 1: ")
+    assert err.startswith("note: this folder is a copy from request 1. ")
     assert "erased" in run("find", *V, "--id", "person-3")[1]
     ok("verify", *V)
 

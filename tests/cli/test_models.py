@@ -20,11 +20,15 @@ from support.vaults import people
 NAMES = ("--target", "spend", "--id-column", "customer_id")
 
 
+def choose_model(**given):
+    """Return what train passes to `Vault.create` for these options."""
+    none = dict.fromkeys(("shards", "rate", "features", "alpha", "plan", "seed", "outside"))
+    return planning.choose_model(Namespace(**none | {"clip": False} | given))
+
+
 def asked(**given):
-    """What the options of train come to."""
-    none = dict.fromkeys(("shards", "rate", "features", "alpha", "plan", "seed"))
-    made, _ = planning.choose_settings(Namespace(**none | {"clip": False, "outside": "clamp"} | given))
-    return made
+    """Return the settings that these options stand for."""
+    return choose_model(**given)["model"]
 
 
 @pytest.mark.parametrize(
@@ -129,12 +133,12 @@ def test_with_one_option_the_others_are_the_defaults_of_python(option, value):
     assert vars(asked(features=planning.parse_features("identity"))) == vars(Settings.from_model(CodedRegressor()))
 
 
-def test_seed_clip_and_outside_are_no_shape_of_a_model(monkeypatch):
-    monkeypatch.setattr(planning, "make_small_plan", lambda args: None)
-    plain, other = vars(asked()), vars(asked(seed=5, clip=True, outside="extrapolate"))
+def test_seed_clip_and_outside_are_no_shape_of_a_model():
+    plain, other = vars(asked(alpha=1.0)), vars(asked(alpha=1.0, seed=5, clip=True, outside="extrapolate"))
     assert {name for name in plain if repr(plain[name]) != repr(other[name])} == {"random_state", "clip", "outside"}
-    assert vars(asked(alpha=1.0, outside="extrapolate"))["outside"] == "extrapolate"
-    assert (plain["shards"], plain["rate"], plain["features"]) == (1, 1, None)  # of a table that is too small to plan
+    planned = choose_model(seed=5, clip=True, outside="extrapolate")
+    assert (planned.keys(), planned["planning"].seed) == ({"planning"}, 5)
+    assert json.loads(planned["planning"].declared) == {"clip": True, "outside": "extrapolate"}
 
 
 # Outside the bounds

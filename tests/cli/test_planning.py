@@ -156,7 +156,7 @@ def test_a_column_that_a_schema_says_is_linear_gets_no_knots(shop, ok, run):
     assert status(ok)["scales"] == "1 linear, 1 linear and knots"
     assert "validation rows" in ok("status", *V)
     code, _, err = run("train", "sales.parquet", "--vault", "other.vault", *NAMES, "--plan", "plan.toml")
-    assert (code, "the plan was made for other scales" in err) == (2, True)
+    assert (code, "the plan was made for different scales" in err) == (2, True)
     assert run("train", "sales.parquet", "--vault", "small.vault", "--schema", "schema.toml")[0] == 0
     assert json.loads(ok("status", "--vault", "small.vault", "--json"))["scales"] in (
         "1 linear, 1 linear and knots",
@@ -182,7 +182,7 @@ def test_a_target_that_multiplies_is_learned_on_a_log_scale_unless_the_schema_sa
     (shop / "schema.toml").write_text(LINEAR_AGE.replace('"number"', '"number"\nscale = "linear"', 1))
     assert "on a log scale" not in ok("plan", "sales.parquet", "--schema", "schema.toml", "--max-features", "16")
     code, _, err = run("train", "sales.parquet", "--vault", "o.vault", "--schema", "schema.toml", "--plan", "plan.toml")
-    assert (code, "the plan was made for other scales" in err) == (2, True)
+    assert (code, "the plan was made for different scales" in err) == (2, True)
 
 
 def test_training_by_a_plan_is_training_with_its_settings(plan_file, ok):
@@ -243,14 +243,14 @@ def test_a_plan_of_another_table_is_refused(plan_file, run):
     plan_file.write_text(replace(made, inputs=("age", "height")).to_toml())
     code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
     assert (code, out) == (2, "")
-    assert "another table or schema: 1 of its inputs are missing, 1 are new; plan again" in err
+    assert "a different table or schema: 1 of its inputs are missing, 1 are new; plan again" in err
 
 
 def test_a_plan_for_another_target_is_refused(plan_file, run):
     plan_file.write_text(replace(document(plan_file), targets=("income",)).to_toml())
     code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", plan_file)
     assert (code, out) == (2, "")
-    assert "the plan was made for another target" in err
+    assert "the plan was made for a different target" in err
 
 
 def test_a_plan_for_another_schema_is_refused(plan_file, run):
@@ -259,7 +259,7 @@ def test_a_plan_for_another_schema_is_refused(plan_file, run):
     (plan_file.parent / "schema.toml").write_text(about + columns)
     code, out, err = run("train", "sales.parquet", *V, "--schema", "schema.toml", "--plan", plan_file)
     assert (code, out) == (2, "")
-    assert "the plan was made for other scales" in err
+    assert "the plan was made for different scales" in err
 
 
 BOUNDED = """id = "who"
@@ -292,9 +292,9 @@ def test_a_plan_with_other_bounds_is_refused_and_one_without_bounds_promises_not
         code, out, err = run("train", "sales.parquet", *V, *by_schema, "bounded.toml", "--replace")
         assert (code, out) == (2, "")
         names = "'age', 'spend'" if low == "high = 4" else "'age'"
-        assert f"the plan was made with other bounds of {names}, by which values are scaled: plan again" in err
+        assert f"the plan was made with different bounds of {names}, which scale the values: plan again" in err
     code, out, err = run("train", "sales.parquet", *V, *NAMES, "--plan", "bounded.toml", "--replace")
-    assert (code, "other bounds of 'age', 'spend'" in err) == (2, True)
+    assert (code, "different bounds of 'age', 'spend'" in err) == (2, True)
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"version = 4", None])

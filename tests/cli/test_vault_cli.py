@@ -304,7 +304,7 @@ def test_an_old_copy_is_told(spend, ok, run, here):
     code, out, err = run("status", *V, "--json")
     assert code == 0
     assert json.loads(out)["rows"] == 29
-    assert re.fullmatch(r"note: this folder was a copy from request 1: 1 row.* 2 rows .*add them again\n", err)
+    assert re.fullmatch(r"note: this folder is a copy from request 1\. 1 row.* 2 rows .*add them again\n", err)
     assert ok("verify", *V)
 
 

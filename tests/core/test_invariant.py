@@ -4,22 +4,36 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestRegressor
-from sklearn.linear_model import ElasticNet, HuberRegressor, Lasso, LinearRegression, Ridge, SGDRegressor
-from sklearn.neighbors import KNeighborsRegressor
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.linear_model import (
+    ElasticNet,
+    HuberRegressor,
+    Lasso,
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    SGDRegressor,
+)
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.svm import SVR
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
 import expunge.exact.moments
 import expunge.regressor
-from expunge import Code, CodedRegressor, Powers, RandomFourier
+from expunge import Code, CodedClassifier, CodedRegressor, Powers, RandomFourier
 from expunge.learning.rules import RidgeRule
 from expunge.testing import DETERMINISTIC, check_unlearning
 
 from support.models import weights_of
 from support.sampling import examples
-from support.strategies import SIGNED, regressors, tables
+from support.strategies import SIGNED, class_tables, classifiers, regressors, tables
 
 ANY, RIDGE = regressors(own_features=True), regressors(learners=False, own_features=True)
 
@@ -27,6 +41,12 @@ ANY, RIDGE = regressors(own_features=True), regressors(learners=False, own_featu
 @examples(150)
 @given(ANY, tables(), st.integers(0, 2**20))
 def test_unlearning_equals_training_without_whatever_the_model_is_made_of(estimator, table, seed):
+    check_unlearning(estimator, *table, requests=4, random_state=seed)
+
+
+@examples(150)
+@given(classifiers(own_features=True), class_tables(), st.integers(0, 2**20))
+def test_unlearning_equals_training_without_whatever_a_classifier_is_made_of(estimator, table, seed):
     check_unlearning(estimator, *table, requests=4, random_state=seed)
 
 
@@ -185,8 +205,35 @@ def test_bounds_may_be_declared_in_some_columns_and_observed_in_others(clip, rng
     np.testing.assert_array_equal(model.bounds_.low, [X[1:, 0].min(), -1, bounds[0][2]])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "learner",
+    [
+        DecisionTreeClassifier(),
+        HistGradientBoostingClassifier(max_iter=3),
+        KNeighborsClassifier(2),
+        LogisticRegression(max_iter=1000),
+        RandomForestClassifier(n_estimators=3),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_every_classifier_listed_as_deterministic_is(learner, rng):
+    X, y = rng.uniform(-1, 1, (80, 3)), rng.choice(["no", "yes", "maybe"], 80)
+    model = CodedClassifier(code=Code.uncoded(2), learner=learner, bounds="unit", random_state=0)
+    check_unlearning(model, X, y, requests=3)
+
+
 def test_every_name_on_the_list_is_tested():
-    tested = test_every_estimator_listed_as_deterministic_is.pytestmark[0].args[1]
+    tested = [
+        learner
+        for test in (
+            test_every_estimator_listed_as_deterministic_is,
+            test_every_classifier_listed_as_deterministic_is,
+        )
+        for mark in test.pytestmark
+        if mark.args and mark.args[0] == "learner"
+        for learner in mark.args[1]
+    ]
     assert sorted(type(estimator).__name__ for estimator in tested) == sorted(DETERMINISTIC)
 
 

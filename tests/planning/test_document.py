@@ -208,8 +208,8 @@ def test_nothing_but_settings_comes_from_a_file(document):
 def test_other_inputs_are_refused(document):
     document.check(NAMES[:3], ["y"])
     for targets, declared, what in (
-        (["z"], None, "another target"),
-        (["y"], ["log"] * 4, "other scales"),
+        (["z"], None, "a different target"),
+        (["y"], ["log"] * 4, "different scales"),
     ):
         with pytest.raises(InvalidSetting, match=f"the plan was made for {what}, so its score does not apply"):
             document.check(NAMES[:3], targets, declared)
@@ -219,15 +219,15 @@ def test_other_inputs_are_refused(document):
     assert 'declared = ["linear", "planned", "planned", "planned"]\n' in partly.to_toml()
     PlanFile.parse(partly.to_toml()).check(NAMES[:3], ["y"], ["linear", None, None, None])
     for declared in ([None, "linear", None, None], ["linear", None, None, "log"]):
-        with pytest.raises(InvalidSetting, match="other scales"):
+        with pytest.raises(InvalidSetting, match="different scales"):
             partly.check(NAMES[:3], ["y"], declared)
     first, second, third = NAMES[:3]
     for inputs, what in (
-        ((second, first, third), "its inputs are in another order"),
+        ((second, first, third), "its inputs are in a different order"),
         ((first, second), "1 of its inputs are missing, 0 are new"),
         ((first, "x", "y"), "2 of its inputs are missing, 2 are new"),
     ):
-        with pytest.raises(InvalidSetting, match=f"for another table or schema: {what}; plan again"):
+        with pytest.raises(InvalidSetting, match=f"for a different table or schema: {what}; plan again"):
             document.check(inputs)
 
 
@@ -241,7 +241,7 @@ def test_other_bounds_are_refused_by_name_and_observed_ones_were_never_promised(
         (((0.0, 2.0), None, (-5.0, 5.0), None), "'a'"),
         ((None, None, (-5.0, 6.0), None), "'a', 'c'"),
     ):
-        with pytest.raises(InvalidSetting, match=f"with other bounds of {who}, by which values are scaled: plan again"):
+        with pytest.raises(InvalidSetting, match=f"with different bounds of {who}, which scale the values: plan again"):
             bounded.check(**names, bounds=other)
     declared = (*BOUNDS[:3], (0.0, 9.0))  # where the plan had none
     bounded.check(**names, bounds=declared)

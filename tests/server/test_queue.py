@@ -51,7 +51,9 @@ def test_a_page_is_what_a_list_would_give(service, clock, wanted, which):
         if (n := sum((one.kind, one.protocol, one.state) == key for one in made))
     }  # fmt: skip
     assert queue.counts() == counts
-    assert [one.id for one in queue.pending()] == [one.id for one in made if one.open]
+    assert [one.id for one in queue.pending()] == [one.id for one in made if one.pending]
+    assert [one.id for one in queue.incomplete()] == [one.id for one in made if one.incomplete]
+    assert all(one.open == (one.pending or one.incomplete) for one in made)
 
 
 def test_the_newest_of_two_that_another_system_calls_alike_is_found(service, clock):

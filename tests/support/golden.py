@@ -9,16 +9,20 @@ from pathlib import Path
 
 import numpy as np
 
-from expunge import Code, random_code
+from expunge import Code, CodedClassifier, random_code
+from expunge.classifier import FittedClassifier
 from expunge.encoding.bounds import parse_bounds
 from expunge.encoding.features import PowersMap
 from expunge.encoding.fourier import RandomFourierMap
 from expunge.encoding.placement import draw_slots, slots_needed
 from expunge.encoding.scales import Scales
 from expunge.learning.blueprint import Blueprint
+from expunge.learning.class_rules import ClassRule
+from expunge.learning.labels import Labels
 from expunge.learning.rules import RidgeRule
 from expunge.learning.state import ModelState
 from expunge.stores.change import Change
+from expunge.stores.ids import IdIndex
 from expunge.stores.store import Rows
 
 PATH = Path(__file__).with_name("golden.json")
@@ -28,7 +32,7 @@ SCALED = RandomFourierMap(12, kernel="matern32", scale=[1.0, 2.0, 0.5, 3.0], lin
 
 
 def digests() -> dict[str, str]:
-    """The digests of three models, before and after unlearning; every number comes from the file."""
+    """The digests of five models, before and after unlearning; every number comes from the file."""
     golden = json.loads(PATH.read_text())
     found = {}
     plain = Scales.parse(None, 3)
@@ -42,7 +46,37 @@ def digests() -> dict[str, str]:
         found[name] = state.ensemble.digest()
         gone = draw_slots(state.blueprint.key, 0, 64, 6)[golden["unlearned"]]
         found[f"{name}, unlearned"] = state.prepare(Change(gone)).commit().ensemble.digest()
+    for classes in (2, 5):
+        model = classifier(golden, classes)
+        found[f"{classes} classes"] = model.digest()
+        model.unlearn(golden["unlearned"][:3])
+        found[f"{classes} classes, unlearned"] = model.digest()
     return found
+
+
+def classifier(golden, classes) -> CodedClassifier:
+    """A classifier of the data, whose targets are cut into as many classes; two rows per person."""
+    X, y = np.array(golden["X"]) / 1024, np.array(golden["y"]) * classes // 4097
+    blueprint = Blueprint(
+        key=np.array(golden["key"], dtype=np.uint64),
+        code=Code.uncoded(2),
+        features=fourier(golden, RandomFourierMap(16)),
+        scales=Scales.parse(None, 3),
+        inputs=parse_bounds(None, 3, name="bounds"),
+        targets=parse_bounds("unit", classes, name="classes"),
+        target_scales=Scales.parse_targets(None, classes),
+        intercept=True,
+        clip=False,
+        outside="clamp",
+        keep="rows",
+        rule=ClassRule(1e-3, 0.5),
+        aggregate="mean",
+    )
+    slots = draw_slots(blueprint.key, 0, len(X), 2)
+    rows = Rows.place(X, np.eye(classes)[y], slots, len(X))
+    state, index = ModelState.learn(blueprint, rows, len(X)), IdIndex(np.arange(len(X)) // 2, slots)
+    fitted = FittedClassifier(state, index, False, True, Labels.declare(range(classes)), np.bincount(y), "auto")
+    return CodedClassifier()._set_fitted_model(fitted)
 
 
 def fourier(golden, features) -> RandomFourierMap:

@@ -154,9 +154,8 @@ def test_rows_that_a_copy_has_outside_the_bounds_that_were_declared_since_are_er
     assert life.put_back(second) == 2
     (note,) = life.vault.notes
     assert note == (
-        "this folder was a copy from request 2: 0 rows that were erased or corrected since are erased "
-        "(people whose rows were corrected have none now: add the corrected ones), "
-        "0 rows that were added since are missing; add them again; "
+        "this folder is a copy from request 2. 0 rows that were erased or corrected since are now erased; "
+        "add the corrected ones again. 0 rows added since are missing; add them again. "
         "2 rows are outside bounds that were declared since, so they are erased"
     )
     life.check()

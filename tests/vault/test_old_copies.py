@@ -28,9 +28,8 @@ def test_an_old_copy_of_the_folder_catches_up(vault, tmp_path):
     old = Vault.open(path)
     (note,) = old.notes
     assert note == (
-        "this folder was a copy from request 2: 5 rows that were erased or corrected since are erased "
-        "(people whose rows were corrected have none now: add the corrected ones), "
-        "3 rows that were added since are missing; add them again"
+        "this folder is a copy from request 2. 5 rows that were erased or corrected since are now erased; "
+        "add the corrected ones again. 3 rows added since are missing; add them again"
     )
     assert old.verify().ok
     assert [(r.number, r.kind, r.state) for r in old.requests][-1] == (8, "restore", "certified")
@@ -147,7 +146,7 @@ def test_rows_that_were_added_again_after_an_old_copy_are_counted_once(vault, tm
         vault.add(random_table(["new-1", "new-2"], seed=1))
         put_back(tmp_path / "copy", path)
         vault = Vault.open(path)
-        assert " 2 rows that were added since are missing" in vault.notes[0]
+        assert " 2 rows added since are missing" in vault.notes[0]
         assert vault.verify().ok
 
 
@@ -183,7 +182,7 @@ def test_what_is_missing_is_told_although_the_process_that_caught_up_ended(vault
     for method in ("commit", "wipe_all_but"):
         put_back(tmp_path / "copy", path)
         ended_at(Folder, method, lambda: Vault.open(path))
-        assert " 2 rows that were added since are missing" in Vault.open(path).notes[0]
+        assert " 2 rows added since are missing" in Vault.open(path).notes[0]
         Vault.open(path).add(random_table(["new-1", "new-2"], seed=1))
 
 
@@ -237,6 +236,6 @@ def test_rows_that_one_copy_had_and_the_next_has_not_are_not_counted_as_less_tha
     Vault.open(path).unlearn(["new-1"])  # here they are
     put_back(between, path)
     (note,) = Vault.open(path).notes
-    assert "0 rows that were added since are missing" in note
+    assert "0 rows added since are missing" in note
     assert Vault.open(path).verify().ok
     assert [holding.state for holding in Vault.open(path).find(["new-1"])] == ["erased"]

@@ -304,7 +304,7 @@ def test_an_old_copy_that_missed_a_replan_is_planned_again(tmp_path):
     vault.unlearn(["p3"])
     put_back(tmp_path / "copy", path)
     old = Vault.open(path)
-    assert "the settings were chosen anew from the rows that remain" in old.notes[0]
+    assert "the settings were chosen again from the rows that remain" in old.notes[0]
     assert (old.requests[-1].kind, old.requests[-1].settles, old.settled) == ("restore", True, 5)
     assert (old.status().open, old.verify(plan=True).ok) == (0, True)
     assert_same(old, train_without(tmp_path / "b.vault", table, ["p1", "p2", "p3"], planning=Planning(quick=False)))
@@ -340,7 +340,7 @@ def test_copies_can_be_planned_again(tmp_path):
     for suffix in (".vault", ".certificates", ".leaves", ".index"):
         shutil.rmtree(vault.places.vault.with_suffix(suffix), ignore_errors=True)
     restored = Vault.restore(tmp_path / "backup", vault.places.vault)  # beside the ledger, which has the replan
-    assert any("chosen anew" in note for note in restored.notes)
+    assert any("chosen again" in note for note in restored.notes)
     assert bits(Vault.open(vault.places.vault)) == bits(clone)
 
 

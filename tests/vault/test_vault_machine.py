@@ -319,7 +319,7 @@ class VaultMachine(RuleBasedStateMachine):
         gone = old.numbers - restored.numbers
         if end is None and not any(past.kind == "restore" for past in since):
             assert f"{len(gone)} rows that were erased" in self.vault.notes[0]
-            assert f"{missing} rows that were added since are missing" in self.vault.notes[0]
+            assert f"{missing} rows added since are missing" in self.vault.notes[0]
         restores = range(self.oracle.request + 1, number + 1)
         self.past += [Past("restore", set(), gone, k in done, replanned) for k in restores]
         self.oracle = restored

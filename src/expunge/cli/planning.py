@@ -115,7 +115,7 @@ def _is_input(path: Path, args: Namespace) -> bool:
 
 
 def read_plan(args: Namespace) -> "tuple[PlanFile, bool]":
-    """Read a plan file for the table to train on, and return it with whether its score applies."""
+    """Read a plan file for the table to train on; return it, and whether its score applies."""
     from ..errors import InvalidSetting
     from ..planning.plan_file import PlanFile
     from ..tables import quote_names
@@ -257,7 +257,7 @@ def add_model(parser: Parser) -> None:
 
 
 def choose_model(args: Namespace) -> "dict[str, Any]":
-    """Return the model for `Vault.create`: its settings, or how a plan shall choose them, and what a plan promised.
+    """Return the model for `Vault.create`: its settings, or how a plan shall choose them, and the score of a plan.
 
     Options override the plan (``--plan``) or, without one, the defaults of `CodedRegressor`. Without any of these
     options the vault makes a small plan.

@@ -135,7 +135,7 @@ def train(args: Namespace) -> None:
     """Train a model on a table, in a new vault.
 
     Without --shards, --rate, --features, --alpha and --plan, a small plan tries settings on up to 6,000 rows and prints
-    its choice; expunge replan chooses anew after people left. With any of the first four and no plan, nothing is
+    its choice; expunge replan chooses again after people left. With any of the first four and no plan, nothing is
     planned, and the others have the defaults below.
     """
     column = read_id_column(args)
@@ -272,7 +272,7 @@ def rebound(args: Namespace) -> None:
 
 
 def replan(args: Namespace) -> None:
-    """Choose the settings anew from the rows that are there, which completes all erasures and corrections so far."""
+    """Choose the settings again from the rows that remain; this completes all earlier erasures and corrections."""
     vault = open_vault(args)
     with open_cluster(args) as client, terminal.show_progress(quiet=args.json) as progress:
         receipt = vault.replan(progress=progress, client=client, **caller_options(args))

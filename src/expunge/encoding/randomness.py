@@ -17,7 +17,7 @@ from ..exact.native import kernels
 Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.RandomState | None
 Key: TypeAlias = NDArray[np.uint64]  # (2,)
 
-DEAL, SEEDS = range(2)  # the streams of a model's key: slots, learners' seeds
+DEAL, SEEDS, CALIBRATION = range(3)  # the streams of a model's key: slots, learners' seeds, calibration rows
 
 
 def as_generator(seed: Seed) -> np.random.Generator:

@@ -13,6 +13,8 @@ import ctypes
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from .arrays import Floats
 
 
@@ -95,6 +97,13 @@ def solve_transposed(factor: Floats, right: Floats) -> Floats:
     """Solve L' W = right with a lower triangle L, in place of ``right``: (w, w), (w, t) in Fortran order -> (w, t)."""
     solution: Floats = _load_wrapper("lapack", "dtrtrs")(factor, right, lower=1, trans=1, overwrite_b=1)[0]
     return solution
+
+
+def invert(factor: Floats) -> Floats:
+    """Return the inverse of L L' from its factor, (w, w) in Fortran order, in place: a full symmetric matrix."""
+    inverse: Floats = _load_wrapper("lapack", "dpotri")(factor, lower=1, overwrite_c=1)[0]
+    lower = np.tril(inverse)
+    return lower + np.tril(lower, -1).T
 
 
 def _check(*arrays: Floats) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from .arrays import Floats
-from .blas import factorise, solve_transposed
+from .blas import factorise, invert, solve_transposed
 from .limbs import limb_scales, limb_type
 from .moments import Moments, check_capacity
 from .native import kernels
@@ -80,6 +80,26 @@ def relearn_row(
     limbs, W, before, after = run_on_one_thread(column.relearned, *row, old, bits, alpha, _LARGE)
     coded_rows = check_capacity(moments.coded_rows - (before > 0) + (after > 0))
     return Moments(limbs, moments.rows - before + after, coded_rows), W
+
+
+def ridge_inverse(moments: MomentMatrix, *, bits: int, targets: int, alpha: float, intercept: bool) -> Floats:
+    """Return (Q'Q + alpha I)^-1, (p, p), of the system that `ridge_weights` solves; its pseudo-inverse if singular."""
+
+    def invert_system() -> Floats:
+        M = moments.matrix(bits)
+        p = len(M) - targets
+        A = np.asfortranarray(M[:p, :p])
+        A.T.reshape(-1)[:: p + 1][: p - intercept] += alpha
+        factor, failed = factorise(A.copy(order="F"))
+        if not failed and (np.diagonal(factor) ** 2 > np.diagonal(A) * (len(M) * 2.0**-52)).all():
+            return invert(factor)
+        A = np.tril(A) + np.tril(A, -1).T
+        eigenvalues, V = np.linalg.eigh(A)
+        kept = eigenvalues > eigenvalues.max(initial=0.0) * p * 2.0**-52
+        inverse: Floats = (V[:, kept] / eigenvalues[kept]) @ V[:, kept].T
+        return inverse
+
+    return run_on_one_thread(invert_system)
 
 
 def _minimum_norm(A: Floats, B: Floats, *, intercept: bool) -> Floats:

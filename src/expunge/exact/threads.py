@@ -69,7 +69,7 @@ def _thread_counts(libraries: list[Any]) -> list[int]:
 
 
 def _is_single_threaded() -> bool:
-    """Whether all of BLAS has one thread."""
+    """Return whether all of BLAS has one thread."""
     for group in load_blas():  # plain loops: every deletion calls this twice
         for library in group:
             if _count_reader(library)() > 1:

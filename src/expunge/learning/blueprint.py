@@ -108,20 +108,20 @@ class Blueprint:
 def draw_blueprint(settings: Settings, inputs: int, targets: int, *, rule: RuleFactory | None = None) -> Blueprint:
     """Check settings for tables with this many inputs and targets, and draw what is drawn once.
 
-    ``rule`` makes the rule of a learner that is not "ridge".
+    ``rule`` makes the rule of a learner that is not "ridge", or of a model of classes.
     """
     settings.check()
     rng = as_generator(settings.random_state)
     code = settings.draw_code(rng)
     key = draw_key(rng)
     features = IdentityMap() if settings.features is None else settings.features
-    if isinstance(settings.learner, str):
-        learner_rule: Rule = RidgeRule(as_float(settings.alpha))
-    elif rule is not None:
-        learner_rule = rule(key)
+    if rule is not None:
+        learner_rule = rule(code, key)
+    elif isinstance(settings.learner, str):
+        learner_rule = RidgeRule(as_float(settings.alpha))
     else:
         raise InvalidSetting(f"learner must be 'ridge' here, got {type(settings.learner).__name__}")
-    learner_rule.check(code)
+    learner_rule.check(code, settings.aggregate)
     scales = Scales.parse(settings.scales, inputs)
     return Blueprint(
         key=key,

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -100,26 +100,30 @@ class Ensemble:
 
     def predict(self, X: Floats) -> Floats:
         """Predict rows in their own units: (n, d) -> (n, t)."""
+        return self.encoder.unscale(self.outputs(X))
+
+    def outputs(self, X: Floats) -> Floats:
+        """Return the combined outputs of the models for rows in their own units: (n, d) -> (n, t), scaled targets."""
         encoder = self.encoder
         if self._native_predictor is not None:
-            return encoder.unscale(self._predict_natively(X))
-        out = np.empty((len(X), encoder.n_targets))
+            return self._predict_natively(X)
+        if not len(X):
+            return np.empty((0, encoder.n_targets))
         predict = self.rule.predictor(self._combined_models, self.aggregate, encoder.intercept)
 
-        def part(k: int, n: int) -> None:
-            for block in cut(len(X), encoder.n_weights, part=(k, n)):
-                out[block] = predict(encoder.features_of(encoder.nearest(X[block])))
+        def part(k: int, n: int) -> list[Floats]:
+            blocks = cut(len(X), encoder.n_weights, part=(k, n))
+            return [predict(encoder.features_of(encoder.nearest(X[block]))) for block in blocks]
 
         with one_blas_thread():
-            spread(part, len(X) // ROWS_PER_THREAD)
-        return encoder.unscale(out)
+            return np.concatenate([block for blocks in spread(part, len(X) // ROWS_PER_THREAD) for block in blocks])
 
     def _predict_natively(self, X: Floats) -> Floats:
         """Predict scaled targets natively. A row alone gets the same bits as among others."""
         if len(X) < ROWS_PER_THREAD:
             predicted: Floats = self._native_predictor.predict(self.encoder.scale_nearest(X))
             return predicted
-        out = np.empty((len(X), self.encoder.n_targets))
+        out = np.empty((len(X), self._combined_models[0].shape[1]))
 
         def part(k: int, n: int) -> None:
             for block in cut(len(X), X.shape[1], part=(k, n)):
@@ -132,7 +136,7 @@ class Ensemble:
     def _native_predictor(self) -> Any:
         """The `Predictor` of the extension; None if it cannot predict with this rule or these features."""
         encoder, features = self.encoder, self.encoder.features
-        if self.aggregate != "mean" or not isinstance(self.rule, RidgeRule) or features.is_custom:
+        if self.aggregate not in ("mean", "pooled") or not isinstance(self.rule, RidgeRule) or features.is_custom:
             return None
         (weights,) = self._combined_models
         return native_predictor(features.native(1.0), weights, encoder.intercept)
@@ -143,7 +147,13 @@ class Ensemble:
         models = [model for model in self.models if model is not None]
         if not models:
             raise NothingLearned("every row was unlearned, so there is nothing to predict from; add rows first")
-        return self.rule.combine(models, self.aggregate)
+        return self.pooled.models if self.aggregate == "pooled" else self.rule.combine(models, self.aggregate)
+
+    @cached_property
+    def pooled(self) -> "Ensemble":
+        """One learner that has learned all coded rows of all learners: the sum of their moments."""
+        total = reduce(lambda total, state: total.plus(state), self.states)
+        return Ensemble.from_states(self.encoder, self.store, self.rule, "mean", [total])
 
     def digest(self) -> str:
         """Return SHA-256 over the public parameters, the slots in use and each learner's integers, in hex."""

@@ -14,6 +14,7 @@ import numpy as np
 from ..encoding.codes import Code
 from ..encoding.encoder import Encoder
 from ..encoding.randomness import Key
+from ..errors import InvalidSetting
 from ..exact.arrays import NUMBERS_PER_BLOCK, WHOLE, Floats, Part
 from ..exact.moments import Moments, Tally, TallyMemory
 from ..exact.ridge import OneRow, relearn_row, ridge_weights
@@ -28,8 +29,8 @@ ROWS_PER_THREAD = 512  # rows that make another thread worth starting
 class Rule(Protocol):
     """How a weak learner learns: from its coded rows to its state, and from its state to its model."""
 
-    def check(self, code: Code) -> None:
-        """Refuse a code whose coded rows it cannot learn from."""
+    def check(self, code: Code, aggregate: Aggregate) -> None:
+        """Refuse a code whose coded rows it cannot learn from, and an aggregate that it does not have."""
 
     def wants_ones(self, code: Code) -> bool:
         """Return whether an intercept is the weight of an encoded column of ones; if not, the learner fits its own."""
@@ -62,8 +63,9 @@ class RidgeRule:
 
     alpha: float
 
-    def check(self, code: Code) -> None:
-        pass
+    def check(self, code: Code, aggregate: Aggregate) -> None:
+        if aggregate == "vote":
+            raise InvalidSetting("aggregate='vote' is for classes; use 'mean', 'median' or 'pooled'")
 
     def wants_ones(self, code: Code) -> bool:
         return True
@@ -97,7 +99,7 @@ class RidgeRule:
             return tally_shard(encoder, store, learner, change, part=(k, n))
 
         return Moments.from_tallies(
-            *spread(part, _feeding_rows(encoder, learner, store.live.size) // ROWS_PER_THREAD), last=True
+            *spread(part, feeding_rows(encoder, learner, store.live.size) // ROWS_PER_THREAD), last=True
         )
 
     def relearn(
@@ -123,7 +125,7 @@ class RidgeRule:
                 tally.add(after.rows, after.members)
             return tally
 
-        return state.apply(*spread(part, _feeding_rows(encoder, learner, change.slots.size) // ROWS_PER_THREAD))
+        return state.apply(*spread(part, feeding_rows(encoder, learner, change.slots.size) // ROWS_PER_THREAD))
 
     def model(self, state: Moments, encoder: Encoder, scratch: Floats | None = None) -> Floats | None:
         if not state.rows:
@@ -133,7 +135,7 @@ class RidgeRule:
 
     def combine(self, models: list[Floats], aggregate: Aggregate) -> list[Floats]:
         # The mean of linear models is the linear model of mean weights (Algorithm 1, line 16).
-        return [mean_weights(models)] if aggregate == "mean" else models
+        return models if aggregate == "median" else [mean_weights(models)]
 
     def predictor(self, models: list[Floats], aggregate: Aggregate, intercept: bool) -> Callable[[Floats], Floats]:
         parts = [(W[:-1], W[-1]) if intercept else (W, 0.0) for W in models]
@@ -148,7 +150,7 @@ class RidgeRule:
         return {"learner": "ridge", "alpha": float(self.alpha).hex()}
 
 
-RuleFactory: TypeAlias = Callable[[Key], Rule]  # makes the rule of an estimator; the key seeds it
+RuleFactory: TypeAlias = Callable[[Code, Key], Rule]  # makes another rule than `RidgeRule`; the key seeds estimators
 
 
 def touches_most(encoder: Encoder, store: Store, change: Change, coded_rows: int | None = None) -> bool:
@@ -173,7 +175,7 @@ def _native_row_change(encoder: Encoder, store: Store, learner: int, change: Cha
     return column, (*stripe, slot % len(encoder.code.G), *new)
 
 
-def _feeding_rows(encoder: Encoder, learner: int, rows: int) -> int:
+def feeding_rows(encoder: Encoder, learner: int, rows: int) -> int:
     """Return about how many of these rows feed a learner."""
     return rows * len(encoder.code.lanes_of(learner)) // encoder.code.shards
 

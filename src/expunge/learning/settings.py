@@ -14,10 +14,12 @@ from ..encoding.scales import ScalesLike
 from ..encoding.values import as_float, flag, whole_number
 from ..errors import InvalidSetting
 
-Aggregate: TypeAlias = Literal["mean", "median"]
+Aggregate: TypeAlias = Literal["mean", "median", "pooled", "vote"]
 Keep: TypeAlias = Literal["rows", "coded"]
 
-_CHOICES = {"aggregate": ("mean", "median"), "keep": ("rows", "coded"), "outside": ("clamp", "extrapolate")}
+AGGREGATES: tuple[Aggregate, ...] = ("mean", "median", "pooled", "vote")
+
+_CHOICES = {"aggregate": AGGREGATES, "keep": ("rows", "coded"), "outside": ("clamp", "extrapolate")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,8 @@ class Settings:
             advice = "pass an instance"
             if hasattr(model, "steps"):  # a pipeline: its scaler would have learned from people who are erased later
                 advice = "pass its last step alone, and declare the columns in a schema"
+            if hasattr(model, "class_power"):
+                advice = "classes are for models in memory; declare a yes/no target as a number, 0 and 1"
             raise InvalidSetting(f"model must be a CodedRegressor or Settings, got {got}; {advice}")
         return cls(**{name: getattr(model, name) for name in names})
 

@@ -126,7 +126,7 @@ class Candidate:
     code, shards, rate
         How rows are distributed over learners.
     features, in_words, cosines
-        The features as a command-line option (without the relevance of single inputs), the same in words, and the
+        The features as a command-line option (without the relevance of each input), the same in words, and the
         number of cosines; "identity" is a linear model.
     target_scales : str
         The scale on which each target is learned: "linear" or "log".
@@ -248,7 +248,7 @@ def choose_candidate(
 
 
 def _is_as_good(errors: Floats, best: Floats, people: NDArray[np.intp]) -> bool:
-    """Whether the mean error is within one standard error of the best, and at most `MAX_GIVEN_UP` larger."""
+    """Return whether the mean error is within one standard error of the best, and at most `MAX_GIVEN_UP` larger."""
     worse = errors - best
     return bool(errors.mean() <= (1 + MAX_GIVEN_UP) * best.mean() and worse.mean() <= standard_error(worse, people))
 
@@ -258,7 +258,7 @@ def _count_cosines(settings: Settings) -> int:
 
 
 def features_option(features: FeatureMap | None) -> str:
-    """Return the features as the value of `--features`, without the relevance of single inputs."""
+    """Return the features as the value of `--features`, without the relevance of each input."""
     if not isinstance(features, RandomFourier):
         return "identity"
     order = "" if features.order is None else f",order={features.order}"

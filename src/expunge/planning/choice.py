@@ -1,7 +1,7 @@
-"""Choice: the settings for some rows, as a function of the people whose rows they are.
+"""Choice: settings as a function of rows and the people they belong to.
 
-`expunge train`, a vault's replan and `PlannedRegressor` choose by this one function. So a replan gives the settings
-that would have been chosen without the people who left.
+`expunge train`, a vault's replan and `PlannedRegressor` all choose with this one function, so a replan gives the
+settings that would have been chosen without the people who left.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ _DECLARED = ("bounds", "target_bounds", "scales", "target_scales")  # what a sch
 
 @dataclass(frozen=True, eq=False)
 class SettingsChoice:
-    """Settings, and whose rows were looked at to choose them.
+    """Settings, and the people whose rows were looked at to choose them.
 
     Attributes
     ----------
     settings : Settings
         With the bounds and scales that a schema declares.
     people, largest_hash : int
-        How many people these were, and the largest of their hashes; 0 people if there were too few rows for a plan.
+        The number of these people, and the largest of their hashes; 0 people if there were too few rows for a plan.
     error : float or None
         The mean squared error on validation rows, over the target's variance, rounded.
     score : str
@@ -76,7 +76,7 @@ def choose_settings(
     hashes : array of uint64, shape (n,)
         The keyed hash of each row's person.
     schema : Schema or None
-        What it declares stays declared.
+        Its declarations are kept.
     seed, quick, forget_ms, max_features, clip, rows, progress
         As in `plan`.
     """
@@ -101,7 +101,7 @@ class SettingsPlanner:
     """The planner of a vault: chooses settings for rows in the columns of its schema."""
 
     def sample_size(self, *, quick: bool) -> int:
-        """Return how many rows it looks at."""
+        """Return the largest number of rows that a plan looks at."""
         return MAX_QUICK_ROWS if quick else MAX_SAMPLE_ROWS
 
     def choose(
@@ -113,7 +113,7 @@ class SettingsPlanner:
 
 
 def strip_declared(settings: Settings, schema: Schema) -> Settings:
-    """Return settings without what a schema declares, for a vault, which takes that from the schema."""
+    """Return settings without what a schema declares: a vault takes that from the schema."""
     features = settings.features
     if features is not None:
         features = RandomFourierMap(**features.get_params())

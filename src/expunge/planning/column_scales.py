@@ -143,6 +143,6 @@ def choose_target_scales(
 
 
 def _is_skewed(column: Floats) -> bool:
-    """Whether all values are above zero, and spread over a wide range of magnitudes."""
+    """Return whether all values are above zero, and spread over a wide range of magnitudes."""
     low, high = np.quantile(column, _SKEW_QUANTILES, method="inverted_cdf")
     return bool(column.min() > 0 and high >= _MIN_SKEW_RATIO * low)

@@ -101,7 +101,7 @@ class Finals:
         return max_width(forget_ms) - self.size.columns - 1 - self.size.targets
 
     def _has_enough_rows(self, coding: Coding) -> bool:
-        """Whether every learner has enough coded rows."""
+        """Return whether every learner has enough coded rows."""
         return all(len(fold.Z) >= 20 * coding.shards for fold in self.validation.folds)
 
     def _try_shape(self, shape: Shape | Blend, cosines: int) -> TriedCandidate:

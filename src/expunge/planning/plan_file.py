@@ -69,7 +69,7 @@ class PlanSearch:
     """How a plan searched and at whose rows it looked, so that a vault can plan again; the seed is the model's.
 
     ``people`` is how many people it looked at, those with hashes up to ``largest_hash``; 0 if the rows were those of
-    another table, which nobody in the vault has to do with.
+    a separate table, unrelated to the people in the vault.
     """
 
     quick: bool
@@ -229,15 +229,15 @@ class PlanFile:
             planned, present = set(self.inputs), set(inputs)
             difference = f"{len(planned - present)} of its inputs are missing, {len(present - planned)} are new"
             if planned == present:
-                difference = "its inputs are in another order"
-            raise InvalidSetting(f"the plan was made for another table or schema: {difference}; plan again")
+                difference = "its inputs are in a different order"
+            raise InvalidSetting(f"the plan was made for a different table or schema: {difference}; plan again")
         if tuple(targets) != self.targets or declared != self.declared:
-            other = "another target" if tuple(targets) != self.targets else "other scales"
+            other = "a different target" if tuple(targets) != self.targets else "different scales"
             raise InvalidSetting(f"the plan was made for {other}, so its score does not apply: plan again")
         moved = [name for name, planned, now in self._pair_bounds(bounds) if planned is not None and planned != now]
         if moved:
             raise InvalidSetting(
-                f"the plan was made with other bounds of {quote_names(moved)}, by which values are scaled: plan again"
+                f"the plan was made with different bounds of {quote_names(moved)}, which scale the values: plan again"
             )
 
     def newly_bounded(self, bounds: Sequence[BoundPair]) -> list[str]:
@@ -286,7 +286,7 @@ def _read_bounds(value: object, count: int) -> tuple[BoundPair, ...]:
 
 
 def _is_pair(value: object) -> bool:
-    """Whether a value is [low, high], finite and in this order, or []."""
+    """Return whether a value is [low, high], finite and in this order, or []."""
     if not isinstance(value, list) or len(value) not in (0, 2):
         return False
     numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)

@@ -15,7 +15,7 @@ from .finals import Reference
 if TYPE_CHECKING:
     from .planner import Plan
 
-OPTION_NOTE = "an option of expunge train; the relevance of single inputs is only in the plan"
+OPTION_NOTE = "an option of expunge train; the relevance of each input is stored only in the plan"
 
 _TEXT_HEAD = ("", "code", "features", "alpha", "R2", "error", "+-", "forget ms", "(here)", "train s", "MB")
 _NUMBERS = {

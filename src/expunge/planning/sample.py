@@ -1,7 +1,7 @@
 """The rows that a plan looks at, split into training and validation rows, and scaled once per fold.
 
 A plan must be able to forget: planning again after people left has to give the plan that never saw them. So the
-sample is a function of the people who are there. It holds those with the smallest keyed hashes, and the same hash
+sample is a function of the current people. It holds those with the smallest keyed hashes, and the same hash
 decides their fold and the order of their rows. Erasing a person outside the sample changes nothing; erasing one inside
 lets rows with the next hashes in.
 

@@ -7,9 +7,9 @@ machine), and the next model gives these more weight, round after round. The bes
 features: the reach, and the scale of one input after the other, are doubled and halved.
 
 Descent: the error of a ridge model on validation rows can be differentiated through its solve, at little more than the
-cost of the solve itself. Each step uses other rows and newly drawn features: when all steps shared the same features,
-the scales came to fit those, and the error with other features of the same scales was more than twice as high. The
-steps are Adam's (Kingma and Ba 2015); the result is rounded to powers of two and eighths.
+cost of the solve itself. Each step uses different rows and newly drawn features. With the same features in all steps,
+the scales overfitted these: new features with the same scales had more than twice the error. The steps are Adam's
+(Kingma and Ba 2015); the result is rounded to powers of two and eighths.
 
 The angle of a feature is z . M theta, where z is a row and theta a draw. At first the metric M is diagonal, one scale
 for each input. A full metric, a mixing matrix with its rows times the scales, lets features follow sums and differences
@@ -120,7 +120,7 @@ def try_quickly(validation: Validation, seed: int) -> list[ShapeTrial]:
 def _run_descents(
     validation: Validation, descents: Sequence[tuple[Kernel, float]], seed: int, steps: int, cosines: int
 ) -> list[Shape]:
-    """Return where the descents end, then where those end that go on from there and mix inputs; on all threads."""
+    """Return the ends of descents, then of those that continue from there and mix inputs, on all threads."""
     starts = [Shape.initial(kernel, None, validation.columns).stretch(turns) for kernel, turns in descents]
     ends = _map_shapes(partial(descend, validation, seed=seed, steps=steps, cosines=cosines), starts)
     gaussian = [shape for shape in ends if shape.kernel == "gaussian"]
@@ -162,7 +162,7 @@ def _try_reaches(validation: Validation, shape: Shape, factors: tuple[float, ...
 
 
 def _polish(validation: Validation, shape: Shape, seed: int) -> ShapeTrial:
-    """Double and halve single numbers of a shape, as long as that helps."""
+    """Double and halve single numbers of a shape, while that helps."""
     best = _try_shape(validation, shape, _POLISH_COSINES, seed)
     for _ in range(_MAX_SWEEPS):
         before = best.error

@@ -65,7 +65,7 @@ def try_settings(
     *,
     max_tolerance: float = _MAX_TOLERANCE,
 ) -> Trial:
-    """Try a setting with every penalty; keep the one with the lowest error, or the last that is as good.
+    """Try a setting with every penalty; keep the one with the lowest error, or the last one that is equally good.
 
     ``alphas`` must be in rising order. ``max_tolerance`` is the largest relative excess error of a penalty that counts
     as good. The returned settings have the scales and the ``outside`` of the validation.

@@ -26,9 +26,10 @@ from ..errors import InvalidInput, InvalidSetting
 from ..exact.limbs import CODED_BITS, INT_ROWS
 from ..exact.moments import Moments
 from ..learning.blueprint import Blueprint
+from ..learning.class_rules import ClassMoments, ClassRule, OneHotRule
 from ..learning.ensemble import Ensemble
 from ..learning.rules import RidgeRule, Rule, RuleFactory
-from ..learning.settings import Settings
+from ..learning.settings import AGGREGATES, Settings
 from ..learning.state import ModelState
 from ..stores.ids import IdIndex
 from ..stores.store import FINGERPRINT_BYTES, CodedStore, Rows, Store
@@ -63,6 +64,7 @@ def blueprint_parts(blueprint: Blueprint, *, custom_features: bool = False) -> P
         "aggregate": blueprint.aggregate,
         "ridge": isinstance(rule, RidgeRule),
         "alpha": rule.alpha if isinstance(rule, RidgeRule) else 0.0,
+        "class_power": rule.class_power if isinstance(rule, ClassRule) else None,
         "rule": rule.describe(),
     }
     arrays: dict[str, NDArray[Any]] = {"key": blueprint.key, "G": blueprint.code.G}
@@ -88,12 +90,15 @@ def load_blueprint(
     model that was saved with a custom one, and ``maps`` are the classes of this package to use.
     """
     key = archive.array("key", "<u8", 2).astype(np.uint64)
-    custom_rule = _load_custom_rule(archive, rule, key)
     _check_custom_features(archive, features)
     try:
-        code = Code(archive.array("G", "<i8", None, None))
+        code, aggregate = Code(archive.array("G", "<i8", None, None)), archive.choice("aggregate", AGGREGATES)
+    except InvalidSetting as error:
+        raise archive.inconsistency(str(error)) from error
+    custom_rule = _load_custom_rule(archive, rule, code, key)
+    try:
         loaded_rule = custom_rule or _load_ridge_rule(archive)
-        loaded_rule.check(code)
+        loaded_rule.check(code, aggregate)
         inputs = _load_declared_bounds(archive, "inputs")
         scales = _load_scales(archive, "scales", partial(Scales.parse, inputs=len(inputs.low)))
         targets = _load_declared_bounds(archive, "targets")
@@ -112,7 +117,7 @@ def load_blueprint(
             outside=archive.choice("outside", ("clamp", "extrapolate")),
             keep=archive.choice("keep", ("rows", "coded")),
             rule=loaded_rule,
-            aggregate=archive.choice("aggregate", ("mean", "median")),
+            aggregate=aggregate,
         )
     except InvalidSetting as error:  # an invalid code, bounds, feature map or combination
         raise archive.inconsistency(str(error)) from error
@@ -123,7 +128,7 @@ def bounds_by_side(bounded: Blueprint | Encoder) -> list[tuple[str, Bounds]]:
     return [("inputs", bounded.inputs), ("targets", bounded.targets)]
 
 
-def _load_custom_rule(archive: Archive, rule: RuleFactory | None, key: Key) -> Rule | None:
+def _load_custom_rule(archive: Archive, rule: RuleFactory | None, code: Code, key: Key) -> Rule | None:
     """Make the rule of the estimator that the model was saved with, and refuse any other; None for ridge."""
     if archive.get("ridge", bool):
         if rule is not None:
@@ -134,7 +139,7 @@ def _load_custom_rule(archive: Archive, rule: RuleFactory | None, key: Key) -> R
             "the model was saved with an estimator as learner, and code never comes from a file: "
             "pass the same estimator, load(path, learner=...)"
         )
-    custom_rule = rule(key)
+    custom_rule = rule(code, key)
     if custom_rule.describe() != archive.get("rule", dict):
         raise InvalidSetting("the model was saved with another learner, or other parameters: pass the same one")
     return custom_rule
@@ -144,6 +149,11 @@ def _load_ridge_rule(archive: Archive) -> RidgeRule:
     alpha = archive.get("alpha", float)
     if not 0 <= alpha < np.inf:
         raise archive.inconsistency("alpha is negative or not finite")
+    kind, class_power = archive.get("rule", dict).get("learner"), archive.header.get("class_power")
+    if kind == "one-hot ridge":
+        return OneHotRule(alpha)
+    if kind == "class ridge" and isinstance(class_power, float) and 0 <= class_power <= 1:
+        return ClassRule(alpha, class_power)
     return RidgeRule(alpha)
 
 
@@ -222,7 +232,9 @@ def state_parts(state: ModelState) -> Parts:
     for side, bounds in bounds_by_side(state.ensemble.encoder):
         arrays[f"{side}.in_force"] = np.stack([bounds.low, bounds.high])  # (2, d)
     if isinstance(state.blueprint.rule, RidgeRule):
-        arrays["moments"] = np.stack([moments.integers for moments in state.ensemble.states])  # (r, 3, P)
+        states = state.ensemble.states
+        moments = [part for s in states for part in (s.parts if isinstance(s, ClassMoments) else [s])]
+        arrays["moments"] = np.stack([part.integers for part in moments])  # (r or r K, 3, P)
     return header | {"drawn": state.drawn}, arrays
 
 
@@ -295,18 +307,33 @@ def _load_ensemble(archive: Archive, encoder: Encoder, store: Store, blueprint: 
     rule, aggregate, code = blueprint.rule, blueprint.aggregate, encoder.code
     if not isinstance(rule, RidgeRule):
         return Ensemble.learn(encoder, store, rule, aggregate)
-    w = encoder.width
-    limbs = archive.array("moments", "<i8", code.learners, 3, w * (w + 1) // 2)
+    per_class = isinstance(rule, ClassRule)
+    w, sets = (encoder.features.n_out + 1, encoder.n_targets) if per_class else (encoder.width, 1)
+    limbs = archive.array("moments", "<i8", code.learners * sets, 3, w * (w + 1) // 2)
     members = store.live.reshape(-1, code.shards)
-    states = []
+    states: list[Any] = []
     for j in range(code.learners):
         feeding = members[:, code.lanes_of(j)]
         coded_rows = int(np.count_nonzero(feeding.any(axis=1)))
-        most = 2**CODED_BITS * min(coded_rows, INT_ROWS)
-        if ((limbs[j] > most) | (limbs[j] < -most)).any():
-            raise archive.inconsistency("moments exceed the exact range")
-        states.append(Moments(limbs[j].copy(), int(np.count_nonzero(feeding)), coded_rows))
+        counts = [(int(np.count_nonzero(feeding)), coded_rows)]
+        if per_class:  # each coded row is a row of one class, whose column of ones says how many there are
+            counts = [(rows, rows) for rows in _count_ones(limbs[j * sets : (j + 1) * sets], encoder.bits)]
+            if sum(rows for rows, _ in counts) != coded_rows:
+                raise archive.inconsistency("the moments of the classes are not those of so many rows")
+        parts = []
+        for part, (rows, coded) in zip(limbs[j * sets : (j + 1) * sets], counts, strict=True):
+            most = 2**CODED_BITS * min(coded, INT_ROWS)
+            if ((part > most) | (part < -most)).any():
+                raise archive.inconsistency("moments exceed the exact range")
+            parts.append(Moments(part.copy(), rows, coded))
+        states.append(ClassMoments(tuple(parts)) if per_class else parts[0])
     return Ensemble.from_states(encoder, store, rule, aggregate, states)
+
+
+def _count_ones(limbs: NDArray[np.int64], bits: int) -> list[int]:
+    """Return the number of rows in moments of [phi, 1], from the last entry: the sum of squares of 2^bits."""
+    sums = (sum(int(limb) << shift for limb, shift in zip(part, (36, 18, 0), strict=True)) for part in limbs[:, :, -1])
+    return [max(0, total >> 2 * bits) for total in sums]
 
 
 _PLAIN_SETTINGS = ("shards", "rate", "density", "balanced", "alpha", "fit_intercept", "random_state")

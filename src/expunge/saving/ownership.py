@@ -1,6 +1,6 @@
 """Ownership: files in a vault, or beside it, belong to its owner, and nobody else can change them.
 
-A folder that others can write to invites traps: a ledger that somebody else continues, a key that somebody else knows.
+A folder that others can write to is open to attack: they could continue the ledger, or put a key there that they know.
 The type of a path says who may own what lies there, and which permissions are refused. `files` checks the descriptor
 of every file that it opens, not its name: nothing can be swapped between the check and the use.
 """

@@ -158,7 +158,7 @@ class Matters:
         self.on_change: Callable[[], None] = lambda: None  # called after people were put on hold or released
 
     def list_all(self, *, released: bool = False) -> list[Matter]:
-        """Return the matters in force, or the released ones, the oldest first."""
+        """Return the active matters, or the released ones, the oldest first."""
         return self._select(f"released IS {'NOT ' if released else ''}NULL")
 
     def get(self, id_: str) -> Matter:
@@ -218,7 +218,7 @@ class Matters:
         return [row["id"] for row in rows]
 
     def totals(self) -> dict[str, int]:
-        """Count the matters in force, those to be reviewed, releases to be confirmed, and people on hold."""
+        """Count the active matters, those to be reviewed, releases to be confirmed, and people on hold."""
         matters, now = self.list_all(), self._clock()
         row = self._database.fetch_one("SELECT COUNT(DISTINCT hash) AS n FROM holds")
         return {

@@ -106,7 +106,7 @@ _WIPE_REST_FACTOR = 20  # pause after a slow wipe, as a multiple of its time
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a job, for listeners."""
+    """A change of a job, as listeners receive it."""
 
     name: str  # accepted, erased, corrected, done, not_known, certified, cancelled, refused or overdue
     job: Job
@@ -380,7 +380,7 @@ class Service:
         )
 
     def issue_receipts(self, ids: Sequence[str | int], *, attest_unknown: bool = True) -> list[PersonalReceipt | None]:
-        """Return the receipt of each person, in order: of their erasure or, with ``attest_unknown``, of being unknown.
+        """Return one receipt per person, in order: for the erasure or, with ``attest_unknown``, for being unknown.
 
         A person without a receipt gets None.
         """
@@ -403,7 +403,7 @@ class Service:
         ]
 
     def _refresh_hold(self, job: Job) -> Job:
-        """Put a job on hold, or take it off hold, as the matters in force require."""
+        """Put a job on hold, or take it off hold, as the active matters require."""
         if job.state not in ("waiting", "held"):
             return job
         with self._work_lock:

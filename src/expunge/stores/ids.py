@@ -92,6 +92,16 @@ class IdIndex:
             ids = ids.astype(f"<U{max(1, np.char.str_len(ids).max(initial=0))}")
         return ids, self._slots[live]
 
+    def number_people(self, slots: Slots) -> Slots | None:
+        """Return a number for the person of each of these rows; None if everybody has one row."""
+        ids, own = self.entries()
+        number = np.cumsum(ids[1:] != ids[:-1])
+        if len(ids) < 2 or number[-1] == len(number):
+            return None
+        people = np.zeros(int(own.max()) + 1, dtype=np.int64)
+        people[own[1:]] = number
+        return people[slots]
+
     def with_rows(self, ids: Ids, slots: Slots) -> "IdIndex":
         """Return a new index with more rows; earlier rows of an id stay first."""
         mine, mine_slots = self.entries()

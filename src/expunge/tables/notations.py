@@ -1,7 +1,7 @@
 """Notations: how the cells of a column of text write numbers or dates, declared by one example (``format``).
 
 A format of numbers is 1234.56 as written in the cells: ``"1.234,56 €"``. A format of dates is the last day of 2020:
-``"31.12.2020"``, ``"12/31/2020"``. An example cannot be misread, and other cells than those like it are refused.
+``"31.12.2020"``, ``"12/31/2020"``. The example is unambiguous, and cells that do not match it are refused.
 """
 
 import re
@@ -30,9 +30,9 @@ class NumberNotation:
     Attributes
     ----------
     unit : str
-        What may stand before or behind the number: ``"€"``; empty if nothing may.
+        The unit before or after the number, such as ``"€"``; empty if there is none.
     group : str
-        What separates thousands; empty if nothing does.
+        The thousands separator; empty if there is none.
     decimal : str
         The decimal separator.
     """
@@ -53,14 +53,14 @@ class NumberNotation:
 
     @property
     def groups(self) -> str:
-        """An expression for what separates thousands, in the syntax of RE2; empty if nothing does."""
+        """A regular expression (RE2) for the thousands separator; empty if there is none."""
         if self.group and self.group in " \u00a0\u202f":
             return _BLANK
         return "['\u2019]" if self.group and self.group in "'\u2019" else re.escape(self.group)
 
     @property
     def pattern(self) -> str:
-        """An expression for a cell, in the syntax of RE2: its groups are the sign and the digits."""
+        """A regular expression (RE2) for a cell: its groups are the sign and the digits."""
         unit = rf"(?:\Q{self.unit}\E{_BLANK}?)?" if self.unit else ""
         behind = rf"(?:{_BLANK}?\Q{self.unit}\E)?" if self.unit else ""
         grouped = rf"[1-9]\d{{0,2}}(?:{self.groups}\d{{3}})+|" if self.group else ""
@@ -68,7 +68,7 @@ class NumberNotation:
 
 
 def date_pattern(example: str) -> str:
-    """Return an expression for a cell with a date, in the syntax of RE2; a time may follow."""
+    """Return a regular expression (RE2) for a cell with a date; a time may follow."""
     mark = next(mark for mark in "./-" if mark in example)
     parts = [_DATE_PARTS[part] for part in example.split(mark)]
     return rf"^{re.escape(mark).join(parts)}(?P<time>[T ]\d\d:\d\d.*)?$"

@@ -185,7 +185,7 @@ def _check_plan(writer: Writer, progress: ProgressCallback) -> str:
     """
     snapshot, planning = writer.snapshot, writer.snapshot.manifest.planning
     if planning is None:
-        return "no row in the vault chose the settings: they were declared, or planned on rows of nobody here"
+        return "no row in the vault chose the settings: they were declared, or planned on a separate table"
     if planning.open:
         count = f"{planning.open:,} erasure{'s'[: planning.open != 1]} or corrections"
         return f"not planned again: {count} of people whose rows the plan looked at or counted wait for a replan"

@@ -68,7 +68,7 @@ class RestoreResult:
     ledger_kept : bool
         Whether the ledger in place was the newer one, and its requests after the backup were applied.
     notes : tuple of str
-        Messages for people.
+        Messages for users.
     """
 
     backup: Backup
@@ -327,7 +327,7 @@ def _merge_folder(source: SiblingPath, target: SiblingPath) -> None:
 
 
 def _place_queue(source: Path, folder: PrivateSiblingPath) -> list[str]:
-    """Move the service's database into place unless there is one; return messages for people."""
+    """Move the service's database into place unless there is one; return messages for users."""
     if not source.exists():
         return []
     target = folder / QUEUE_FILE

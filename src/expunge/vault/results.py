@@ -66,7 +66,7 @@ class Receipt:
     path : Path or None
         The file with the certificate.
     earlier : tuple of int
-        Requests that erased ids among these before. If all were erased before, the receipt is that of the last request.
+        Earlier requests that erased some of these ids. If they erased all, the receipt is that of the last request.
     erased_earlier : int
         How many of these ids were erased by those requests and had no rows.
     skipped : int
@@ -76,13 +76,13 @@ class Receipt:
     clipped : int
         Values outside declared bounds that were moved to the bound (``clip``).
     notes : tuple of str
-        Messages for people.
+        Messages for users.
     outcomes : tuple of PersonOutcome
         For an erasure: the outcome for each id, in the order given.
     open : int
-        For an erasure or correction: how many of these people had a part in choosing the settings in use: the plan had
-        looked at their rows, or counted them. They are complete with the next `Vault.replan` or training, the others
-        at once.
+        For an erasure or correction: the number of these people who had a part in choosing the settings in use: the
+        plan looked at their rows, or counted them. For them it is complete with the next `Vault.replan` or training,
+        for the others at once.
     """
 
     request: int
@@ -131,7 +131,7 @@ class Predictions:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages for people."""
+        """Messages for users."""
         return describe_outside_rows(len(self.outside), int(self.outside.sum()), self.extrapolated)
 
 
@@ -155,7 +155,7 @@ class WrittenPredictions:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages for people."""
+        """Messages for users."""
         return describe_outside_rows(self.rows, self.outside, self.extrapolated)
 
 
@@ -182,16 +182,16 @@ class Status:
     requests, uncertified : int
         Requests so far, and how many of them wait for the signing key.
     trained : str
-        When it was trained, or its settings were chosen anew (ISO 8601, UTC).
+        When it was trained, or its settings were chosen again (ISO 8601, UTC).
     settled : int
         The request that chose the settings in use, a training or a replan: every earlier request is complete.
     open : int
         How many erasures and corrections since then are not complete: the plan had looked at these people's rows, or
         counted them.
     planning_people : int
-        At the rows of how many people the plan looked.
+        The number of people whose rows the plan looked at.
     renewable : bool
-        Whether the settings were chosen from rows in the vault, so that `Vault.replan` can choose them anew.
+        Whether the settings were chosen from rows in the vault, so that `Vault.replan` can choose them again.
     targets, columns, inputs : tuple of str
         The predicted columns; the columns that they are predicted from; and the d inputs made from these.
     shards, learners : int
@@ -205,7 +205,7 @@ class Status:
     outside : str
         How rows outside the bounds are predicted: "clamp" or "extrapolate".
     planned : str
-        What a plan promised of the model when it was trained.
+        The score of the plan that chose the settings, as text; empty without a plan.
     compared : str
         The errors compared with those of the model that it replaced; empty if it replaced none.
     observed_bounds : bool

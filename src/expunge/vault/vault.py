@@ -129,12 +129,12 @@ class Vault:
         model : CodedRegressor or Settings, optional
             The parameters; ``learner`` and ``keep`` must be the defaults: a vault learns by ridge regression and keeps
             its rows. Default: a small plan chooses them by looking at up to 6,000 rows, as ``expunge train`` does;
-            `replan` chooses them anew after people left.
+            `replan` chooses them again after people left.
         planning : Planning, optional
             Without ``model``: how the plan searches. With it: the plan that chose it by looking at rows of this table,
             as a plan file says; without ``planning`` a given model counts as declared.
         planned : str
-            What a plan promised of the model, one line for the ledger, which `status` shows.
+            The score of the plan, one line for the ledger, which `status` shows.
         schema : Schema or path, optional
             The kind of each column. Without one all other columns must be numbers without gaps, with observed bounds.
         fold_case : bool
@@ -275,7 +275,7 @@ class Vault:
     def _settle(self, wait: float | None = None) -> None:
         """Take the lock for a moment, which finishes accepted requests."""
         if self.read_only:
-            raise PermissionError(errno.EROFS, "this vault was opened read only")
+            raise PermissionError(errno.EROFS, "this vault was opened read-only")
         with self._lock_for_writing(wait):
             pass
 
@@ -295,7 +295,7 @@ class Vault:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages for people from the last opening or request."""
+        """Messages for users from the last opening or request."""
         return tuple(self._writer.notary.notes)
 
     def __repr__(self) -> str:
@@ -310,7 +310,7 @@ class Vault:
     def _lock_for_writing(self, wait: float | None = None, *, client: Any = None) -> Iterator[Writer]:
         """Hold the lock; the workers of ``client``, if there is one, help meanwhile."""
         if self.read_only:
-            raise InvalidSetting(f"{self.places.vault} was opened read only: open it without read_only to change it")
+            raise InvalidSetting(f"{self.places.vault} was opened read-only: open it without read_only to change it")
         workers, writer = None if client is None else _find_workers(client), self._writer
         with writer.lock(self._wait if wait is None else wait):
             if not writer.loaded_snapshot:
@@ -320,7 +320,7 @@ class Vault:
 
     @contextmanager
     def _lock_for_reading(self) -> Iterator[Writer]:
-        """Load everything: under the lock, or without it if the vault was opened read only."""
+        """Load everything: under the lock, or without it if the vault was opened read-only."""
         if not self.read_only:
             with self._lock_for_writing() as writer:
                 yield writer
@@ -357,7 +357,7 @@ class Vault:
         client: Any = None,
         **caller_args: Unpack[CallerArgs],
     ) -> Receipt:
-        """Erase all rows of these ids: from the model, from the disk, for good.
+        """Erase all rows of these ids permanently, from the model and the disk.
 
         People on legal hold in a matter of the service beside this vault are not erased (`OnHold`).
 
@@ -579,12 +579,12 @@ class Vault:
         client: Any = None,
         **caller_args: Unpack[CallerArgs],
     ) -> Receipt:
-        """Choose the settings anew from the rows that are there, learn these, and so complete all erasures so far.
+        """Choose the settings again from the rows that remain, and learn these: this completes all earlier erasures.
 
         The result is, bit for bit, what planning and training without the people who left gives. Rows keep their
         numbers, erased people stay erased, and what the schema and the caller of the training declared stays. The new
-        model goes live also if its validation error is larger; a note says so then. A vault whose settings were
-        declared, or planned on rows of nobody in it, has nothing to choose anew (`InvalidSetting`).
+        model goes live even if its validation error is larger; a note says so. A vault whose settings were
+        declared, or planned on a separate table, has nothing to choose again (`InvalidSetting`).
 
         Parameters
         ----------
@@ -873,7 +873,7 @@ class Vault:
 
             head = Anchor(head.strip())
         if report and self.read_only:
-            raise InvalidSetting("a report is signed, and nothing is signed for a vault that was opened read only")
+            raise InvalidSetting("a report is signed, and nothing is signed for a vault that was opened read-only")
         actor, started = check_one_line("actor", actor), time.monotonic()
         with self._lock_for_audit(client) as (writer, check_unchanged):
             signer = writer.notary.require_signer() if report else None  # before the work: the key may be missing

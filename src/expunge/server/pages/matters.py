@@ -29,7 +29,7 @@ _MAX_LISTED = 100  # requests listed on a matter's page
 def show_matters(
     request: Request, visitor: Annotated[Visitor, require_visitor("read")], released: bool = False
 ) -> Response:
-    """Show the matters in force, or the released ones."""
+    """Show the active matters, or the released ones."""
     return _render_matters(request, visitor, released=released)
 
 

@@ -32,7 +32,7 @@ Read, Admin = require_scope("read"), require_scope("admin")
 def list_matters(
     request: Request, principal: Annotated[Principal, Read], released: bool = False
 ) -> list[dict[str, Any]]:
-    """List the matters in force, or the released ones, without the ids of their people."""
+    """List the active matters, or the released ones, without the ids of their people."""
     service = get_service(request)
     return [_view_matter(service, matter) for matter in service.matters.list_all(released=released)]
 

@@ -1,7 +1,7 @@
-"""Guesses: how the cells of a column of text write numbers or dates, where only one notation fits.
+"""Guesses: the notation of the numbers or dates in a column of text, where only one notation fits.
 
-A notation is proposed if every cell has it, and if enough people have cells that no other notation could mean:
-11/12/2020 alone may be in November or in December, and 1,234 a thousand or a little more than one.
+A notation is proposed if every cell fits it, and if enough people have cells that fit no other: 11/12/2020 alone may be
+a day in November or in December, and 1,234 may be more than a thousand or a little more than one.
 """
 
 from dataclasses import dataclass
@@ -32,13 +32,13 @@ _DATE_FAMILIES = {"31": _DAY_FIRST, "12": _MONTH_FIRST, "20": _YEAR_FIRST}  # by
 
 @dataclass(eq=False)
 class Candidate:
-    """A notation, and the summary of a column that is read by it, as long as all its cells fit.
+    """A notation, and the summary of a column that is read in this notation while all its cells fit.
 
-    Cells that notations of two families fit have another meaning in each.
+    A cell that fits notations of two families has a different meaning in each.
     """
 
     family: str
-    example: str | None  # None: dates as ISO writes them
+    example: str | None  # None: ISO dates
     pattern: str
     summary: RangeSummary
     fits: bool = True
@@ -80,7 +80,7 @@ class NotationGuess:
         self._unit_leads = False
 
     def add(self, text: Arrow, owners: SampleOwners) -> None:
-        """Add trimmed cells that are neither empty nor marks for a gap."""
+        """Add trimmed cells that are neither empty nor markers of a gap."""
         if not len(text):
             return
         self._note_people(self._people, owners)
@@ -93,7 +93,7 @@ class NotationGuess:
                 self._note_people(against, owners.select(~some_fit))
 
     def find(self) -> Candidate | None:
-        """Return the only notation that fits, if enough people show that it is the only one."""
+        """Return the only notation that fits, if enough people have cells that rule out the others."""
         fitting = self.fitting()
         if len(fitting) != 1:
             return None
@@ -103,7 +103,7 @@ class NotationGuess:
         return fitting[0] if enough else None
 
     def fitting(self) -> list[Candidate]:
-        """Return the notations that all cells have, one of each meaning."""
+        """Return the notations that all cells fit, one per meaning."""
         by_family = {candidate.family: candidate for candidate in reversed(self._candidates) if candidate.fits}
         if len(self._units) > 1 or any(len(people) < self._enough_people for people in self._units.values()):
             return [candidate for candidate in by_family.values() if not candidate.is_number]
@@ -129,7 +129,7 @@ class NotationGuess:
             people.update(np.unique(owners.person_hashes)[: self._min_people].tolist())
 
     def _strip_units(self, text: Arrow, owners: SampleOwners) -> Arrow:
-        """Return the cells without a unit before or behind them."""
+        """Return the cells without the unit before or after the number."""
         for pattern in (_UNIT_BEFORE, _UNIT_BEHIND):
             units = pc.struct_field(pc.extract_regex(text, pattern), "unit").fill_null("")
             for unit in filter(None, pc.unique(units).to_pylist()):

@@ -1,10 +1,10 @@
 """Ranges: columns of numbers and of dates.
 
-No number here is one person's. A bound starts at the value that at least ``people`` people have or exceed (`Extremes`),
-goes on as far as an exponential tail would, estimated from ten times as many people, and is rounded outward: nearly
-always everybody is inside, and whoever is not counts as the bound (``clip``). The most extreme values themselves decide
-nothing. A column in which nearly everybody has a value that others share ends at the last shared value. The fill is the
-rounded median of people. Scales are left to the plan.
+No number here is one person's. A bound starts at the value that at least ``people`` people have or exceed (`Extremes`).
+It is extended by an exponential tail, estimated from ten times as many people, and rounded outward. Nearly always
+everybody is inside; values outside count as the bound (``clip``). The most extreme values themselves decide nothing. A
+column in which nearly everybody has a value that others share ends at the last shared value. The fill is the rounded
+median of people. Scales are left to the plan.
 """
 
 import math
@@ -21,8 +21,8 @@ from ..kinds import Date, Ignore, Number
 from ..knots import quantile
 from .summaries import TARGET_GAPS_NOTE, ColumnSample, DistinctValues, Extremes, ProposedKind, SampleOwners
 
-_TAIL = 10  # times as many people as a bound needs tell how the tail goes on
-_REACH = 2.0  # times as far as the tail is expected to go on
+_TAIL = 10  # times as many people as a bound needs, to estimate the tail
+_REACH = 2.0  # times the expected length of the tail
 _SHARED = 0.95  # of the people, if their values are such that enough others have them: a column of few values
 _DIGITS = 2_000  # enough for every digit from 1e308 down to 1e-326
 _TOO_FAR = "has values that are too far apart for float64"

@@ -127,9 +127,11 @@ class MultiFileTable:
             common = find_common_type(types[: k + 1])
             mixed = common is not None and is_text(common) and not all(map(is_text, types[: k + 1]))
             if common is None or (mixed and columns[name] != "string"):
-                here = f"{printable_text(types[k])} in {file.name}"
-                there = f"{printable_text(types[0])} in {self._distinct_files[0].name}"
-                raise InvalidInput(f"column {name!r} is {here}, but {there}; write it in one type to all files")
+                type_in_file = f"{printable_text(types[k])} in {file.name}"
+                type_in_first = f"{printable_text(types[0])} in {self._distinct_files[0].name}"
+                raise InvalidInput(
+                    f"column {name!r} is {type_in_file}, but {type_in_first}; write it in one type to all files"
+                )
         return common
 
 

@@ -1,8 +1,8 @@
 """Statements other than certificates: heads of the ledger, anchors, and reports of audits.
 
-A head states where a ledger ended, signed, to be published or mailed: with it, a rewritten ledger is detected. Each
-record has the hash of all records before it, so one hash stands for all of them: if a later ledger has the record with
-that hash in the same place, every record before it is unchanged.
+A head is a signed statement of where the ledger ended. Publish or mail it, so that a rewritten ledger can be detected.
+Each record has the hash of all records before it, so one hash stands for all of them: if a later ledger has the record
+with that hash at the same position, every record before it is unchanged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

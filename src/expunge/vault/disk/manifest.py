@@ -1,10 +1,10 @@
-"""The manifest: which files are the vault's state, as of which request.
+"""The manifest: which files hold the vault's state, and as of which request.
 
-The manifest and each learner have two pages, which are files; one page counts, and the other, the *spare*, is empty.
-Every request writes its manifest into the spare. The small file `current` says which page counts (`folder`): changing
-it is the commit. Then the previous page, which holds fingerprints of the old state, is wiped and becomes the spare of
-the next request, so no name in the folder changes. Every other file in the folder is a leftover. Without the manifest's
-salt, the commitment in a certificate reveals nothing; the salt is destroyed with the manifest.
+The manifest and each learner have two files, called pages: one is current, and the other, the *spare*, is empty. Every
+request writes its manifest into the spare. The small file `current` says which page is current (`folder`): changing it
+is the commit. The previous page, which holds fingerprints of the old state, is then wiped and becomes the spare of the
+next request, so no name in the folder changes. Every other file that the manifest does not name is a leftover. Without
+the manifest's salt, the commitment in a certificate reveals nothing; the salt is destroyed with the manifest.
 """
 
 import hashlib
@@ -210,7 +210,7 @@ class Manifest:
     targets: StoredExtent
     stage: ImmutableFile | None  # corrected rows, until they are written to their slots
     about: ModelSummary
-    planning: Planning | None  # None: the settings were declared, or planned from rows of nobody here
+    planning: Planning | None  # None: the settings were declared, or planned on a separate table
 
     @property
     def charter(self) -> tuple[ImmutableFile, ImmutableFile]:

@@ -4,9 +4,9 @@ The record of a long request holds the SHA-256 of this file instead of the lists
 it. The file is written and synced before the request is accepted: from then on the ledger and its lists suffice to
 carry the request out, also on an old copy of the folder.
 
-Until its request is accepted a list is a *draft*, named by a mark in the vault's folder (`listing.N`), so that recovery
-from a crash knows what to wipe. Only drafts that a mark names are ever wiped. So an older copy of folder and ledger,
-put back, cannot destroy a list of the newer ones: either it is no draft any more, or the older folder does not name it.
+Until its request is accepted, a list is a *draft*: a mark in the vault's folder (`listing.N`) names it, so that crash
+recovery knows what to wipe. Only drafts that a mark names are ever wiped. If an older copy of folder and ledger is put
+back, it therefore cannot destroy newer lists: they are no longer drafts, or the older folder does not name them.
 """
 
 import hashlib

@@ -219,10 +219,10 @@ class LoggedRequest:
     callers : tuple of LoggedCaller
         The callers; several if a service carried out their requests together.
     open : int
-        For an erasure or correction: how many of its people had a part in choosing the settings. These are complete
-        with the next training or replan; the others at once.
+        For an erasure or correction: the number of its people who had a part in choosing the settings. They are
+        complete with the next training or replan; the others at once.
     facts : dict
-        Further facts about a training, replan or clone: ``planned`` (what the plan promised), ``compared``
+        Further facts about a training, replan or clone: ``planned`` (the score of the plan), ``compared``
         (errors beside those of the replaced model), ``accepted`` (what would otherwise have been refused),
         ``clone`` (the name of the new vault), ``source`` and ``source_request`` (what the vault is a clone of).
     """
@@ -267,7 +267,7 @@ class KeyChange:
     endorsed : bool
         Whether the previous key signed that this one follows it.
     actor : str
-        Who asked for it, or empty if unknown.
+        The requester, or empty if unknown.
     """
 
     time: str

@@ -1,11 +1,11 @@
-"""Choice: how the settings follow from the rows that a vault holds, so that they forget as the rows do.
+"""Choice: settings as a function of the rows in a vault, so that they forget as the rows do.
 
 A plan looks at the rows of the people with the smallest ranks. A rank is a keyed hash of the id, stored with each row,
-so a training and every later replan choose people by the same function of those who are there: what a replan gives is
-what planning and training without the people who left would have given.
+so a training and every later replan select people by the same function of the ids in the vault: a replan gives what
+planning and training without the people who left would have given.
 
 An erasure is *complete* when no setting in use was chosen with the person's help: at once for people whose rows the
-plan did not look at, for the others with the next plan. A plan predicts costs by the power of two in the number of rows
+plan did not look at, for all others with the next plan. A plan predicts costs by the power of two in the number of rows
 that it counted: when an erasure leaves fewer of these rows, its people who had some of them wait for the next plan too.
 """
 
@@ -37,21 +37,21 @@ _DECLARABLE = ("shards", "rate", "features", "alpha", "outside", "clip", "random
 
 
 class ChosenSettings(Protocol):
-    """What a planner chose."""
+    """The settings that a planner chose."""
 
     settings: Settings  # without the bounds and scales that a schema declares
-    people: int  # whose rows it looked at
-    largest_hash: int  # of these
+    people: int  # the number of people whose rows it looked at
+    largest_hash: int  # of these people
     error: float | None  # on validation rows, over the target's variance
     score: str  # the same in words, for the ledger
     note: str  # what was chosen, in words
 
 
 class Planner(Protocol):
-    """What chooses settings by looking at rows."""
+    """Chooses settings by looking at rows."""
 
     def sample_size(self, *, quick: bool) -> int:
-        """Return how many rows it looks at."""
+        """Return the largest number of rows that a plan looks at."""
 
     def choose(
         self,
@@ -64,18 +64,18 @@ class Planner(Protocol):
         progress: Callable[[float], None],
         **options: Any,
     ) -> ChosenSettings:
-        """Choose settings for ``rows`` rows, of which these, (n, d) and (n, t), have the smallest ranks."""
+        """Choose settings for ``rows`` rows, given those with the smallest ranks: (n, d) and (n, t)."""
 
 
 def load_planner() -> Planner:
-    """Return the planner; imported by name, because its package does not belong to those below this one."""
+    """Return the planner, imported by name because its package is not below this one."""
     planner: Planner = import_module("expunge.planning.choice").SettingsPlanner()
     return planner
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Settings that were chosen, and what has to be remembered of that."""
+    """Chosen settings, and what the manifest records of the choice."""
 
     settings: Settings
     planning: Planning
@@ -85,7 +85,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class PlanningRows:
-    """The rows that a plan looks at, and whatever else decides its choice."""
+    """The rows that a plan looks at, and everything else that determines its choice."""
 
     X: Floats  # (n, d)
     y: Floats  # (n, t)
@@ -105,10 +105,10 @@ class PlanningRows:
         erased: RowNumbers | None = None,
         drawn: int | None = None,
     ) -> "PlanningRows":
-        """Read them from the disk.
+        """Read the rows from the disk.
 
-        ``erased`` are the numbers of rows that are about to be erased. With ``drawn`` only rows with smaller numbers
-        count.
+        ``erased`` are the numbers of rows that are about to be erased. With ``drawn``, only rows with smaller numbers
+        are used.
         """
         drawn = rows.layout.dealt.drawn if drawn is None else drawn
         numbers, total = sample_rows(rows, drawn, load_planner().sample_size(quick=planning.quick), erased)
@@ -116,7 +116,7 @@ class PlanningRows:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that decides the choice: of the other rows only the power of two of their number.
+        """A hash of everything that determines the choice; the total number of rows enters only to a power of two.
 
         It is as secret as the rows.
         """
@@ -129,7 +129,7 @@ class PlanningRows:
         return digest.hexdigest()
 
     def choose(self, progress: Callable[[str, int, int | None], None], row_count: int | None = None) -> Choice:
-        """Choose settings, with costs predicted for ``row_count`` rows if given, to repeat an earlier choice."""
+        """Choose settings; ``row_count`` repeats an earlier choice, whose costs were predicted for that many rows."""
         done = 0
 
         def report(share: float) -> None:
@@ -175,23 +175,23 @@ def choose_settings(
     drawn: int | None = None,
     row_count: int | None = None,
 ) -> Choice:
-    """Choose settings for the rows on the disk; the parameters are those of `PlanningRows`."""
+    """Choose settings for the rows on the disk, as `PlanningRows` does; see `PlanningRows.read` for the parameters."""
     return PlanningRows.read(rows, schema, planning, erased=erased, drawn=drawn).choose(progress, row_count)
 
 
 def sample_rows(rows: RowFile, drawn: int, max_rows: int, erased: RowNumbers | None = None) -> tuple[RowNumbers, int]:
-    """Return the numbers of the rows that a plan looks at, ascending, and how many rows there are."""
+    """Return the numbers of the rows that a plan looks at, ascending, and the total number of rows."""
     numbers, ranks = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
     limit, total = np.uint64(2**64 - 1), 0
     for piece in cut(drawn, rows.width):
         block = np.arange(piece.start, piece.stop)
         entries = rows.read_entries(block)
-        there = entries[:, -1] != 0  # of an erased row the entry is zero
+        present = entries[:, -1] != 0  # the entry of an erased row is zero
         if erased is not None:
-            there &= ~isin(block, erased)
-        total += int(np.count_nonzero(there))
-        there &= entries[:, -2] <= limit
-        numbers, ranks = np.concatenate([numbers, block[there]]), np.concatenate([ranks, entries[there, -2]])
+            present &= ~isin(block, erased)
+        total += int(np.count_nonzero(present))
+        present &= entries[:, -2] <= limit
+        numbers, ranks = np.concatenate([numbers, block[present]]), np.concatenate([ranks, entries[present, -2]])
         if len(numbers) > 2 * max_rows:
             chosen = np.sort(sample_positions(ranks, max_rows))
             numbers, ranks = numbers[chosen], ranks[chosen]
@@ -226,14 +226,14 @@ def find_open(snapshot: Snapshot, slots: Slots, *, erased: bool) -> NDArray[np.b
 def put_open_first(
     snapshot: Snapshot, lookup: IdLookup, owners: NDArray[np.intp], *, erased: bool
 ) -> tuple[NDArray[np.intp], int]:
-    """Put the people who had a part in choosing the settings before the others; return all, and how many these are."""
+    """Move the people who had a part in choosing the settings to the front; return everybody, and the number moved."""
     live = lookup.entries.live
     waits = isin(owners, unique(live.owner[find_open(snapshot, live.slot, erased=erased)]))
     return np.concatenate([owners[waits], owners[~waits]]), int(np.count_nonzero(waits))
 
 
 def check_planning(planning: Planning) -> Planning:
-    """Return how a plan shall search, or refuse what it cannot do."""
+    """Return the options of a plan, or refuse invalid ones."""
     if type(planning.seed) is not int or not 0 <= planning.seed < _MAX_SEED:
         raise InvalidSetting(f"seed must be a whole number from 0 to 2**63 - 1, got {planning.seed!r}")
     parse_declared(planning.declared)
@@ -241,7 +241,7 @@ def check_planning(planning: Planning) -> Planning:
 
 
 def format_declared(**settings: Any) -> str:
-    """Return settings that a plan does not choose as text, for `Planning.declared`."""
+    """Return settings that the caller declares and a plan does not choose, as text for `Planning.declared`."""
     values = dict(settings)
     if "features" in values:
         values["features"] = _describe_features(values["features"] or IdentityMap())

@@ -50,7 +50,7 @@ class CloneOrigin(Request):
     """The first request of a clone: rows and model as its source had them."""
 
     drawn: int  # row numbers used so far, including holes
-    planned: str  # what a plan promised of the model, as text
+    planned: str  # the score of the plan, as text
     source: str  # the vault that was cloned, a UUID
     source_request: int  # its newest request
 

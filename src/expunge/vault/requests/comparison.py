@@ -122,7 +122,7 @@ class ModelComparison:
             larger = (
                 f"the new model is worse than the live one by more than {100 * self._rules.tolerance:.3g} %: {text}"
             )
-            self._allow("worse", "accept_worse", larger, " (--evaluate-on TABLE judges both by other rows)")
+            self._allow("worse", "accept_worse", larger, " (--evaluate-on TABLE compares both on other rows)")
         return text
 
     def _find_obstacle(self) -> str | None:
@@ -149,7 +149,7 @@ class ModelComparison:
 
     def _allow_uncompared(self, why: str) -> None:
         text = f"the new model cannot be compared with the live one: {why}"
-        self._allow("not compared", "accept_worse", text, " (--evaluate-on TABLE judges both by other rows)")
+        self._allow("not compared", "accept_worse", text, " (--evaluate-on TABLE compares both on other rows)")
 
     def _judge_by_vault(
         self, live: "_ComparedModel", new: "_ComparedModel", progress: ProgressCallback

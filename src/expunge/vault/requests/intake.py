@@ -183,7 +183,7 @@ MAX_SEGMENTS = 16  # segments of people; with more, small ones are merged
 
 @dataclass(frozen=True, eq=False)
 class IncomingTable:
-    """A table to take in, and how."""
+    """A table to take in, with its options."""
 
     data: Any  # a path or a frame
     schema: Schema

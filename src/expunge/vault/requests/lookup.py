@@ -91,7 +91,7 @@ def look_up(
     advice: str = _SKIP_HINT,
     similar: bool = False,
 ) -> IdLookup:
-    """Look up ids; one that was never in the vault (with ``erased``: that is not erased) is refused, or left out.
+    """Look up ids. Ids that the vault never had (with ``erased``: that are not erased) are refused or left out.
 
     With ``similar`` the error counts the ids for which the vault has a similar one.
     """

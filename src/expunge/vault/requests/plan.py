@@ -120,7 +120,7 @@ class RequestPlan:
     skipped: int = 0  # ids that were left out, on demand
     known: int = 0  # people who had rows before
     clipped: int = 0  # values that were moved to a bound
-    notes: tuple[str, ...] = ()  # messages for people
+    notes: tuple[str, ...] = ()  # messages for users
 
     def prepare(self, context: RequestContext, after: Position, record: Record) -> Manifest:
         """Write the request's new files and the manifest that names them, and sync all (step 1)."""

@@ -65,7 +65,7 @@ class Rebound(Request):
 
 
 def change_bounds(schema: Schema, blueprint: Blueprint, ends: BoundTexts) -> tuple[Schema, Blueprint]:
-    """Return the schema and blueprint with other bounds for these columns."""
+    """Return the schema and blueprint with new bounds for these columns."""
     kinds = dict(schema.columns)
     parsed = {column: _parse_bounds(column, kinds.get(column), pair) for column, pair in ends.items()}
     schema = schema.with_bounds(parsed)
@@ -77,7 +77,7 @@ def change_bounds(schema: Schema, blueprint: Blueprint, ends: BoundTexts) -> tup
 
 
 def _replace_bounds(bounds: Bounds, names: Texts, declared: tuple[Any, Any], columns: Iterable[str]) -> Bounds:
-    """Return bounds in which those of these columns are the declared ones."""
+    """Return the bounds with those of these columns replaced by the declared ones."""
     low, high = bounds.low.copy(), bounds.high.copy()
     for j in (names.index(column) for column in columns if column in names):
         if bounds.unit:

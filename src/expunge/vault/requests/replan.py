@@ -1,10 +1,10 @@
-"""Replan: choose the settings anew from the rows that are there, and learn these rows with them.
+"""Replan: choose the settings again from the rows that remain, and learn these rows with them.
 
 Rows keep their numbers and tombstones stay. Slots follow from the code, so they are dealt again: the bits, the entries
-of people and the learners are written anew, and nobody's rows change.
+of people and the learners are written again; the rows themselves do not change.
 
-A plan takes longer than requests can wait. So settings can be chosen without the lock (`PreparedPlan`), and are used
-only if the same choice would be made under the lock.
+A plan takes longer than requests can wait. Settings can therefore be chosen without the lock (`PreparedPlan`), and are
+used only if the same choice would be made under the lock.
 """
 
 import io
@@ -33,14 +33,14 @@ from .train import draw_vault_blueprint, learn_rows
 if TYPE_CHECKING:
     from .restore import MissedChanges
 
-_TOLERANCE = 0.05  # by which share the RMSE on validation rows may grow without a note
+_TOLERANCE = 0.05  # the share by which the RMSE on validation rows may grow without a note
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedPlan:
-    """Settings that were chosen for a replan, and the fingerprint of what decided the choice.
+    """Settings that were chosen for a replan, and the fingerprint of what determined the choice.
 
-    It is as secret as the rows: it must not be stored.
+    It is as secret as the rows, so it must not be stored.
     """
 
     blueprint: bytes = field(repr=False)
@@ -80,11 +80,11 @@ class PreparedPlan:
 
 
 def read_planning_rows(snapshot: Snapshot) -> PlanningRows:
-    """Return the rows that a replan looks at now."""
+    """Return the rows that a replan would look at now."""
     planning = snapshot.manifest.planning
     if planning is None:
         raise InvalidSetting(
-            "the settings of this vault were given, or planned on rows of nobody in it: every erasure is complete "
+            "the settings of this vault were given, or planned on a separate table: every erasure is complete "
             "at once, and there is nothing to plan again"
         )
     return PlanningRows.read(snapshot.rows, snapshot.schema, planning)
@@ -92,9 +92,9 @@ def read_planning_rows(snapshot: Snapshot) -> PlanningRows:
 
 @dataclass(frozen=True)
 class Replan(Request):
-    """Settings that were chosen anew; every earlier request is complete."""
+    """Settings that were chosen again, which completes every earlier request."""
 
-    planned: str  # what the plan promised of the model, as text
+    planned: str  # the score of the plan, as text
     error_before: str  # the error on validation rows of the previous plan, and of this one; as text, empty if unknown
     error: str
 
@@ -104,9 +104,9 @@ class Replan(Request):
     def plan(
         cls, context: RequestContext, progress: ProgressCallback, prepared: PreparedPlan | None = None
     ) -> RequestPlan:
-        """Plan to choose settings for the rows that are there, and to learn them from scratch.
+        """Plan to choose settings for the current rows, and to learn these from scratch.
 
-        A prepared plan is used as it is, and refused if another choice might be made now.
+        A prepared plan is used unchanged; it is refused if the choice could be different now.
         """
         snapshot = context.snapshot
         manifest, planning_rows = snapshot.manifest, read_planning_rows(snapshot)
@@ -151,7 +151,7 @@ class Replan(Request):
 
 
 def deal_again(context: RequestContext, rows: RowFile, blueprint: Blueprint) -> RowFile:
-    """Return rows in the slots of another blueprint; their bits are in a new file, not named by a manifest yet."""
+    """Return the rows in the slots of a new blueprint; their bits are in a new file, which no manifest names yet."""
     before = rows.layout.dealt
     dealt = Placement(blueprint.key, blueprint.code.shards, before.batches, before.drawn)
     live = Bits.zeros(slots_needed(dealt.drawn, dealt.shards))

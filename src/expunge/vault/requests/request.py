@@ -255,11 +255,11 @@ class Request:
         """Overwrite rows, bits and owners in place (step 4), as request ``number``. Repeating it changes nothing."""
 
     def replay(self, missed: "MissedChanges", number: int, *, done: bool) -> None:
-        """Add it, as request ``number``, to the changes that an old copy of the folder has missed."""
+        """Add this request, as number ``number``, to the changes that an old copy of the folder has missed."""
         raise NotImplementedError
 
     def note(self) -> str | None:
-        """Return a message for people about the request, once it is carried out."""
+        """Return a message for users about the request, once it is carried out."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Restore: bring an old copy of the folder to where the ledger is, as far as possible."""
+"""Restore: bring an old copy of the folder up to date with the ledger, as far as possible."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -41,24 +41,24 @@ from .train import draw_next_blueprint, learn_rows
 
 @dataclass
 class MissedChanges:
-    """The sum of requests that a folder has not seen, in their order; each adds itself with `Request.replay`.
+    """The combined changes of the requests that a folder has not seen; each adds its own, in order (`Request.replay`).
 
     Erased rows are erased again. A corrected row is erased as well: the corrected values are gone, and the wrong ones
-    must not come back. Added rows are missing, and their slots are never used again. All rows that the copy has of
-    people who were erased or corrected are removed, also those that the requests could not name because another copy
-    had lost them.
+    must not come back. Added rows are missing, and their slots are never used again. All rows in the copy
+    that belong to people who were erased or corrected are removed, including those that the requests could not name
+    because another copy had lost them.
     """
 
     rows: RowFile  # of the old copy
     erase: Bits = field(init=False)  # which of their slots are erased
     people: set[bytes] = field(default_factory=set)  # keyed hashes of the ids that were erased or corrected
     bury: dict[bytes, int] = field(default_factory=dict)  # hash of an id -> the request that certifies its erasure
-    drop: set[bytes] = field(default_factory=set)  # ids whose rows are removed and who may be added again
+    drop: set[bytes] = field(default_factory=set)  # ids whose rows are removed and that may be added again
     free: set[bytes] = field(default_factory=set)  # readmitted
     bounds: dict[str, tuple[str, str]] = field(default_factory=dict)  # column -> low and high, as text
     drawn: int = 0
     missing: int = 0
-    replanned: bool = False  # whether the settings were chosen anew
+    replanned: bool = False  # whether the settings were chosen again
 
     def __post_init__(self) -> None:
         self.erase = Bits.zeros(len(self.rows.live))
@@ -97,14 +97,14 @@ class Restore(Request):
     erase: NumberList  # row numbers
     bury: HashList  # keyed hashes of the ids that were erased
     by: NumberList  # the requests that erased them
-    drop: HashList  # ids whose rows are removed and who may be added again
+    drop: HashList  # ids whose rows are removed and that may be added again
     free: HashList  # readmitted
     drawn: int  # row numbers used so far
     missing: int  # rows that were added since and are lost
     outside: int  # rows that are erased because they are outside bounds that were declared since
     open: int  # people among the erased and corrected ones who had a part in choosing the settings
-    replanned: int  # 1 if the settings were chosen anew, because the copy had missed a replan
-    planned: str  # what that plan promised, as text
+    replanned: int  # 1 if the settings were chosen again, because the copy had missed a replan
+    planned: str  # the score of that plan, as text
 
     kind: ClassVar[str] = "restore"
     same_length_fields: ClassVar[tuple[str, ...]] = ("bury", "by")
@@ -163,7 +163,7 @@ class Restore(Request):
         erased: int,
         people: tuple[PeopleSegment, ...] | None,
     ) -> RequestPlan:
-        """Plan the restore of a copy that has missed a replan: choose the settings anew from the rows that remain."""
+        """Plan the restore of a copy that has missed a replan: choose the settings again from the rows that remain."""
         snapshot, (schema, bounded) = context.snapshot, declared
         planning, before = snapshot.manifest.planning, get_row_file(state)
         if planning is None:
@@ -232,14 +232,14 @@ class Restore(Request):
 
     def note(self) -> str:
         text = (
-            f"this folder was a copy from request {self.since}: {self.rows - self.outside} rows that were erased or "
-            "corrected since are erased (people whose rows were corrected have none now: add the corrected ones), "
-            f"{self.missing} rows that were added since are missing; add them again"
+            f"this folder is a copy from request {self.since}. {self.rows - self.outside} rows that were erased or "
+            "corrected since are now erased; add the corrected ones again. "
+            f"{self.missing} rows added since are missing; add them again"
         )
         if self.outside:
-            text += f"; {self.outside} rows are outside bounds that were declared since, so they are erased"
+            text += f". {self.outside} rows are outside bounds that were declared since, so they are erased"
         if self.replanned:
-            text += "; a plan was missed as well, so the settings were chosen anew from the rows that remain"
+            text += ". The copy had also missed a replan, so the settings were chosen again from the rows that remain"
         return text
 
 
@@ -294,7 +294,7 @@ def _find_outside(bounds: Bounds, values: Floats) -> NDArray[np.bool_]:
 
 
 def _find_missing_tombstones(snapshot: Snapshot, missed: MissedChanges, erased: Slots) -> tuple[Hashes, Slots] | None:
-    """Return tombstones for the erased people of whom the copy has no row that could become one."""
+    """Return tombstones for the erased people who have no row in the copy to overwrite."""
     bury = hashes_from_bytes(missed.bury)
     entries, without_row = snapshot.people.find(bury), np.ones(len(missed.bury), dtype=np.bool_)
     without_row[entries.owner[isin(entries.slot, erased)]] = False

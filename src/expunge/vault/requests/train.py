@@ -31,6 +31,8 @@ def draw_vault_blueprint(settings: Settings, schema: Schema) -> Blueprint:
     """Return the blueprint of a model that has seen no row yet, with the bounds and scales that a schema declares."""
     if not (isinstance(settings.learner, str) and settings.learner == "ridge") or settings.keep != "rows":
         raise InvalidSetting("a vault needs a model with learner='ridge' and keep='rows'")
+    if settings.aggregate == "pooled":  # predictions would have to read the moments of all learners
+        raise InvalidSetting("aggregate='pooled' is for models in memory; in a vault use fewer shards")
     bounds: dict[str, Any] = {"bounds": schema.bounds(), "target_bounds": schema.target_bounds()}
     for name, (low, _) in bounds.items():
         given = getattr(settings, name)
@@ -46,7 +48,7 @@ def draw_vault_blueprint(settings: Settings, schema: Schema) -> Blueprint:
 
 
 def draw_next_blueprint(settings: Settings, schema: Schema, before: Blueprint) -> Blueprint:
-    """Return the blueprint of settings that were chosen anew; the declared bounds are those that there were."""
+    """Return the blueprint of newly chosen settings; the declared bounds stay as they were."""
     return replace(draw_vault_blueprint(settings, schema), inputs=before.inputs, targets=before.targets)
 
 
@@ -76,7 +78,7 @@ class Train(Request):
     """Rows that are learned from scratch; nothing that was learned before remains."""
 
     drawn: int  # row numbers used, including holes
-    planned: str  # what a plan promised of the model, as text
+    planned: str  # the score of the plan, as text
     compared: str  # the errors compared with those of the replaced model, as text
     accepted: Texts  # what would have been refused without the caller's consent
 
@@ -98,8 +100,8 @@ class Train(Request):
     ) -> RequestPlan:
         """Plan a training: stream a table into a new row file and learn it. Erased people stay erased.
 
-        Without a blueprint, a plan (``planning``) chooses the settings by looking at the rows that were stored; with
-        one, ``planning`` says how it was chosen, if it was chosen by looking at these people's rows.
+        Without a blueprint, a plan (``planning``) chooses the settings by looking at the stored rows. With one,
+        ``planning`` says how it was chosen, if it was chosen by looking at these people's rows.
 
         A model that would replace another is compared with it (`comparison`). No manifest names the new files yet, so a
         refusal wipes them and changes nothing.
@@ -163,7 +165,7 @@ class Train(Request):
 
 
 def _check_same_ids(context: RequestContext, schema: Schema) -> None:
-    """Refuse another fold_case than before: people who were erased under the old one would not be found."""
+    """Refuse a different fold_case: people who were erased under the old one would not be found."""
     if context.loaded_snapshot is not None and context.loaded_snapshot.schema.fold_case != schema.fold_case:
         before = "without fold_case" if schema.fold_case else "with fold_case = true (--fold-case)"
         raise InvalidSetting(

@@ -25,8 +25,8 @@ class Unlearn(Request):
 
     receipts: str  # the root of the tree of receipts
     erase: NumberList  # row numbers
-    bury: HashList  # keyed hashes of the ids; first those of people who had a part in choosing the settings
-    open: int  # how many these are
+    bury: HashList  # keyed hashes of the ids; people who had a part in choosing the settings come first
+    open: int  # the number of these people
 
     kind: ClassVar[str] = "unlearn"
 

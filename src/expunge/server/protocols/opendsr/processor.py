@@ -265,7 +265,7 @@ class Processor:
         return self._find_duplicate(key, mark) or job  # the same UUID may have been sent at the same time
 
     def _record_unknown(self, new_job: NewJob, people: int) -> Job:
-        """Record an erasure of people whose e-mail addresses are nobody's: it is closed, and nothing was erased."""
+        """Record an erasure of people whose e-mail addresses belong to nobody: it is closed, and nothing was erased."""
         service = self.service
         with service.database.transaction():
             if new_job.idempotency and (known := service.queue.find_answered(new_job.idempotency[0])) is not None:
