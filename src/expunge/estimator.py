@@ -338,7 +338,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             What it drew comes from the file.
         """
         with Archive(path) as archive:
-            if (task := archive.choice("task", ("regression", "classification"))) != cls._task:
+            if (task := archive.choice("task", ("regression", "classification", "planned regression"))) != cls._task:
                 raise InvalidSetting(f"the file is a model for {task}, which {cls.__name__} cannot load")
             blueprint = load_blueprint(archive, rule=cls._rule_factory(learner), features=features, maps=MAPS)
             fitted = cls._fitted_class.load(archive, blueprint)

@@ -118,6 +118,8 @@ class PlannedRegressor(CodedRegressor):
     True
     """
 
+    _task = "planned regression"
+
     schema_: Schema | None
     settings_: Settings
     _looked_at: PlanningPeople | None  # None: the table was too small for a plan
@@ -339,7 +341,8 @@ class PlannedRegressor(CodedRegressor):
         return X if self.schema_ is None else SchemaTransformer(self.schema_).transform(X)
 
     def _validate_rows(self, X: TableLike, y: ColumnLike, *, reset: bool) -> tuple[Floats, Floats, bool]:
-        return super()._validate_rows(self._encode(X), y, reset=reset)
+        Z, targets, flat = super()._validate_rows(self._encode(X), y, reset=reset)
+        return Z, targets if self.schema_ is None else self.schema_.clip_targets(targets), flat
 
     def _validate_inputs(self, X: TableLike) -> Floats:
         self._check_fitted()

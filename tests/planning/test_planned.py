@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from expunge import CodedRegressor, PlannedRegressor, SchemaTransformer, plan
-from expunge.errors import InvalidFile, InvalidInput, InvalidSetting, UnknownId
+from expunge.errors import InvalidInput, InvalidSetting, UnknownId
 from expunge.planning.planner import plan_people
 from expunge.planning.sample import hash_people
 from expunge.tables import Schema
@@ -339,8 +339,21 @@ def test_a_saved_model_plans_again_as_the_original_would(tmp_path):
     assert (loaded.complete_, loaded.planning_people_) == (False, model.planning_people_)
     assert_same_model(loaded.replan(), model.replan())
     CodedRegressor(random_state=0).fit(*draw_rows(0)[:2]).save(tmp_path / "other.expunge")
-    with pytest.raises(InvalidFile):
+    with pytest.raises(InvalidSetting, match="a model for regression, which PlannedRegressor cannot load"):
         PlannedRegressor.load(tmp_path / "other.expunge")
+    with pytest.raises(InvalidSetting, match="a model for planned regression, which CodedRegressor cannot load"):
+        CodedRegressor.load(tmp_path / "m.expunge")
+
+
+def test_a_proposed_schema_can_be_given_back():
+    frame, (_, y, ids) = make_frame(3), draw_rows(3)
+    y = y.copy()
+    y[5] = 1e6  # beyond the bounds that ten people support
+    with pytest.warns(UserWarning, match="1 person has values outside the proposed bounds"):
+        proposed = PlannedRegressor().fit(frame, y, ids)
+    given = PlannedRegressor(schema=proposed.schema_).fit(frame, y, ids)
+    assert given.schema_.to_json() == proposed.schema_.to_json()
+    assert given.predict(frame).tolist() == proposed.predict(frame).tolist()
 
 
 def test_a_failed_request_changes_nothing(monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expunge import CodedRegressor
 from expunge.errors import ErasedId, InvalidInput, InvalidSetting
 from expunge.tables import Schema, propose_schema
 from expunge.vault import Erasure, Vault
@@ -167,4 +168,13 @@ def test_a_format_is_proposed_if_all_ids_have_it_and_the_table_can_be_trained_on
     schema = Schema.parse(propose_schema(data, target="y", id="who"))
     assert schema.id_format == proposed
     assert len(schema.read_id_column(data["who"])) == len(ids)
+    assert schema.fold_case == (proposed == "email")
     assert Schema.parse(propose_schema(data, target="y")).id_format is None
+
+
+def test_an_address_in_another_case_finds_its_person_with_the_proposed_schema(tmp_path):
+    data = random_table(["Ann@x.org", "ann@x.org", "bob@x.org", "eve@x.org"] * 5, columns=1)
+    schema = Schema.parse(propose_schema(data, target="y", id="who"))
+    vault = Vault.create(tmp_path / "a.vault", data, schema=schema, model=CodedRegressor(shards=1, rate=1))
+    assert vault.unlearn(["ANN@X.ORG"]).rows == 10
+    assert vault.find("ann@x.org")[0].state == "erased"

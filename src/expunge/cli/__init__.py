@@ -39,5 +39,7 @@ def _report_interrupt(words: list[str]) -> int:
     from .terminal import complain
 
     text = _INTERRUPTED_REQUEST if words[:1] and words[0] in REQUEST_COMMANDS else "interrupted"
+    if words[:1] == ["train"]:
+        text += "; without a vault at that path nothing was learned"
     complain("Interrupted", text, 130, as_json="--json" in words, prefix="")
     return 130

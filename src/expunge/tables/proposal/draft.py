@@ -39,6 +39,7 @@ _SCHEMA_HEADER = """\
 # format      1234.56 or the last day of 2020 as written in the cells; not needed for 1234.56 or 2020-12-31
 # scale       "linear", "log", or knots; without it the plan decides
 # values      the texts that at least {people} {whose} have; all others count as "{other}"
+# fold_case   true: ids that differ only in case are one person; proposed for e-mail addresses
 # id_format   the form of every id: "integer", "uuid", "email" or "^a regular expression$"; others are refused
 # kind        number, boolean, date, category or ignore; codes made of digits, like post codes, are categories
 """
@@ -81,7 +82,8 @@ def draft_schema(
     source = open_stream(source)
     proposals, id_format, notes = _inspect_patiently(source, targets, id, people)
     columns = tuple((column, kind) for column, (kind, _) in proposals.items())
-    schema = Schema(id, targets, columns, id_format=id_format)
+    # E-mail addresses are written in any case: a request in another case must find the person.
+    schema = Schema(id, targets, columns, fold_case=id_format == "email", id_format=id_format)
     name = "a table" if hasattr(source, "__arrow_c_stream__") else toml_literal(table_title(source))
     header = _SCHEMA_HEADER.format(name=name, people=people, whose="rows" if id is None else "people", other=OTHER)
     lines = schema_lines(schema, {column: note for column, (_, note) in proposals.items()})
@@ -118,6 +120,7 @@ def _shell_word(name: str) -> str:
 def schema_lines(schema: Schema, notes: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a schema; a column's note becomes a comment above it."""
     yield _MISSING_ID_LINE if schema.id is None else f"id = {toml_literal(schema.id)}"
+    yield from ["fold_case = true"] if schema.fold_case else []
     yield from [] if schema.id_format is None else [f"id_format = {toml_literal(schema.id_format)}"]
     yield f"target = {toml_literal(schema.targets[0] if len(schema.targets) == 1 else schema.targets)}"
     for column, kind in schema.columns:
