@@ -323,12 +323,16 @@ def test_after_a_replan_the_settings_are_those_of_a_vault_that_never_saw_who_lef
     pyarrow.csv.write_csv(table.filter(pyarrow.compute.not_equal(table["who"], "p7")), "without.csv")
     run("train", "base.csv", *V, *NAMES, "--seed", "0")
     assert "not complete for 1 person" in ok("unlearn", *V, "--id", "p7")
+    assert run("receipts", *V, "--id", "p7", "--receipts", "for-p7")[2] == ""
     assert re.search(r"^2 .* unlearn .* not yet ", ok("log", *V), re.MULTILINE)
     assert "1 erasure" in ok("verify", *V, "--plan")
     code, out, err = run("replan", *V)
     assert (code, err.startswith("note: planned: ")) == (0, True)
     assert re.match(r"planned again; 1 learner trained; all earlier erasures are complete, in ", out)
     assert re.search(r"^2 .* unlearn .* by 3 ", ok("log", *V), re.MULTILINE)
+    note = run("receipts", *V, "--id", "p7", "--receipts", "for-p7")[2]
+    assert note.startswith("note: since request 3 no setting chosen with the help of these people is in use: hand out ")
+    assert "000003.jws as well" in note
     assert [request["completed_by"] for request in json.loads(ok("log", *V, "--json"))] == [1, 3, 3]
     verified = ok("verify", *V, "--plan")
     assert re.search(r"^ok +plan +planned again on the rows of 59 people: the same settings", verified, re.MULTILINE)

@@ -134,6 +134,13 @@ def receipts(args: Namespace) -> None:
     if unknown:
         folder.write(lambda: vault.attest_unknown(unknown), defer_errors=False)
     folder.print_summary(args)
+    log, settled = vault.requests, vault.settled
+    if any(log[number - 1].open and number < settled for number in folder.requests):
+        path = terminal.escape(str(vault.certificate_path(settled)))
+        terminal.note(
+            f"since request {settled} no setting chosen with the help of these people is in use: "
+            f"hand out {path} as well"
+        )
 
 
 def split_known_ids(vault: "Vault", ids: Sequence[str]) -> tuple[list[str], list[str], int]:
@@ -158,6 +165,7 @@ class ReceiptFolder:
     def __init__(self, args: Namespace) -> None:
         self._folder: Path | None = args.receipts
         self._written, self.problem = list[WrittenReceipt](), ""
+        self.requests = set[int]()  # whose receipts were written
         self.similar = 0  # unknown ids that have a similar id in the vault
         attests = getattr(args, "attest_unknown", False)
         self._again = "expunge receipts --attest-unknown" if attests else "expunge receipts"
@@ -189,7 +197,9 @@ class ReceiptFolder:
                 with open_draft(path) as draft:
                     files.write_all(draft.fd, receipt.to_json().encode(), 0)
                     draft.commit()
-                self._written.append(WrittenReceipt(id_, path, jws.unverified_payload(receipt.certificate)["kind"]))
+                kind = jws.unverified_payload(receipt.certificate)["kind"]
+                self._written.append(WrittenReceipt(id_, path, kind))
+                self.requests |= {receipt.request} if kind != _UNKNOWN else set()
         except (ExpungeError, OSError, MemoryError, ImportError) as error:
             if not defer_errors:
                 raise
