@@ -324,6 +324,21 @@ class VaultMachine(RuleBasedStateMachine):
         self.past += [Past("restore", set(), gone, k in done, replanned) for k in restores]
         self.oracle = restored
 
+    @precondition(lambda self: self.oracle.planned and len(self.copies) < 4)
+    @rule(data=st.data(), after=st.none() | ENDS, end=st.none() | ENDS)
+    def miss_a_replan(self, data, after, end):
+        """The settings are chosen anew, perhaps by a process that ends; then an old copy of the folder comes back."""
+        self.copy(self.oracle)
+        if after is None:
+            self.ask(Request("replan"))
+        else:
+            with ending(after):
+                self.ask(Request("replan"))
+        accepted, done = self.in_ledger()
+        if accepted > self.oracle.request:
+            self.accept(Request("replan"), done=accepted in done)
+        self.put_back(data, end)
+
     @precondition(lambda self: len(self.usable) < len(self.copies))
     @rule(data=st.data())
     def put_a_copy_back_that_is_too_old(self, data):
