@@ -36,6 +36,7 @@ def main() -> None:
     (receipt,) = (HERE / "for-4711").iterdir()
     expunge(f"certificate check --receipt {receipt.relative_to(HERE)} --id 4711 --public-key usr.pub")
     expunge("verify --vault usr.vault")
+    expunge("replan --vault usr.vault")
     expunge("predict new.csv --vault usr.vault --out predictions.csv")
     expunge("add customers.csv --vault usr.vault", fails=True)
     expunge("log --vault usr.vault")
