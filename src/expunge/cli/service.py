@@ -101,14 +101,14 @@ def _add_serve_options(parser: Parser) -> None:
         metavar="TIME",
         type=_parse_interval,
         default=timedelta(days=7),
-        help="Choose the settings anew this long after an erasure that needs it, at the latest (default: 7d).",
+        help="Choose the settings again this long after an erasure that needs it, at the latest (default: 7d).",
     )
     parser.add_argument(
         "--replan-after",
         metavar="N",
         type=whole_number(1),
         default=50,
-        help="Choose the settings anew once this many people need it (default: 50).",
+        help="Choose the settings again once this many people need it (default: 50).",
     )
     parser.add_argument(
         "--predict-workers",

@@ -276,7 +276,7 @@ _HTTP_GONE = 410
 
 
 class WebhookSigner(Protocol):
-    """Signs the deliveries of webhooks anew for each try."""
+    """Signs the deliveries of webhooks again for each try."""
 
     def sign(self, hook: str, message: str, body: bytes) -> Mapping[str, str] | None:
         """Return the headers of a try; None if the hook does not exist or is disabled."""

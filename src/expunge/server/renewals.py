@@ -1,4 +1,4 @@
-"""Renewals: the service lets the vault choose its settings anew, so that erasures become complete.
+"""Renewals: the service lets the vault choose its settings again, so that erasures become complete.
 
 An erasure or correction of people whose rows the plan had looked at is complete with the next renewal (`Vault.replan`).
 One is due a while after the first of them, when they are many, and at half of the earliest deadline at the latest.
@@ -89,7 +89,7 @@ class Renewals:
         """Start a renewal and return it; if one is running, return that."""
         if not self._read_status().renewable:
             raise InvalidSetting(
-                "the settings of this vault were given, or planned on rows of nobody in it: there is nothing to renew, "
+                "the settings of this vault were given, or planned on a separate table: there is nothing to renew, "
                 "and every erasure is complete at once"
             )
         with self._lock:

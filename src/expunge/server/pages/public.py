@@ -108,11 +108,11 @@ def _describe_completion(service: Service, statement: dict[str, Any]) -> str:
     if statement["complete"]:
         return "It was complete at once: no setting of the model was chosen with the help of its people."
     if statement["request"] < settled:
-        return f"It is complete: request {settled} chose the settings of the model anew, without the people who left."
+        return f"It is complete: request {settled} chose the settings of the model again, without the people who left."
     by = format_time(service.renewals.expected_time())[:10]
     return (
         f"The rows are gone. It is complete with the next renewal, by {by}: some settings of the model were chosen "
-        f"with the help of {statement['open']:,} of its {statement['people']:,} people, and are then chosen anew."
+        f"with the help of {statement['open']:,} of its {statement['people']:,} people, and are then chosen again."
     )
 
 

@@ -174,10 +174,10 @@ def _list_steps(service: Service, job: Job, certified: bool) -> list[RequestStep
         wait = "signed as soon as the signing key is available" if done else ""
         steps.append(RequestStep("Certified", "now" if done else "next", None, wait))
     if job.incomplete:
-        why = "the settings of the model are chosen anew then, without these people's rows"
+        why = "the settings of the model are chosen again then, without these people's rows"
         steps.append(RequestStep("Complete with the next renewal", "now", service.complete_by(job), why))
     elif early is not None:
-        why = f"request {job.outcome['renewal']} of the vault chose the settings anew, without these people's rows"
+        why = f"request {job.outcome['renewal']} of the vault chose the settings again, without these people's rows"
         steps.append(RequestStep("Complete", "past", job.ended, why))
     return steps
 

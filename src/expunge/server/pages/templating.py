@@ -85,7 +85,7 @@ _ACTION_LABELS = {
     "add": "added rows of",
     "readmit": "allowed the return, after an erasure, of",
     "train": "trained a model on the rows of",
-    "replan": "chose the settings anew from the rows of",
+    "replan": "chose the settings again from the rows of",
     "rebound": "set new bounds for the rows of",
     "restore": "repeated the erasures of",
     "clone": "recorded that a clone of the vault was made with the rows of",

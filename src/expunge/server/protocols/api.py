@@ -449,7 +449,7 @@ def get_verification(request: Request, id: str, principal: Annotated[Principal, 
 
 @router.post("/replan", status_code=202)
 def start_renewal(request: Request, principal: Annotated[Principal, Admin], response: Response) -> dict[str, Any]:
-    """Start a renewal: choose the settings anew from the rows that are there, which completes all erasures so far.
+    """Start a renewal: choose the settings again from the rows that are there, which completes all erasures so far.
 
     The service does this by itself in time for every deadline. It keeps answering requests meanwhile; the model in use
     predicts until the new one has learned. If a renewal is running, that one is returned.

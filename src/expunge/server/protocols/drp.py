@@ -409,7 +409,7 @@ def _describe_state(job: Job) -> tuple[str, str | None, str | None]:
     if job.state == "not_known":
         return "denied", "no_match", "the person with this email is not known here"
     if job.incomplete:
-        return "in_progress", None, "the data are erased; complete once the settings of the model are chosen anew"
+        return "in_progress", None, "the data are erased; complete once the settings of the model are chosen again"
     if job.state == "cancelled":
         return ("revoked", None, None) if job.reason == REVOKED else ("denied", "other", "the business cancelled it")
     if job.state == "failed":
