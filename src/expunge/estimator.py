@@ -625,7 +625,11 @@ def explain_inputs(X: TableLike) -> InvalidInput | None:
 def explain_targets(y: ColumnLike) -> InvalidInput | None:
     """Return our own error for targets that are not finite numbers, by position; None if all are."""
     cells = np.asarray(y, dtype=object)
-    if cells.ndim not in (1, 2) or any(isinstance(cell, (complex, np.complexfloating)) for cell in cells.flat):
+    if (
+        not cells.size
+        or cells.ndim not in (1, 2)
+        or any(isinstance(cell, (complex, np.complexfloating)) for cell in cells.flat)
+    ):
         return None  # scikit-learn's error says so
     if odd := [k for k, row in enumerate(cells.reshape(len(cells), -1)) if not all(map(_is_finite_number, row))]:
         rows = f"{len(odd):,} of {len(cells):,} rows, {format_positions(odd)}"

@@ -245,7 +245,7 @@ def test_an_address_that_anybody_could_take_over_is_refused(address, insecure, f
 
 
 def test_what_is_no_client_is_refused(tmp_path, data):
-    with pytest.raises(InvalidSetting, match=r"client must be a distributed\.Client"):
+    with pytest.raises(InvalidSetting, match=r"client must be a synchronous distributed\.Client"):
         Vault.create(tmp_path / "v.vault", data / "first", target="y", id="who", client="tcp://localhost:8786")
 
 

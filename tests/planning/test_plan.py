@@ -204,7 +204,7 @@ def test_bad_rows_are_refused(table):
         ((X, y[:-1]), "inconsistent numbers of samples"),
         ((X, y, ids[:-1]), "ids"),
         ((X[:, 0], y), "1D array"),
-        ((X, np.where(y > 1, np.inf, y)), "infinity"),
+        ((X, np.where(y > 1, np.inf, y)), "not finite numbers"),
     ):
         with pytest.raises(ValueError, match=reason):
             quick(*rows)

@@ -490,6 +490,30 @@ def test_a_matter_from_the_command_line(make, vault, clock, run_cli):
     assert run_cli("show", "nothing")[0] == 4
 
 
+def test_every_matter_command_answers_in_json(vault, make, run_cli):
+    make(window=timedelta(hours=24)).matters.save_policy()
+    vault.unlearn(["p3"])
+
+    def ask(*words):
+        code, out, _ = run_cli(*words, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    opened = ask("open", "case 7", "--reason", "a lawsuit", "--id", "p1", "--id", "p3", "--id", "nobody")
+    assert (opened["name"], opened["added"], opened["erased"], opened["unknown"]) == ("case 7", 3, 1, 1)
+    assert "1 of these people was erased before" in run_cli("add", "case 7", "--id", "p3", "--id", "p2")[2]
+    assert ask("review", "case 7", "--review", "2999-01-31")["review"].startswith("2999-01-31")
+    shown = ask("show", "case 7")
+    assert (shown["people"], shown["waiting"]) == (4, [])
+    assert [entry["what"] for entry in shown["log"]].count("people_added") == 2
+    assert [[matter["name"] for matter in matters] for matters in ask("find", "--id", "p1", "--id", "p9")] == [
+        ["case 7"],
+        [],
+    ]
+    released = ask("release", "case 7", "--reason", "a mistake", "--confirm", "case 7", "--id", "p1")
+    assert (released["people"], released["plan"]["people"]) == (3, 1)
+
+
 # Pages
 
 
@@ -555,7 +579,7 @@ def test_people_are_found_added_and_released_on_the_page(client, service):
         ({"ids": "p1", "reason": "x"}, "Fill in the name"),
         ({"name": "case", "reason": "x"}, "at least one id"),
         ({"name": "case", "ids": "p1", "reason": "x", "review": "2026-01-31"}, "in the future"),
-        ({"name": "case", "ids": "p1", "reason": "x", "review": "soon"}, "like 2027-01-31"),
+        ({"name": "case", "ids": "p1", "reason": "x", "review": "soon"}, "Enter the date as 2027-01-31"),
     ],
 )
 def test_a_matter_that_is_typed_wrong_is_said(client, service, typed, said):

@@ -347,7 +347,7 @@ def test_cells_in_another_notation_are_refused_without_showing_them(form):
 
 @pytest.mark.parametrize("form", ["1234.5", "1,234,56", "€1234.56€", "", "31.12.2020"])
 def test_a_format_of_numbers_is_an_example(form):
-    with pytest.raises(InvalidSetting, match="column 'x': format must be the number 1234.56 as the cells write it"):
+    with pytest.raises(InvalidSetting, match="column 'x': format must be the number 1234.56 as written in the cells"):
         one(f'kind = "number"\nformat = "{form}"')
 
 

@@ -70,7 +70,9 @@ class BackgroundProcess:
             process.terminate()
 
 
-def run_work(work: Callable[[Path, ReportProgress], dict[str, Any]], broken: str) -> None:
+def run_work(  # pragma: no cover - in a process of its own
+    work: Callable[[Path, ReportProgress], dict[str, Any]], broken: str
+) -> None:
     """Do the work on the vault of the first argument, and write progress and result as lines of JSON.
 
     ``broken`` is the event that is logged if it fails unexpectedly.
