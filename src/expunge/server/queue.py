@@ -280,7 +280,7 @@ class Queue:
         query = f"SELECT * FROM requests WHERE state IN ({_placeholders(states)}) ORDER BY number"  # noqa: S608
         return [_read_job(row) for row in self.database.fetch_all(query, *states)]
 
-    def settled(self, request: int) -> list[Job]:
+    def find_settled(self, request: int) -> list[Job]:
         """Return the incomplete requests that are complete once this request of the vault has chosen the settings."""
         rows = self.database.fetch_all("SELECT * FROM requests WHERE awaits < ? ORDER BY number", request)
         return [_read_job(row) for row in rows]

@@ -330,10 +330,10 @@ class Service:
     def complete_settled(self) -> None:
         """Close the jobs that were carried out, and that the vault's newest choice of settings has made complete."""
         settled = self.vault.settled
-        if not self.queue.settled(settled):
+        if not self.queue.find_settled(settled):
             return
         with self.database.transaction():
-            for job in self.queue.settled(settled):
+            for job in self.queue.find_settled(settled):
                 done = self.queue.move(job.id, "done", renewal=settled)
                 self.emit("done", done)
 

@@ -31,7 +31,7 @@ _DATE_FAMILIES = {"31": _DAY_FIRST, "12": _MONTH_FIRST, "20": _YEAR_FIRST}  # by
 
 
 @dataclass(eq=False)
-class Candidate:
+class NotationCandidate:
     """A notation, and the summary of a column that is read in this notation while all its cells fit.
 
     A cell that fits notations of two families has a different meaning in each.
@@ -65,15 +65,15 @@ class NotationGuess:
 
     def __init__(self, name: str, people: int) -> None:
         self._candidates = [
-            Candidate(family, example, NumberNotation.parse(example).pattern, NumberSummary(name, people))
+            NotationCandidate(family, example, NumberNotation.parse(example).pattern, NumberSummary(name, people))
             for family, examples in _NUMBER_FORMATS.items()
             for example in examples
         ]
         self._candidates += [
-            Candidate(_DATE_FAMILIES[example[:2]], example, date_pattern(example), DateSummary(name, people))
+            NotationCandidate(_DATE_FAMILIES[example[:2]], example, date_pattern(example), DateSummary(name, people))
             for example in DATE_FORMATS
         ]
-        self._candidates.append(Candidate(_YEAR_FIRST, None, _ISO_DATE, DateSummary(name, people)))
+        self._candidates.append(NotationCandidate(_YEAR_FIRST, None, _ISO_DATE, DateSummary(name, people)))
         self._min_people, self._people = people, set[int]()
         self._against = {candidate.family: set[int]() for candidate in self._candidates}  # people with other cells
         self._units: dict[str, set[int]] = {}
@@ -92,7 +92,7 @@ class NotationGuess:
                 some_fit = np.any([candidate.add(cells, owners) for candidate in candidates], axis=0)
                 self._note_people(against, owners.select(~some_fit))
 
-    def find(self) -> Candidate | None:
+    def find(self) -> NotationCandidate | None:
         """Return the only notation that fits, if enough people have cells that rule out the others."""
         fitting = self.fitting()
         if len(fitting) != 1:
@@ -102,7 +102,7 @@ class NotationGuess:
         enough = rival is None or alike or len(self._against[rival]) >= self._enough_people
         return fitting[0] if enough else None
 
-    def fitting(self) -> list[Candidate]:
+    def fitting(self) -> list[NotationCandidate]:
         """Return the notations that all cells fit, one per meaning."""
         by_family = {candidate.family: candidate for candidate in reversed(self._candidates) if candidate.fits}
         if len(self._units) > 1 or any(len(people) < self._enough_people for people in self._units.values()):
@@ -112,7 +112,7 @@ class NotationGuess:
             del by_family[_COMMA]
         return [by_family[family] for family in self._against if family in by_family]
 
-    def format(self, candidate: Candidate) -> str | None:
+    def format(self, candidate: NotationCandidate) -> str | None:
         """Return the format to declare; None for dates in ISO form."""
         if not candidate.is_number or not self._units:
             return candidate.example
@@ -139,7 +139,7 @@ class NotationGuess:
         return pc.replace_substring_regex(pc.replace_substring_regex(text, _UNIT_BEFORE, r"\1"), _UNIT_BEHIND, "")
 
 
-def _means_the_same(left: Candidate, right: Candidate) -> bool:
+def _means_the_same(left: NotationCandidate, right: NotationCandidate) -> bool:
     """Return whether numbers that fit both notations are the same in both: they have no fractions."""
     if not (left.is_number and right.is_number) or left.family == right.family:
         return False

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ..cells import NULL_TEXTS, Arrow, is_text, match_numerals, parse_numbers, to_mask, trim_text
 from ..kinds import ANY_TEXT, OTHER, Category, Ignore, Number
-from .guesses import Candidate, NotationGuess
+from .guesses import NotationCandidate, NotationGuess
 from .ranges import NumberSummary, RangeSummary
 from .summaries import ColumnSample, ProposedKind, SampleOwners
 
@@ -149,13 +149,13 @@ class TextSummary:
                 return f"has {what}, which are not read as {kind}s, because some cells are written differently: {way}"
         return None
 
-    def _find_notation(self) -> Candidate | None:
+    def _find_notation(self) -> NotationCandidate | None:
         """Return the only notation of dates or numbers that fits all cells, unless they are plain numbers."""
         notation = self._guess.find() if self._words_seen and not self._obstacle else None
         marks = self._marks - set(NULL_TEXTS)
         return None if notation is not None and marks and not notation.is_number else notation
 
-    def _propose_notation(self, notation: Candidate, proposal: ProposedKind) -> ProposedKind:
+    def _propose_notation(self, notation: NotationCandidate, proposal: ProposedKind) -> ProposedKind:
         """Declare the notation in what was proposed for the values."""
         kind: Any = proposal[0]
         note, example = proposal[1], self._guess.format(notation)
