@@ -198,7 +198,7 @@ def test_a_file_with_erased_people_is_refused_or_skipped(spend, ok, run):
     added = json.loads(ok("add", "again.csv", *V, "--skip-erased", "--json"))
     assert (added["rows"], added["skipped"]) == (1, 1)
     assert "\n1 erased id was skipped\n" in ok("add", "again.csv", *V, "--skip-erased")
-    out = ok("train", "customers.parquet", *V, *TRAIN, "--replace", "--skip-erased")
+    out = ok("train", "customers.parquet", *V, *TRAIN, "--replace", "--skip-erased", "--accept-worse")
     assert out.startswith("learned 29 rows of 19 people")
     assert "\n1 erased id was skipped\n" in out
     ok("readmit", *V, "--id", "person-3")

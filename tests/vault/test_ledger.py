@@ -51,8 +51,8 @@ def test_a_newer_version_is_refused_by_name(copies):
     path = copies()
     (manifest,) = of_kind(path, "manifest")
     content = json.loads(manifest.read_bytes())
-    manifest.write_bytes(json.dumps({**content, "version": 11}, sort_keys=True, separators=(",", ":")).encode())
-    with pytest.raises(InvalidFile, match="has version 11; this release reads version 10 only: use the release"):
+    manifest.write_bytes(json.dumps({**content, "version": 12}, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(InvalidFile, match="has version 12; this release reads version 11 only: use the release"):
         Vault.open(path)
 
 
