@@ -226,7 +226,8 @@ def test_a_schema_is_proposed_edited_and_used(here, ok, run):
     assert "9000000000" not in err
     assert everything(here / "spend.vault") == before
     assert ok("add", "far.csv", *V, "--clip").startswith("added 1 row of 1 person; ")
-    assert ok("train", "customers.parquet", *V, *TRAIN, "--schema", "schema.toml", "--clip", "--replace", "--accept-worse")
+    again = ("--schema", "schema.toml", "--clip", "--replace", "--accept-worse")
+    assert ok("train", "customers.parquet", *V, *TRAIN, *again)
     assert ok("add", "far.csv", *V)
 
 
