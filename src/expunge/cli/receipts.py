@@ -199,7 +199,8 @@ class ReceiptFolder:
                     draft.commit()
                 kind = jws.unverified_payload(receipt.certificate)["kind"]
                 self._written.append(WrittenReceipt(id_, path, kind))
-                self.requests |= {receipt.request} if kind != _UNKNOWN else set()
+                if kind != _UNKNOWN:
+                    self.requests.add(receipt.request)
         except (ExpungeError, OSError, MemoryError, ImportError) as error:
             if not defer_errors:
                 raise
